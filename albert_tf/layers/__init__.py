@@ -1,0 +1,1 @@
+"""Keras layers of ALBERT; each file says what it computes."""

@@ -1,0 +1,147 @@
+"""Self-attention whose weights are read once and applied many times.
+
+Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size.
+"""
+
+import math
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+# Added to the scores of masked keys, as in the original. Finite on purpose: a row
+# without any real token then attends as if unmasked and nothing becomes NaN.
+MASKED_SCORE = -10000.0
+
+
+class AttentionTensors(NamedTuple):
+    """Weights of one attention in the compute dtype."""
+
+    qkv_kernel: keras.KerasTensor  # [D, 3D]
+    qkv_bias: keras.KerasTensor  # [3D]
+    output_kernel: keras.KerasTensor  # [D, D]
+    output_bias: keras.KerasTensor  # [D]
+
+
+def attention_bias(padding_mask=None, pack_ids=None):
+    """What is added to the attention scores.
+
+    Args:
+        padding_mask: `[B, T]`, non-zero where a key may be attended, or None.
+        pack_ids: int32 `[B, T]`, which example of a packed row a token belongs to (0
+            is padding), or None. Tokens see their own example only.
+
+    Returns:
+        float32 `[B, 1, 1, T]` or, for packed rows, `[B, 1, T, T]`; None if both are.
+    """
+    if pack_ids is not None:
+        visible = ops.equal(pack_ids[:, None, :, None], pack_ids[:, None, None, :])
+    elif padding_mask is not None:
+        visible = ops.not_equal(padding_mask[:, None, None, :], 0)
+    else:
+        return None
+    return (1.0 - ops.cast(visible, "float32")) * MASKED_SCORE
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SelfAttention(keras.layers.Layer):
+    """Multi-head self-attention (the original's `attention_layer`) as two functions.
+
+    Query, key and value are three kernels, because LAMB's trust ratio and every
+    checkpoint format treat them apart; `read` joins them once per forward pass.
+
+    Args:
+        hidden_size: int. `D`.
+        num_attention_heads: int. `N`.
+        initializer_range: float.
+        seed: int or None.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_attention_heads: int,
+        initializer_range: float = 0.02,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.hidden_size = hidden_size
+        self.num_attention_heads = num_attention_heads
+        self.initializer_range = initializer_range
+        self.seed = seed
+        names = ("query", "key", "value", "output")
+        self.dense = {
+            name: keras.layers.Dense(
+                hidden_size,
+                kernel_initializer=keras.initializers.TruncatedNormal(
+                    stddev=initializer_range,
+                    seed=None if seed is None else seed + number,
+                ),
+                dtype=self.dtype_policy,
+                name=name,
+            )
+            for number, name in enumerate(names)
+        }
+
+    def build(self, input_shape=None):
+        for layer in self.dense.values():
+            layer.build((None, None, self.hidden_size))
+        self.built = True
+
+    def read(self) -> AttentionTensors:
+        """The weights in the compute dtype, query, key and value side by side."""
+        d = self.dense
+        qkv = (d["query"], d["key"], d["value"])
+        cast = lambda weights: [ops.cast(w, self.compute_dtype) for w in weights]  # noqa: E731
+        return AttentionTensors(
+            ops.concatenate(cast(layer.kernel for layer in qkv), axis=1),
+            ops.concatenate(cast(layer.bias for layer in qkv), axis=0),
+            *cast([d["output"].kernel, d["output"].bias]),
+        )
+
+    def call(self, x, bias=None, training=False, weights=None, probs_dropout=None):
+        """Attends.
+
+        Args:
+            x: `[B, T, D]`.
+            bias: From `attention_bias`, or None.
+            training: bool.
+            weights: `AttentionTensors` read before, or None to read them now.
+            probs_dropout: Function of the probabilities, or None.
+
+        Returns:
+            `[B, T, D]`, before dropout and residual, and the probabilities
+            `[B, N, T, T]`.
+        """
+        w = weights or self.read()
+        N = self.num_attention_heads
+        H = self.hidden_size // N
+        B, T = ops.shape(x)[0], ops.shape(x)[1]
+        qkv = ops.matmul(x, w.qkv_kernel) + w.qkv_bias
+        qkv = ops.transpose(ops.reshape(qkv, (B, T, 3, N, H)), (2, 0, 3, 1, 4))
+        # Not qkv[0], ...: the gradient of a slice is three padded copies of all.
+        q, k, v = ops.unstack(qkv, 3, axis=0)  # [B, N, T, H]
+        scores = ops.matmul(q * (1.0 / math.sqrt(H)), ops.swapaxes(k, 2, 3))
+        # The softmax stays in float32 whatever the compute dtype.
+        scores = ops.cast(scores, "float32")
+        if bias is not None:
+            # Keras casts a layer's arguments to the compute dtype.
+            scores = scores + ops.cast(bias, "float32")
+        # Keras warns of a softmax over one value, which a sequence of length 1 has.
+        one = scores.shape[-1] == 1
+        probs = ops.ones_like(scores) if one else ops.softmax(scores, axis=-1)
+        probs = ops.cast(probs, x.dtype)
+        kept = probs if probs_dropout is None else probs_dropout(probs)
+        context = ops.transpose(ops.matmul(kept, v), (0, 2, 1, 3))
+        context = ops.reshape(context, (B, T, N * H))
+        return ops.matmul(context, w.output_kernel) + w.output_bias, probs
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "hidden_size": self.hidden_size,
+            "num_attention_heads": self.num_attention_heads,
+            "initializer_range": self.initializer_range,
+            "seed": self.seed,
+        }

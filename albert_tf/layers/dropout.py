@@ -1,0 +1,69 @@
+"""Dropout whose masks can be a pure function of the training step."""
+
+import keras
+from keras import ops
+
+# Odd, near 2**31 / golden ratio: multiples of it, modulo 2**31, lie far apart.
+_SPREAD = 1327217885
+
+
+class StepSeeds(keras.random.SeedGenerator):
+    """Hands out the dropout seeds of one training step, without any state.
+
+    Keras keeps a counter in a variable, which no checkpoint format stores and which
+    gives every replica of a `tf.distribute` strategy the same masks. Here mask number
+    `i` of a step depends on `(seed, step, i)` alone, so a resumed run continues with
+    the masks it would have had, and a replica gets its own by folding its number
+    into `seed`. (With `jit_compile=True` TensorFlow draws by another algorithm: other
+    masks than without, but again always the same.)
+
+    Args:
+        seed: int32 scalar. The run's seed, different for every replica.
+        step: int32 scalar, the micro-step.
+    """
+
+    def __init__(self, seed, step):
+        # No call of super().__init__(): it would make the variable avoided here.
+        self._seed = ops.cast(seed, "uint32")
+        self._step = ops.cast(step, "uint32")
+        self._taken = 0
+
+    def next(self, ordered=True):
+        """The next seed, uint32 `[2]`."""
+        # Mixed into the seed, not the step, so that steps have 31 bits for themselves.
+        number = ops.cast(self._taken * _SPREAD % 2**31, "uint32")
+        self._taken += 1
+        return ops.stack([ops.bitwise_xor(self._seed, number), self._step])
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Dropout(keras.layers.Layer):
+    """Dropout that takes its seeds from the caller, or else from Keras.
+
+    Args:
+        rate: float in `[0, 1)`.
+        seed: int or None. Of the generator used when the caller passes none.
+
+    Call arguments:
+        x: Tensor of any shape.
+        training: bool.
+        seeds: `StepSeeds` or None.
+    """
+
+    def __init__(self, rate: float, seed: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = rate
+        self.seed = seed
+        self.seed_generator = keras.random.SeedGenerator(seed) if rate else None
+        self.built = True
+
+    def call(self, x, training=False, seeds=None):
+        if not training or not self.rate:
+            return x
+        return keras.random.dropout(x, self.rate, seed=seeds or self.seed_generator)
+
+    def compute_output_shape(self, input_shape):
+        return input_shape
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

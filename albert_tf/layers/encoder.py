@@ -1,0 +1,175 @@
+"""The encoder: a few blocks of weights, applied L times by a table.
+
+Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `N` heads, `L` layers.
+"""
+
+from typing import NamedTuple
+
+import keras
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.attention import SelfAttention, attention_bias
+from albert_tf.layers.dropout import Dropout
+from albert_tf.layers.feed_forward import FeedForward
+
+
+class EncoderOutput(NamedTuple):
+    """What `SharedEncoder` returns."""
+
+    sequence_output: keras.KerasTensor  # [B, T, D]
+    hidden_states: tuple  # the projected embeddings, then every block's [B, T, D]
+    attentions: tuple  # every block's probabilities [B, N, T, T]
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class SharedEncoder(keras.layers.Layer):
+    """Post-layer-norm transformer blocks that share weights (ALBERT, section 3.1).
+
+    `config.layer_table()` says which attention, feed-forward and layer norms each
+    application reads, so every sharing mode, groups, inner groups and BERT are one
+    mechanism. The weights are cast, and query, key and value joined, once per forward
+    pass, not once per layer.
+
+    Args:
+        config: `AlbertConfig`.
+        seed: int or None. Of the initial values and of dropout.
+
+    Call arguments:
+        x: `[B, T, E]`.
+        padding_mask, pack_ids: See `attention.attention_bias`.
+        training: bool.
+        seeds: `dropout.StepSeeds` or None.
+
+    Returns:
+        `EncoderOutput`.
+    """
+
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.seed = seed
+        self.table = config.layer_table()
+        policy = self.dtype_policy
+        seeds = _SeedCounter(seed)
+        self.embedding_projection = None
+        if config.has_embedding_projection:
+            self.embedding_projection = keras.layers.Dense(
+                config.hidden_size,
+                kernel_initializer=keras.initializers.TruncatedNormal(
+                    stddev=config.initializer_range, seed=seeds.take(1)
+                ),
+                dtype=policy,
+                name="embedding_projection",
+            )
+        count = [max(column) + 1 for column in zip(*self.table, strict=True)]
+        self.attentions = [
+            SelfAttention(
+                config.hidden_size,
+                config.num_attention_heads,
+                config.initializer_range,
+                seed=seeds.take(4),
+                dtype=policy,
+                name=f"attention_{i}",
+            )
+            for i in range(count[0])
+        ]
+        self.attention_layer_norms = _layer_norms("attention", count[1], config, policy)
+        self.ffns = [
+            FeedForward(
+                config.hidden_size,
+                config.intermediate_size,
+                config.hidden_act,
+                config.initializer_range,
+                seed=seeds.take(2),
+                dtype=policy,
+                name=f"ffn_{i}",
+            )
+            for i in range(count[2])
+        ]
+        self.ffn_layer_norms = _layer_norms("ffn", count[3], config, policy)
+        self.hidden_dropout = Dropout(
+            config.hidden_dropout_prob, seeds.take(1), dtype=policy
+        )
+        self.attention_dropout = Dropout(
+            config.attention_probs_dropout_prob, seeds.take(1), dtype=policy
+        )
+
+    def build(self, input_shape=None):
+        if self.embedding_projection is not None:
+            self.embedding_projection.build((None, None, self.config.embedding_size))
+        norms = self.attention_layer_norms + self.ffn_layer_norms
+        for layer in self.attentions + self.ffns + norms:
+            layer.build((None, None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, x, padding_mask=None, pack_ids=None, training=False, seeds=None):
+        if self.embedding_projection is not None:
+            x = self.embedding_projection(x)
+        bias = attention_bias(padding_mask, pack_ids)
+        attention_weights = [layer.read() for layer in self.attentions]
+        ffn_weights = [layer.read() for layer in self.ffns]
+
+        def drop_probs(probs):
+            return self.attention_dropout(probs, training=training, seeds=seeds)
+
+        def add_and_norm(norm, x, update):
+            update = self.hidden_dropout(update, training=training, seeds=seeds)
+            return norm(x + update)
+
+        hidden_states, attentions = [x], []
+        for row in self.table:
+            update, probs = self.attentions[row.attention](
+                x,
+                bias=bias,
+                weights=attention_weights[row.attention],
+                probs_dropout=drop_probs,
+            )
+            norm = self.attention_layer_norms[row.attention_layer_norm]
+            x = add_and_norm(norm, x, update)
+            update = self.ffns[row.ffn](x, weights=ffn_weights[row.ffn])
+            x = add_and_norm(self.ffn_layer_norms[row.ffn_layer_norm], x, update)
+            hidden_states.append(x)
+            attentions.append(probs)
+        return EncoderOutput(x, tuple(hidden_states), tuple(attentions))
+
+    def compute_output_spec(self, x, *args, **kwargs):
+        shape = (*x.shape[:2], self.config.hidden_size)
+        hidden = keras.KerasTensor(shape, self.compute_dtype)
+        length = x.shape[1]
+        probs = keras.KerasTensor(
+            (x.shape[0], self.config.num_attention_heads, length, length),
+            self.compute_dtype,
+        )
+        n = len(self.table)
+        return EncoderOutput(hidden, (hidden,) * (n + 1), (probs,) * n)
+
+    def get_config(self):
+        config = self.config.to_dict()
+        return {**super().get_config(), "config": config, "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+
+
+def _layer_norms(part, count, config, policy):
+    return [
+        keras.layers.LayerNormalization(
+            epsilon=config.layer_norm_eps, dtype=policy, name=f"{part}_layer_norm_{i}"
+        )
+        for i in range(count)
+    ]
+
+
+class _SeedCounter:
+    """Gives every weight a seed of its own, or none at all."""
+
+    def __init__(self, seed):
+        # Apart from the embedding's, which counts up from the same seed.
+        self.next = None if seed is None else seed + 1000
+
+    def take(self, n):
+        if self.next is None:
+            return None
+        self.next += n
+        return self.next - n

@@ -1,0 +1,1 @@
+"""Keras models; each file is one kind."""

@@ -1,0 +1,137 @@
+"""The encoder with its embeddings and pooler.
+
+Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `K` examples in a row.
+"""
+
+import keras
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.embedding import FactorizedEmbedding
+from albert_tf.layers.encoder import SharedEncoder
+from albert_tf.layers.heads import gather_positions, truncated_normal_dense
+from albert_tf.models.base import ConfiguredModel, as_inputs
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertBackbone(ConfiguredModel):
+    """ALBERT (or BERT) without a head.
+
+    Args:
+        config: `AlbertConfig`.
+        add_pooler: bool. Whether there is a tanh layer on `[CLS]`.
+        seed: int or None. Of the initial values.
+
+    Call arguments:
+        inputs: dict, or `token_ids` alone:
+            token_ids: int32 `[B, T]`.
+            segment_ids: int32 `[B, T]`; default all 0.
+            padding_mask: int `[B, T]`, 1 = real; default all 1. A row without any
+                real token attends as if unmasked, as in the original.
+            pack_ids, position_ids: int32 `[B, T]`, and cls_positions: int32 `[B, K]`,
+                for packed rows.
+        training: bool. Whether dropout is on.
+        seeds: `layers.dropout.StepSeeds` or None.
+        output_hidden_states: bool. Adds `embedding_output` `[B, T, E]` and
+            `hidden_states`, the projected embeddings and every block's output, each
+            `[B, T, D]`.
+        output_attentions: bool. Adds `attentions`, every block's `[B, N, T, T]`.
+
+    Returns:
+        dict with `sequence_output` `[B, T, D]` and, with a pooler, `pooled_output`
+        `[B, D]` (`[B, K, D]` if `cls_positions` is given).
+
+    Example:
+        >>> config = AlbertConfig.from_preset("albert_base_v2")
+        >>> token_ids = np.array([[2, 13, 1, 3]])
+        >>> AlbertBackbone(config)({"token_ids": token_ids})["pooled_output"]
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        add_pooler: bool = True,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, seed=seed, **kwargs)
+        policy = self.dtype_policy
+        self.embeddings = FactorizedEmbedding(
+            config.vocab_size,
+            config.embedding_size,
+            config.max_position_embeddings,
+            config.type_vocab_size,
+            config.initializer_range,
+            config.layer_norm_eps,
+            config.hidden_dropout_prob,
+            seed=self.seed_of(1),
+            dtype=policy,
+            name="embeddings",
+        )
+        self.encoder = SharedEncoder(
+            config, self.seed_of(2), dtype=policy, name="encoder"
+        )
+        self.pooler = None
+        if add_pooler:
+            self.pooler = truncated_normal_dense(
+                config.hidden_size,
+                config,
+                self.seed_of(3),
+                activation="tanh",
+                dtype=policy,
+                name="pooler",
+            )
+        self.build()
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.embeddings.build((None, None))
+        self.encoder.build((None, None, self.config.embedding_size))
+        if self.pooler is not None:
+            self.pooler.build((None, self.config.hidden_size))
+        self.built = True
+
+    def call(
+        self,
+        inputs,
+        training=False,
+        seeds=None,
+        output_hidden_states=False,
+        output_attentions=False,
+    ):
+        inputs = as_inputs(inputs)
+        embedded = self.embeddings(
+            inputs["token_ids"],
+            segment_ids=inputs.get("segment_ids"),
+            position_ids=inputs.get("position_ids"),
+            training=training,
+            seeds=seeds,
+        )
+        encoded = self.encoder(
+            embedded,
+            padding_mask=inputs.get("padding_mask"),
+            pack_ids=inputs.get("pack_ids"),
+            training=training,
+            seeds=seeds,
+        )
+        x = encoded.sequence_output
+        outputs = {"sequence_output": x}
+        if self.pooler is not None:
+            positions = inputs.get("cls_positions")
+            first = x[:, 0] if positions is None else gather_positions(x, positions)
+            outputs["pooled_output"] = self.pooler(first)
+        if output_hidden_states:
+            outputs["embedding_output"] = embedded
+            outputs["hidden_states"] = encoded.hidden_states
+        if output_attentions:
+            outputs["attentions"] = encoded.attentions
+        return outputs
+
+    @property
+    def word_embeddings(self):
+        """The token table `[V, E]`, tied to the masked LM's output."""
+        return self.embeddings.word_embeddings
+
+    def get_config(self):
+        return {**super().get_config(), "add_pooler": self.pooler is not None}

@@ -1,0 +1,170 @@
+"""ALBERT with a dense classifier: of texts, of tokens, of spans, of choices.
+
+Legend: `B` batch, `T` sequence, `D` hidden, `C` labels, `K` choices.
+"""
+
+import keras
+from keras import ops
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.dropout import Dropout
+from albert_tf.layers.heads import truncated_normal_dense
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.base import ConfiguredModel, as_inputs
+
+
+class _Classifier(ConfiguredModel):
+    """A backbone, dropout and one dense layer named `classifier`.
+
+    `add_pooler` keeps a pooler that checkpoints of token classifiers and question
+    answering may have, though nothing uses it.
+    """
+
+    uses_pooler = True
+    has_dropout = True
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        num_labels: int,
+        add_pooler: bool = False,
+        seed: int | None = None,
+        **kw,
+    ):
+        if num_labels < 1:
+            raise ValueError(f"num_labels must be positive, received {num_labels}")
+        super().__init__(config, seed=seed, **kw)
+        self.num_labels = num_labels
+        policy = self.dtype_policy
+        self.backbone = AlbertBackbone(
+            config,
+            add_pooler=self.uses_pooler or add_pooler,
+            seed=seed,
+            dtype=policy,
+            name="backbone",
+        )
+        rate = config.classifier_dropout_prob if self.has_dropout else 0.0
+        self.dropout = Dropout(rate, self.seed_of(6), dtype=policy)
+        self.classifier = truncated_normal_dense(
+            num_labels, config, self.seed_of(7), dtype=policy, name="classifier"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.classifier.build((None, self.config.hidden_size))
+        self.built = True
+
+    def logits(self, inputs, training, seeds):
+        """float32 `[B, C]`, or `[B, T, C]` without a pooler."""
+        outputs = self.backbone(as_inputs(inputs), training=training, seeds=seeds)
+        x = outputs["pooled_output" if self.uses_pooler else "sequence_output"]
+        x = self.dropout(x, training=training, seeds=seeds)
+        return ops.cast(self.classifier(x), "float32")
+
+    def get_config(self):
+        config = {**super().get_config(), "num_labels": self.num_labels}
+        if not self.uses_pooler:
+            config["add_pooler"] = self.backbone.pooler is not None
+        return config
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertTextClassifier(_Classifier):
+    """Classifies a text or a pair of texts (the original's `create_model`).
+
+    Args:
+        config: `AlbertConfig`. `classifier_dropout_prob` is applied to the pooled
+            output.
+        num_labels: int. `C`; 1 for regression.
+        seed: int or None. Of the initial values and of dropout.
+
+    Call arguments:
+        inputs, training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        float32 logits `[B, C]`.
+    """
+
+    def __init__(self, config: AlbertConfig, *, num_labels: int = 2, **kwargs):
+        super().__init__(config, num_labels=num_labels, **kwargs)
+
+    def call(self, inputs, training=False, seeds=None):
+        return self.logits(inputs, training, seeds)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertTokenClassifier(_Classifier):
+    """Classifies every token; returns float32 logits `[B, T, C]`.
+
+    Args:
+        config: `AlbertConfig`.
+        num_labels: int. `C`.
+        seed: int or None. Of the initial values and of dropout.
+
+    Call arguments:
+        inputs, training, seeds: As for `AlbertBackbone`.
+    """
+
+    uses_pooler = False
+
+    def call(self, inputs, training=False, seeds=None):
+        return self.logits(inputs, training, seeds)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertQuestionAnswering(_Classifier):
+    """Scores the start and end of an answer (the original's SQuAD 1.1 head).
+
+    Args:
+        config: `AlbertConfig`.
+        seed: int or None. Of the initial values.
+
+    Call arguments:
+        inputs, training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        dict with `start_logits` and `end_logits`, float32 `[B, T]`.
+    """
+
+    uses_pooler = False
+    has_dropout = False
+
+    def __init__(self, config: AlbertConfig, *, num_labels: int = 2, **kwargs):
+        if num_labels != 2:
+            raise ValueError(f"num_labels must be 2, received {num_labels}")
+        super().__init__(config, num_labels=num_labels, **kwargs)
+
+    def call(self, inputs, training=False, seeds=None):
+        logits = self.logits(inputs, training, seeds)
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertMultipleChoice(_Classifier):
+    """Scores K choices, each a text or pair of its own (RACE, SWAG).
+
+    Args:
+        config: `AlbertConfig`.
+        seed: int or None. Of the initial values and of dropout.
+
+    Call arguments:
+        inputs: dict as for `AlbertBackbone`, every value `[B, K, T]`.
+        training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        float32 logits `[B, K]`.
+    """
+
+    def __init__(self, config: AlbertConfig, *, num_labels: int = 1, **kwargs):
+        if num_labels != 1:
+            raise ValueError(f"num_labels must be 1, received {num_labels}")
+        super().__init__(config, num_labels=num_labels, **kwargs)
+
+    def call(self, inputs, training=False, seeds=None):
+        inputs = as_inputs(inputs)
+        shape = ops.shape(inputs["token_ids"])
+        flat = {k: ops.reshape(v, (-1, shape[-1])) for k, v in inputs.items()}
+        return ops.reshape(self.logits(flat, training, seeds), (-1, shape[1]))

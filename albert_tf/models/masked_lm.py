@@ -1,0 +1,64 @@
+"""ALBERT with the masked LM head alone.
+
+Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary.
+"""
+
+import keras
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.heads import MaskedLMHead, gather_positions
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.base import ConfiguredModel, as_inputs
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertMaskedLM(ConfiguredModel):
+    """Predicts tokens.
+
+    Args:
+        config: `AlbertConfig`.
+        add_pooler: bool. Whether the backbone keeps a pooler, which is not used here.
+        seed: int or None. Of the initial values.
+
+    Call arguments:
+        inputs: dict as for `AlbertBackbone`; `mask_positions` int32 `[B, P]` is
+            optional.
+        training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        float32 logits, `[B, P, V]` at `mask_positions` or else `[B, T, V]`.
+    """
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        add_pooler: bool = False,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, seed=seed, **kwargs)
+        policy = self.dtype_policy
+        self.backbone = AlbertBackbone(
+            config, add_pooler=add_pooler, seed=seed, dtype=policy, name="backbone"
+        )
+        self.mlm_head = MaskedLMHead(
+            config, self.seed_of(4), dtype=policy, name="mlm_head"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.mlm_head.build((None, None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False, seeds=None):
+        inputs = as_inputs(inputs)
+        x = self.backbone(inputs, training=training, seeds=seeds)["sequence_output"]
+        if "mask_positions" in inputs:
+            x = gather_positions(x, inputs["mask_positions"])
+        return self.mlm_head(x, self.backbone.word_embeddings)
+
+    def get_config(self):
+        return {**super().get_config(), "add_pooler": self.backbone.pooler is not None}

@@ -1,0 +1,66 @@
+"""ALBERT with both pretraining heads.
+
+Legend: `B` batch, `P` predictions, `V` vocabulary, `D` hidden, `K` examples in a row.
+"""
+
+import keras
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.heads import (
+    MaskedLMHead,
+    gather_positions,
+    truncated_normal_dense,
+)
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.base import ConfiguredModel, as_inputs
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertPretrainer(ConfiguredModel):
+    """Masked language model and sentence order prediction (ALBERT, section 3.1).
+
+    Args:
+        config: `AlbertConfig`.
+        seed: int or None. Of the initial values.
+
+    Call arguments:
+        inputs: dict as for `AlbertBackbone`, and `mask_positions` int32 `[B, P]`.
+            Other keys of a pretraining batch are ignored.
+        training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        dict with `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`
+        (`[B, K, 2]` for packed rows; class 0 in order, 1 swapped), `sequence_output`
+        and `pooled_output`.
+    """
+
+    def __init__(self, config: AlbertConfig, *, seed: int | None = None, **kwargs):
+        super().__init__(config, seed=seed, **kwargs)
+        policy = self.dtype_policy
+        self.backbone = AlbertBackbone(config, seed=seed, dtype=policy, name="backbone")
+        self.mlm_head = MaskedLMHead(
+            config, self.seed_of(4), dtype=policy, name="mlm_head"
+        )
+        # Without dropout, as the original; Hugging Face's has 0.1 here.
+        self.sop_head = truncated_normal_dense(
+            2, config, self.seed_of(5), dtype=policy, name="sop_head"
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        if self.built:
+            return
+        self.mlm_head.build((None, None, self.config.hidden_size))
+        self.sop_head.build((None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=False, seeds=None):
+        inputs = as_inputs(inputs, "mask_positions")
+        outputs = self.backbone(inputs, training=training, seeds=seeds)
+        masked = gather_positions(outputs["sequence_output"], inputs["mask_positions"])
+        sop_logits = self.sop_head(outputs["pooled_output"])
+        return {
+            "mlm_logits": self.mlm_head(masked, self.backbone.word_embeddings),
+            "sop_logits": keras.ops.cast(sop_logits, "float32"),
+            **outputs,
+        }

@@ -1,0 +1,306 @@
+"""Byte-level BPE (GPT-2's, RoBERTa's) over the Hugging Face tokenizers library.
+
+Legend: `V` vocabulary, `B` strings.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.errors import DataError, UsageError
+from albert_tf.text_normalization import to_unicode
+
+_WORD_START = "Ġ"  # how a space looks in byte-level pieces
+_FILE_NAME = "tokenizer.json"
+# What a special piece may be called: this package's names, RoBERTa's.
+_SPECIAL_NAMES = {
+    "pad": ("<pad>",),
+    "unk": ("<unk>",),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+
+
+class ByteBPETokenizer:
+    """Turns text into byte-level BPE ids, those of the tokenizers library.
+
+    Has the methods of `AlbertTokenizer` except that there is no in-graph path. Text is
+    not normalized; nothing is ever unknown. Special pieces written in the text are
+    plain text unless `allow_special` names them.
+
+    Args:
+        model: Path of a `tokenizer.json`, of a `vocab.json` (with `merges`), or the
+            bytes of a `tokenizer.json`.
+        merges: Path of the `merges.txt` that belongs to a `vocab.json`.
+
+    Attributes:
+        vocab_size: int, V.
+        pad_id, unk_id, cls_id, sep_id, mask_id: int, read from the file.
+        special_ids: Sorted list of these and all other special pieces.
+        sha256: Hex digest of the `tokenizer.json`.
+
+    Raises:
+        DataError: If a file is not what it must be, or lacks a special piece.
+        UsageError: If the tokenizers library is not installed.
+    """
+
+    def __init__(
+        self, model: str | os.PathLike | bytes, merges: str | os.PathLike | None = None
+    ):
+        name = "tokenizer.json" if isinstance(model, bytes) else os.fspath(model)
+        data = model if isinstance(model, bytes) else files.read_bytes(model)
+        if merges is not None:
+            data = _join_vocabulary(name, data, files.read_text(merges), merges)
+        self._model = data
+        self._tokenizer = _load(data, name)
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        self.vocab_size = self._tokenizer.get_vocab_size()
+        self._pieces = [self._tokenizer.id_to_token(i) for i in range(self.vocab_size)]
+        self._read_special(name)
+        self._word_starts = None
+
+    def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
+        """The ids of a text, without special ones around it.
+
+        Args:
+            text: Any string, or UTF-8 bytes (what is not UTF-8 becomes spaces).
+            allow_special: Special pieces that become their ids where they are
+                written literally, such as `("[MASK]",)`.
+
+        Raises:
+            UsageError: If `allow_special` names something else than a special piece.
+        """
+        text = to_unicode(text)
+        if not allow_special:
+            return self._tokenizer.encode(text, add_special_tokens=False).ids
+        named = {self._pieces[i]: i for i in self.special_ids}
+        for token in allow_special:
+            if token not in named:
+                raise UsageError(
+                    f"allow_special: expected some of {', '.join(named)}, got {token}"
+                )
+        ids = []
+        split = re.split(f"({'|'.join(map(re.escape, allow_special))})", text)
+        for k, part in enumerate(split):
+            if k % 2:
+                ids.append(named[part])
+            else:
+                # As RoBERTa's <mask>: the special piece stands for a word with the
+                # space before it.
+                part = part.rstrip() if k < len(split) - 1 else part
+                ids += self._tokenizer.encode(part, add_special_tokens=False).ids
+        return ids
+
+    def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
+        """`encode` for many texts, faster."""
+        encodings = self._tokenizer.encode_batch_fast(
+            [to_unicode(text) for text in texts], add_special_tokens=False
+        )
+        return [encoding.ids for encoding in encodings]
+
+    def encode_batch_flat(
+        self, texts: Iterable[str | bytes]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """All ids one after another, int32, and the row splits, int64 `[B + 1]`."""
+        rows = self.encode_batch(texts)
+        splits = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=splits[1:])
+        flat = itertools.chain.from_iterable(rows)
+        return np.fromiter(flat, np.int32, splits[-1]), splits
+
+    def __call__(self, texts):
+        """Not possible; see `graph`."""
+        return self.graph(texts)
+
+    @property
+    def graph(self):
+        """Always raises UsageError: TensorFlow has no byte-level BPE operation."""
+        raise UsageError(
+            "byte-level BPE has no in-graph form (neither TensorFlow nor TensorFlow "
+            "Text has such an operation): tokenize before, with encode_batch, and give "
+            "the model token ids; or use a SentencePiece vocabulary"
+        )
+
+    def tokens(self, text: str | bytes) -> list[str]:
+        """The pieces of a text, in the byte alphabet (`Ġ` is a space)."""
+        return [self._pieces[i] for i in self.encode(text)]
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Text of ids; special ones are left out or named.
+
+        Raises:
+            UsageError: If an id is not in `[0, V)`.
+        """
+        parts, run = [], []
+        special = set(self.special_ids)
+        for i in map(int, ids):
+            token = self.id_to_token(i)
+            if i not in special:
+                run.append(i)
+            elif not skip_special:
+                parts += [self._tokenizer.decode(run), token]
+                run = []
+        return "".join([*parts, self._tokenizer.decode(run)])
+
+    def id_to_token(self, token_id: int) -> str:
+        """The piece of an id.
+
+        Raises:
+            UsageError: If the id is not in `[0, V)`.
+        """
+        if not 0 <= token_id < self.vocab_size:
+            raise UsageError(
+                f"token id: expected 0 to {self.vocab_size - 1}, got {token_id}"
+            )
+        return self._pieces[token_id]
+
+    def token_to_id(self, token: str) -> int:
+        """The id of a piece, `unk_id` if there is none."""
+        found = self._tokenizer.token_to_id(token)
+        return self.unk_id if found is None else found
+
+    def is_word_start(self, token_id: int) -> bool:
+        """Whether whole-word masking starts a word at this piece."""
+        return bool(self.word_start_table()[token_id])
+
+    def word_start_table(self) -> np.ndarray:
+        """For each piece, bool `[V]`: begins with a space, or special (not pad)."""
+        if self._word_starts is None:
+            table = np.array(
+                [p.startswith(_WORD_START) for p in self._pieces], np.bool_
+            )
+            table[self.special_ids] = True
+            table[self.pad_id] = False
+            table.flags.writeable = False
+            self._word_starts = table
+        return self._word_starts
+
+    def save(self, path: str | os.PathLike, overwrite: bool = False) -> str:
+        """Writes the `tokenizer.json`; `path` may be a folder. Returns its path.
+
+        Raises:
+            UsageError: If another file is there and `overwrite` is false.
+        """
+        path = os.fspath(path)
+        if path.endswith("/") or files.is_folder(path):
+            files.make_folder(path)
+            path = files.join(path, _FILE_NAME)
+        if overwrite or not files.exists(path) or files.read_bytes(path) != self._model:
+            files.write_bytes(path, self._model, overwrite)
+        return path
+
+    def get_config(self) -> dict[str, bool]:
+        """The keyword arguments that with the file make this tokenizer: none."""
+        return {}
+
+    def __getstate__(self):
+        return {"model": self._model}
+
+    def __setstate__(self, state):
+        self.__init__(**state)
+
+    def _read_special(self, name: str) -> None:
+        present = {piece: i for i, piece in enumerate(self._pieces)}
+        missing = []
+        for role, choices in _SPECIAL_NAMES.items():
+            found = [present[choice] for choice in choices if choice in present]
+            if found:
+                setattr(self, f"{role}_id", found[0])
+            else:
+                missing.append(" or ".join(choices))
+        if missing:
+            raise DataError(
+                f"{name}: of its {self.vocab_size} pieces none is {', '.join(missing)}"
+            )
+        added = self._tokenizer.get_added_tokens_decoder()
+        self.special_ids = sorted(
+            {getattr(self, f"{role}_id") for role in _SPECIAL_NAMES}
+            | {i for i, token in added.items() if token.special}
+        )
+
+
+def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> bytes:
+    """Trains byte-level BPE.
+
+    Args:
+        sentences: The text.
+        vocab_size: Number of pieces, special ones included.
+        special: The special pieces; they get the ids 0, 1, ...
+
+    Returns:
+        The content of a `tokenizer.json`.
+    """
+    tokenizers = _import_tokenizers()
+    tokenizer = _byte_level(tokenizers, tokenizers.models.BPE())
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(special),
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sentences, trainer)
+    return tokenizer.to_str(pretty=True).encode("utf-8")
+
+
+def _byte_level(tokenizers, model):
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    return tokenizer
+
+
+def _load(data: bytes, name: str):
+    tokenizers = _import_tokenizers()
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(data)
+        kinds = json.loads(tokenizer.to_str())
+    except Exception as e:
+        reason = str(e).splitlines()[0][:120]
+        raise DataError(f"{name}: not a tokenizer.json: {reason}") from None
+    if kinds["model"]["type"] != "BPE" or '"ByteLevel"' not in json.dumps(kinds):
+        raise DataError(
+            f"{name}: expected byte-level BPE, got a {kinds['model']['type']} model"
+        )
+    # Special pieces written in a text are plain text.
+    tokenizer.encode_special_tokens = True
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
+    """`vocab.json` and `merges.txt` as one `tokenizer.json`."""
+    tokenizers = _import_tokenizers()
+    try:
+        pieces = json.loads(vocab)
+        lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
+        pairs = [tuple(line) for line in lines if line[0] != "#version:"]
+        model = tokenizers.models.BPE(vocab=pieces, merges=pairs)
+    except Exception as e:
+        reason = str(e).splitlines()[0][:120]
+        raise DataError(
+            f"{name} and {merges_name}: not a byte-level BPE vocabulary: {reason}"
+        ) from None
+    tokenizer = _byte_level(tokenizers, model)
+    names = [name for choices in _SPECIAL_NAMES.values() for name in choices]
+    tokenizer.add_special_tokens([name for name in names if name in pieces])
+    return tokenizer.to_str().encode("utf-8")
+
+
+def _import_tokenizers():
+    try:
+        import tokenizers
+    except ImportError:
+        raise UsageError(
+            "byte-level BPE needs the tokenizers library (pip install albert-tf[bpe])"
+        ) from None
+    return tokenizers

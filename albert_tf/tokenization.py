@@ -1,0 +1,333 @@
+"""ALBERT's tokenizer: text normalization, SentencePiece, digit-comma rule.
+
+Legend: `V` vocabulary, `B` strings.
+
+The Python path needs only the sentencepiece package; TensorFlow is imported when the
+in-graph path (`tokenizer(tensor)`, `tokenizer.graph`) is first used.
+"""
+
+import hashlib
+import itertools
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import sentencepiece
+
+from albert_tf import files
+from albert_tf.errors import DataError, UsageError
+from albert_tf.text_normalization import normalize_text, to_unicode
+
+_SPACE = "▁"
+_FILE_NAME = "spiece.model"
+# Letters and punctuation that continue a word (`_is_start_piece_sp` of the original).
+_PUNCTUATION = '!"#$%&"()*+,-./:;?@[\\]^_`{|}~'
+_CONTINUES_WORD = frozenset("abcdefghijklmnopqrstuvwxyz" + _PUNCTUATION)
+
+
+class AlbertTokenizer:
+    """Turns text into the ids the original's `FullTokenizer` gives it.
+
+    White space, NFKD, accents, case (`normalize_text`), SentencePiece, and then the
+    digit-comma rule: a piece that ends in a digit and a comma (`▁1990,`) is split again
+    before the comma. Special pieces written in the text (`[CLS]`) are plain text;
+    only `allow_special` turns them into their ids. No string raises or is cut short:
+    bytes that are not UTF-8 count as spaces.
+
+    Ties (`666` as `66 6` or `6 66`) are broken by SentencePiece's rounding: its
+    releases up to 0.2.1 and TensorFlow Text agree with the original, 0.2.2 and 0.2.3
+    do not (1 line of Wikipedia in 6,000), which is why 0.2.1 is the pinned one.
+
+    Args:
+        model: Path of a SentencePiece model (`gs://` too), or its bytes.
+        do_lower_case: Whether text is lower-cased. The released vocabularies need it.
+        keep_accents: Whether NFKD and the dropping of accents are left out.
+        digit_comma_rule: Whether that rule is applied.
+
+    Attributes:
+        vocab_size: int, V.
+        pad_id, unk_id, cls_id, sep_id, mask_id: int, read from the model.
+        special_ids: Sorted list of these and all other control pieces.
+        sha256: Hex digest of the model file.
+
+    Raises:
+        DataError: If the model cannot be read or lacks a special piece.
+
+    Differs from the original: a re-split inside a word never gains a `▁` (the original
+    meant this, but Python 3 compares its bytes with str), and is left out where it
+    would make an unknown piece. Neither can happen with the released vocabulary.
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike | bytes,
+        do_lower_case: bool = True,
+        *,
+        keep_accents: bool = False,
+        digit_comma_rule: bool = True,
+    ):
+        name = "SentencePiece model" if isinstance(model, bytes) else os.fspath(model)
+        self._model = model if isinstance(model, bytes) else files.read_bytes(model)
+        self._processor = _load(self._model, name)
+        self.do_lower_case = do_lower_case
+        self.keep_accents = keep_accents
+        self.digit_comma_rule = digit_comma_rule
+        self.sha256 = hashlib.sha256(self._model).hexdigest()
+        self._read_vocabulary(name)
+        self._replacements = self._find_replacements() if digit_comma_rule else {}
+        self._is_replaced = np.zeros(self.vocab_size, np.bool_)
+        self._is_replaced[list(self._replacements)] = True
+        self._graph = None
+
+    def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
+        """The ids of a text, without [CLS] and [SEP].
+
+        Args:
+            text: Any string, or UTF-8 bytes.
+            allow_special: Special pieces, such as `("[MASK]",)`, that become their ids
+                where they are written literally. What follows one without white space
+                continues the word (`[MASK].` is `[MASK]` and `.`, not `▁` and `.`).
+
+        Raises:
+            UsageError: If `allow_special` names something else than a special piece.
+        """
+        if allow_special:
+            return self._encode_with_special(to_unicode(text), allow_special)
+        ids = self._processor.encode(self.normalize(text))
+        if self._replacements and not self._replacements.keys().isdisjoint(ids):
+            ids = [new for old in ids for new in self._replacements.get(old, (old,))]
+        return ids
+
+    def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
+        """`encode` for many texts, faster."""
+        ids, splits = self.encode_batch_flat(texts)
+        ids, splits = ids.tolist(), splits.tolist()
+        return [ids[a:b] for a, b in zip(splits, splits[1:], strict=False)]
+
+    def encode_batch_flat(
+        self, texts: Iterable[str | bytes]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`encode` for many texts, fastest.
+
+        Returns:
+            The ids of all texts one after another, int32, and the row splits, int64
+            `[B + 1]`: text i has `ids[splits[i]:splits[i + 1]]`.
+        """
+        lower, keep = self.do_lower_case, self.keep_accents
+        normalized = [normalize_text(text, lower, keep) for text in texts]
+        # One thread: the data engine has a process for each core already.
+        rows = self._processor.encode(normalized, num_threads=1)
+        splits = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=splits[1:])
+        flat = itertools.chain.from_iterable(rows)
+        return self._replace_flat(np.fromiter(flat, np.int32, splits[-1]), splits)
+
+    def __call__(self, texts):
+        """`encode` in the graph: string `[B]` to a ragged int32 `[B, None]`."""
+        return self.graph(texts)
+
+    @property
+    def graph(self):
+        """The `GraphTokenizer`, a `tf.Module` to attach to what is exported."""
+        if self._graph is None:
+            from albert_tf.tokenization_graph import GraphTokenizer
+
+            self._graph = GraphTokenizer(
+                self._model,
+                [self._replacements.get(i, [i]) for i in range(self.vocab_size)],
+                self.do_lower_case,
+                self.keep_accents,
+            )
+        return self._graph
+
+    def normalize(self, text: str | bytes) -> str:
+        """The text as SentencePiece is to see it."""
+        return normalize_text(text, self.do_lower_case, self.keep_accents)
+
+    def tokens(self, text: str | bytes) -> list[str]:
+        """The pieces of a text; an unknown one is shown as it was written."""
+        text = self.normalize(text)
+        ids = self._processor.encode(text)
+        surfaces = self._processor.encode(text, out_type=str)
+        pieces = []
+        for i, surface in zip(ids, surfaces, strict=True):
+            new = self._replacements.get(i)
+            pieces += [surface] if new is None else map(self.id_to_token, new)
+        return pieces
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Text of ids. Unknown pieces read ` ⁇ `; special ones are left out or named.
+
+        Raises:
+            UsageError: If an id is not in `[0, V)`.
+        """
+        words, run = [], []
+        controls = set(self.special_ids) - {self.unk_id}
+        for i in map(int, ids):
+            token = self.id_to_token(i)
+            if i not in controls:
+                run.append(i)
+            elif not skip_special:
+                words += [self._processor.decode(run), token]
+                run = []
+        words.append(self._processor.decode(run))
+        return " ".join(word for word in words if word)
+
+    def id_to_token(self, token_id: int) -> str:
+        """The piece of an id.
+
+        Raises:
+            UsageError: If the id is not in `[0, V)`.
+        """
+        if not 0 <= token_id < self.vocab_size:
+            raise UsageError(
+                f"token id: expected 0 to {self.vocab_size - 1}, got {token_id}"
+            )
+        return self._pieces[token_id]
+
+    def token_to_id(self, token: str) -> int:
+        """The id of a piece, `unk_id` if there is none."""
+        return self._processor.piece_to_id(token)
+
+    def is_word_start(self, token_id: int) -> bool:
+        """Whether whole-word masking starts a word at this piece."""
+        return bool(self.word_start_table()[token_id])
+
+    def word_start_table(self) -> np.ndarray:
+        """For each piece, bool `[V]`: does it start a word (`_is_start_piece_sp`)?
+
+        Those that begin with `▁` or `<`, single punctuation marks, and all with a
+        character that is neither an English letter nor in the original's punctuation
+        (digits, `'`, other scripts). So `**` continues a word. Special pieces stand
+        for themselves and start one, except padding.
+        """
+        if self._word_starts is None:
+            table = np.array([_starts_word(piece) for piece in self._pieces], np.bool_)
+            table[self.special_ids] = True
+            table[self.pad_id] = False
+            table.flags.writeable = False
+            self._word_starts = table
+        return self._word_starts
+
+    def save(self, path: str | os.PathLike, overwrite: bool = False) -> str:
+        """Writes the model; in a folder, as `spiece.model`.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            UsageError: If another file is there and `overwrite` is false.
+        """
+        path = os.fspath(path)
+        if path.endswith("/") or files.is_folder(path):
+            files.make_folder(path)
+            path = files.join(path, _FILE_NAME)
+        if overwrite or not files.exists(path) or files.read_bytes(path) != self._model:
+            files.write_bytes(path, self._model, overwrite)
+        return path
+
+    def get_config(self) -> dict[str, bool]:
+        """The keyword arguments that with the model file make this tokenizer."""
+        return {
+            "do_lower_case": self.do_lower_case,
+            "keep_accents": self.keep_accents,
+            "digit_comma_rule": self.digit_comma_rule,
+        }
+
+    def __getstate__(self):
+        return {"model": self._model, **self.get_config()}
+
+    def __setstate__(self, state):
+        self.__init__(**state)
+
+    def _read_vocabulary(self, name: str) -> None:
+        processor = self._processor
+        self.vocab_size = len(processor)
+        self._pieces = [processor.id_to_piece(i) for i in range(self.vocab_size)]
+        self._word_starts = None
+        present = {piece: i for i, piece in enumerate(self._pieces)}
+        names = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+        if missing := [piece for piece in names if piece not in present]:
+            raise DataError(
+                f"{name}: not an ALBERT vocabulary: of its {self.vocab_size} pieces "
+                f"none is {', '.join(missing)}"
+            )
+        ids = [present[piece] for piece in names]
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
+        controls = [i for i in range(self.vocab_size) if processor.is_control(i)]
+        self.special_ids = sorted({*ids, *controls})
+
+    def _find_replacements(self) -> dict[int, list[int]]:
+        """The digit-comma rule: piece id to the ids put in its place."""
+        replacements = {}
+        for i, piece in enumerate(self._pieces):
+            if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
+                continue
+            body = piece[:-1].replace(_SPACE, "")
+            new = [*self._processor.encode(body, out_type=str), ","]
+            if piece[0] != _SPACE and new[0].startswith(_SPACE):
+                new[:1] = [new[0][1:]] if len(new[0]) > 1 else []
+            ids = [self.token_to_id(token) for token in new]
+            if self.unk_id not in ids:
+                replacements[i] = ids
+        return replacements
+
+    def _replace_flat(self, ids, splits):
+        """The digit-comma rule for the result of `encode_batch_flat`."""
+        hits = np.flatnonzero(self._is_replaced[ids])
+        if not hits.size:
+            return ids, splits
+        new = [self._replacements[i] for i in ids[hits].tolist()]
+        counts = np.ones(len(ids), np.int64)
+        counts[hits] = [len(row) for row in new]
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        result = np.repeat(ids, counts)
+        for start, row in zip(starts[hits].tolist(), new, strict=True):
+            result[start : start + len(row)] = row
+        return result, starts[splits]
+
+    def _encode_with_special(self, text: str, allowed: Sequence[str]) -> list[int]:
+        named = {self._pieces[i]: i for i in self.special_ids}
+        for token in allowed:
+            if token not in named:
+                raise UsageError(
+                    f"allow_special: expected some of {', '.join(named)}, got {token}"
+                )
+        ids = []
+        split = re.split(f"({'|'.join(map(re.escape, allowed))})", text)
+        for k, part in enumerate(split):
+            if k % 2:
+                ids.append(named[part])
+            elif k and part[:1] and not part[0].isspace():
+                ids += self._continue_word(self.encode(part))
+            else:
+                ids += self.encode(part)
+        return ids
+
+    def _continue_word(self, ids: list[int]) -> list[int]:
+        """Takes away the `▁` that SentencePiece puts before every text."""
+        first = self._pieces[ids[0]] if ids else ""
+        if first == _SPACE:
+            return ids[1:]
+        new = self.token_to_id(first[1:]) if first.startswith(_SPACE) else self.unk_id
+        return ids if new == self.unk_id else [new, *ids[1:]]
+
+
+def _starts_word(piece: str) -> bool:
+    if piece.startswith((_SPACE, "<")) or piece in _PUNCTUATION:
+        return True
+    return not all(char.lower() in _CONTINUES_WORD for char in piece)
+
+
+def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+    processor = sentencepiece.SentencePieceProcessor()
+    try:
+        if not model:
+            raise RuntimeError("empty")
+        processor.LoadFromSerializedProto(model)
+    except RuntimeError:
+        raise DataError(
+            f"{name}: not a SentencePiece model ({len(model)} bytes)"
+        ) from None
+    return processor

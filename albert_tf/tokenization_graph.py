@@ -1,0 +1,125 @@
+r"""The tokenizer as TensorFlow operations, so that it can live in a SavedModel.
+
+Legend: `B` strings.
+
+Only `SentencepieceOp` and `SentencepieceTokenizeOp` come from TensorFlow Text; a stock
+TensorFlow Serving has them. Everything else is core TensorFlow: the Unicode part is
+done with tables made from `text_normalization`, not with ICU, because ICU is of another
+Unicode version, and because `tf.strings.lower` cuts a string at its first NUL and
+follows the machine's locale.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import text_normalization
+from albert_tf.errors import UsageError
+
+
+class GraphTokenizer(tf.Module):
+    """Strings to ids; equal to `AlbertTokenizer.encode` for every string.
+
+    Keep the object attached to what is saved (`archive.track(graph_tokenizer)`, or an
+    attribute of a `tf.Module`), or its vocabulary is not.
+
+    Args:
+        model: Serialized SentencePiece model.
+        replacements: For each id the ids put in its place (the digit-comma rule).
+        do_lower_case: Whether text is lower-cased.
+        keep_accents: Whether NFKD and the dropping of accents are left out.
+    """
+
+    def __init__(
+        self,
+        model: bytes,
+        replacements: list[list[int]],
+        do_lower_case: bool,
+        keep_accents: bool,
+    ):
+        super().__init__(name="graph_tokenizer")
+        self._do_lower_case = do_lower_case
+        table = text_normalization.character_table(do_lower_case, keep_accents)
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._sentencepiece = _sentencepiece_tokenizer(model)
+            self._pages = tf.constant(table.pages)
+            self._row_of = tf.constant(table.row_of)
+            self._characters = tf.RaggedTensor.from_row_splits(
+                tf.constant(table.values), tf.constant(table.splits)
+            )
+            self._replacements = None
+            if any(len(ids) != 1 for ids in replacements):
+                self._replacements = tf.RaggedTensor.from_row_splits(
+                    tf.constant(np.concatenate(replacements), tf.int32),
+                    tf.constant(np.cumsum([0, *map(len, replacements)]), tf.int64),
+                )
+
+    def __call__(self, texts) -> tf.RaggedTensor:
+        """Tokenizes.
+
+        Args:
+            texts: string `[B]` (any bytes) or a scalar.
+
+        Returns:
+            int32 `[B, None]` ragged; a `[None]` tensor for a scalar.
+        """
+        texts = tf.convert_to_tensor(texts, tf.string)
+        if texts.shape.rank == 0:
+            return self(texts[None])[0]
+        if texts.shape.rank != 1:
+            raise UsageError(
+                f"texts: expected one string or a vector of strings, got {texts.shape}"
+            )
+        ids = self._sentencepiece.tokenize(self.normalize(texts))
+        if self._replacements is None:
+            return ids
+        return tf.gather(self._replacements, ids).merge_dims(1, 2)
+
+    def normalize(self, texts: tf.Tensor) -> tf.Tensor:
+        """`text_normalization.normalize_text` for a vector of strings."""
+        texts = tf.strings.unicode_transcode(
+            texts, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(" ")
+        )
+        pattern = text_normalization.white_space_pattern()
+        texts = tf.strings.strip(tf.strings.regex_replace(texts, pattern, " "))
+        codes = self._fold(tf.strings.unicode_decode(texts, "UTF-8"))
+        texts = tf.strings.unicode_encode(codes, "UTF-8")
+        if not self._do_lower_case:
+            return texts
+        return tf.cond(
+            tf.reduce_any(codes.values == ord("Σ")),
+            lambda: _lower_sigma(texts),
+            lambda: texts,
+        )
+
+    def _fold(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Replaces every code point by its row of the character table."""
+        size = text_normalization.PAGE_SIZE
+        old = codes.values
+        slots = tf.gather(self._pages, old // size) * size + old % size
+        rows = tf.gather(self._row_of, slots)
+        folded = tf.gather(self._characters, rows)
+        same = tf.where(rows == text_normalization.IDENTITY)
+        values = tf.tensor_scatter_nd_update(
+            folded.values,
+            tf.gather(folded.row_splits, same),
+            tf.gather(old, same[:, 0]),
+        )
+        splits = tf.gather(folded.row_splits, codes.row_splits)
+        return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
+def _lower_sigma(texts: tf.Tensor) -> tf.Tensor:
+    pattern = text_normalization.final_sigma_pattern()
+    texts = tf.strings.regex_replace(texts, pattern, r"\1ς\2")
+    return tf.strings.regex_replace(texts, "Σ", "σ")
+
+
+def _sentencepiece_tokenizer(model: bytes):
+    try:
+        import tensorflow_text
+    except ImportError as e:
+        raise UsageError(
+            "tokenizing in the graph needs TensorFlow Text of TensorFlow's version "
+            f"(pip install tensorflow-text); AlbertTokenizer.encode does not: {e}"
+        ) from None
+    return tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)

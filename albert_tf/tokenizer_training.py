@@ -1,0 +1,270 @@
+"""Trains a vocabulary with ALBERT's settings, byte for byte reproducible.
+
+Source of the settings: the trainer specification inside the released `spiece.model`.
+"""
+
+import io
+import os
+import random
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from absl import logging
+
+from albert_tf import files
+from albert_tf.errors import DataError, UsageError
+from albert_tf.text_normalization import normalize_text, to_unicode
+
+SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
+USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+MODEL_TYPES = ("unigram", "byte_bpe")
+_MAX_BYTES = 4000  # SentencePiece drops sentences above 4192 bytes
+# Characters SentencePiece keeps for itself: it drops sentences that have them.
+_RESERVED = str.maketrans(dict.fromkeys("\0\u2581\u2585", " "))
+# The result depends on it, so it must not depend on the machine.
+_NUM_THREADS = 4
+_BYTES = 256
+
+
+def train_tokenizer(
+    sentences: Iterable[str],
+    output_model: str | os.PathLike | None = None,
+    *,
+    model_type: str = "unigram",
+    vocab_size: int = 30000,
+    do_lower_case: bool = True,
+    character_coverage: float = 0.99995,
+    input_sentence_size: int = 10_000_000,
+    seed: int = 12345,
+    overwrite: bool = False,
+    progress: bool = True,
+) -> bytes:
+    """Trains a vocabulary and writes it.
+
+    The text goes through the tokenizer's own normalization first. The same sentences,
+    options and seed give the same bytes, on any machine.
+
+    Args:
+        sentences: The text; any iterable of strings, read once.
+        output_model: File to write (`gs://` too), or None.
+        model_type: `unigram` (SentencePiece; ALBERT's) or `byte_bpe` (a
+            `tokenizer.json` for `ByteBPETokenizer`; case and accents are kept, and
+            `do_lower_case` and `character_coverage` do not matter).
+        vocab_size: Number of pieces, special ones included.
+        do_lower_case: Whether text is lower-cased.
+        character_coverage: Share of the characters that get a piece of their own.
+        input_sentence_size: Sentences drawn at random from the text for training.
+        seed: Seed of that draw.
+        overwrite: Whether an existing file may be replaced.
+        progress: Whether a progress bar is shown on stderr.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        UsageError: If an option cannot be, or the file exists.
+        DataError: If the text is empty or too small for the vocabulary.
+    """
+    _check(model_type, vocab_size, character_coverage, input_sentence_size, seed)
+    if output_model is not None:
+        _check_output(output_model, overwrite)
+    reader = _Reader(sentences, input_sentence_size, seed, progress)
+    start = time.monotonic()
+    if model_type == "unigram":
+        data = _train_unigram(
+            reader, vocab_size, do_lower_case, character_coverage, input_sentence_size
+        )
+    else:
+        data = _train_byte_bpe(reader, vocab_size)
+    logging.info("trained %d pieces in %.0f s", vocab_size, time.monotonic() - start)
+    if output_model is not None:
+        files.write_bytes(output_model, data, overwrite)
+    return data
+
+
+class _Reader:
+    """Draws sentences for a trainer, counts them, and keeps what goes wrong.
+
+    The trainers' C++ and Rust would hide an exception of the text's reader. The draw is
+    ours because SentencePiece's own has a fixed seed.
+    """
+
+    def __init__(self, sentences: Iterable[str], limit: int, seed: int, progress: bool):
+        self._sentences = sentences
+        self._limit = limit
+        # random.Random.random() gives the same numbers in every release of Python.
+        self._random = random.Random(seed)
+        self._progress = progress
+        self.num_sentences = 0
+        self.error = None
+
+    def read(self, prepare: Callable[[str], Iterable[str]]) -> Iterator[str]:
+        """Yields a uniform draw, without replacement, of what `prepare` makes."""
+        try:
+            drawn = self._draw(prepare)
+        except Exception as e:
+            self.error = e
+            return
+        if drawn:
+            logging.info(
+                "training on %d of %d sentences ...", len(drawn), self.num_sentences
+            )
+        drawn.reverse()
+        while drawn:
+            yield drawn.pop()  # the trainer keeps its own copy
+
+    def _draw(self, prepare) -> list[str]:
+        """Reservoir sampling: memory for `limit` sentences, whatever the text."""
+        from tqdm import tqdm
+
+        drawn = []
+        with tqdm(
+            self._sentences,
+            desc="reading text",
+            unit=" sentences",
+            disable=not self._progress,
+            file=sys.stderr,
+            mininterval=0.5,
+        ) as bar:
+            for sentence in bar:
+                for part in prepare(sentence):
+                    self.num_sentences += 1
+                    if len(drawn) < self._limit:
+                        drawn.append(part)
+                        continue
+                    place = int(self._random.random() * self.num_sentences)
+                    if place < self._limit:
+                        drawn[place] = part
+        return drawn
+
+    def check(self) -> None:
+        """Raises what went wrong while reading, or that there was no text."""
+        if self.error is not None:
+            raise self.error
+        if not self.num_sentences:
+            raise DataError("training text: expected some sentences, got none")
+
+
+def _train_unigram(
+    reader, vocab_size, do_lower_case, character_coverage, input_sentence_size
+) -> bytes:
+    import sentencepiece
+
+    def prepare(sentence):
+        return _prepare(sentence, do_lower_case)
+
+    model, reason = io.BytesIO(), None
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=reader.read(prepare),
+            model_writer=model,
+            model_type="unigram",
+            vocab_size=vocab_size,
+            character_coverage=character_coverage,
+            input_sentence_size=input_sentence_size,
+            shuffle_input_sentence=True,
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=list(SPECIAL_TOKENS[2:]),
+            user_defined_symbols=list(USER_DEFINED_SYMBOLS),
+            num_threads=_NUM_THREADS,
+            minloglevel=2,
+        )
+    except (RuntimeError, OSError) as e:
+        reason = str(e)
+    reader.check()
+    if reason is not None:
+        raise _explain(reason, vocab_size, character_coverage)
+    return model.getvalue()
+
+
+def _train_byte_bpe(reader, vocab_size) -> bytes:
+    from albert_tf import byte_bpe
+
+    def prepare(sentence):
+        if sentence.strip():
+            yield to_unicode(sentence)
+
+    data = byte_bpe.train(reader.read(prepare), vocab_size, SPECIAL_TOKENS)
+    reader.check()
+    size = byte_bpe.ByteBPETokenizer(data).vocab_size
+    if size < vocab_size:
+        raise _too_large(vocab_size, size)
+    return data
+
+
+def _prepare(sentence: str, do_lower_case: bool) -> Iterator[str]:
+    """A sentence as the tokenizer will see it, in parts the trainer accepts."""
+    text = normalize_text(sentence, do_lower_case).translate(_RESERVED)
+    text = " ".join(text.split())
+    while len(text.encode("utf-8")) > _MAX_BYTES:
+        # A character has at most four bytes.
+        end = text.rfind(" ", 1, _MAX_BYTES // 4) + 1 or _MAX_BYTES // 4
+        yield text[:end].strip()
+        text = text[end:].strip()
+    if text:
+        yield text
+
+
+def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed):
+    if model_type not in MODEL_TYPES:
+        raise UsageError(
+            f"model_type: expected one of {', '.join(MODEL_TYPES)}, got {model_type}"
+        )
+    num_special = len(SPECIAL_TOKENS)
+    num_fixed = len(USER_DEFINED_SYMBOLS) if model_type == "unigram" else _BYTES
+    if vocab_size <= num_special + num_fixed:
+        raise UsageError(
+            f"vocab_size: must be more than the {num_special} special pieces and the "
+            f"{num_fixed} fixed ones, {num_special + num_fixed}, got {vocab_size}"
+        )
+    if not 0.98 <= character_coverage <= 1.0:
+        raise UsageError(
+            f"character_coverage: must be from 0.98 to 1, got {character_coverage}"
+        )
+    if input_sentence_size <= 100:
+        # SentencePiece reads 0 as "all", and its own lower limit is 100.
+        raise UsageError(
+            f"input_sentence_size: must be more than 100, got {input_sentence_size}"
+        )
+    if not 0 <= seed < 2**32:
+        raise UsageError(f"seed: must be from 0 to 2**32 - 1, got {seed}")
+
+
+def _check_output(path: str | os.PathLike, overwrite: bool) -> None:
+    """Before hours of training, not after."""
+    path = os.fspath(path)
+    if files.is_folder(path):
+        raise UsageError(f"{path}: expected the name of a file, it is a folder")
+    if files.exists(path) and not overwrite:
+        raise UsageError(f"{path}: exists already and would be overwritten")
+    folder = os.path.dirname(path)
+    if folder and not files.is_remote(path):
+        try:
+            files.make_folder(folder)
+        except OSError as e:
+            raise UsageError(f"{folder}: cannot be made: {e.strerror}") from None
+
+
+def _explain(reason: str, vocab_size: int, character_coverage: float) -> Exception:
+    """SentencePiece's message as an error in our words."""
+    if found := re.search(r"set it to a value <= (\d+)", reason):
+        return _too_large(vocab_size, int(found[1]))
+    if found := re.search(r"smaller than required_chars\.? (\d+) vs (\d+)", reason):
+        return UsageError(
+            f"vocab_size: the text has {found[2]} required pieces (its characters at "
+            f"character_coverage {character_coverage}, and special ones), "
+            f"got {vocab_size}"
+        )
+    return DataError(f"training text: SentencePiece cannot use it: {reason}")
+
+
+def _too_large(vocab_size: int, possible: int) -> DataError:
+    return DataError(
+        f"training text: too small for vocab_size {vocab_size}: it supports at most "
+        f"{possible} pieces"
+    )

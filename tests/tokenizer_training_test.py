@@ -1,0 +1,214 @@
+"""Vocabulary training: settings, byte-for-byte repetition, errors, the command."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from albert_tf import tokenizer_training
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_training import train_tokenizer
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SYLLABLES = ["ka", "to", "mi", "ren", "sol", "bur", "de", "ling", "pa", "vor"]
+MARKS = ["(old)", "£5", "1990,", "naïve", "Über", "cat-dog", '"big".', "the"]
+
+
+def _sentences(n=600):
+    """Words of one to three syllables, some frequent, with marks among them."""
+    for i in range(n):
+        words = []
+        for k in range(1, 12):
+            a, b, c = (i * k + k) % 10, (i + k * k) % 10, (i * i + k) % 10
+            parts = [SYLLABLES[a], SYLLABLES[b], SYLLABLES[c]][: 1 + (i + k) % 3]
+            words.append("".join(parts))
+        yield f"{' '.join(words).capitalize()} {MARKS[i % 8]} {i % 37}."
+
+
+def _train(**options):
+    defaults = {"vocab_size": 80, "progress": False}
+    return train_tokenizer(_sentences(), **{**defaults, **options})
+
+
+def test_settings_are_albert_s():
+    tokenizer = AlbertTokenizer(_train())
+    assert tokenizer.vocab_size == 80
+    pieces = [tokenizer.id_to_token(i) for i in range(13)]
+    assert tuple(pieces[:5]) == tokenizer_training.SPECIAL_TOKENS
+    assert tuple(pieces[5:]) == tokenizer_training.USER_DEFINED_SYMBOLS
+    assert tokenizer.special_ids == [0, 1, 2, 3, 4]
+    text = "Naïve (old) Über cat-dog the."
+    assert tokenizer.decode(tokenizer.encode(text)) == ("naive (old) uber cat-dog the.")
+    vocabulary = "".join(tokenizer.id_to_token(i) for i in range(5, 80))
+    assert vocabulary == vocabulary.lower() and "ï" not in vocabulary
+
+
+def test_case_is_kept_when_wanted():
+    tokenizer = AlbertTokenizer(_train(do_lower_case=False), do_lower_case=False)
+    assert tokenizer.unk_id not in tokenizer.encode("Uber")
+
+
+def test_same_bytes_in_another_process_and_no_machine_path(tmp_path):
+    text = tmp_path / "some text.txt"
+    text.write_text("\n".join(_sentences()) + "\n")
+    outputs = [tmp_path / "a.model", tmp_path / "b.model"]
+    for output in outputs:
+        # Fewer sentences than there are, so that the draw takes part.
+        done = _run(
+            f"--input_file={text}",
+            f"--output_model={output}",
+            "--vocab_size=70",
+            "--input_sentence_size=200",
+        )
+        assert done.returncode == 0, done.stderr
+        assert "reading text" in done.stderr
+    data = outputs[0].read_bytes()
+    assert data == outputs[1].read_bytes()
+    for leak in (b"some text", b"a.model", str(tmp_path).encode()):
+        assert leak not in data
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".model", ".model", ".txt"]
+
+
+def test_seed_changes_the_draw():
+    options = {"input_sentence_size": 101, "vocab_size": 60}
+    assert _train(seed=1, **options) == _train(seed=1, **options)
+    assert _train(seed=1, **options) != _train(seed=2, **options)
+
+
+def test_hostile_sentences_are_not_dropped():
+    def sentences():
+        yield from _sentences()
+        yield "nul\0nul ▁lower▅ \ud800"
+        yield ""
+        yield "w" * 30000
+        yield "quux " * 5000
+
+    data = train_tokenizer(sentences(), vocab_size=90, progress=False)
+    tokenizer = AlbertTokenizer(data)
+    assert tokenizer.unk_id not in tokenizer.encode("quux nul w")
+
+
+def test_long_sentences_are_split_at_spaces():
+    parts = list(tokenizer_training._prepare("Ab cd " * 3000, True))
+    assert all(len(p) <= 4000 for p in parts)
+    assert " ".join(parts).split() == ["ab", "cd"] * 3000
+    parts = list(tokenizer_training._prepare("語" * 5000, True))
+    assert "".join(parts) == "語" * 5000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vocab_size": 13}, "vocab_size: must be more than .* 13, got 13"),
+        ({"vocab_size": 20}, r"vocab_size: the text has \d+ required .*got 20"),
+        ({"character_coverage": 1.5}, "character_coverage: .* got 1.5"),
+        ({"input_sentence_size": 5}, "input_sentence_size: .* got 5"),
+        ({"seed": -1}, "seed: .* got -1"),
+        ({"model_type": "word"}, "model_type: .*unigram, byte_bpe, got word"),
+        ({"model_type": "byte_bpe", "vocab_size": 261}, "vocab_size: .*got 261"),
+    ],
+)
+def test_impossible_options(options, message):
+    with pytest.raises(UsageError, match=message):
+        _train(**options)
+
+
+def test_text_too_small():
+    with pytest.raises(DataError, match=r"vocab_size 5000: .* at most \d+ pieces"):
+        _train(vocab_size=5000)
+    with pytest.raises(DataError, match="expected some sentences, got none"):
+        train_tokenizer(iter(["", "  "]), progress=False)
+
+
+@pytest.mark.parametrize("model_type", tokenizer_training.MODEL_TYPES)
+def test_an_error_of_the_reader_gets_through(model_type):
+    def sentences():
+        yield "a b c"
+        raise DataError("corpus.txt: vanished")
+
+    with pytest.raises(DataError, match="corpus.txt: vanished"):
+        train_tokenizer(
+            sentences(), vocab_size=300, model_type=model_type, progress=False
+        )
+
+
+def test_output_is_checked_first(tmp_path):
+    def untouched():
+        raise AssertionError("the text was read")
+        yield
+
+    output = tmp_path / "x.model"
+    output.write_bytes(b"precious")
+    with pytest.raises(UsageError, match="x.model: exists already"):
+        train_tokenizer(untouched(), output)
+    assert output.read_bytes() == b"precious"
+    with pytest.raises(UsageError, match="it is a folder"):
+        train_tokenizer(untouched(), tmp_path)
+    data = train_tokenizer(
+        _sentences(), output, overwrite=True, vocab_size=80, progress=False
+    )
+    assert output.read_bytes() == data
+    nested = tmp_path / "new" / "y.model"
+    train_tokenizer(_sentences(), nested, vocab_size=80, progress=False)
+    assert nested.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "input_file"),
+        (["--input_file={text}"], 2, "--output_model or --output_prefix"),
+        (["--input_file={text}", "--output_prefix={tmp}/m"], 1, "too small"),
+        (["--input_file=none.txt", "--output_prefix={tmp}/m"], None, "none.txt"),
+        (
+            ["--input_file={text}", "--output_prefix={tmp}/m", "--vocab_size=3"],
+            2,
+            "got 3",
+        ),
+    ],
+)
+def test_command_refuses_in_one_line(tmp_path, arguments, code, message):
+    text = tmp_path / "t.txt"
+    text.write_text("\n".join(_sentences(50)))
+    done = _run(*(a.format(text=text, tmp=tmp_path) for a in arguments))
+    assert done.returncode == code if code else done.returncode in (1, 2)
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
+
+
+def test_command_trains_byte_bpe(tmp_path):
+    text = tmp_path / "t.txt"
+    text.write_text("\n".join(_sentences()))
+    done = _run(
+        f"--input_file={text}",
+        f"--output_prefix={tmp_path / 'm'}",
+        "--model_type=byte_bpe",
+        "--vocab_size=280",
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "m.json").exists()
+
+
+def test_settings_inside_the_model():
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(_train())
+    spec = proto.trainer_spec
+    assert (spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id) == (0, 1, -1, -1)
+    assert list(spec.control_symbols) == ["[CLS]", "[SEP]", "[MASK]"]
+    assert list(spec.user_defined_symbols) == list('()"-.–£€')
+    assert spec.character_coverage == pytest.approx(0.99995)
+    assert spec.input == [] and spec.model_prefix == ""
+    assert proto.normalizer_spec.name == "nmt_nfkc"
+
+
+def _run(*arguments):
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "train_tokenizer.py"), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )

@@ -1,0 +1,81 @@
+"""Trains a vocabulary on text, with ALBERT's settings.
+
+Example:
+    python tools/train_tokenizer.py --input_file='text/*.txt' --output_prefix=my
+writes my.model, a SentencePiece model for --spm_model_file of the other commands.
+The same text, flags and seed give the same bytes.
+"""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from absl import flags, logging
+
+from albert_tf import cli, tokenizer_training
+from albert_tf.data import corpus
+from albert_tf.errors import UsageError
+
+_INPUT_FILE = flags.DEFINE_string(
+    "input_file",
+    None,
+    "Text: comma-separated files or patterns, or `docstrings:`.",
+    required=True,
+)
+_INPUT_FORMAT = flags.DEFINE_string("input_format", "auto", "Form of the text files.")
+_OUTPUT_MODEL = flags.DEFINE_string("output_model", None, "File to write.")
+_OUTPUT_PREFIX = flags.DEFINE_string(
+    "output_prefix", None, "Instead of --output_model: the file without its suffix."
+)
+_MODEL_TYPE = flags.DEFINE_enum(
+    "model_type",
+    "unigram",
+    tokenizer_training.MODEL_TYPES,
+    "unigram: SentencePiece (.model); byte_bpe: RoBERTa's kind (tokenizer.json).",
+)
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Number of pieces.")
+_DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
+_CHARACTER_COVERAGE = flags.DEFINE_float(
+    "character_coverage", 0.99995, "Share of the characters with their own piece."
+)
+_INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
+    "input_sentence_size", 10_000_000, "Sentences to draw from the text."
+)
+_SEED = flags.DEFINE_integer("seed", 12345, "Seed of that draw.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an existing file.")
+
+
+def main() -> None:
+    """Flags to one call."""
+    output = _output()
+    documents = corpus.open_corpus(_INPUT_FILE.value, _INPUT_FORMAT.value)
+    tokenizer_training.train_tokenizer(
+        (sentence for document in documents for sentence in document),
+        output,
+        model_type=_MODEL_TYPE.value,
+        vocab_size=_VOCAB_SIZE.value,
+        do_lower_case=_DO_LOWER_CASE.value,
+        character_coverage=_CHARACTER_COVERAGE.value,
+        input_sentence_size=_INPUT_SENTENCE_SIZE.value,
+        seed=_SEED.value,
+        overwrite=_OVERWRITE.value,
+    )
+    logging.info("wrote %s", output)
+
+
+def _output() -> str:
+    """The file to write; with --output_prefix, the suffix says what it is."""
+    if (_OUTPUT_MODEL.value is None) == (_OUTPUT_PREFIX.value is None):
+        raise UsageError(
+            "--output_model or --output_prefix: exactly one is needed, got "
+            f"{_OUTPUT_MODEL.value} and {_OUTPUT_PREFIX.value}"
+        )
+    if _OUTPUT_MODEL.value is not None:
+        return _OUTPUT_MODEL.value
+    suffix = ".model" if _MODEL_TYPE.value == "unigram" else ".json"
+    return f"{_OUTPUT_PREFIX.value}{suffix}"
+
+
+if __name__ == "__main__":
+    cli.run(main)

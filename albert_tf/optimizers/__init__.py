@@ -1,0 +1,18 @@
+"""LAMB and AdamW of the original, on any Keras backend.
+
+Imports only keras, numpy and the standard library.
+"""
+
+from albert_tf.optimizers.adamw import AdamW
+from albert_tf.optimizers.base import AdamStyleOptimizer
+from albert_tf.optimizers.create import create_optimizer
+from albert_tf.optimizers.lamb import Lamb
+from albert_tf.optimizers.schedules import WarmupPolynomialDecay
+
+__all__ = [
+    "AdamStyleOptimizer",
+    "AdamW",
+    "Lamb",
+    "WarmupPolynomialDecay",
+    "create_optimizer",
+]

@@ -1,0 +1,256 @@
+"""What LAMB and AdamW share: the order of a step, and the moments of Adam.
+
+A step is: dense gradients -> sum over replicas -> clip by global norm -> update.
+Keras 3.15 does each of the first three differently, and each difference changes the
+trained weights:
+
+* It squares the rows of a sparse embedding gradient before adding up the rows with the
+  same id (sum of squares instead of square of the sum): with two segment ids and 4096
+  tokens Adam's first step is 45 times too large. Here gradients become dense first.
+* It clips every replica's share of the gradient before the sum over replicas, so the
+  result depends on the number of replicas. Here the sum comes first.
+* The norm of a sparse gradient counts rows with the same id separately.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.errors import UsageError
+
+# Names of the original's and of our variables which get neither decay nor LAMB's
+# trust ratio: gamma and beta of every layer normalization, and all biases.
+DEFAULT_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
+
+
+class AdamStyleOptimizer(keras.optimizers.Optimizer):
+    """Moments without bias correction, decay by name, dense reduced clipped gradients.
+
+    Subclasses implement `_scaled_update`.
+
+    Under a `tf.distribute` strategy `apply` sums the gradients of all replicas, so
+    each replica's loss must already be divided by the global count (`fit` does so). A
+    training step that sums them itself sets `sum_over_replicas = False` once; it must
+    do so with `LossScaleOptimizer`, which looks for overflow in one replica only.
+
+    Args:
+        learning_rate: float or `LearningRateSchedule`.
+        weight_decay_rate: float >= 0. Decoupled: added to the update, not the gradient.
+        beta_1: float in `[0, 1)`. Decay of the first moment.
+        beta_2: float in `[0, 1)`. Decay of the second moment.
+        epsilon: float > 0. Added outside the root.
+        clip_norm: float > 0, or None (or 0) for no clipping by global norm.
+        exclude_from_weight_decay: regular expressions, searched in the variable's path
+            without the model's name.
+        name: str or None.
+        loss_scale_factor: float or None. A constant loss scale, as in Keras.
+
+    Attributes:
+        sum_over_replicas: bool. False if `apply` is given gradients that are already
+            summed over all replicas. True at first; not part of the config.
+
+    Raises:
+        UsageError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        clip_norm: float | None = 1.0,
+        exclude_from_weight_decay: Sequence[str] = DEFAULT_EXCLUSIONS,
+        name: str | None = None,
+        loss_scale_factor: float | None = None,
+    ):
+        if isinstance(learning_rate, int):
+            learning_rate = float(learning_rate)
+        super().__init__(
+            learning_rate=learning_rate, name=name, loss_scale_factor=loss_scale_factor
+        )
+        self.weight_decay_rate = _at_least("weight_decay_rate", weight_decay_rate, 0)
+        self.beta_1 = _fraction("beta_1", beta_1)
+        self.beta_2 = _fraction("beta_2", beta_2)
+        self.epsilon = _at_least("epsilon", epsilon, 0)
+        if not self.epsilon:
+            raise UsageError(f"epsilon must be > 0, received {epsilon!r}")
+        self.clip_norm = _at_least("clip_norm", clip_norm or 0, 0) or None
+        self._decay_exclusions = checked_patterns(
+            "exclude_from_weight_decay", exclude_from_weight_decay
+        )
+        self._decay_flags = frozenset()
+        self.sum_over_replicas = True
+        self._last_global_norm = self.add_variable(
+            shape=(),
+            dtype="float32",
+            aggregation="only_first_replica",
+            name="last_global_norm",
+        )
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the slots `m` and `v` (the original's `adam_m`, `adam_v`)."""
+        if self.built:
+            return
+        super().build(variables)
+        self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
+        self._decay_flags = self._included(variables, self._decay_exclusions)
+
+    @property
+    def last_global_norm(self) -> keras.Variable:
+        """float32 scalar: norm of the last step's gradients, before clipping.
+
+        0 before the first step, and always when `clip_norm` is None.
+        """
+        return self._last_global_norm
+
+    def slot(self, variable: keras.Variable, name: str) -> keras.Variable:
+        """Returns the slot `m` (first moment) or `v` (second moment) of a variable."""
+        slots = {"m": self._m, "v": self._v} if self.built else {}
+        if name not in slots:
+            raise UsageError(
+                f"slot must be one of {sorted(slots)} (none before build), "
+                f"received {name!r}"
+            )
+        return slots[name][self._get_variable_index(variable)]
+
+    def uses_weight_decay(self, variable: keras.Variable) -> bool:
+        """Whether the built optimizer decays this variable."""
+        return self._get_variable_index(variable) in self._decay_flags
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Refused: the names are an argument of the constructor."""
+        raise UsageError(
+            "exclude_from_weight_decay must be given to the constructor as regular "
+            f"expressions, received var_list={var_list!r}, var_names={var_names!r}"
+        )
+
+    def apply(self, grads, trainable_variables=None) -> None:
+        """Updates the variables; see `sum_over_replicas` on several replicas."""
+        grads = list(grads)
+        if trainable_variables is None:
+            variables = self._trainable_variables
+        else:
+            variables = trainable_variables = list(trainable_variables)
+        if len(grads) == len(variables):  # Keras reports a mismatch.
+            grads = [_dense(g, v) for g, v in zip(grads, variables, strict=True)]
+        super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """Updates one variable and its slots."""
+        dtype = variable.dtype
+        gradient = ops.cast(gradient, dtype)
+        index = self._get_variable_index(variable)
+        m, v = self._m[index], self._v[index]
+        next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
+        next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
+        update = next_m / (ops.sqrt(next_v) + self.epsilon)
+        if self.weight_decay_rate and index in self._decay_flags:
+            update = update + self.weight_decay_rate * variable
+        update = self._scaled_update(update, variable, index)
+        self.assign(m, next_m)
+        self.assign(v, next_v)
+        self.assign_sub(variable, ops.cast(learning_rate, dtype) * update)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        base = super().get_config()
+        return {
+            "name": base["name"],
+            "learning_rate": base["learning_rate"],
+            "loss_scale_factor": base["loss_scale_factor"],
+            "weight_decay_rate": self.weight_decay_rate,
+            "beta_1": self.beta_1,
+            "beta_2": self.beta_2,
+            "epsilon": self.epsilon,
+            "clip_norm": self.clip_norm,
+            "exclude_from_weight_decay": list(self._decay_exclusions),
+        }
+
+    def _scaled_update(self, update, variable, index: int):
+        """Returns the update, which is multiplied by the learning rate afterwards."""
+        return update
+
+    def _included(self, variables, patterns) -> frozenset[int]:
+        """Returns the indices of the variables whose name matches no pattern."""
+        # A frozenset, because Keras wraps lists and dicts to track what is in them.
+        return frozenset(
+            index
+            for index, variable in enumerate(variables)
+            if not any(re.search(p, canonical_path(variable)) for p in patterns)
+        )
+
+    def _backend_apply_gradients(self, grads, trainable_variables) -> None:
+        # Keras clips here and sums in `_backend_update_step`; the order matters.
+        pairs = list(zip(grads, trainable_variables, strict=True))
+        if self.sum_over_replicas and keras.backend.backend() == "tensorflow":
+            pairs = super()._all_reduce_sum_gradients(pairs)
+        grads = [gradient for gradient, _ in pairs]
+        if self.clip_norm:
+            grads = self._clip_by_global_norm(grads)
+        self._backend_update_step(grads, trainable_variables, self.learning_rate)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        # Called by Keras after the clipping: the gradients are already summed.
+        return list(grads_and_vars)
+
+    def _clip_by_global_norm(self, grads):
+        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads]
+        norm = ops.sqrt(ops.sum(ops.stack(squares)))
+        self._last_global_norm.assign(norm)
+        scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm)
+        # As tf.clip_by_global_norm: one infinity makes every gradient NaN, rather
+        # than silently zero.
+        scale = scale + (norm - norm)
+        return [g * ops.cast(scale, g.dtype) for g in grads]
+
+
+def canonical_path(variable: keras.Variable) -> str:
+    """Returns the variable's path without the model's own name.
+
+    Otherwise a model called "bias_study" would turn off weight decay. Keras starts a
+    path with the model's name, but with `backbone/` for the weights of a backbone that
+    was built first, and with the layer's name (`layer/weight`) in functional models.
+    """
+    path = getattr(variable, "path", None) or variable.name
+    outermost, _, rest = path.partition("/")
+    return rest if "/" in rest and outermost != "backbone" else path
+
+
+def _dense(gradient, variable):
+    """Adds up the rows of a sparse gradient (`tf.IndexedSlices`, told by its parts)."""
+    if not (hasattr(gradient, "values") and hasattr(gradient, "dense_shape")):
+        return gradient
+    return ops.segment_sum(gradient.values, gradient.indices, variable.shape[0])
+
+
+def _at_least(name: str, value: Any, minimum: float) -> float:
+    number = float(value)
+    if not minimum <= number < float("inf"):
+        raise UsageError(f"{name} must be finite and >= {minimum}, received {value!r}")
+    return number
+
+
+def _fraction(name: str, value: Any) -> float:
+    number = float(value)
+    if not 0 <= number < 1:
+        raise UsageError(f"{name} must be in [0, 1), received {value!r}")
+    return number
+
+
+def checked_patterns(name: str, patterns: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the regular expressions as a tuple; `name` is the argument's."""
+    if isinstance(patterns, str):
+        patterns = (patterns,)
+    for pattern in patterns or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(
+                f"{name} must hold regular expressions, received {pattern!r}: {error}"
+            ) from None
+    return tuple(patterns or ())

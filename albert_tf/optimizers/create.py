@@ -1,0 +1,73 @@
+"""One call for an optimizer with its schedule."""
+
+from typing import Any
+
+from albert_tf.errors import UsageError
+from albert_tf.optimizers.adamw import AdamW
+from albert_tf.optimizers.base import AdamStyleOptimizer
+from albert_tf.optimizers.lamb import Lamb
+from albert_tf.optimizers.schedules import WarmupPolynomialDecay
+
+_OPTIMIZERS = {"adamw": AdamW, "lamb": Lamb}
+
+
+def create_optimizer(
+    name: str,
+    *,
+    learning_rate: float,
+    num_train_steps: int,
+    num_warmup_steps: int = 0,
+    weight_decay_rate: float = 0.01,
+    clip_norm: float | None = 1.0,
+    poly_power: float = 1.0,
+    start_warmup_step: int = 0,
+    end_learning_rate: float = 0.0,
+    step_offset: int = 0,
+    allow_negative_rate: bool = False,
+    **optimizer_arguments: Any,
+) -> AdamStyleOptimizer:
+    """Returns LAMB or AdamW with the original's learning-rate schedule.
+
+    The defaults are the original's `optimization.create_optimizer`; ALBERT was
+    pretrained with `"lamb"`, rate 0.00176, 125,000 steps, 3,125 of warm-up and batch
+    4096, and fine-tuned with `"adamw"`.
+
+    Args:
+        name: `"lamb"` or `"adamw"`.
+        learning_rate: float > 0. The peak of the schedule (`WarmupPolynomialDecay`).
+        num_train_steps: int > 0. The rate has decayed at this step.
+        num_warmup_steps: int >= 0. Steps of linear warm-up.
+        weight_decay_rate: float >= 0. Added to the update, times the weight.
+        clip_norm: float > 0, or None: the largest global norm of the gradients.
+        poly_power: float > 0. Of the decay; 1.0 is linear.
+        start_warmup_step: int >= 0. The warm-up begins here.
+        end_learning_rate: float >= 0. The rate after `num_train_steps`.
+        step_offset: int >= 0. Update i uses the rate of step i + step_offset.
+        allow_negative_rate: bool. As the original's, before `start_warmup_step`.
+        **optimizer_arguments: `beta_1`, `beta_2`, `epsilon`, `loss_scale_factor`,
+            `exclude_from_weight_decay` (`AdamStyleOptimizer`), and for `"lamb"`
+            `exclude_from_layer_adaptation` (`Lamb`).
+
+    Raises:
+        UsageError: If the name is unknown or an argument is out of its range.
+    """
+    if name not in _OPTIMIZERS:
+        raise UsageError(
+            f"optimizer must be one of {sorted(_OPTIMIZERS)}, received {name!r}"
+        )
+    schedule = WarmupPolynomialDecay(
+        learning_rate=learning_rate,
+        num_train_steps=num_train_steps,
+        num_warmup_steps=num_warmup_steps,
+        poly_power=poly_power,
+        end_learning_rate=end_learning_rate,
+        start_warmup_step=start_warmup_step,
+        step_offset=step_offset,
+        allow_negative_rate=allow_negative_rate,
+    )
+    return _OPTIMIZERS[name](
+        learning_rate=schedule,
+        weight_decay_rate=weight_decay_rate,
+        clip_norm=clip_norm,
+        **optimizer_arguments,
+    )

@@ -1,0 +1,68 @@
+"""LAMB as ALBERT was pretrained with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from albert_tf.optimizers.base import AdamStyleOptimizer, checked_patterns
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Lamb(AdamStyleOptimizer):
+    """Layer-wise adaptive moments for large batches (LAMB, arXiv:1904.00962).
+
+    The original's `LAMBOptimizer`: AdamW's update `u`, decay included, times the trust
+    ratio `||w|| / ||u||` of its variable (1 if either norm is 0). No bias correction.
+    The ratio is per variable: fusing two variables into one changes training.
+
+    Args:
+        exclude_from_layer_adaptation: regular expressions of the names without trust
+            ratio. None, the default, takes those of `exclude_from_weight_decay`.
+        **kwargs: see `AdamStyleOptimizer`.
+
+    Differs from `keras.optimizers.Lamb`: no bias correction, epsilon 1e-6, decay before
+    the ratio, exclusions, and the order of a step (see `base.py`).
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.00176,
+        exclude_from_layer_adaptation: Sequence[str] | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        if exclude_from_layer_adaptation is None:
+            exclude_from_layer_adaptation = self._decay_exclusions
+        self._adaptation_exclusions = checked_patterns(
+            "exclude_from_layer_adaptation", exclude_from_layer_adaptation
+        )
+        self._adaptation_flags = frozenset()
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the slots and finds out which variables get a trust ratio."""
+        if self.built:
+            return
+        super().build(variables)
+        self._adaptation_flags = self._included(variables, self._adaptation_exclusions)
+
+    def uses_layer_adaptation(self, variable: keras.Variable) -> bool:
+        """Whether the built optimizer uses a trust ratio for this variable."""
+        return self._get_variable_index(variable) in self._adaptation_flags
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = super().get_config()
+        config["exclude_from_layer_adaptation"] = list(self._adaptation_exclusions)
+        return config
+
+    def _scaled_update(self, update, variable, index: int):
+        if index not in self._adaptation_flags:
+            return update
+        weight_norm = ops.sqrt(ops.sum(ops.square(variable)))
+        update_norm = ops.sqrt(ops.sum(ops.square(update)))
+        both = ops.logical_and(weight_norm > 0, update_norm > 0)
+        # The inner `where` keeps 0/0 out of the branch that is not taken.
+        ratio = weight_norm / ops.where(both, update_norm, ops.ones_like(update_norm))
+        return ops.where(both, ratio, ops.ones_like(ratio)) * update

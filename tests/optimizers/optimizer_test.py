@@ -1,0 +1,352 @@
+"""Updates, exclusions, serialization, and use in compile and fit."""
+
+import json
+import pathlib
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.optimizers import AdamW, Lamb, create_optimizer
+from albert_tf.optimizers.base import canonical_path
+
+BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
+
+
+def reference_step(name, weights, gradients, moments, rate, clip):
+    """One step in float64 numpy, written from the original's description."""
+    norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
+    for path, weight in weights.items():
+        gradient = gradients[path] * min(1.0, clip / norm)
+        m, v = moments.setdefault(path, (0.0, 0.0))
+        m = BETA_1 * m + (1 - BETA_1) * gradient
+        v = BETA_2 * v + (1 - BETA_2) * gradient**2
+        moments[path] = m, v
+        update = m / (np.sqrt(v) + EPSILON)
+        if "bias" not in path:
+            update = update + DECAY * weight
+            norms = np.linalg.norm(weight), np.linalg.norm(update)
+            if name == "lamb" and min(norms) > 0:
+                update = update * norms[0] / norms[1]
+        weights[path] = weight - rate * update
+
+
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_steps_equal_numpy(name):
+    rng = np.random.default_rng(3)
+    shapes = {"kernel": (5, 3), "bias": (3,), "zeros": (2, 7)}
+    weights = {p: rng.normal(size=s) for p, s in shapes.items()}
+    weights["zeros"] *= 0  # Norm 0: trust ratio 1.
+    variables = [keras.Variable(w, name=p) for p, w in weights.items()]
+    optimizer = create_optimizer(
+        name, learning_rate=0.1, num_train_steps=8, clip_norm=0.7
+    )
+    moments = {}
+    for step in range(5):
+        scale = [3.0, 0.01, 1.0, 1.0, 5.0][step]  # Clipped and not clipped.
+        gradients = {p: scale * rng.normal(size=s) for p, s in shapes.items()}
+        reference_step(name, weights, gradients, moments, 0.1 * (1 - step / 8), 0.7)
+        optimizer.apply_gradients(
+            [
+                (tf.constant(g, tf.float32), v)
+                for g, v in zip(gradients.values(), variables, strict=True)
+            ]
+        )
+    for variable, weight in zip(variables, weights.values(), strict=True):
+        np.testing.assert_allclose(variable, weight, rtol=2e-5, atol=2e-6)
+
+
+def test_zero_gradient_and_zero_weight_stay_finite():
+    variable = keras.Variable(np.zeros((3, 2), "float32"), name="kernel")
+    optimizer = Lamb(0.1)
+    optimizer.apply([tf.zeros((3, 2))], [variable])
+    np.testing.assert_array_equal(variable, np.zeros((3, 2)))
+    assert float(optimizer.last_global_norm) == 0.0
+
+
+def test_an_infinite_gradient_is_loud():
+    variables = [keras.Variable(np.ones(2, "f"), name=n) for n in ("kernel", "other")]
+    optimizer = AdamW(0.1)
+    optimizer.apply([tf.constant([1.0, np.inf]), tf.ones(2)], variables)
+    assert np.isnan(variables[1].numpy()).all()
+
+
+def test_no_clipping():
+    variable = keras.Variable(np.ones(4, "float32"), name="kernel")
+    optimizer = AdamW(0.1, clip_norm=None)
+    optimizer.apply([tf.fill([4], 100.0)], [variable])
+    np.testing.assert_allclose(optimizer.slot(variable, "m"), 10.0, rtol=1e-6)
+    np.testing.assert_allclose(optimizer.slot(variable, "v"), 10.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [AdamW, Lamb, lambda rate: AdamW(rate, loss_scale_factor=8.0)],
+    ids=["adamw", "lamb", "adamw_scaled"],
+)
+def test_repeated_ids_equal_the_dense_gradient(make):
+    """Keras's own Adam is 45 times off at the first step here (segment embedding)."""
+    ids = np.zeros((32, 128), "int32")
+    ids[:, 64:] = 1
+    values = []
+    for dense in (False, True):
+        table = keras.Variable(np.full((2, 4), 0.5, "float32"), name="table")
+        optimizer = make(0.01)
+        history = []
+        for _ in range(4):
+            with tf.GradientTape() as tape:
+                if dense:
+                    rows = tf.one_hot(ids, 2) @ table.value
+                else:
+                    rows = tf.gather(table.value, ids)
+                loss = optimizer.scale_loss(tf.reduce_mean((rows - 1.0) ** 2))
+            (gradient,) = tape.gradient(loss, [table.value])
+            assert isinstance(gradient, tf.IndexedSlices) != dense
+            optimizer.apply([gradient], [table])
+            history.append(table.numpy())
+        values.append((history, float(optimizer.last_global_norm)))
+    np.testing.assert_allclose(values[0][0], values[1][0], rtol=1e-6)
+    # 4096 float32 terms in another order; the norm of the rows is 45 times smaller.
+    assert values[0][1] == pytest.approx(values[1][1], rel=1e-4)
+
+
+def test_fit_with_a_segment_embedding_equals_one_hot():
+    ids = np.zeros((32, 128), "int32")
+    ids[:, 64:] = 1
+    targets = np.ones((32, 128, 4), "float32")
+    results = []
+    for one_hot in (False, True):
+        layer = keras.layers.Embedding(2, 4, embeddings_initializer="zeros")
+        inputs = keras.Input((128,), dtype="int32")
+        if one_hot:
+            layer = keras.layers.Dense(4, use_bias=False, kernel_initializer="zeros")
+            outputs = layer(keras.ops.one_hot(inputs, 2))
+        else:
+            outputs = layer(inputs)
+        model = keras.Model(inputs, outputs)
+        model.compile(AdamW(0.01, weight_decay_rate=0.0), loss="mse")
+        values = []
+        for _ in range(4):
+            model.fit(ids, targets, batch_size=32, verbose=0, shuffle=False)
+            values.append(np.array(model.get_weights()[0]))
+        results.append(values)
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_compile_and_fit_learn(name, jit):
+    keras.utils.set_random_seed(1)
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(64, 5)).astype("float32")
+    y = (x @ rng.normal(size=(5, 3))).argmax(-1)
+    model = keras.Sequential(
+        [keras.Input((5,)), keras.layers.Dense(11, "tanh"), keras.layers.Dense(3)]
+    )
+    model.compile(
+        create_optimizer(
+            name, learning_rate=0.03, num_train_steps=80, num_warmup_steps=8
+        ),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=jit,
+    )
+    history = model.fit(x, y, batch_size=8, epochs=10, verbose=0, shuffle=False)
+    losses = history.history["loss"]
+    assert losses[-1] < 0.5 * losses[0]
+    assert float(model.optimizer.last_global_norm) > 0
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.0, abs=1e-8)
+
+
+def test_mixed_float16_with_loss_scale():
+    """The wrapper unscales before our clipping and skips a step that overflowed."""
+    variable = keras.Variable(np.ones((3, 2), "float32"), name="kernel")
+    plain = keras.Variable(np.ones((3, 2), "float32"), name="kernel")
+    wrapped = keras.optimizers.LossScaleOptimizer(Lamb(0.1), initial_scale=1024.0)
+    optimizer = Lamb(0.1)
+    gradient = tf.constant(np.random.default_rng(5).normal(size=(3, 2)), tf.float32)
+
+    @tf.function
+    def step(g):
+        wrapped.apply([g], [variable])
+
+    step(gradient * 1024.0)
+    optimizer.apply([gradient], [plain])
+    np.testing.assert_allclose(variable, plain, rtol=1e-6)
+    before = variable.numpy()
+    step(gradient * np.inf)
+    np.testing.assert_array_equal(variable, before)
+    assert int(wrapped.iterations.numpy()) == 1
+
+
+def test_fit_in_mixed_float16():
+    keras.utils.set_random_seed(2)
+    model = keras.Sequential(
+        [
+            keras.Input((7,), dtype="int32"),
+            keras.layers.Embedding(5, 4, dtype="mixed_float16"),
+            keras.layers.Flatten(dtype="mixed_float16"),
+            keras.layers.Dense(1, dtype="mixed_float16"),
+        ]
+    )
+    optimizer = keras.optimizers.LossScaleOptimizer(Lamb(0.05))
+    model.compile(optimizer, loss="mse")
+    x = np.random.default_rng(2).integers(0, 5, (16, 7))
+    history = model.fit(x, np.ones((16, 1)), epochs=5, batch_size=8, verbose=0)
+    losses = history.history["loss"]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("bias_study/sop_head/kernel", "sop_head/kernel"),
+        ("bias_study/mlm_head/dense/kernel", "mlm_head/dense/kernel"),
+        ("my_backbone/embeddings/layer_norm/gamma", "embeddings/layer_norm/gamma"),
+        ("backbone/pooler/kernel", "backbone/pooler/kernel"),
+        ("layer_norm/gamma", "layer_norm/gamma"),
+        ("kernel", "kernel"),
+    ],
+)
+def test_names_leave_out_the_name_of_the_model(path, expected):
+    assert canonical_path(types.SimpleNamespace(path=path)) == expected
+
+
+def test_a_model_may_be_called_bias():
+    config = AlbertConfig.from_json(
+        pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base/albert_config.json"
+    )
+    flags = []
+    for name in ("plain", "layer_norm_bias"):
+        model = AlbertPretrainer(config, name=name)
+        optimizer = Lamb(0.1)
+        optimizer.build(model.trainable_variables)
+        flags.append(
+            [optimizer.uses_weight_decay(v) for v in model.trainable_variables]
+        )
+    assert flags[0] == flags[1]
+    assert True in flags[0] and False in flags[0]
+
+
+def test_exclusions_are_arguments():
+    variables = [keras.Variable(np.ones(3), name=n) for n in ("a_kernel", "b_kernel")]
+    optimizer = create_optimizer(
+        "lamb",
+        learning_rate=0.1,
+        num_train_steps=9,
+        exclude_from_weight_decay=["^a_"],
+        exclude_from_layer_adaptation="^b_",
+    )
+    optimizer.build(variables)
+    assert [optimizer.uses_weight_decay(v) for v in variables] == [False, True]
+    assert [optimizer.uses_layer_adaptation(v) for v in variables] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_config_round_trip(name):
+    arguments = dict(
+        learning_rate=0.02,
+        num_train_steps=21,
+        num_warmup_steps=4,
+        weight_decay_rate=0.03,
+        clip_norm=0.5,
+        beta_1=0.8,
+        epsilon=1e-5,
+        exclude_from_weight_decay=["bias", "^x"],
+        step_offset=1,
+    )
+    if name == "lamb":
+        arguments["exclude_from_layer_adaptation"] = ["gamma"]
+    optimizer = create_optimizer(name, **arguments)
+    config = json.loads(json.dumps(keras.optimizers.serialize(optimizer)))
+    again = keras.optimizers.deserialize(config)
+    assert type(again) is type(optimizer)
+    assert again.get_config() == optimizer.get_config()
+    assert type(optimizer).from_config(optimizer.get_config()).clip_norm == 0.5
+
+
+def test_slots_and_state_survive_a_checkpoint(tmp_path):
+    def make():
+        variable = keras.Variable(np.ones((3, 2), "float32"), name="kernel")
+        optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=9)
+        optimizer.build([variable])
+        saved = tf.train.Checkpoint(optimizer=optimizer, variable=variable.value)
+        return variable, optimizer, saved
+
+    gradient = tf.constant(np.random.default_rng(7).normal(size=(3, 2)), tf.float32)
+    variable, optimizer, saved = make()
+    optimizer.apply([gradient], [variable])
+    path = saved.save(str(tmp_path / "ckpt"))
+    optimizer.apply([gradient], [variable])
+    variable_2, optimizer_2, saved_2 = make()
+    saved_2.restore(path).assert_consumed()
+    optimizer_2.apply([gradient], [variable_2])
+    np.testing.assert_array_equal(variable, variable_2)
+    for slot in "mv":
+        np.testing.assert_array_equal(
+            optimizer.slot(variable, slot), optimizer_2.slot(variable_2, slot)
+        )
+    assert {v.name for v in optimizer.variables} == {
+        "iteration",
+        "last_global_norm",
+        "kernel_m",
+        "kernel_v",
+    }
+
+
+def test_saved_model_file_restores_the_optimizer(tmp_path):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile(create_optimizer("lamb", learning_rate=0.1, num_train_steps=9), "mse")
+    model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(again.optimizer, Lamb)
+    pairs = zip(model.optimizer.variables, again.optimizer.variables, strict=True)
+    for one, other in pairs:
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "lamp"}, "optimizer must be one of"),
+        ({"weight_decay_rate": -1}, "weight_decay_rate must be"),
+        ({"beta_1": 1.0}, "beta_1 must be"),
+        ({"beta_2": -0.1}, "beta_2 must be"),
+        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"clip_norm": -1.0}, "clip_norm must be"),
+        ({"clip_norm": float("nan")}, "clip_norm must be"),
+        ({"exclude_from_weight_decay": ["("]}, "exclude_from_weight_decay must hold"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    good = {"name": "lamb", "learning_rate": 0.1, "num_train_steps": 9}
+    with pytest.raises(UsageError, match=message):
+        create_optimizer(**{**good, **arguments})
+
+
+def test_adamw_has_no_layer_adaptation():
+    with pytest.raises(TypeError, match="exclude_from_layer_adaptation"):
+        create_optimizer(
+            "adamw",
+            learning_rate=0.1,
+            num_train_steps=9,
+            exclude_from_layer_adaptation=["x"],
+        )
+
+
+def test_misuse_is_named():
+    optimizer = Lamb(0.1)
+    variable = keras.Variable(np.ones(2), name="kernel")
+    with pytest.raises(UsageError, match="none before build"):
+        optimizer.slot(variable, "m")
+    optimizer.build([variable])
+    with pytest.raises(UsageError, match="received 'velocity'"):
+        optimizer.slot(variable, "velocity")
+    with pytest.raises(UsageError, match="constructor"):
+        optimizer.exclude_from_weight_decay(var_names=["bias"])

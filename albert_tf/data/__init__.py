@@ -1,0 +1,1 @@
+"""From text to batches: corpus, sentence pairs, records, masking, packing, tasks."""

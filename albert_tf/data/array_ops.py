@@ -1,0 +1,103 @@
+"""The few array operations masking is written in, for NumPy.
+
+`masking` is one algorithm over these operations. Here they are in NumPy; `graph_ops`
+has the same for TensorFlow, eager and in a graph. All work on whole batches, use
+integers only (but for one rounding), and give the same bits on both.
+
+Legend: `B` rows, `N` columns, `M` queries a row.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+
+class NumpyOps:
+    """The operations in NumPy. Arrays are `[B, N]` where nothing else is said."""
+
+    def array(self, values, dtype: str):
+        """Constant or array of a dtype; int64 to uint64 keeps the bits."""
+        return np.asarray(values).astype(dtype)
+
+    def num_rows(self, x):
+        return x.shape[0]
+
+    def num_columns(self, x):
+        return x.shape[1]
+
+    def range(self, count):
+        """int32 `[count]`: 0, 1, ..."""
+        return np.arange(count, dtype=np.int32)
+
+    def full(self, rows, columns, value, dtype: str):
+        return np.full((rows, columns), value, dtype)
+
+    def where(self, condition, x, y):
+        return np.where(condition, x, y)
+
+    def shift_right(self, x, count: int):
+        """Bits of uint64 or int64 moved down."""
+        return x >> np.asarray(count, x.dtype)
+
+    def cumsum(self, x):
+        """Inclusive running sum of a row, int32."""
+        return np.cumsum(x, axis=1, dtype=np.int32)
+
+    def sum(self, x):
+        """int32 `[B]`."""
+        return np.sum(x, axis=1, dtype=np.int32)
+
+    def max(self, x):
+        return np.max(x, axis=1)
+
+    def any(self, x):
+        """Whether anything in the whole array is true."""
+        return np.any(x)
+
+    def sort(self, x):
+        """Each row ascending."""
+        return np.sort(x, axis=1)
+
+    def take(self, x, index):
+        """`[B, M]`: x[b, index[b, m]]."""
+        return np.take_along_axis(x, index, axis=1)
+
+    def lookup(self, table, index):
+        """table[index] for a table `[K]`."""
+        return table[index]
+
+    def searchsorted(self, rows, values, side: str):
+        """int32 `[B, M]`: where values would go in the sorted rows of the same b."""
+        low = min(rows.min(), values.min())
+        high = max(rows.max(), values.max())
+        step = int(high) - int(low) + 1
+        offset = np.arange(len(rows), dtype=np.int64)[:, None] * step - low
+        found = np.searchsorted(
+            (rows + offset).reshape(-1), (values + offset).reshape(-1), side=side
+        ).reshape(values.shape)
+        starts = np.arange(len(rows), dtype=np.int64)[:, None] * rows.shape[1]
+        return (found - starts).astype(np.int32)
+
+    def scatter_sum(self, values, index, columns):
+        """int32 `[B, columns]`: the values of each row summed by column index."""
+        out = np.zeros((len(values), columns), np.int32)
+        np.add.at(out, (np.arange(len(values))[:, None], index), values)
+        return out
+
+    def shift(self, x, fill):
+        """Each row moved one to the right, `fill` in front."""
+        first = np.full((len(x), 1), fill, x.dtype)
+        return np.concatenate([first, x[:, :-1]], axis=1)
+
+    def round_half_even(self, x):
+        """float64 to int32 as Python's round does."""
+        return np.rint(x).astype(np.int32)
+
+    def while_loop(self, condition: Callable, body: Callable, state: tuple) -> tuple:
+        """Repeats `state = body(*state)` while `condition(*state)`."""
+        while condition(*state):
+            state = body(*state)
+        return state
+
+
+NUMPY = NumpyOps()

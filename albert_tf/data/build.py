@@ -1,0 +1,267 @@
+"""Corpus to record files: the parallel, resumable run on one machine.
+
+The corpus is read once, front to back, and handed out in blocks (`blocks.py`). What a
+block becomes is written to a part file in `<prefix>.partial/`; when all are there, they
+are joined into shards of equal size. A killed run takes up its part files again. The
+parts need as much disk as the records themselves while the run lasts.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.data import blocks, card, parts, records, storage
+from albert_tf.data.blocks import SPLITS, RecordConfig
+from albert_tf.data.corpus import Corpus
+from albert_tf.data.duplicates import DuplicateCounter
+from albert_tf.data.pool import BlockPool, ProgressBar
+from albert_tf.errors import DataError, UsageError
+
+# The size `num_shards=None` aims at.
+SHARD_BYTES = 128 << 20
+_SETTINGS = "settings.json"
+
+
+def create_pretraining_data(
+    corpus: Corpus,
+    output: str,
+    tokenizer,
+    config: RecordConfig,
+    num_shards: int | None = None,
+    num_processes: int | None = None,
+    drop_duplicates: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    flags: dict | None = None,
+) -> dict:
+    """Makes the record files of a corpus, their indexes and the data card.
+
+    The files are the same bytes for any number of processes and on any machine.
+
+    Args:
+        corpus: what to read.
+        output: prefix of the shards (`out/wiki` gives
+            `out/wiki-00000-of-00010.tfrecord`, and `out/wiki-eval-...`), or, ending in
+            `.tfrecord`, the files themselves, separated by commas.
+        tokenizer: an `AlbertTokenizer` or another with its interface; pickled.
+        config: what to make.
+        num_shards: of the training split; None for one each 128 MiB.
+        num_processes: None for one each core.
+        drop_duplicates: leave out documents whose text was there before.
+        overwrite: replace a data set, or the parts of another run.
+        progress: show a progress bar.
+        flags: further settings to note on the card.
+
+    Returns:
+        The card (see `card.py`), also in `dataset.json` beside the shards.
+
+    Raises:
+        UsageError: The output exists, or another run's parts do.
+        DataError: The corpus cannot be read, is empty, or the disk is full.
+    """
+    names = OutputNames(output, num_shards)
+    settings = run_settings(corpus, tokenizer, config, drop_duplicates)
+    prepare(names, settings, overwrite)
+    counter = DuplicateCounter(drop_duplicates)
+    paths = []
+    with (
+        ProgressBar(corpus, progress) as bar,
+        BlockPool(num_processes or os.cpu_count() or 1, tokenizer, config) as pool,
+    ):
+        for group, sources in enumerate(blocks.source_groups(corpus)):
+            documents = counter.filter(corpus.documents(sources))
+            for number, block in enumerate(blocks.make_blocks(documents)):
+                paths.append(names.part(group, number))
+                pool.submit(block, paths[-1], bar.update)
+        pool.finish(bar.update)
+    summary = parts.summarize(paths)
+    check_not_empty(names, summary, config)
+    plan = plan_shards(names, paths, summary)
+    for shard in plan:
+        write_shard(shard)
+    data_card = card.make_card(
+        summary,
+        config,
+        corpus,
+        counter,
+        tokenizer,
+        entries(plan),
+        settings,
+        flags or {},
+    )
+    finish(names, data_card)
+    return data_card
+
+
+def check_not_empty(names, summary, config: RecordConfig) -> None:
+    """Raises DataError, and removes the parts, if there is nothing to train on."""
+    if not summary.num_examples["train"]:
+        storage.remove_folder(names.partial)
+        raise DataError(
+            f"input_file: gave no training example: {summary.counts['documents']} "
+            f"documents with {summary.counts['tokens']} tokens "
+            f"(eval_fraction {config.eval_fraction})"
+        )
+
+
+def finish(names, data_card: dict) -> None:
+    """Writes the card, the sign that the data set is complete, and removes parts."""
+    card.write_card(names.folder, data_card)
+    storage.remove_folder(names.partial)
+
+
+class OutputNames:
+    """Where the shards, the card and the parts go."""
+
+    def __init__(self, output: str, num_shards: int | None):
+        outputs = [part.strip() for part in output.split(",") if part.strip()]
+        if num_shards is not None and num_shards < 1:
+            raise UsageError(f"num_shards: must be positive, got {num_shards}")
+        if not outputs or os.path.basename(outputs[0]) == "":
+            raise UsageError(
+                f"output_file: must name files or a prefix, got {output!r}"
+            )
+        self.explicit = outputs if outputs[0].endswith(".tfrecord") else None
+        if self.explicit:
+            if num_shards not in (None, len(outputs)):
+                raise UsageError(
+                    f"num_shards: {num_shards}, but output_file names {len(outputs)}"
+                )
+        elif len(outputs) > 1:
+            raise UsageError(
+                f"output_file: several files must end in .tfrecord, got {outputs[0]!r}"
+            )
+        self.num_shards = len(outputs) if self.explicit else num_shards
+        self.prefix = outputs[0].removesuffix(".tfrecord")
+        self.folder = os.path.dirname(self.prefix)
+        self.partial = f"{self.prefix}.partial"
+        self.card = files.join(self.folder, card.CARD_NAME)
+
+    def part(self, group: int, number: int) -> str:
+        """The file of one block of a group of sources."""
+        return files.join(self.partial, f"block-{group:06d}-{number:06d}.npz")
+
+    def shards(self, split: str, num_examples: int, num_bytes: int) -> list[str]:
+        """Names of the shards of a split."""
+        if split == "train" and self.explicit:
+            return self.explicit
+        wanted = max(1, math.ceil(num_bytes / SHARD_BYTES))
+        if split == "train":
+            wanted = self.num_shards or wanted
+            if wanted > num_examples:
+                raise UsageError(
+                    f"num_shards: {wanted} shards, but only {num_examples} examples "
+                    "(run again with fewer; what was made is kept)"
+                )
+        prefix = self.prefix if split == "train" else f"{self.prefix}-{split}"
+        return [records.shard_name(prefix, k, wanted) for k in range(wanted)]
+
+    def existing(self) -> list[str]:
+        """Files of an earlier data set under these names."""
+        patterns = self.explicit or [f"{self.prefix}-[0-9]*-of-[0-9]*.tfrecord"]
+        patterns = [*patterns, f"{self.prefix}-eval-[0-9]*-of-[0-9]*.tfrecord"]
+        found = [path for pattern in patterns for path in storage.glob(pattern)]
+        return found + [self.card] * files.exists(self.card)
+
+
+def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
+    """Everything the records depend on; a resumed run must have the same."""
+    return {
+        "version": 1,
+        "sources": [list(source) for source in corpus.sources],
+        "text_field": corpus.text_field,
+        "on_bad_input": corpus.on_bad_input,
+        "drop_duplicates": drop_duplicates,
+        "tokenizer_sha256": tokenizer.sha256,
+        "tokenizer": tokenizer.get_config(),
+        "config": dataclasses.asdict(config),
+    }
+
+
+def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
+    """Makes the folder of the parts, or checks that it is this run's."""
+    path = files.join(names.partial, _SETTINGS)
+    resumed = False
+    if files.exists(path):
+        resumed = json.loads(files.read_text(path)) == settings
+        if not resumed and not overwrite:
+            raise UsageError(
+                f"output_file: {names.partial} holds the parts of an unfinished run "
+                "with other flags, inputs or tokenizer; finish that run, remove the "
+                "folder or give --overwrite"
+            )
+    if not resumed:
+        existing = names.existing()
+        if existing and not overwrite:
+            raise UsageError(
+                f"output_file: {existing[0]} exists; give --overwrite or another name"
+            )
+        storage.remove_folder(names.partial)
+        for old in existing:
+            storage.remove(old)
+            storage.remove(records.index_path(old))
+    try:
+        files.make_folder(names.partial)
+    except OSError as error:
+        raise UsageError(
+            f"output_file: {names.partial} cannot be made: {error.strerror}"
+        ) from error
+    with storage.write_atomically(path) as file:
+        file.write(json.dumps(settings, indent=1, sort_keys=True).encode())
+
+
+class Shard(NamedTuple):
+    """One record file to be made: records [begin, end) of the parts, end to end."""
+
+    split: str
+    path: str
+    parts: list[str]
+    begin: int
+    end: int
+
+    def entry(self) -> dict:
+        """What the card says of it."""
+        name = os.path.basename(self.path)
+        return {"path": name, "records": self.end - self.begin}
+
+
+def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Shard]:
+    """Spreads the records of all parts over shards, in order and evenly."""
+    plan = []
+    for split in SPLITS:
+        total = summary.num_examples[split]
+        if not total:
+            continue
+        ends = np.cumsum(summary.part_sizes[split])
+        shards = names.shards(split, total, summary.num_bytes[split])
+        for k, path in enumerate(shards):
+            begin = total * k // len(shards)
+            end = total * (k + 1) // len(shards)
+            first = int(np.searchsorted(ends, begin, side="right"))
+            last = int(np.searchsorted(ends, end, side="left"))
+            before = int(ends[first - 1]) if first else 0
+            used = list(paths[first : last + 1])
+            plan.append(Shard(split, path, used, begin - before, end - before))
+    return plan
+
+
+def write_shard(shard: Shard) -> None:
+    """Writes one shard."""
+    payloads = parts.payloads(shard.parts, shard.split)
+    taken = itertools.islice(payloads, shard.begin, shard.end)
+    records.write_shard(shard.path, taken)
+
+
+def entries(plan: Sequence[Shard]) -> dict[str, list[dict]]:
+    """The card's entries of the shards, by split."""
+    made: dict[str, list[dict]] = {}
+    for shard in plan:
+        made.setdefault(shard.split, []).append(shard.entry())
+    return made

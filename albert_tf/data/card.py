@@ -1,0 +1,201 @@
+"""The data card: what a data set holds, as JSON, Markdown and a histogram."""
+
+import io
+import json
+import os
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.data import storage
+
+CARD_NAME = "dataset.json"
+MARKDOWN_NAME = "dataset.md"
+HISTOGRAM_NAME = "length_histogram.png"
+_LISTED = 50  # inputs named in the Markdown
+
+
+def make_card(
+    summary, config, corpus, duplicates, tokenizer, shards, settings, flags
+) -> dict:
+    """Collects the card.
+
+    Args:
+        summary: `parts.Summary` of all blocks.
+        config: `blocks.RecordConfig`.
+        corpus: `corpus.Corpus`, read to its end.
+        duplicates: `duplicates.DuplicateCounter` that saw all documents.
+        tokenizer: has `sha256` and `vocab_size`.
+        shards: split -> list of {"path", "records"}.
+        settings: what the records depend on.
+        flags: the command's flags.
+
+    Returns:
+        JSON-ready dict. Rates are fractions, not percent.
+    """
+    counts = summary.counts
+    tokens, longest = counts["tokens"], summary.longest
+    lengths = summary.lengths
+    size = config.pairs.max_seq_length
+    grams = {
+        name.removeprefix("masked_ngrams_of_"): number
+        for name, number in sorted(counts.items())
+        if name.startswith("masked_ngrams_of_")
+    }
+    return {
+        "format": 1,
+        "form": config.masking,
+        "max_seq_length": size,
+        "max_predictions_per_seq": config.mask.max_predictions_per_seq,
+        "pair_policy": config.pairs.policy,
+        "splits": {
+            split: {
+                "examples": summary.num_examples[split],
+                "documents": summary.split_counts[split]["documents"],
+                "tokens": summary.split_counts[split]["output_tokens"],
+                "shards": made,
+            }
+            for split, made in shards.items()
+        },
+        "corpus": {
+            "documents": counts["documents"],
+            "documents_without_tokens": counts["documents_without_tokens"],
+            "duplicate_documents": duplicates.num_duplicates,
+            "duplicates_complete": duplicates.is_complete,
+            "sentences": counts["sentences"],
+            "characters": counts["characters"],
+            "tokens": tokens,
+            "unknown_tokens": counts["unknown_tokens"],
+            "unknown_rate": _rate(counts["unknown_tokens"], tokens),
+            "longest_document": {
+                "tokens": longest[0],
+                "source": corpus.sources[longest[1]].name,
+                "number": longest[2],
+            },
+            "skipped_or_cut": {k: v for k, v in sorted(corpus.counts.items()) if v},
+        },
+        "examples": {
+            "count": counts["examples"],
+            "tokens": counts["output_tokens"],
+            "mean_length": _rate(counts["output_tokens"], counts["examples"]),
+            "full_length_rate": _rate(int(lengths[size]), counts["examples"]),
+            "padding_rate": 1
+            - _rate(counts["output_tokens"], counts["examples"] * size),
+            "label_1_rate": _rate(counts["labels_1"], counts["examples"]),
+            "with_random_document": counts["random_documents"],
+            "truncated": counts["examples_truncated"],
+            "tokens_truncated": counts["tokens_truncated"],
+            "truncation_rate": _rate(
+                counts["tokens_truncated"], tokens * config.dupe_factor
+            ),
+            "segments_split": counts["segments_split"],
+            "segments_cut": counts["segments_cut"],
+            "segments_skipped": counts["segments_skipped"],
+            "tokens_skipped": counts["tokens_skipped"],
+            "length_histogram": lengths.tolist(),
+        },
+        "masks": {
+            "from": "all records" if config.masking == "static" else "a sample",
+            "tokens_seen": counts["mask_sample_tokens"],
+            "mask_rate": _rate(
+                counts["mask_sample_masked"], counts["mask_sample_tokens"]
+            ),
+            "ngrams_by_words": grams,
+        },
+        "tokenizer": {
+            "sha256": tokenizer.sha256,
+            "vocab_size": tokenizer.vocab_size,
+        },
+        "inputs": [
+            {
+                "name": source.name,
+                "format": source.format,
+                "bytes": source.size,
+                "sha256": corpus.sha256.get(source.name),
+            }
+            for source in corpus.sources
+        ],
+        "settings": settings,
+        "flags": flags,
+    }
+
+
+def write_card(folder: str, data_card: dict) -> None:
+    """Writes the card in all three forms; the JSON last, as sign of completeness."""
+    lengths = np.array(data_card["examples"]["length_histogram"])
+    _write(files.join(folder, HISTOGRAM_NAME), draw_lengths(lengths))
+    _write(files.join(folder, MARKDOWN_NAME), to_markdown(data_card).encode())
+    _write(files.join(folder, CARD_NAME), json.dumps(data_card, indent=1).encode())
+
+
+def draw_lengths(lengths: np.ndarray) -> bytes:
+    """A PNG of how many examples have each length.
+
+    Args:
+        lengths: int `[S + 1]`, examples of length 0, 1, ... S.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    size = len(lengths) - 1
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.hist(np.arange(size + 1), bins=min(size, 64), range=(1, size), weights=lengths)
+    axes.set_yscale("log" if lengths.max() > 50 else "linear")
+    axes.set(xlabel="tokens of an example", ylabel="examples")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def to_markdown(data_card: dict) -> str:
+    """The card for people."""
+    corpus, made, masks = (data_card[k] for k in ("corpus", "examples", "masks"))
+    longest = corpus["longest_document"]
+    rows = [
+        ("Form of the records", data_card["form"]),
+        ("Pair policy", data_card["pair_policy"]),
+        ("Longest example", f"{data_card['max_seq_length']} tokens"),
+        *(
+            (f"Examples, {split}", f"{s['examples']:,} in {len(s['shards'])} shards")
+            for split, s in data_card["splits"].items()
+        ),
+        ("Documents", f"{corpus['documents']:,}"),
+        ("Duplicate documents", f"{corpus['duplicate_documents']:,}"),
+        ("Sentences", f"{corpus['sentences']:,}"),
+        ("Tokens of the text", f"{corpus['tokens']:,}"),
+        ("Unknown tokens", f"{corpus['unknown_rate']:.3%}"),
+        ("Longest document", f"{longest['tokens']:,} tokens, {longest['source']}"),
+        ("Tokens of the examples", f"{made['tokens']:,}"),
+        ("Mean length", f"{made['mean_length']:.1f}"),
+        ("Padding if not packed", f"{made['padding_rate']:.1%}"),
+        ("Label 1", f"{made['label_1_rate']:.2%}"),
+        ("Truncated tokens", f"{made['truncation_rate']:.2%}"),
+        ("Skipped tokens", f"{made['tokens_skipped']:,}"),
+        ("Masked", f"{masks['mask_rate']:.2%} ({masks['from']})"),
+        ("Masked n-grams, by words", str(masks["ngrams_by_words"])),
+        ("Skipped or cut input", str(corpus["skipped_or_cut"] or "none")),
+        ("Tokenizer sha256", data_card["tokenizer"]["sha256"]),
+    ]
+    lines = ["# Data card", "", "| | |", "|---|---|"]
+    lines += [f"| {name} | {value} |" for name, value in rows]
+    lines += ["", f"![lengths]({HISTOGRAM_NAME})", "", "## Inputs", ""]
+    lines += [
+        f"* `{os.path.basename(source['name']) or source['name']}` "
+        f"({source['format']}, {source['bytes']:,} bytes, "
+        f"sha256 {source['sha256'] or 'not a file'})"
+        for source in data_card["inputs"][:_LISTED]
+    ]
+    if (more := len(data_card["inputs"]) - _LISTED) > 0:
+        lines.append(f"* and {more:,} more, see {CARD_NAME}")
+    return "\n".join(lines) + "\n"
+
+
+def _rate(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
+
+
+def _write(path: str, data: bytes) -> None:
+    with storage.write_atomically(path) as file:
+        file.write(data)

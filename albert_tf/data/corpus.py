@@ -1,0 +1,270 @@
+"""Reads a corpus: what `--input_file` names, as documents of sentences.
+
+An input is a comma-separated list of
+  * files or globs, `gs://` too, each plain or gzip, in one of the formats below;
+  * `tfds:<name>[/<config>][:<version>]`, the training split of a TFDS text set;
+  * `docstrings:` or `docstrings:max_bytes=20000000`, the embedded corpus.
+
+Formats: `lines` (a sentence a line, blank line between documents: the original's),
+`paragraphs` (ordinary text), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`, and
+`auto`, which looks at the first 64 KiB of each file: `PAR1` is parquet; `<doc ` at the
+start is wikiextractor; a JSON object on the first line is jsonl; of the rest, text
+is `lines` if of the lines with a line right after them 60% end a sentence and hold no
+other sentence end, else `paragraphs`.
+"""
+
+import copy
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from albert_tf import files
+from albert_tf.data import corpus_formats, docstrings, storage
+from albert_tf.data.corpus_formats import BadInput
+from albert_tf.data.sentences import check_language, split_sentences
+from albert_tf.errors import DataError, UsageError
+
+FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet")
+_SAMPLE = 1 << 16
+
+
+class Source(NamedTuple):
+    """One file or data set of a corpus."""
+
+    name: str  # path, or `tfds:...`, `docstrings:...`
+    format: str  # one of FORMATS but auto, or "tfds", "docstrings"
+    size: int  # bytes; 0 where unknown
+
+
+class RawDocument(NamedTuple):
+    """A document as it was read, before sentences are split.
+
+    (source, number) names it whatever the number of processes: random choices made
+    for a document depend on these two.
+    """
+
+    source: int  # which source, counting from 0
+    number: int  # which document of this source
+    texts: list[str]
+    is_split: bool  # whether the texts are sentences already
+
+
+class Corpus:
+    """Documents of all inputs in a fixed order, read as a stream.
+
+    Args:
+        inputs: see the module's docstring.
+        format: one of `FORMATS`, for all files.
+        text_field: name of the text in jsonl, parquet and TFDS.
+        on_bad_input: "error", or "skip": lines that are not UTF-8, hold NUL bytes or
+            are no JSON are counted and left out.
+
+    Attributes:
+        sources: list of `Source`.
+        counts: Counter of what was skipped or cut; complete once all is read.
+        sha256: source name -> hex digest of its bytes on disk, once read.
+
+    Raises:
+        DataError: No file matches, or one cannot be read.
+        UsageError: An argument is not one of those allowed.
+    """
+
+    def __init__(
+        self,
+        inputs: str,
+        format: str = "auto",
+        text_field: str = "text",
+        on_bad_input: str = "error",
+    ):
+        if format not in FORMATS:
+            raise UsageError(f"input_format: expected one of {FORMATS}, got {format!r}")
+        if on_bad_input not in ("error", "skip"):
+            raise UsageError(
+                f"on_bad_input: expected 'error' or 'skip', got {on_bad_input!r}"
+            )
+        self.text_field = text_field
+        self.on_bad_input = on_bad_input
+        self.counts: Counter = Counter()
+        self.sha256: dict[str, str] = {}
+        self._bad = BadInput(on_bad_input, self.counts)
+        self.sources = self._find(inputs, format)
+
+    def restarted(self) -> "Corpus":
+        """The same sources with counts and checksums of its own, all zero."""
+        fresh = copy.copy(self)
+        fresh.counts, fresh.sha256 = Counter(), {}
+        fresh._bad = BadInput(self.on_bad_input, fresh.counts)
+        return fresh
+
+    def documents(self, only: Iterable[int] | None = None) -> Iterator[RawDocument]:
+        """Yields the documents of all sources, or of those numbered in `only`."""
+        for k in range(len(self.sources)) if only is None else only:
+            source = self.sources[k]
+            is_split = source.format == "lines"
+            texts = self._texts(source)
+            grouped = corpus_formats.group_documents(texts, self.counts)
+            for number, document in enumerate(grouped):
+                yield RawDocument(k, number, document, is_split)
+
+    def _find(self, inputs: str, format: str) -> list[Source]:
+        names: dict[str, str] = {}
+        for part in filter(None, map(str.strip, inputs.split(","))):
+            scheme = part.partition(":")[0]
+            if scheme in ("tfds", "docstrings"):
+                names.setdefault(part, scheme)
+                continue
+            matches = [p for p in storage.glob(part) if not files.is_folder(p)]
+            if not matches:
+                hint = "is a folder, use a glob" if files.exists(part) else "no match"
+                raise DataError(f"input_file: {part}: {hint}")
+            for path in matches:
+                self.counts["inputs_repeated"] += path in names
+                names.setdefault(path, format)
+        if not names:
+            raise UsageError(f"input_file: names no input, got {inputs!r}")
+        return [self._source(name, kind) for name, kind in names.items()]
+
+    def _source(self, name: str, kind: str) -> Source:
+        if kind == "docstrings":
+            _docstring_limit(name)
+        if kind in ("tfds", "docstrings"):
+            return Source(name, kind, 0)
+        try:
+            size = storage.size(name)
+            kind = detect_format(name) if kind == "auto" else kind
+        except OSError as error:
+            raise DataError(f"{name}: cannot be read: {error.strerror}") from error
+        return Source(name, kind, size)
+
+    def _texts(self, source: Source) -> Iterator[str | None]:
+        name, kind = source.name, source.format
+        if kind == "docstrings":
+            limit = _docstring_limit(name)
+            found = docstrings.read_docstrings(docstrings.source_files(), limit)
+            return (text for document in found for text in (*document, None))
+        if kind in ("tfds", "parquet"):
+            from albert_tf.data import corpus_tables
+
+            read = getattr(corpus_tables, f"read_{kind}")
+            rows = read(name, self.text_field, self._bad, self._hasher(name))
+            return (
+                text
+                for row in rows
+                for text in corpus_formats.text_paragraphs(row, self.counts)
+            )
+        is_json = kind == "jsonl"
+        lines = corpus_formats.read_lines(
+            name,
+            self._bad,
+            corpus_formats.MAX_JSON_BYTES if is_json else corpus_formats.MAX_LINE_BYTES,
+            cut=not is_json,
+            on_bytes=self._hasher(name),
+        )
+        if is_json:
+            return corpus_formats.read_json_lines(
+                lines, self._bad, name, self.text_field
+            )
+        if kind == "wikiextractor":
+            return corpus_formats.read_wikiextractor(lines, self.counts)
+        if kind == "lines":
+            return corpus_formats.read_sentence_lines(lines)
+        return corpus_formats.read_paragraphs(lines)
+
+    def _hasher(self, name: str):
+        digest = hashlib.sha256()
+
+        def update(data: bytes) -> None:
+            digest.update(data)
+            if not data or len(data) < 2:
+                self.sha256[name] = digest.hexdigest()
+
+        return update
+
+
+def open_corpus(
+    inputs: str,
+    format: str = "auto",
+    language: str = "en",
+    text_field: str = "text",
+    on_bad_input: str = "error",
+) -> Iterator[list[str]]:
+    """Yields the documents of a corpus, each a list of sentences; see `Corpus`.
+
+    Raises:
+        DataError: An input is missing or cannot be read, or all are empty.
+    """
+    language = check_language(language)
+    corpus = Corpus(inputs, format, text_field, on_bad_input)
+    empty = True
+    for document in corpus.documents():
+        if sentences := document_sentences(document, language):
+            empty = False
+            yield sentences
+    if empty:
+        raise DataError(f"input_file: {inputs}: holds no text")
+
+
+def document_sentences(document: RawDocument, language: str) -> list[str]:
+    """The sentences of a document."""
+    if document.is_split:
+        return document.texts
+    return [
+        sentence
+        for text in document.texts
+        for sentence in split_sentences(text, language)
+    ]
+
+
+def detect_format(path: str) -> str:
+    """The format of a file by its first 64 KiB; the rule is in the module's docstring.
+
+    Raises:
+        DataError: The file cannot be decompressed.
+    """
+    try:
+        with corpus_formats.open_source(path) as file:
+            sample = file.read(_SAMPLE)
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read: {reason}") from error
+    if sample.startswith(b"PAR1"):
+        return "parquet"
+    text = sample.decode("utf-8-sig", errors="ignore").lstrip()
+    if text.startswith("<doc "):
+        return "wikiextractor"
+    first = text.partition("\n")[0]
+    if first.startswith("{"):
+        if len(text) == len(first):  # the line goes on after the sample
+            return "jsonl"
+        try:
+            json.loads(first)
+            return "jsonl"
+        except ValueError:
+            pass
+    lines = [line.strip() for line in text.split("\n")]
+    followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
+    single = sum(
+        line.rstrip("\"'”’)」』").endswith(_ENDS) and not _INNER_END.search(line)
+        for line in followed
+    )
+    return "lines" if followed and single >= 0.6 * len(followed) else "paragraphs"
+
+
+_INNER_END = re.compile(r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w")
+_ENDS = tuple(".!?:;…。！？।")
+
+
+def _docstring_limit(name: str) -> int | None:
+    option = name.partition(":")[2]
+    if not option:
+        return None
+    key, _, value = option.partition("=")
+    if key != "max_bytes" or not value.isdigit():
+        raise UsageError(
+            f"input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>', "
+            f"got {name!r}"
+        )
+    return int(value)

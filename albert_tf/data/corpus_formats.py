@@ -1,0 +1,302 @@
+"""Readers of one corpus file each: plain lines, paragraphs, WikiExtractor, JSON lines.
+
+A reader takes an iterator of decoded lines and yields texts (sentences for `lines`,
+paragraphs still to be split for the other formats) and None where a document ends.
+Memory is bounded: see `MAX_LINE_BYTES` and `DOCUMENT_CHARS`.
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import IO
+
+from albert_tf.data import storage
+from albert_tf.errors import DataError
+
+# A longer line is cut at white space, so that one line of 500 MB needs no memory.
+MAX_LINE_BYTES = 1 << 20
+# A JSON object cannot be cut; a longer line is bad input.
+MAX_JSON_BYTES = 64 << 20
+# A longer document is handed on in parts.
+DOCUMENT_CHARS = 1 << 18
+_CHUNK = 1 << 20
+# A paragraph without a blank line ends with the first full sentence after this.
+_PARAGRAPH_CHARS = 8192
+_DOC = re.compile(r"<doc\b[^>]*>")
+_SENTENCE_END = tuple(".!?。！？\"'”’)")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_READ_ERRORS = (OSError, EOFError, zlib.error)
+
+
+class BadInput:
+    """What is done with input that cannot be used: raise, or count and go on.
+
+    Args:
+        action: "error" or "skip".
+        counts: where skips are counted, by reason.
+    """
+
+    def __init__(self, action: str, counts: Counter):
+        self.action = action
+        self.counts = counts
+
+    def report(self, reason: str, message: str) -> None:
+        """Raises `DataError(message)`, or counts `reason`."""
+        if self.action == "error":
+            raise DataError(f"{message} (--on_bad_input=skip leaves it out)")
+        self.counts[reason] += 1
+
+
+def open_source(path: str, on_bytes: Callable[[bytes], None] | None = None) -> IO:
+    """Opens a file for reading; gzip is recognized by its first bytes.
+
+    Args:
+        path: local or remote.
+        on_bytes: called with the bytes as they lie on disk, for a checksum.
+    """
+    raw = _Watched(storage.open_binary(path), on_bytes)
+    if raw.peek() == b"\x1f\x8b":
+        file = gzip.GzipFile(fileobj=raw, mode="rb")
+        file.myfileobj = raw  # closed together
+        return file
+    return raw
+
+
+class _Watched:
+    """A binary file whose bytes are shown to a callback as they are read."""
+
+    def __init__(self, file: IO[bytes], on_bytes: Callable[[bytes], None] | None):
+        self._file = file
+        self._on_bytes = on_bytes
+        self._head = file.read(2)
+        if on_bytes:
+            on_bytes(self._head)
+
+    def peek(self) -> bytes:
+        return self._head
+
+    def read(self, count: int = -1) -> bytes:
+        head, self._head = self._head, b""
+        data = head + self._file.read(count - len(head) if count >= 0 else -1)
+        if self._on_bytes:
+            self._on_bytes(data[len(head) :])
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+
+def read_lines(
+    path: str,
+    bad: BadInput,
+    max_bytes: int = MAX_LINE_BYTES,
+    cut: bool = True,
+    on_bytes: Callable[[bytes], None] | None = None,
+) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file without their ends.
+
+    A byte order mark is dropped, CRLF counts as one end. A line of more than
+    `max_bytes` bytes is cut at white space (or between characters if there is none)
+    and counted as "lines_cut".
+
+    Raises:
+        DataError: The file cannot be read, or (unless bad input is skipped) a line
+            is not UTF-8 or holds NUL bytes, which no text does.
+    """
+    offset = 0
+    try:
+        with open_source(path, on_bytes) as file:
+            rest = b""
+            while data := file.read(_CHUNK):
+                if offset == 0 and not rest:
+                    data = _without_bom(data, path)
+                rest += data
+                end = rest.rfind(b"\n") + 1
+                if not end and len(rest) >= max_bytes:
+                    end = _cut_point(rest, max_bytes, cut, path, bad)
+                if end:
+                    yield from _decode(rest[:end], path, offset, bad)
+                    rest, offset = rest[end:], offset + end
+            if rest:
+                yield from _decode(rest, path, offset, bad)
+    except _READ_ERRORS as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read: {reason}") from error
+
+
+def _without_bom(data: bytes, path: str) -> bytes:
+    if data[:2] in _UTF16:
+        raise DataError(f"{path}: byte 0: UTF-16 text, must be UTF-8")
+    return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def _cut_point(rest: bytes, max_bytes: int, cut: bool, path: str, bad: BadInput) -> int:
+    """Where to cut a line that is longer than allowed."""
+    if not cut:
+        raise DataError(f"{path}: a line is longer than {max_bytes} bytes")
+    bad.counts["lines_cut"] += 1
+    end = max(rest.rfind(b" "), rest.rfind(b"\t")) + 1
+    if not end:
+        end = len(rest)
+        while end > len(rest) - 4 and rest[end - 1] & 0xC0 == 0x80:
+            end -= 1  # not inside a character
+        end = end - 1 if rest[end - 1] >= 0xC0 else len(rest)
+    return end
+
+
+def _decode(data: bytes, path: str, offset: int, bad: BadInput) -> list[str]:
+    """Decodes whole lines; one by one only where something is wrong."""
+    data = data.removesuffix(b"\n")
+    if b"\0" not in data:
+        try:
+            text = data.decode()
+            return text.replace("\r\n", "\n").removesuffix("\r").split("\n")
+        except UnicodeDecodeError:
+            pass
+    lines, at = [], offset
+    for line in data.split(b"\n"):
+        if b"\0" in line:
+            place = at + line.index(b"\0")
+            bad.report(
+                "lines_with_nul_bytes",
+                f"{path}: byte {place}: a NUL byte, this is no text file",
+            )
+        else:
+            try:
+                lines.append(line.decode().removesuffix("\r"))
+            except UnicodeDecodeError as error:
+                bad.report(
+                    "lines_not_utf8",
+                    f"{path}: byte {at + error.start}: not UTF-8 "
+                    f"(0x{line[error.start]:02x})",
+                )
+        at += len(line) + 1
+    return lines
+
+
+def group_documents(
+    texts: Iterator[str | None], counts: Counter, max_chars: int = DOCUMENT_CHARS
+) -> Iterator[list[str]]:
+    """Collects what a reader yields into documents.
+
+    A document of more than `max_chars` characters is handed on in parts, each a
+    document of its own from then on, so that memory stays flat; "documents_cut" counts
+    the cuts.
+    """
+    document: list[str] = []
+    length = 0
+    for text in texts:
+        if text is None or length >= max_chars:
+            counts["documents_cut"] += text is not None
+            if document:
+                yield document
+            document, length = [], 0
+        while text:
+            piece, text = text[:max_chars], text[max_chars:]
+            document.append(piece)
+            length += len(piece)
+            if text:
+                counts["documents_cut"] += 1
+                yield document
+                document, length = [], 0
+    if document:
+        yield document
+
+
+def read_sentence_lines(lines: Iterator[str]) -> Iterator[str | None]:
+    """The original's format: a sentence a line, a blank line between documents."""
+    for line in lines:
+        yield line.strip() or None
+
+
+def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
+    """Ordinary text: lines of a paragraph are joined, blank lines end it.
+
+    Two or more blank lines end the document, as does the end of the file.
+    """
+    current: list[str] = []
+    length = blank = 0
+    for line in lines:
+        line = line.strip()
+        if line:
+            current.append(line)
+            length += len(line)
+            blank = 0
+            full = length > _PARAGRAPH_CHARS and line.endswith(_SENTENCE_END)
+            if not full and length <= MAX_LINE_BYTES:
+                continue
+        else:
+            blank += 1
+        if current:
+            yield " ".join(current)
+            current, length = [], 0
+        if blank == 2:
+            yield None
+    if current:
+        yield " ".join(current)
+
+
+def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | None]:
+    """`<doc id=... title="...">` blocks; the title line is left out.
+
+    Documents without text (redirects) are counted as "documents_empty".
+    """
+    inside = empty = False
+    title = ""
+    for line in lines:
+        line = line.strip()
+        if _DOC.match(line):
+            found = re.search(r'title="([^"]*)"', line)
+            title, inside, empty = (found.group(1) if found else ""), True, True
+            yield None
+        elif line.startswith("</doc>"):
+            counts["documents_empty"] += inside and empty
+            inside = False
+            yield None
+        elif line and inside:
+            if not (empty and line == title):
+                empty = False
+                yield line
+            title = ""
+
+
+def read_json_lines(
+    lines: Iterator[str], bad: BadInput, path: str, text_field: str
+) -> Iterator[str | None]:
+    """One JSON object a line, the document's text in the field `text_field`."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            bad.report("lines_not_json", f"{path}: line {number}: no JSON: {error}")
+            continue
+        text = value.get(text_field) if isinstance(value, dict) else None
+        if isinstance(text, str):
+            yield from text_paragraphs(text, bad.counts)
+        else:
+            bad.report(
+                "lines_without_text",
+                f"{path}: line {number}: needs a JSON object with a string in "
+                f"{text_field!r} (--text_field)",
+            )
+
+
+def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
+    """The non-blank lines of one document's text, then its end."""
+    if text.isspace() or not text:
+        counts["documents_empty"] += 1
+    for line in text.split("\n"):
+        if line := line.strip():
+            yield line
+    yield None

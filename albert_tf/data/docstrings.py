@@ -1,0 +1,135 @@
+"""The embedded corpus: the docstrings of the standard library and installed packages.
+
+English prose that is on every machine that can run this package, about 29,000
+docstrings beside TensorFlow. Source files are parsed, never imported. A document is one
+docstring: its sentences follow each other with a purpose, those of different functions
+do not. Left out: docstrings of fewer than `MIN_CHARS` characters of prose, repeated
+ones, doctest lines (`>>>`, `...` and the output up to the next blank line), fenced
+code, section headings (`Args:`, or underlined), directives (`.. note::`) and, of roles
+such as ``:func:`name` ``, the role. Items of a list are paragraphs of their own.
+The order is: standard library first, then packages by name, so that a cap on the size
+gives the same text on equal installations.
+"""
+
+import ast
+import hashlib
+import inspect
+import os
+import re
+import sysconfig
+import warnings
+from collections.abc import Iterator
+
+MIN_CHARS = 200
+_SKIPPED_FOLDERS = {"__pycache__", "site-packages", "dist-packages", "test", "tests"}
+_UNDERLINE = re.compile(r"^\W{3,}$")
+_NOISE = re.compile(r"\.\. |(?:[A-Z]\w* ?){1,2}:$")  # directives; `Args:`
+_ROLE = re.compile(r":[\w:+-]+:(?=`)")
+# Bullets, and `name: ...`, `name (type): ...`, `:param name: ...`.
+_ITEM = re.compile(r"(?:[-*•+]|\d+[.)])\s|:?[\w*`]+(?: \w+)?(?: \([^)]*\))?: ")
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_BLOCKS = (ast.If, ast.Try, ast.With)
+
+
+def source_files() -> list[str]:
+    """Python files of the standard library, then of the installed packages."""
+    paths = sysconfig.get_paths()
+    roots = [paths["stdlib"], paths["purelib"], paths["platlib"]]
+    found: dict[str, None] = {}
+    for root in dict.fromkeys(map(os.path.realpath, roots)):
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
+            for name in sorted(names):
+                if name.endswith(".py"):
+                    found.setdefault(os.path.join(folder, name))
+    return list(found)
+
+
+def read_docstrings(paths: list[str], max_bytes: int | None) -> Iterator[list[str]]:
+    """Yields the prose of docstrings, each a list of paragraphs.
+
+    Args:
+        paths: Python source files; those that do not parse are passed over.
+        max_bytes: stop after so many bytes of prose (UTF-8); None for all.
+    """
+    seen: set[bytes] = set()
+    used = 0
+    for path in paths:
+        for docstring in _docstrings(path):
+            paragraphs = prose(docstring)
+            length = sum(map(len, paragraphs))
+            if length < MIN_CHARS:
+                continue
+            text = "\n".join(paragraphs).encode()
+            key = hashlib.blake2b(text, digest_size=16).digest()
+            if key in seen:
+                continue
+            used += len(text)
+            if max_bytes is not None and used > max_bytes:
+                return
+            seen.add(key)
+            yield paragraphs
+
+
+def prose(docstring: str) -> list[str]:
+    """The paragraphs of a docstring without markup that is no prose."""
+    paragraphs: list[str] = []
+    current: list[str] = []
+    indent = -1
+    in_doctest = in_fence = False
+    for line in [*inspect.cleandoc(docstring).split("\n"), ""]:
+        text = line.strip()
+        in_doctest = bool(text) and (in_doctest or text.startswith(">>>"))
+        is_fence = text.startswith("```")
+        in_fence ^= is_fence and text.count("```") == 1
+        underline = _UNDERLINE.match(text)
+        if underline and len(current) == 1:
+            current = []  # a heading
+        noise = in_doctest or in_fence or is_fence or underline or _NOISE.match(text)
+        depth = len(line) - len(line.lstrip())
+        hangs = len(current) == 1 and depth > indent and _ITEM.match(current[0])
+        moved = depth != indent and not hangs
+        if current and (not text or noise or moved or _ITEM.match(text)):
+            paragraphs.append(" ".join(" ".join(current).split()))
+            current = []
+        if text and not noise:
+            current.append(_ROLE.sub("", text).replace("``", "`"))
+            indent = depth
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def _docstrings(path: str) -> list[str]:
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+        if b'"""' not in source and b"'''" not in source:
+            return []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # other people's invalid escapes
+            tree = ast.parse(source)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    found: list[str] = []
+    _collect(tree, found)
+    return [text for text in found if "\0" not in text and _is_unicode(text)]
+
+
+def _collect(scope: ast.AST, found: list[str]) -> None:
+    docstring = ast.get_docstring(scope, clean=False)
+    if docstring:
+        found.append(docstring)
+    pending = list(reversed(scope.body))
+    while pending:
+        node = pending.pop()
+        if isinstance(node, _SCOPES):
+            _collect(node, found)
+        elif isinstance(node, _BLOCKS):
+            pending.extend(reversed(node.body))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True

@@ -1,0 +1,172 @@
+"""What to mask and what to put there: the settings of masked language modeling."""
+
+import dataclasses
+from typing import Self
+
+import numpy as np
+
+from albert_tf.errors import UsageError
+
+_CHOICES = {
+    "unit": ("whole_word", "piece"),
+    "ngram_distribution": ("inverse", "uniform", "geometric"),
+    "replace_per": ("token", "span"),
+    "mode": ("clean", "original"),
+}
+
+# What the published models do. None leaves the default of ALBERT.
+_PRESETS = {
+    "albert": {},
+    "bert": {"unit": "piece", "max_ngram": 1},
+    "bert_wwm": {"max_ngram": 1},
+    "roberta": {"unit": "piece", "max_ngram": 1},
+    # SpanBERT, section 3.1: lengths from Geo(0.2) cut at 10, one action a span.
+    "spanbert": {
+        "max_ngram": 10,
+        "ngram_distribution": "geometric",
+        "replace_per": "span",
+    },
+    # The released ELECTRA code leaves 15% of the chosen pieces as they are and never
+    # puts random ones: the generator's samples play that part.
+    "electra": {
+        "unit": "piece",
+        "max_ngram": 1,
+        "mask_fraction": 0.85,
+        "random_fraction": 0.0,
+    },
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskingConfig:
+    """Settings of masking; the defaults are ALBERT's.
+
+    Attributes:
+        unit: "whole_word" masks all pieces of a word or none, "piece" each alone.
+        max_ngram: the longest run of units masked together.
+        ngram_distribution: of the length n of a run: "inverse" (p proportional to 1/n;
+            ALBERT, section 4.1), "uniform", or "geometric" (p = 0.2; SpanBERT).
+        masked_lm_prob: share of all pieces of an example, [CLS] and [SEP] counted.
+        max_predictions_per_seq: at most so many pieces an example.
+        mask_fraction: share of the chosen pieces replaced by [MASK].
+        random_fraction: share replaced by a random piece; the others stay.
+        replace_per: "token" draws what happens for each piece, "span" once for each
+            run of neighbouring chosen pieces.
+        mode: "clean" never lets a run cross a special piece nor puts a special piece
+            in; "original" does both, as the original code.
+    """
+
+    unit: str = "whole_word"
+    max_ngram: int = 3
+    ngram_distribution: str = "inverse"
+    masked_lm_prob: float = 0.15
+    max_predictions_per_seq: int = 20
+    mask_fraction: float = 0.8
+    random_fraction: float = 0.1
+    replace_per: str = "token"
+    mode: str = "clean"
+
+    def __post_init__(self):
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise UsageError(
+                    f"{name} must be one of {', '.join(choices)}, "
+                    f"got {getattr(self, name)!r}"
+                )
+        for name in ("max_ngram", "max_predictions_per_seq"):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+                raise UsageError(
+                    f"{name} must be a positive integer, got {getattr(self, name)!r}"
+                )
+        if not 0 < self.masked_lm_prob < 1:
+            raise UsageError(
+                f"masked_lm_prob must be in (0, 1), got {self.masked_lm_prob}"
+            )
+        rest = 1 - self.mask_fraction - self.random_fraction
+        if min(self.mask_fraction, self.random_fraction, rest + 1e-9) < 0:
+            raise UsageError(
+                "mask_fraction and random_fraction must not be negative and add up to "
+                f"at most 1, got {self.mask_fraction} and {self.random_fraction}"
+            )
+
+    @classmethod
+    def from_preset(cls, name: str, **changes) -> Self:
+        """The masking of a published model, by name, with changes.
+
+        Args:
+            name: albert, bert, bert_wwm, roberta, spanbert or electra.
+            **changes: attributes to set otherwise.
+        """
+        if name not in _PRESETS:
+            raise UsageError(
+                f"masking preset must be one of {', '.join(_PRESETS)}, got {name!r}"
+            )
+        return cls(**(_PRESETS[name] | changes))
+
+    def ngram_probabilities(self) -> np.ndarray:
+        """float64 `[max_ngram]`: the probability of n = 1, 2, ..."""
+        n = np.arange(1, self.max_ngram + 1, dtype=np.float64)
+        weights = {
+            "inverse": 1 / n,
+            "uniform": np.ones_like(n),
+            "geometric": 0.8 ** (n - 1),
+        }[self.ngram_distribution]
+        return weights / weights.sum()
+
+    def num_to_predict(self, length: int) -> int:
+        """The budget in pieces of an example of so many real pieces."""
+        wanted = max(1, round(length * self.masked_lm_prob))
+        return min(self.max_predictions_per_seq, wanted)
+
+
+@dataclasses.dataclass(frozen=True)
+class VocabInfo:
+    """What masking and reading need to know of a tokenizer.
+
+    Attributes:
+        vocab_size: V.
+        pad_id: stands where there is no piece.
+        cls_id: opens an example.
+        sep_id: ends a segment.
+        mask_id: stands for a masked piece.
+        special_ids: all ids that are no pieces of text, those above included.
+        sha256: of the tokenizer's file, compared with the data set's; or None.
+    """
+
+    vocab_size: int
+    pad_id: int
+    cls_id: int
+    sep_id: int
+    mask_id: int
+    special_ids: tuple[int, ...]
+    sha256: str | None = None
+
+    def __post_init__(self):
+        wrong = [i for i in self.special_ids if not 0 <= i < self.vocab_size]
+        if wrong:
+            raise UsageError(
+                f"special ids must be in [0, {self.vocab_size}), got {wrong[0]}"
+            )
+        if not len(self.text_ids()):
+            raise UsageError(
+                f"a vocabulary needs pieces of text, got {self.vocab_size} "
+                f"pieces with {len(self.special_ids)} special ones"
+            )
+
+    @classmethod
+    def from_tokenizer(cls, tokenizer) -> Self:
+        """From any tokenizer with attributes of these names."""
+        return cls(
+            vocab_size=tokenizer.vocab_size,
+            pad_id=tokenizer.pad_id,
+            cls_id=tokenizer.cls_id,
+            sep_id=tokenizer.sep_id,
+            mask_id=tokenizer.mask_id,
+            special_ids=tuple(tokenizer.special_ids),
+            sha256=getattr(tokenizer, "sha256", None),
+        )
+
+    def text_ids(self) -> np.ndarray:
+        """int32: the ids of the pieces that are not special, ascending."""
+        ids = np.arange(self.vocab_size, dtype=np.int32)
+        return np.setdiff1d(ids, np.asarray(self.special_ids, np.int32))

@@ -1,0 +1,311 @@
+"""Cuts documents into training examples: segment pairs, or one segment.
+
+Only lengths are looked at. A document is the list of its segment borders in a flat
+array of token ids, and an example five numbers: where A and B begin and end in that
+array, and the label. Policies:
+
+  * `clean`: consecutive text split in two, order swapped for half of the examples
+    (sentence order prediction). A chunk of one segment is split at the word start
+    nearest its middle if it has `MIN_SPLIT` tokens, else skipped. A last segment that
+    does not fit opens the next example if 7/8 of the room is used without it; else the
+    pair is truncated as in the original. Labels come in balanced pairs: of a block of
+    documents, one label is at most once more frequent than the other.
+  * `original`: as google-research/albert; a chunk of one segment takes B from another
+    document with label 1, which makes 52-62% of the labels 1.
+  * `nsp`: BERT's next sentence prediction; B is from another document half the time.
+  * `none`: RoBERTa's FULL-SENTENCES; one segment, filled over document borders with
+    [SEP] between documents, label 0.
+
+Other documents for `original` and `nsp` are those of the same block.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.data import keyed_random
+from albert_tf.data.keyed_random import KeyedRandom
+from albert_tf.errors import UsageError
+
+POLICIES = ("clean", "original", "nsp", "none")
+MIN_SPLIT = 8
+_MIN_TARGET = 2
+
+
+@dataclass(frozen=True)
+class PairConfig:
+    """How examples are cut.
+
+    Args:
+        policy: one of `POLICIES`.
+        max_seq_length: tokens of an example, [CLS] and [SEP] included.
+        short_seq_prob: chance that a shorter length is aimed at. Drawn for each
+            example; for each document with `original` and `nsp`, as there.
+        seed: int.
+    """
+
+    policy: str = "clean"
+    max_seq_length: int = 512
+    short_seq_prob: float = 0.1
+    seed: int = 12345
+
+    def __post_init__(self):
+        if self.policy not in POLICIES:
+            raise UsageError(
+                f"pair_policy: expected one of {POLICIES}, got {self.policy!r}"
+            )
+        if self.max_seq_length < 8:
+            raise UsageError(
+                f"max_seq_length: must be at least 8, got {self.max_seq_length}"
+            )
+        if not 0 <= self.short_seq_prob <= 1:
+            raise UsageError(
+                f"short_seq_prob: must be in [0, 1], got {self.short_seq_prob}"
+            )
+
+    @property
+    def max_tokens(self) -> int:
+        """Room for text: what [CLS] and one [SEP] a segment leave."""
+        return self.max_seq_length - (2 if self.policy == "none" else 3)
+
+    def target(self, rng: KeyedRandom) -> int:
+        """The number of text tokens to aim at."""
+        if rng.random() < self.short_seq_prob:
+            return rng.integer(_MIN_TARGET, self.max_tokens)
+        return self.max_tokens
+
+
+class Example(NamedTuple):
+    """Borders in the flat token array; B is empty with the policy `none`."""
+
+    a_start: int
+    a_end: int
+    b_start: int
+    b_end: int
+    label: int
+
+
+class Document(NamedTuple):
+    """One document of a block: its key (source, number) and segment borders."""
+
+    key: tuple[int, int]
+    borders: list[int]
+
+
+class BalancedLabels:
+    """Labels 0 and 1 in random order within each pair of draws."""
+
+    def __init__(self, *key: int):
+        self._rng = KeyedRandom(*key)
+        self._owed: int | None = None
+
+    def draw(self) -> int:
+        """The next label."""
+        if self._owed is None:
+            label = self._rng.bits() & 1
+            self._owed = 1 - label
+            return label
+        label, self._owed = self._owed, None
+        return label
+
+
+def make_documents(
+    keys: Sequence[tuple[int, int]],
+    sentence_splits: np.ndarray,
+    document_splits: np.ndarray,
+) -> list[Document]:
+    """Documents of one block from row splits; empty sentences and documents vanish.
+
+    Args:
+        keys: (source, number) of each document.
+        sentence_splits: int `[sentences + 1]`, token offsets.
+        document_splits: int `[documents + 1]`, sentence offsets.
+    """
+    documents = []
+    for k, key in enumerate(keys):
+        begin, end = document_splits[k], document_splits[k + 1]
+        borders = np.unique(sentence_splits[begin : end + 1]).tolist()
+        if len(borders) > 1:
+            documents.append(Document(key, borders))
+    return documents
+
+
+def plan_examples(
+    documents: Sequence[Document],
+    config: PairConfig,
+    word_starts: np.ndarray,
+    repeat: int = 0,
+) -> tuple[list[Example], Counter]:
+    """Cuts the documents of a block into examples.
+
+    Args:
+        documents: in the order of their text in the flat array. For `none`, each one's
+            last segment ends with the [SEP] that stands between documents.
+        config: see `PairConfig`.
+        word_starts: bool `[tokens]` of the flat array; where text may be split.
+        repeat: which of `dupe_factor` passes this is.
+
+    Returns:
+        The examples in document order, and how many tokens were dropped:
+        "tokens_truncated" and "tokens_skipped", "examples_truncated",
+        "segments_split" and "segments_skipped".
+    """
+    counts: Counter = Counter()
+    if not documents:
+        return [], counts
+    if config.policy in ("original", "nsp"):
+        return _plan_with_others(documents, config, repeat, counts), counts
+    if config.policy == "none":
+        return _plan_full(documents, config, word_starts, repeat, counts), counts
+    key = documents[0].key
+    labels = BalancedLabels(config.seed, keyed_random.LABELS, repeat, *key)
+    examples: list[Example] = []
+    for document in documents:
+        examples += _plan_clean(document, config, word_starts, repeat, labels, counts)
+    return examples, counts
+
+
+def _plan_clean(document, config, word_starts, repeat, labels, counts):
+    rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *document.key)
+    borders = _cut_long(document.borders, config.max_tokens, word_starts, counts)
+    last = len(borders) - 1
+    i = 0
+    while i < last:
+        start = borders[i]
+        j = min(bisect_left(borders, start + config.target(rng), i + 1), last)
+        too_long = borders[j] - start > config.max_tokens and j - i > 2
+        if too_long and 8 * (borders[j - 1] - start) >= 7 * config.max_tokens:
+            j -= 1
+        end = borders[j]
+        if j - i > 1:
+            middle = borders[i + rng.integer(1, j - i - 1)]
+        else:
+            middle = _middle(start, end, word_starts)
+            name = "segments_split" if middle else "segments_skipped"
+            counts[name] += 1
+        if middle:
+            label = labels.draw()
+            first, second = (start, middle), (middle, end)
+            if label:
+                first, second = second, first
+            yield _truncate(*first, *second, label, config, rng, counts)
+        else:
+            counts["tokens_skipped"] += end - start
+        i = j
+
+
+def _plan_with_others(documents, config, repeat, counts):
+    """create_instances_from_document of the original, and BERT's."""
+    examples = []
+    for k, document in enumerate(documents):
+        rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *document.key)
+        borders = document.borders
+        last = len(borders) - 1
+        target = config.target(rng)
+        i = 0
+        while i < last:
+            start = borders[i]
+            j = min(bisect_left(borders, start + target, i + 1), last)
+            a_end = i + (rng.integer(1, j - i - 1) if j - i > 1 else 1)
+            middle, end = borders[a_end], borders[j]
+            if j - i == 1 or (config.policy == "nsp" and rng.random() < 0.5):
+                wanted = target - (middle - start)
+                b_start, b_end = _from_other(documents, k, wanted, rng)
+                pair = (start, middle, b_start, b_end, 1)
+                counts["random_documents"] += 1
+                j = a_end
+            elif config.policy == "original" and rng.random() < 0.5:
+                pair = (middle, end, start, middle, 1)
+            else:
+                pair = (start, middle, middle, end, 0)
+            examples.append(_truncate(*pair, config, rng, counts))
+            i = j
+    return examples
+
+
+def _from_other(documents, k, wanted, rng):
+    """A run of segments of another document, at least `wanted` tokens if it has."""
+    for _ in range(10):
+        other = rng.integer(0, len(documents) - 1)
+        if other != k:
+            break
+    borders = documents[other].borders
+    last = len(borders) - 1
+    begin = rng.integer(0, last - 1)
+    end = min(bisect_left(borders, borders[begin] + wanted, begin + 1), last)
+    return borders[begin], borders[end]
+
+
+def _plan_full(documents, config, word_starts, repeat, counts):
+    """One segment after another, over the borders of documents."""
+    key = documents[0].key
+    rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *key)
+    borders = documents[0].borders[:1]
+    for document in documents:
+        borders += document.borders[1:]
+    separators = {document.borders[-1] for document in documents}
+    borders = _cut_long(borders, config.max_tokens, word_starts, counts)
+    last = len(borders) - 1
+    examples = []
+    i = 0
+    while i < last:
+        start = borders[i]
+        start += start + 1 in separators  # a cut can leave one in front
+        target = config.target(rng)
+        j = max(bisect_right(borders, start + target, i + 1) - 1, i + 1)
+        end = borders[j] - (borders[j] in separators)
+        if end > start:
+            examples.append(Example(start, end, end, end, 0))
+        i = j
+    return examples
+
+
+def _cut_long(borders, max_tokens, word_starts, counts):
+    """Cuts segments that exceed an example, at word starts, into halves of one."""
+    if max(map(int.__sub__, borders[1:], borders)) <= max_tokens:
+        return borders
+    step = max_tokens // 2
+    cut = borders[:1]
+    for end in borders[1:]:
+        while end - cut[-1] > max_tokens:
+            window = word_starts[cut[-1] + 1 : cut[-1] + step + 1]
+            starts = np.flatnonzero(window)
+            cut.append(cut[-1] + (int(starts[-1]) + 1 if len(starts) else step))
+            counts["segments_cut"] += 1
+        cut.append(end)
+    return cut
+
+
+def _middle(start, end, word_starts):
+    """The word start nearest the middle of a segment; None if it is too short."""
+    if end - start < MIN_SPLIT:
+        return None
+    inside = np.flatnonzero(word_starts[start + 1 : end]) + start + 1
+    if not len(inside):
+        return None
+    return int(inside[np.argmin(np.abs(2 * inside - (start + end)))])
+
+
+def _truncate(a_start, a_end, b_start, b_end, label, config, rng, counts):
+    """Shortens a pair to fit.
+
+    As truncate_seq_pair of the original: tokens go one by one from the longer side, B
+    on a tie, from the front or the back at random.
+    """
+    excess = (a_end - a_start) + (b_end - b_start) - config.max_tokens
+    if excess > 0:
+        counts["examples_truncated"] += 1
+        counts["tokens_truncated"] += excess
+        difference = (a_end - a_start) - (b_end - b_start)
+        uneven = min(excess, abs(difference))
+        even = excess - uneven
+        drop_a = even // 2 + (uneven if difference > 0 else 0)
+        drop_b = excess - drop_a
+        front_a, front_b = rng.heads(drop_a), rng.heads(drop_b)
+        a_start, a_end = a_start + front_a, a_end - (drop_a - front_a)
+        b_start, b_end = b_start + front_b, b_end - (drop_b - front_b)
+    return Example(a_start, a_end, b_start, b_end, label)

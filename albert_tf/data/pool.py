@@ -1,0 +1,103 @@
+"""Runs the work on blocks, here or in worker processes, and shows how far it is."""
+
+import concurrent.futures
+import multiprocessing
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+
+import tqdm
+
+from albert_tf.data import parts
+from albert_tf.data.blocks import RecordConfig
+from albert_tf.data.corpus import Corpus, RawDocument
+from albert_tf.errors import DataError, UsageError
+
+
+class ProgressBar:
+    """Progress in bytes of text read; the rate in tokens."""
+
+    def __init__(self, corpus: Corpus, show: bool):
+        plain = all(
+            source.size and not source.name.endswith((".gz", ".parquet"))
+            for source in corpus.sources
+        )
+        total = sum(source.size for source in corpus.sources) if plain else None
+        self._bar = tqdm.tqdm(
+            total=total, unit="B", unit_scale=True, disable=not show, desc="text"
+        )
+        self._tokens = 0
+
+    def update(self, num_bytes: int, num_tokens: int) -> None:
+        self._tokens += num_tokens
+        bar = self._bar
+        if bar.total is not None:
+            num_bytes = min(num_bytes, bar.total - bar.n)
+        bar.update(num_bytes)
+        elapsed = bar.format_dict["elapsed"] or 1e-9
+        bar.set_postfix_str(f"{self._tokens / elapsed:,.0f} tokens/s", refresh=False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        if kind is None and self._bar.total is not None:
+            self._bar.update(self._bar.total - self._bar.n)  # markup, white space
+        self._bar.close()
+
+
+class BlockPool:
+    """Works on blocks here or in processes; never more than a few wait."""
+
+    def __init__(self, num_processes: int, tokenizer, config: RecordConfig):
+        if num_processes < 1:
+            raise UsageError(f"num_processes: must be positive, got {num_processes}")
+        self._job = (tokenizer, config)
+        self._waiting: deque = deque()
+        self._limit = 2 * num_processes
+        self._pool = None
+        if num_processes > 1:
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                num_processes,
+                # Forking a process that runs TensorFlow's threads can hang.
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=parts.initialize_worker,
+                initargs=self._job,
+            )
+
+    def submit(
+        self, block: list[RawDocument], path: str, done: Callable[[int, int], None]
+    ) -> None:
+        if self._pool is None:
+            done(*parts.make_part(block, path, *self._job))
+            return
+        while len(self._waiting) >= self._limit:
+            self._take(done)
+        try:
+            self._waiting.append(self._pool.submit(parts.work, block, path))
+        except BrokenProcessPool as error:
+            raise _worker_lost() from error
+
+    def finish(self, done) -> None:
+        while self._waiting:
+            self._take(done)
+
+    def _take(self, done) -> None:
+        try:
+            done(*self._waiting.popleft().result())
+        except BrokenProcessPool as error:
+            raise _worker_lost() from error
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+
+
+def _worker_lost() -> DataError:
+    return DataError(
+        "num_processes: a worker process died (out of memory?); the same command, "
+        "perhaps with fewer processes, takes up the work where it stopped"
+    )

@@ -1,0 +1,1 @@
+"""Data of downstream tasks, one file a task family."""

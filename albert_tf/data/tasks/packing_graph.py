@@ -1,0 +1,93 @@
+"""`packing` in TensorFlow operations, so that a SavedModel takes strings.
+
+Legend: `B` batch, `T` sequence.
+
+Core TensorFlow only. TensorFlow Text's trimmers would do the truncation too, but
+TensorFlow Serving before 2.20 does not know their operations.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.data.tasks import packing
+
+
+def pack_ids(
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None,
+    *,
+    cls_id: int,
+    sep_id: int,
+    pad_id: int,
+    max_seq_length: int,
+) -> dict[str, tf.Tensor]:
+    """`[CLS] A [SEP] B [SEP]`, truncated, padded to the smallest bucket that fits.
+
+    Args:
+        first: int32 `[B, None]`, the tokens of A.
+        second: int32 `[B, None]`, the tokens of B, or None.
+        cls_id, sep_id, pad_id: int.
+        max_seq_length: int. Longest row, special tokens included.
+
+    Returns:
+        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T` is a
+        number of the graph's run, one of `packing.length_buckets`.
+    """
+    packing.check_max_seq_length(max_seq_length, pairs=second is not None)
+    column = tf.ones_like(first.row_starts(), tf.int32)[:, None]
+    cls, sep = column * cls_id, column * sep_id
+    if second is None:
+        first = first[:, : max_seq_length - 2]
+        ids = tf.concat([cls, first, sep], axis=1)
+    else:
+        first, second = _truncate_pair(first, second, max_seq_length - 3)
+        ids = tf.concat([cls, first, sep, second, sep], axis=1)
+    lengths = tf.cast(ids.row_lengths(), tf.int32)
+    buckets = tf.constant(packing.length_buckets(max_seq_length))
+    longest = tf.reduce_max(tf.concat([lengths, buckets[:1]], axis=0))
+    length = tf.reduce_min(tf.boolean_mask(buckets, buckets >= longest))
+    mask = tf.sequence_mask(lengths, length, tf.int32)
+    first_lengths = tf.cast(first.row_lengths(), tf.int32) + 2
+    segments = mask - tf.sequence_mask(first_lengths, length, tf.int32)
+    padded = ids.to_tensor(pad_id, shape=[None, max_seq_length])[:, :length]
+    return {
+        features.TOKEN_IDS: padded,
+        features.SEGMENT_IDS: segments,
+        features.PADDING_MASK: mask,
+    }
+
+
+def text_packer(
+    tokenizer: Callable[[tf.Tensor], tf.RaggedTensor], **kwargs
+) -> Callable[..., dict[str, tf.Tensor]]:
+    """A function of strings `[B]`, or of two of them, that returns model inputs.
+
+    Args:
+        tokenizer: Strings to ragged ids.
+        **kwargs: Of `pack_ids`.
+    """
+
+    def pack(texts, text_pairs=None):
+        second = None if text_pairs is None else tokenizer(text_pairs)
+        return pack_ids(tokenizer(texts), second, **kwargs)
+
+    return pack
+
+
+def _truncate_pair(first, second, budget):
+    """`packing.truncated_lengths` for two ragged tensors."""
+    half = budget // 2
+    a, b = first.row_lengths(), second.row_lengths()
+    keep_a = tf.minimum(a, tf.maximum(budget - b, budget - half))
+    keep_b = tf.minimum(b, tf.maximum(budget - a, half))
+    return _first_tokens(first, keep_a), _first_tokens(second, keep_b)
+
+
+def _first_tokens(ids, counts):
+    position = tf.ragged.range(ids.row_lengths()).values
+    kept = position < tf.gather(counts, ids.value_rowids())
+    return tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(ids.values, kept), counts, validate=False
+    )

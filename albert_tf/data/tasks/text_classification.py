@@ -1,0 +1,124 @@
+"""A table of texts and labels as a `tf.data.Dataset` for `model.fit`.
+
+Legend: `N` examples, `B` batch, `T` sequence.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.data.tasks import packing
+from albert_tf.errors import UsageError
+
+
+def make_classification_dataset(
+    packed: packing.PackedTexts,
+    label_ids,
+    *,
+    batch_size: int,
+    max_seq_length: int,
+    pad_id: int,
+    shuffle_seed: int | None = None,
+    start_step: int = 0,
+    bucketed: bool = True,
+) -> tf.data.Dataset:
+    """Batches of (inputs, labels).
+
+    With a `shuffle_seed` the set is endless: every epoch is a permutation of its own,
+    a function of the seed and the epoch alone, and a batch may hold the end of one
+    epoch and the start of the next, so that all are full. Without, it is one pass in
+    order, whose last batch may be smaller.
+
+    Args:
+        packed: `N` rows, from `packing.pack_texts`.
+        label_ids: int `[N]`.
+        batch_size: int. `B`.
+        max_seq_length: int. No row may be longer.
+        pad_id: int.
+        shuffle_seed: int or None.
+        start_step: int. Batches left out at the front.
+        bucketed: bool. Whether `T` is the smallest of a few lengths that holds the
+            batch's longest row, or always `max_seq_length` (one shape, for XLA).
+
+    Returns:
+        Dataset of (dict of int32 `[B, T]` named as in `features`, int32 `[B]`).
+
+    Raises:
+        UsageError: If a size is impossible.
+    """
+    if batch_size < 1:
+        raise UsageError(f"batch_size must be positive, received {batch_size}")
+    if len(packed) != len(label_ids) or not len(packed):
+        raise UsageError(
+            f"label_ids: expected one for each of {len(packed)} > 0 texts, received "
+            f"{len(label_ids)}"
+        )
+    if packed.lengths.max() > max_seq_length:
+        raise UsageError(
+            f"max_seq_length must be at least the longest row's {packed.lengths.max()},"
+            f" received {max_seq_length}"
+        )
+    example_numbers = _example_numbers(
+        len(packed), shuffle_seed, start_step, batch_size
+    )
+    batch = _Batches(packed, label_ids, max_seq_length, pad_id, bucketed)
+    options = tf.data.Options()
+    options.deterministic = True
+    return (
+        example_numbers.batch(batch_size, drop_remainder=shuffle_seed is not None)
+        .map(batch, num_parallel_calls=2)
+        .prefetch(2)
+        .with_options(options)
+    )
+
+
+def _example_numbers(count, seed, start_step, batch_size) -> tf.data.Dataset:
+    """Which example comes when."""
+    start = start_step * batch_size
+    if seed is None:
+        return tf.data.Dataset.range(start, count)
+
+    def example(g):
+        epoch = tf.cast(g // count, tf.int32)
+        return tf.random.experimental.index_shuffle(
+            g % count, tf.stack([seed, epoch]), count - 1
+        )
+
+    return tf.data.Dataset.range(start, np.iinfo(np.int64).max).map(example)
+
+
+class _Batches:
+    """Turns example numbers `[B]` into a padded batch."""
+
+    def __init__(self, packed, label_ids, max_seq_length, pad_id, bucketed):
+        self.rows = tf.RaggedTensor.from_row_splits(
+            tf.constant(packed.ids), tf.constant(packed.splits)
+        )
+        self.first_lengths = tf.constant(packed.first_lengths)
+        self.labels = tf.constant(label_ids, tf.int32)
+        self.buckets = tf.constant(packing.length_buckets(max_seq_length))
+        self.max_seq_length = max_seq_length
+        self.pad_id = pad_id
+        self.bucketed = bucketed
+
+    def __call__(self, numbers):
+        ids = tf.gather(self.rows, numbers)
+        lengths = tf.cast(ids.row_lengths(), tf.int32)
+        width = self.max_seq_length
+        token_ids = ids.to_tensor(self.pad_id, shape=[None, width])
+        if self.bucketed:
+            fits = self.buckets >= tf.reduce_max(lengths)
+            width = tf.reduce_min(tf.boolean_mask(self.buckets, fits))
+            token_ids = token_ids[:, :width]
+        mask = tf.sequence_mask(lengths, width, tf.int32)
+        first = tf.gather(self.first_lengths, numbers)
+        inputs = {
+            features.TOKEN_IDS: token_ids,
+            features.SEGMENT_IDS: mask - tf.sequence_mask(first, width, tf.int32),
+            features.PADDING_MASK: mask,
+        }
+        for name, value in inputs.items():
+            # What is known when the graph is made: XLA compiles for fixed shapes.
+            width = None if self.bucketed else self.max_seq_length
+            inputs[name] = tf.ensure_shape(value, [numbers.shape[0], width])
+        return inputs, tf.gather(self.labels, numbers)

@@ -1,0 +1,77 @@
+"""The Beam pipeline makes the files the local path makes."""
+
+import json
+import pathlib
+
+import pytest
+
+from albert_tf.data import build
+from albert_tf.data.blocks import RecordConfig
+from albert_tf.data.corpus import Corpus
+from albert_tf.data.pairs import PairConfig
+from albert_tf.errors import DataError
+from albert_tf.tokenization import AlbertTokenizer
+
+pytest.importorskip("apache_beam")
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+# In this process: DirectRunner otherwise looks for a runner to download.
+RUNNER = "FnApiRunner"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(str(GOLDEN / "tokenization/spiece.model"))
+
+
+def _content(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir() if ".tfrecord" in p.name}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masking", ["dynamic", "static"])
+def test_same_files_as_the_local_path(tokenizer, tmp_path, masking):
+    from albert_tf.data import beam
+
+    text = (GOLDEN / "tf1_data/input.txt").read_text()
+    for k in range(3):
+        (tmp_path / f"{k}.txt").write_text((text + "\n") * (40 if k else 1))
+    source = f"{tmp_path}/*.txt"
+    config = RecordConfig(
+        pairs=PairConfig("clean", 128), masking=masking, eval_fraction=0.1
+    )
+    local = build.create_pretraining_data(
+        Corpus(source, "lines"),
+        f"{tmp_path}/local/t",
+        tokenizer,
+        config,
+        num_shards=3,
+        num_processes=1,
+        progress=False,
+    )
+    made = beam.create_with_beam(
+        Corpus(source, "lines"),
+        f"{tmp_path}/beam/t",
+        tokenizer,
+        config,
+        runner=RUNNER,
+        num_shards=3,
+    )
+    assert _content(tmp_path / "beam") == _content(tmp_path / "local")
+    assert made == local == json.loads((tmp_path / "beam/dataset.json").read_text())
+
+
+@pytest.mark.slow
+def test_bad_input_is_named(tokenizer, tmp_path):
+    from albert_tf.data import beam
+
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"Good.\nBad \xff.\n")
+    with pytest.raises(DataError, match="a.txt: byte 10: not UTF-8"):
+        beam.create_with_beam(
+            Corpus(str(path), "lines"),
+            f"{tmp_path}/t",
+            tokenizer,
+            RecordConfig(),
+            runner=RUNNER,
+        )

@@ -1,0 +1,61 @@
+"""Examples with the structure of real ones, made from a seed, and files of them."""
+
+import pathlib
+
+import numpy as np
+
+from albert_tf.data import examples, records
+from albert_tf.data.masking import VocabInfo
+
+VOCAB = VocabInfo(
+    vocab_size=131, pad_id=0, cls_id=2, sep_id=3, mask_id=4, special_ids=(0, 1, 2, 3, 4)
+)
+
+
+def make_example(
+    rng: np.random.Generator, length: int, word_starts: float = 0.7
+) -> dict[str, np.ndarray]:
+    """[CLS] A [SEP] B [SEP] of `length` >= 5 pieces, or of one segment if shorter."""
+    ids = rng.integers(5, VOCAB.vocab_size, length)
+    boundary = (rng.random(length) < word_starts).astype(np.int64)
+    segments = np.zeros(length, np.int64)
+    ends = [length - 1]
+    if length >= 5:
+        middle = int(rng.integers(2, length - 2))
+        segments[middle + 1 :] = 1
+        ends.append(middle)
+    ids[0], ids[ends] = VOCAB.cls_id, VOCAB.sep_id
+    boundary[[0, *ends]] = 1
+    return {
+        "input_ids": ids,
+        "segment_ids": segments,
+        "token_boundary": boundary,
+        "next_sentence_labels": rng.integers(0, 2, 1),
+    }
+
+
+def make_batch(rows: list[dict[str, np.ndarray]], width: int) -> dict[str, np.ndarray]:
+    """Examples padded to `width`, as `masking.mask_batch` takes them."""
+
+    def pad(values):
+        return np.pad(values, (0, width - len(values))).astype(np.int32)
+
+    return {
+        "token_ids": np.stack([pad(row["input_ids"]) for row in rows]),
+        "token_boundary": np.stack([pad(row["token_boundary"]) for row in rows]),
+        "padding_mask": np.stack([pad(np.ones_like(row["input_ids"])) for row in rows]),
+    }
+
+
+def write(folder: pathlib.Path, rows: list[dict], num_shards: int = 3) -> str:
+    """Writes dynamic records; returns the pattern of the shards."""
+    for shard, part in enumerate(np.array_split(np.arange(len(rows)), num_shards)):
+        names = list(rows[0])
+        columns = {}
+        for name in names:
+            values = [rows[i][name] for i in part]
+            lengths = np.array([len(one) for one in values])
+            columns[name] = (np.concatenate(values), lengths)
+        path = records.shard_name(str(folder / "set"), shard, num_shards)
+        records.write_shard(path, examples.serialize_batch(columns))
+    return str(folder / "set-*-of-*.tfrecord")

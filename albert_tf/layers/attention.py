@@ -9,6 +9,8 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from albert_tf.layers.initializers import TruncatedNormal
+
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without any real token then attends as if unmasked and nothing becomes NaN.
 MASKED_SCORE = -10000.0
@@ -74,7 +76,7 @@ class SelfAttention(keras.layers.Layer):
         self.dense = {
             name: keras.layers.Dense(
                 hidden_size,
-                kernel_initializer=keras.initializers.TruncatedNormal(
+                kernel_initializer=TruncatedNormal(
                     stddev=initializer_range,
                     seed=None if seed is None else seed + number,
                 ),

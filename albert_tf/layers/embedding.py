@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from albert_tf.layers.dropout import Dropout
+from albert_tf.layers.initializers import TruncatedNormal
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -72,9 +73,7 @@ class FactorizedEmbedding(keras.layers.Layer):
             weight = self.add_weight(
                 name=name,
                 shape=(size, self.embedding_size),
-                initializer=keras.initializers.TruncatedNormal(
-                    stddev=self.initializer_range, seed=seed
-                ),
+                initializer=TruncatedNormal(stddev=self.initializer_range, seed=seed),
                 # Read in full precision: the gradient of a frequent token sums
                 # thousands of rows.
                 autocast=False,

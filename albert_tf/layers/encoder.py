@@ -11,6 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.attention import SelfAttention, attention_bias
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.feed_forward import FeedForward
+from albert_tf.layers.initializers import TruncatedNormal
 
 
 class EncoderOutput(NamedTuple):
@@ -55,7 +56,7 @@ class SharedEncoder(keras.layers.Layer):
         if config.has_embedding_projection:
             self.embedding_projection = keras.layers.Dense(
                 config.hidden_size,
-                kernel_initializer=keras.initializers.TruncatedNormal(
+                kernel_initializer=TruncatedNormal(
                     stddev=config.initializer_range, seed=seeds.take(1)
                 ),
                 dtype=policy,

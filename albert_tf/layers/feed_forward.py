@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from albert_tf.layers.activations import get_activation
+from albert_tf.layers.initializers import TruncatedNormal
 
 
 class FeedForwardTensors(NamedTuple):
@@ -50,7 +51,7 @@ class FeedForward(keras.layers.Layer):
         self.intermediate, self.output_dense = (
             keras.layers.Dense(
                 size,
-                kernel_initializer=keras.initializers.TruncatedNormal(
+                kernel_initializer=TruncatedNormal(
                     stddev=initializer_range,
                     seed=None if seed is None else seed + number,
                 ),

@@ -8,15 +8,14 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.activations import get_activation
+from albert_tf.layers.initializers import TruncatedNormal
 
 
 def truncated_normal_dense(
     units: int, config: AlbertConfig, seed: int | None, **kwargs
 ) -> keras.layers.Dense:
     """A dense layer with the original's initial values."""
-    initializer = keras.initializers.TruncatedNormal(
-        stddev=config.initializer_range, seed=seed
-    )
+    initializer = TruncatedNormal(stddev=config.initializer_range, seed=seed)
     return keras.layers.Dense(units, kernel_initializer=initializer, **kwargs)
 
 

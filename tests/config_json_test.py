@@ -1,0 +1,177 @@
+"""Which model a config JSON of somebody else describes."""
+
+import pathlib
+
+import pytest
+
+from albert_tf import config_json
+from albert_tf.config import AlbertConfig
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+
+# The released albert_base_v2's file, key by key.
+GOOGLE = {
+    "attention_probs_dropout_prob": 0,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0,
+    "embedding_size": 128,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "num_hidden_groups": 1,
+    "net_structure_type": 0,
+    "gap_size": 0,
+    "num_memory_blocks": 0,
+    "inner_group_num": 1,
+    "down_scale_factor": 1,
+    "type_vocab_size": 2,
+    "vocab_size": 30000,
+}
+SIZES = {
+    "vocab_size": 53,
+    "hidden_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+}
+HF_ALBERT = {**SIZES, "model_type": "albert", "embedding_size": 6}
+HF_BERT = {**SIZES, "model_type": "bert"}
+
+
+def test_the_dialect_is_told_by_its_marks():
+    assert config_json.dialect(GOOGLE) == config_json.ORIGINAL
+    assert config_json.dialect(HF_ALBERT) == config_json.HUGGINGFACE
+    assert config_json.dialect({**SIZES, "layer_norm_eps": 1e-12}) == (
+        config_json.HUGGINGFACE
+    )
+    assert config_json.dialect(AlbertConfig().to_dict()) == config_json.OURS
+
+
+def test_the_released_file():
+    assert AlbertConfig.from_dict(GOOGLE) == AlbertConfig.from_preset("albert_base_v2")
+    dropped = AlbertConfig.from_dict({**GOOGLE, "layers_to_keep": []})
+    assert dropped == AlbertConfig.from_preset("albert_base_v2")
+
+
+def test_the_original_tiny_file():
+    path = GOLDEN / "tf1_tiny/base/albert_config.json"
+    config = AlbertConfig.from_json(path)
+    assert (config.vocab_size, config.embedding_size, config.hidden_size) == (
+        1000,
+        16,
+        32,
+    )
+    assert config.hidden_act == "gelu_new"
+    assert config.sharing == "all"
+
+
+def test_the_hugging_face_file_describes_the_same_model():
+    hf = AlbertConfig.from_json(GOLDEN / "hf_tiny/AlbertForPreTraining/config.json")
+    google = AlbertConfig.from_json(GOLDEN / "tf1_tiny/base/albert_config.json")
+    assert hf == google
+
+
+@pytest.mark.parametrize(
+    "act, expected",
+    [
+        ("gelu", "gelu"),
+        ("gelu_new", "gelu_new"),
+        ("gelu_pytorch_tanh", "gelu_new"),
+        ("gelu_python", "gelu"),
+        ("swish", "silu"),
+        ("relu", "relu"),
+        (None, "gelu_new"),
+    ],
+)
+def test_hugging_face_activations(act, expected):
+    values = HF_ALBERT | ({} if act is None else {"hidden_act": act})
+    assert AlbertConfig.from_dict(values).hidden_act == expected
+
+
+@pytest.mark.parametrize("act", [None, "gelu"])
+def test_the_original_calls_the_tanh_approximation_gelu(act):
+    assert AlbertConfig.from_dict({**GOOGLE, "hidden_act": act}).hidden_act == (
+        "gelu_new"
+    )
+    assert AlbertConfig.from_dict({**GOOGLE, "hidden_act": "relu"}).hidden_act == "relu"
+
+
+def test_our_own_file_keeps_the_exact_gelu():
+    config = AlbertConfig(hidden_act="gelu")
+    assert AlbertConfig.from_dict(config.to_dict()).hidden_act == "gelu"
+
+
+def test_hugging_face_bert():
+    config = AlbertConfig.from_dict({**HF_BERT, "classifier_dropout": 0.3})
+    assert config.sharing == "none"
+    assert config.embedding_size == config.hidden_size == 12
+    assert config.hidden_act == "gelu"
+    assert config.classifier_dropout_prob == 0.3
+    unset = AlbertConfig.from_dict({**HF_BERT, "classifier_dropout": None})
+    assert unset.classifier_dropout_prob == 0.1
+
+
+def test_early_hugging_face_files_have_no_model_type():
+    early = {**SIZES, "layer_norm_eps": 1e-12, "architectures": ["BertForMaskedLM"]}
+    assert AlbertConfig.from_dict(early).sharing == "none"
+    assert AlbertConfig.from_dict({**early, "embedding_size": 6}).sharing == "all"
+
+
+def test_the_original_bert():
+    bert = {
+        **SIZES,
+        "hidden_act": "gelu",
+        "type_vocab_size": 2,
+        "directionality": "bidi",
+        "pooler_fc_size": 768,
+        "pooler_num_attention_heads": 12,
+        "pooler_num_fc_layers": 3,
+        "pooler_size_per_head": 128,
+        "pooler_type": "first_token_transform",
+    }
+    config = AlbertConfig.from_dict(bert)
+    assert (config.sharing, config.embedding_size) == ("none", 12)
+    # google-research/bert's gelu is the tanh approximation too.
+    assert config.hidden_act == "gelu_new"
+
+
+def test_brightmart_files():
+    zh = {**SIZES, "embedding_size": 6, "ln_type": "postln", "directionality": "bidi"}
+    assert AlbertConfig.from_dict(zh).sharing == "all"
+    shared = {**zh, "share_parameter_across_layers": True}
+    assert AlbertConfig.from_dict(shared).sharing == "all"
+    apart = {**zh, "share_parameter_across_layers": False}
+    assert AlbertConfig.from_dict(apart).sharing == "none"
+
+
+def test_hugging_face_files_may_hold_any_other_key():
+    values = HF_ALBERT | {"id2label": {"0": "no"}, "problem_type": None, "xyz": 1}
+    assert AlbertConfig.from_dict(values).hidden_size == 12
+
+
+BAD = [
+    ({}, "missing vocab_size, hidden_size, num_hidden_layers, num_attention_heads, "),
+    (
+        GOOGLE | {"hiden_size": 5},
+        "unknown key 'hiden_size'; did you mean 'hidden_size'",
+    ),
+    (GOOGLE | {"qqq": 5}, "unknown key 'qqq'"),
+    (GOOGLE | {"ln_type": "preln"}, "ln_type must be 'postln', received 'preln'"),
+    (HF_BERT | {"position_embedding_type": "relative_key"}, "must be 'absolute'"),
+    (HF_BERT | {"is_decoder": True}, "is_decoder must be False, received True"),
+    (HF_ALBERT | {"model_type": "roberta"}, "must be albert or bert, .*'roberta'"),
+    (HF_ALBERT | {"hidden_act": "mish"}, "hidden_act must be one of .*'mish'"),
+    (HF_ALBERT | {"hidden_act": ["gelu"]}, "hidden_act must be one of .*'gelu'"),
+    (HF_BERT | {"hidden_size": None}, "size must be a positive integer, .*None"),
+    (GOOGLE | {"vocab_size": "30000"}, "vocab_size must be a positive .*'30000'"),
+    (AlbertConfig().to_dict() | {"num_layers": 3}, "unknown key 'num_layers'"),
+]
+
+
+@pytest.mark.parametrize("values, message", BAD)
+def test_bad_configs(values, message):
+    with pytest.raises(ValueError, match=message):
+        AlbertConfig.from_dict(values)

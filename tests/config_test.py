@@ -1,0 +1,343 @@
+"""Sizes, sharing tables and parameter counts, against peers and the paper."""
+
+import dataclasses
+import json
+import math
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albert_tf.config import HEADS, PRESETS, SHARING_MODES, AlbertConfig
+from albert_tf.errors import DataError
+
+GOLDEN = pathlib.Path(__file__).parent / "golden"
+COUNTS = json.loads((GOLDEN / "param_counts.json").read_text())
+
+# From the issue, and from transformers' BertModel.
+BACKBONE_COUNTS = {
+    "albert_base": 11_683_584,
+    "albert_large": 17_683_968,
+    "albert_xlarge": 58_724_864,
+    "albert_xxlarge": 222_595_584,
+    "bert_base": 109_482_240,
+    "bert_large": 335_141_888,
+}
+# ALBERT, Table 3 (embedding size) and Table 4 (sharing), on albert_base:
+# (embedding_size, sharing): (exact count, what the paper prints in millions).
+PAPER_COUNTS = {
+    (64, "none"): (87_648_000, 87),
+    (128, "none"): (89_650_176, 89),
+    (256, "none"): (93_654_528, 93),
+    (768, "none"): (109_081_344, 108),
+    (64, "all"): (9_681_408, 10),
+    (128, "all"): (11_683_584, 12),
+    (256, "all"): (15_687_936, 16),
+    (768, "all"): (31_114_752, 31),
+    (768, "attention"): (83_078_400, 83),
+    (128, "attention"): (63_647_232, 64),
+    (768, "ffn"): (57_117_696, 57),
+    (128, "ffn"): (37_686_528, 38),
+}
+# The original's and transformers' heads; ours are the same layers.
+HEAD_CLASSES = {
+    None: "AlbertModel",
+    "pretraining": "AlbertForPreTraining",
+    "masked_lm": "AlbertForMaskedLM",
+    "question_answering": "AlbertForQuestionAnswering",
+    "text_classifier": "AlbertForSequenceClassification_2",
+}
+
+configs = st.builds(
+    dict,
+    num_hidden_layers=st.integers(1, 40),
+    num_hidden_groups=st.integers(1, 40),
+    inner_group_num=st.integers(1, 3),
+    sharing=st.sampled_from(SHARING_MODES),
+    share_layer_norm=st.booleans(),
+).filter(lambda c: c["num_hidden_groups"] <= c["num_hidden_layers"])
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_have_the_counts_of_the_released_models(preset):
+    config = AlbertConfig.from_preset(preset)
+    family = preset.removesuffix("_v1").removesuffix("_v2")
+    assert config.num_parameters() == BACKBONE_COUNTS[family]
+    assert sum(config.parameter_counts().values()) == config.num_parameters()
+    peers = COUNTS["huggingface_5_23"][preset]
+    assert (
+        config.num_parameters()
+        == peers.get("AlbertModel", peers.get("BertModel"))["total"]
+    )
+
+
+@pytest.mark.parametrize("preset", [p for p in PRESETS if p.startswith("albert")])
+@pytest.mark.parametrize("head", HEAD_CLASSES)
+def test_heads_have_the_counts_of_transformers(preset, head):
+    expected = COUNTS["huggingface_5_23"][preset][HEAD_CLASSES[head]]["total"]
+    assert AlbertConfig.from_preset(preset).num_parameters(head) == expected
+
+
+def test_counts_of_parts_equal_the_original():
+    counts = AlbertConfig.from_preset("albert_xlarge_v2").parameter_counts()
+    original = COUNTS["google_modeling_py"]["albert_xlarge_v2"]
+    assert counts["embeddings"] == original["embeddings"]
+    assert counts["embedding_projection"] == original["embedding_hidden_mapping_in"]
+    transformer = counts["attention"] + counts["ffn"] + counts["layer_norms"]
+    assert transformer == original["encoder_transformer"]
+
+
+@pytest.mark.parametrize("size, sharing", PAPER_COUNTS)
+def test_counts_of_the_paper(size, sharing):
+    config = AlbertConfig.from_preset(
+        "albert_base_v2", embedding_size=size, sharing=sharing
+    )
+    exact, millions = PAPER_COUNTS[size, sharing]
+    assert config.num_parameters() == exact
+    # The paper rounds some of them down and some up; its 108M is 109.1M.
+    assert abs(exact / 1e6 - millions) < 1.1
+
+
+@pytest.mark.parametrize(
+    "groups, millions",
+    [(1, 11.68), (2, 18.77), (3, 25.86), (4, 32.95), (6, 47.12), (12, 89.65)],
+)
+def test_counts_of_groups(groups, millions):
+    config = AlbertConfig.from_preset("albert_base_v2", num_hidden_groups=groups)
+    assert round(config.num_parameters() / 1e6, 2) == millions
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="no preset 'albert_huge'; there are albert_b"):
+        AlbertConfig.from_preset("albert_huge")
+    with pytest.raises(ValueError, match="no head 'nsp'; there are pretraining, "):
+        AlbertConfig().num_parameters("nsp")
+    assert all(AlbertConfig().num_parameters(head) > 0 for head in HEADS)
+
+
+def test_more_labels_need_more_parameters():
+    config = AlbertConfig()
+    for head in ("text_classifier", "token_classifier"):
+        three, two = (config.num_parameters(head, num_labels=n) for n in (3, 2))
+        assert three - two == 768 + 1
+
+
+def test_presets_differ_in_dropout_and_take_changes():
+    assert AlbertConfig.from_preset("albert_base_v1").hidden_dropout_prob == 0.1
+    assert AlbertConfig.from_preset("albert_base_v2").hidden_dropout_prob == 0.0
+    assert AlbertConfig.from_preset("albert_xxlarge_v1").hidden_dropout_prob == 0.0
+    assert AlbertConfig.from_preset("bert_base").hidden_act == "gelu"
+    changed = AlbertConfig.from_preset("albert_base_v2", num_hidden_layers=3)
+    assert (changed.num_hidden_layers, changed.hidden_size) == (3, 768)
+    assert changed.replace(num_hidden_layers=12) == AlbertConfig.from_preset(
+        "albert_base_v2"
+    )
+
+
+@given(configs)
+def test_the_table_uses_every_weight_in_order(values):
+    config = AlbertConfig(**values)
+    rows = config.layer_table()
+    layers, inner = config.num_hidden_layers, config.inner_group_num
+    assert len(rows) == layers * inner
+    for column in zip(*rows, strict=True):
+        # First met in order 0, 1, 2...: no weight is left out, and none is skipped.
+        assert list(dict.fromkeys(column)) == list(range(max(column) + 1))
+    shared, own = config.num_hidden_groups * inner, layers * inner
+    attention, attention_norm, ffn, ffn_norm = (
+        max(c) + 1 for c in zip(*rows, strict=True)
+    )
+    assert attention == (shared if config.sharing in ("all", "attention") else own)
+    assert ffn == (shared if config.sharing in ("all", "ffn") else own)
+    assert attention_norm == (attention if config.share_layer_norm else own)
+    assert ffn_norm == (ffn if config.share_layer_norm else own)
+
+
+@given(configs)
+def test_groups_are_contiguous_and_of_equal_size(values):
+    config = AlbertConfig(**values | {"sharing": "all", "inner_group_num": 1})
+    groups = [row.attention for row in config.layer_table()]
+    assert groups == sorted(groups)
+    sizes = [groups.count(g) for g in set(groups)]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(configs)
+def test_counts_grow_as_less_is_shared(values):
+    count = {
+        mode: AlbertConfig(**values | {"sharing": mode}).num_parameters()
+        for mode in SHARING_MODES
+    }
+    assert count["all"] <= min(count["attention"], count["ffn"])
+    assert max(count["attention"], count["ffn"]) <= count["none"]
+    if values["share_layer_norm"]:
+        # What the two modes share is disjoint and together all.
+        assert count["all"] + count["none"] == count["attention"] + count["ffn"]
+
+
+def test_the_group_index_is_exact_where_floats_are_not():
+    # int(15 / 22 * 22) is 14.
+    table = AlbertConfig(num_hidden_layers=22, num_hidden_groups=22).layer_table()
+    assert [row.ffn for row in table] == list(range(22))
+
+
+@pytest.mark.parametrize("rule", ["original", "huggingface"])
+def test_the_group_rules_of_others(rule):
+    sizes = dict(num_hidden_layers=18, num_hidden_groups=14)
+    theirs = AlbertConfig(**sizes, group_rule=rule).layer_table()
+    for layer, row in enumerate(theirs):
+        expected = {
+            "original": int(layer / 18 * 14),
+            "huggingface": int(layer / (18 / 14)),
+        }
+        assert row.attention == expected[rule]
+    assert theirs[9].attention == (7 if rule == "original" else 6)
+    assert AlbertConfig(**sizes).layer_table()[9].attention == 7
+
+
+def test_a_projection_even_where_the_sizes_are_equal():
+    sizes = dict(hidden_size=12, embedding_size=12, num_attention_heads=2)
+    auto, always = (
+        AlbertConfig(**sizes, embedding_projection=p) for p in ("auto", "always")
+    )
+    assert not auto.has_embedding_projection
+    assert always.has_embedding_projection
+    assert always.num_parameters() - auto.num_parameters() == 13 * 12
+    assert always.flops_per_token() - auto.flops_per_token() == 2 * 12 * 12
+
+
+def test_a_table_with_groups_and_inner_blocks():
+    config = AlbertConfig(num_hidden_layers=4, num_hidden_groups=2, inner_group_num=2)
+    indices = [row.attention for row in config.layer_table()]
+    assert indices == [0, 1, 0, 1, 2, 3, 2, 3]
+    config = config.replace(sharing="ffn", share_layer_norm=False)
+    rows = config.layer_table()
+    assert [row.attention for row in rows] == list(range(8))
+    assert [row.ffn for row in rows] == [0, 1, 0, 1, 2, 3, 2, 3]
+    assert [row.ffn_layer_norm for row in rows] == list(range(8))
+
+
+def test_flops_do_not_depend_on_sharing_and_are_those_of_the_matrices():
+    config = AlbertConfig.from_preset("albert_base_v2")
+    assert config.flops_per_token(128) == config.replace(
+        sharing="none"
+    ).flops_per_token(128)
+    block = 2 * (4 * 768 * 768 + 2 * 768 * 3072) + 4 * 128 * 768
+    assert config.flops_per_token(128) == 12 * block + 2 * 128 * 768
+    assert config.flops_per_token() == config.flops_per_token(512)
+    bert = AlbertConfig.from_preset("bert_base")
+    assert bert.flops_per_token(128) == 12 * block
+
+
+INTEGERS = [f.name for f in dataclasses.fields(AlbertConfig) if f.type is int]
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("value", [0, -3, 2.0, "12", True, None, 2**31])
+def test_sizes_must_be_positive_integers(name, value):
+    with pytest.raises(ValueError) as error:
+        AlbertConfig(**{name: value})
+    assert str(error.value) == f"{name} must be a positive integer, received {value!r}"
+
+
+@pytest.mark.parametrize(
+    "name, value, rule",
+    [
+        ("hidden_dropout_prob", 1.0, "a number in [0, 1)"),
+        ("attention_probs_dropout_prob", -0.1, "a number in [0, 1)"),
+        ("classifier_dropout_prob", math.nan, "a number in [0, 1)"),
+        ("hidden_dropout_prob", "0.1", "a number in [0, 1)"),
+        ("hidden_dropout_prob", False, "a number in [0, 1)"),
+        ("layer_norm_eps", 0.0, "a positive number"),
+        ("initializer_range", math.inf, "a positive number"),
+        ("hidden_act", "mish", "one of gelu_new, gelu, relu, tanh, silu, linear"),
+        ("hidden_act", None, "one of gelu_new, gelu, relu, tanh, silu, linear"),
+        ("mlm_layer_norm_eps", -1e-5, "a positive number"),
+        ("embedding_projection", "never", "one of auto, always"),
+        ("group_rule", "float", "one of integer, original, huggingface"),
+        ("sharing", "layers", "one of all, attention, ffn, none"),
+        ("sharing", ["all"], "one of all, attention, ffn, none"),
+        ("share_layer_norm", 1, "true or false"),
+    ],
+)
+def test_other_values_are_checked(name, value, rule):
+    with pytest.raises(ValueError) as error:
+        AlbertConfig(**{name: value})
+    assert str(error.value) == f"{name} must be {rule}, received {value!r}"
+
+
+def test_impossible_combinations_are_refused():
+    with pytest.raises(
+        ValueError, match="multiple of num_attention_heads, .*768 and 7"
+    ):
+        AlbertConfig(num_attention_heads=7)
+    with pytest.raises(ValueError, match="at most num_hidden_layers, .*5 and 4"):
+        AlbertConfig(num_hidden_layers=4, num_hidden_groups=5)
+
+
+def test_head_size():
+    assert AlbertConfig(hidden_size=12, num_attention_heads=3).head_size == 4
+
+
+@given(configs)
+def test_fields_survive_a_dict(values):
+    config = AlbertConfig(**values, hidden_act="gelu")
+    text = json.dumps(config.to_dict())
+    assert AlbertConfig.from_dict(json.loads(text)) == config
+
+
+def test_fields_survive_a_file(tmp_path):
+    config = AlbertConfig.from_preset("bert_large", share_layer_norm=False)
+    path = tmp_path / "config.json"
+    config.to_json(path)
+    assert AlbertConfig.from_json(path) == config
+    assert AlbertConfig.from_json(str(path)) == config
+    assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+BAD_FILES = {
+    "an array": (b"[1, 2]", "expected a JSON object, received list"),
+    "null": (b"null", "expected a JSON object, received NoneType"),
+    "empty": (b"", "not JSON: "),
+    "cut off": (b'{"vocab_size": 30', "not JSON: "),
+    "deep": (b"[" * 200_000, "not JSON: "),
+    "a number of many digits": (b'{"vocab_size": ' + b"1" * 5000 + b"}", "not JSON: "),
+    "UTF-16": ('{"vocab_size": 3}'.encode("utf-16"), "not UTF-8 text (byte 0)"),
+    "Latin-1": (b'{"name": "caf\xe9"}', "not UTF-8 text (byte 13)"),
+    "one size": (b'{"vocab_size": 30000}', "missing hidden_size, num_hidden_layers"),
+}
+
+
+@pytest.mark.parametrize("content, message", BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_files_are_named_in_one_line(tmp_path, content, message):
+    path = tmp_path / "albert_config.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as error:
+        AlbertConfig.from_json(path)
+    assert str(error.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_bad_values_in_files_name_the_file(tmp_path):
+    path = tmp_path / "albert_config.json"
+    path.write_text(json.dumps(AlbertConfig().to_dict() | {"hidden_size": 770}))
+    with pytest.raises(DataError) as error:
+        AlbertConfig.from_json(path)
+    assert str(error.value) == (
+        f"{path}: hidden_size must be a multiple of num_attention_heads, "
+        "received 770 and 12"
+    )
+
+
+def test_a_missing_file_and_a_folder(tmp_path):
+    with pytest.raises(DataError, match="none.json: cannot be read: No such file"):
+        AlbertConfig.from_json(tmp_path / "none.json")
+    with pytest.raises(DataError, match="expected a file, found a folder"):
+        AlbertConfig.from_json(tmp_path)
+
+
+def test_a_byte_order_mark_is_tolerated(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(AlbertConfig().to_dict()), "utf-8-sig")
+    assert AlbertConfig.from_json(path) == AlbertConfig()

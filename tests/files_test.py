@@ -1,0 +1,98 @@
+"""Whole files, on disk and under a scheme (TensorFlow's in-memory `ram://`)."""
+
+import os
+
+import pytest
+
+from albert_tf import files
+from albert_tf.errors import DataError, UsageError
+
+
+@pytest.fixture(params=["local", "remote"])
+def folder(request, tmp_path):
+    """An existing folder."""
+    path = str(tmp_path)
+    if request.param == "remote":
+        path = f"ram://{tmp_path.name}-{os.getpid()}"
+        files.make_folder(path)
+    return path
+
+
+def test_what_is_remote():
+    assert files.is_remote("gs://bucket/file")
+    assert not files.is_remote("/folder/file")
+    assert files.join("gs://bucket/a", "b", "c.json") == "gs://bucket/a/b/c.json"
+
+
+def test_a_file_survives(folder):
+    path = files.join(folder, "data.bin")
+    assert not files.exists(path)
+    files.write_bytes(path, b"\x00\xff")
+    assert files.exists(path)
+    assert files.read_bytes(path) == b"\x00\xff"
+    assert files.list_folder(folder) == ["data.bin"]
+
+
+def test_text_is_utf8(folder):
+    path = files.join(folder, "text.txt")
+    files.write_text(path, "▁über\n")
+    assert files.read_bytes(path) == "▁über\n".encode()
+    assert files.read_text(path) == "▁über\n"
+    files.write_bytes(path, b"\xef\xbb\xbfx")
+    assert files.read_text(path) == "x"
+    files.write_bytes(path, b"ab\xff")
+    with pytest.raises(DataError, match=r"text.txt: not UTF-8 text \(byte 2\)"):
+        files.read_text(path)
+
+
+def test_a_file_is_replaced_only_if_allowed(folder):
+    path = files.join(folder, "a.json")
+    files.write_text(path, "first")
+    with pytest.raises(UsageError, match="a.json: exists already"):
+        files.write_text(path, "second", overwrite=False)
+    assert files.read_text(path) == "first"
+    files.write_text(path, "second")
+    assert files.read_text(path) == "second"
+    assert files.list_folder(folder) == ["a.json"]
+
+
+def test_a_missing_file(folder):
+    with pytest.raises(DataError, match="none.txt: cannot be read: ") as error:
+        files.read_text(files.join(folder, "none.txt"))
+    assert "\n" not in str(error.value)
+
+
+def test_folders(folder):
+    inner = files.join(folder, "a", "b")
+    files.make_folder(inner)
+    files.make_folder(inner)
+    assert files.is_folder(inner)
+    files.write_text(files.join(inner, "z"), "")
+    files.write_text(files.join(inner, "y"), "")
+    assert files.list_folder(inner) == ["y", "z"]
+    assert files.list_folder(files.join(folder, "a")) == ["b"]
+    assert not files.is_folder(files.join(inner, "z"))
+
+
+def test_writing_where_it_cannot_be(tmp_path):
+    with pytest.raises(UsageError, match="none/x: cannot be written: No such file"):
+        files.write_text(tmp_path / "none" / "x", "text")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="folder: cannot be written: Is a directory"):
+        files.write_text(tmp_path / "folder", "text")
+    # Nothing half-written is left.
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        files.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]

@@ -1,0 +1,28 @@
+"""The two gelus are told apart."""
+
+import math
+
+import numpy as np
+import pytest
+
+from albert_tf.config import ACTIVATIONS
+from albert_tf.layers.activations import get_activation
+
+X = np.linspace(-4, 4, 33).astype("float32")
+EXPECTED = {
+    "gelu": [x * (1 + math.erf(x / math.sqrt(2))) / 2 for x in X],
+    "gelu_new": 0.5 * X * (1 + np.tanh(math.sqrt(2 / math.pi) * (X + 0.044715 * X**3))),
+    "relu": np.maximum(X, 0),
+    "tanh": np.tanh(X),
+    "silu": X / (1 + np.exp(-X)),
+    "linear": X,
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_values(name):
+    np.testing.assert_allclose(get_activation(name)(X), EXPECTED[name], atol=2e-6)
+
+
+def test_the_gelus_differ():
+    assert np.abs(np.subtract(EXPECTED["gelu"], EXPECTED["gelu_new"])).max() > 4e-4

@@ -1,0 +1,123 @@
+"""Masks that are a pure function of seed, step and number."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.layers.dropout import Dropout, StepSeeds
+
+X = np.ones((40, 53), "float32")
+
+
+def masks(seed, step, n=3, rate=0.5):
+    seeds = StepSeeds(seed, step)
+    layer = Dropout(rate)
+    return [np.array(layer(X, training=True, seeds=seeds)) != 0 for _ in range(n)]
+
+
+def assert_unrelated(a, b):
+    """Two independent masks of rate 0.5 agree in half of the places."""
+    assert abs((a == b).mean() - 0.5) < 0.06
+
+
+def test_the_same_seed_and_step_give_the_same_masks():
+    for a, b in zip(masks(5, 9), masks(5, 9), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_masks_of_one_step_are_unrelated():
+    a, b, c = masks(5, 9)
+    assert_unrelated(a, b)
+    assert_unrelated(a, c)
+    assert_unrelated(b, c)
+
+
+@pytest.mark.parametrize("other", [(5, 10), (6, 9), (5 + 7919, 9), (9, 5)])
+def test_other_steps_and_seeds_give_other_masks(other):
+    for a in masks(5, 9):
+        for b in masks(*other):
+            assert_unrelated(a, b)
+
+
+@pytest.mark.parametrize("later", [2**19, 2**20, 2**21, 10**7, 2**31 - 10])
+def test_masks_do_not_come_back_after_many_steps(later):
+    for a in masks(5, 9):
+        for b in masks(5, 9 + later):
+            assert_unrelated(a, b)
+
+
+def test_seeds_are_distinct():
+    taken = set()
+    for seed in (0, 1, 7919, 2 * 7919, 8 * 7919):
+        for step in (0, 1, 2, 4096):
+            seeds = StepSeeds(seed, step)
+            taken |= {tuple(np.array(seeds.next())) for _ in range(200)}
+    assert len(taken) == 5 * 4 * 200
+
+
+def test_seeds_have_no_variable():
+    seeds = StepSeeds(1, 2)
+    assert not hasattr(seeds, "state")
+    assert keras.backend.standardize_dtype(seeds.next().dtype) == "uint32"
+
+
+def graph_masks(jit_compile):
+    layer = Dropout(0.5)
+
+    @tf.function(jit_compile=jit_compile)
+    def run(x, seed, step):
+        seeds = StepSeeds(seed, step)
+        return [layer(x, training=True, seeds=seeds) for _ in range(3)]
+
+    def run_at(seed, step):
+        return [v.numpy() != 0 for v in run(X, tf.constant(seed), tf.constant(step))]
+
+    return run_at
+
+
+def test_graph_masks_are_the_eager_ones():
+    run = graph_masks(jit_compile=False)
+    for step in (9, 2**20 + 9):
+        np.testing.assert_array_equal(run(5, step), masks(5, step))
+
+
+def test_xla_masks_are_repeatable_and_unrelated():
+    first, second = graph_masks(jit_compile=True), graph_masks(jit_compile=True)
+    a, b, c = first(5, 9)
+    np.testing.assert_array_equal(second(5, 9), [a, b, c])
+    assert_unrelated(a, b)
+    assert_unrelated(b, c)
+    for other in first(5, 10) + first(6, 9):
+        assert_unrelated(a, other)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_the_rate_and_the_mean_are_kept(rate):
+    x = np.ones((300, 331), "float32")
+    layer = Dropout(rate)
+    kept = np.array(layer(x, training=True, seeds=StepSeeds(1, 1)))
+    # Five standard deviations.
+    error = 5 * np.sqrt(rate * (1 - rate) / x.size)
+    assert abs((kept == 0).mean() - rate) < error
+    np.testing.assert_allclose(kept[kept != 0], 1 / (1 - rate), rtol=1e-6)
+
+
+def test_off_at_inference_and_at_rate_0():
+    np.testing.assert_array_equal(Dropout(0.5)(X), X)
+    np.testing.assert_array_equal(Dropout(0.5)(X, training=False), X)
+    np.testing.assert_array_equal(Dropout(0.0)(X, training=True), X)
+    assert Dropout(0.0).seed_generator is None
+
+
+def test_without_seeds_every_call_draws_anew_from_the_seed():
+    first, second = Dropout(0.5, seed=3), Dropout(0.5, seed=3)
+    a, b = (np.array(first(X, training=True)) != 0 for _ in range(2))
+    assert_unrelated(a, b)
+    np.testing.assert_array_equal(np.array(second(X, training=True)) != 0, a)
+
+
+def test_config_and_shape():
+    layer = Dropout(0.3, seed=4, name="d")
+    assert Dropout.from_config(layer.get_config()).get_config() == layer.get_config()
+    assert layer.compute_output_shape((2, None, 5)) == (2, None, 5)

@@ -1,0 +1,138 @@
+"""The factorized embedding against NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.layers.embedding import FactorizedEmbedding
+
+V, E, P, S, B, T = 53, 6, 11, 3, 2, 7
+
+
+def make(**kwargs):
+    layer = FactorizedEmbedding(V, E, P, S, initializer_range=0.5, seed=3, **kwargs)
+    layer.build()
+    layer.layer_norm.beta.assign(np.arange(E))
+    return layer
+
+
+@pytest.fixture
+def ids():
+    return np.random.default_rng(0).integers(0, V, (B, T)).astype("int32")
+
+
+def by_hand(layer, ids, segments, positions):
+    tables = [keras.ops.convert_to_numpy(w) for w in layer.weights[:3]]
+    x = tables[0][ids] + tables[1][positions] + tables[2][segments]
+    x = x.astype("float64")
+    x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    return x + np.arange(E)
+
+
+def test_the_sum_of_three_tables(ids):
+    segments = np.array([[0, 0, 1, 1, 2, 2, 2], [1, 1, 1, 1, 0, 0, 0]], "int32")
+    layer = make()
+    expected = by_hand(layer, ids, segments, np.arange(T))
+    np.testing.assert_allclose(layer(ids, segments), expected, atol=1e-5)
+
+
+def test_defaults_are_segment_0_and_counted_positions(ids):
+    layer = make()
+    zeros = np.zeros_like(ids)
+    positions = np.broadcast_to(np.arange(T), (B, T)).astype("int32")
+    np.testing.assert_allclose(layer(ids), layer(ids, zeros), atol=1e-6)
+    np.testing.assert_allclose(
+        layer(ids), layer(ids, position_ids=positions), atol=1e-6
+    )
+
+
+def test_positions_may_restart(ids):
+    layer = make()
+    positions = np.array([[0, 1, 2, 0, 1, 2, 3], [0, 0, 1, 2, 3, 4, 10]], "int32")
+    expected = by_hand(layer, ids, np.zeros_like(ids), positions)
+    np.testing.assert_allclose(layer(ids, position_ids=positions), expected, atol=1e-5)
+
+
+def test_too_long_a_sequence_is_refused():
+    layer = make()
+    assert layer(np.zeros((1, P), "int32")).shape == (1, P, E)
+    with pytest.raises(ValueError, match="at most max_position_embeddings=11, .* 12"):
+        layer(np.zeros((1, P + 1), "int32"))
+    # Packed rows may be longer, as their positions restart.
+    positions = np.arange(P + 1)[None] % 4
+    assert layer(np.zeros((1, P + 1), "int32"), position_ids=positions).shape == (
+        1,
+        P + 1,
+        E,
+    )
+
+
+def test_too_long_a_sequence_of_dynamic_length_is_refused():
+    run = tf.function(make(), input_signature=[tf.TensorSpec((None, None), tf.int32)])
+    assert run(tf.zeros((1, 4), tf.int32)).shape == (1, 4, E)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        run(tf.zeros((1, P + 1), tf.int32))
+
+
+def table_gradients(policy):
+    layer = make(dtype=policy)
+    ids = np.full((600, T), 5, "int32")
+    ids[:, 0] = np.arange(600) % V
+    with tf.GradientTape() as tape:
+        x = keras.ops.cast(layer(ids, position_ids=ids % P), "float32")
+        loss = tf.reduce_mean(x[..., 0])
+    return tape.gradient(
+        loss, [layer.word_embeddings.value, layer.position_embeddings.value]
+    )
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_gradients_of_the_tables_are_dense_and_in_full_precision(policy):
+    # Keras's Adam computes wrong updates for sparse gradients with repeated ids, and
+    # a sum of thousands of rows in bfloat16 would stop growing.
+    for actual, exact in zip(
+        table_gradients(policy), table_gradients("float32"), strict=True
+    ):
+        assert isinstance(actual, tf.Tensor)
+        assert actual.dtype == tf.float32
+        error = np.abs(actual - exact).max() / np.abs(exact).max()
+        assert error <= (0 if policy == "float32" else 0.02)
+
+
+def test_dtypes(ids):
+    layer = make(dtype="mixed_bfloat16")
+    assert layer(ids).dtype == tf.bfloat16
+    assert {w.dtype for w in layer.weights} == {"float32"}
+    np.testing.assert_allclose(
+        keras.ops.cast(layer(ids), "float32"), make()(ids), atol=0.05
+    )
+
+
+def test_initial_values():
+    layer = FactorizedEmbedding(3001, 16, P, S, initializer_range=0.02, seed=3)
+    layer.build()
+    table = keras.ops.convert_to_numpy(layer.word_embeddings)
+    # Cut at two standard deviations, which leaves 0.88 of one.
+    assert np.abs(table).max() <= 0.04
+    assert np.std(table) == pytest.approx(0.0176, rel=0.01)
+    assert abs(table.mean()) < 5e-4
+    tables = [keras.ops.convert_to_numpy(w)[:S] for w in layer.weights[:3]]
+    assert np.abs(tables[0] - tables[1]).max() > 0.01
+    assert np.abs(tables[0] - tables[2]).max() > 0.01
+
+
+def test_config_survives(ids):
+    layer = FactorizedEmbedding(V, E, P, S, 0.5, 1e-5, dropout=0.2, seed=3)
+    copy = FactorizedEmbedding.from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    np.testing.assert_array_equal(layer(ids), copy(ids))
+
+
+def test_dropout_is_after_the_layer_norm(ids):
+    layer = make(dropout=0.5)
+    x = np.array(layer(ids, training=True))
+    dropped = x == 0
+    assert 0.2 < dropped.mean() < 0.8
+    kept = np.where(dropped, 0, 2 * np.array(layer(ids)))
+    np.testing.assert_allclose(x, kept, atol=1e-5)

@@ -1,0 +1,80 @@
+"""The masked LM head against NumPy, and the gathering of positions."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.heads import (
+    MaskedLMHead,
+    gather_positions,
+    truncated_normal_dense,
+)
+
+B, P, T = 2, 3, 7
+CONFIG = AlbertConfig(
+    vocab_size=53,
+    embedding_size=6,
+    hidden_size=12,
+    num_attention_heads=2,
+    hidden_act="tanh",
+    initializer_range=0.5,
+)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_gather_positions(rng):
+    x = rng.normal(size=(B, T, 5)).astype("float32")
+    positions = np.array([[6, 0, 0], [1, 1, 3]], "int32")
+    expected = np.stack([row[at] for row, at in zip(x, positions, strict=True)])
+    np.testing.assert_array_equal(gather_positions(x, positions), expected)
+
+
+def test_logits(rng):
+    head = MaskedLMHead(CONFIG, seed=3)
+    x = rng.normal(size=(B, P, 12)).astype("float32")
+    table = rng.normal(size=(53, 6)).astype("float32")
+    head.build()
+    head.output_bias.assign(np.arange(53))
+    inner = np.tanh(x @ head.dense.kernel.numpy()).astype("float64")
+    inner -= inner.mean(-1, keepdims=True)
+    inner /= inner.std(-1, keepdims=True)
+    np.testing.assert_allclose(
+        head(x, table), inner @ table.T + np.arange(53), atol=1e-4
+    )
+
+
+def test_logits_are_float32_and_the_bias_is_added_in_it(rng):
+    head = MaskedLMHead(CONFIG, seed=3, dtype="mixed_bfloat16")
+    x = rng.normal(size=(B, P, 12)).astype("float32")
+    head.build()
+    head.output_bias.assign(np.full(53, 1000.123))
+    logits = head(x, np.zeros((53, 6), "float32"))
+    assert keras.backend.standardize_dtype(logits.dtype) == "float32"
+    np.testing.assert_allclose(logits, 1000.123, rtol=1e-6)
+
+
+@pytest.mark.parametrize("eps, expected", [(None, 1e-12), (1e-5, 1e-5)])
+def test_epsilon(eps, expected):
+    head = MaskedLMHead(CONFIG.replace(mlm_layer_norm_eps=eps))
+    assert head.layer_norm.epsilon == expected
+
+
+def test_config_survives():
+    head = MaskedLMHead(CONFIG, seed=3)
+    copy = MaskedLMHead.from_config(head.get_config())
+    assert copy.config == CONFIG
+    assert copy.get_config() == head.get_config()
+
+
+def test_dense_starts_as_the_original():
+    dense = truncated_normal_dense(40, CONFIG.replace(initializer_range=0.02), seed=1)
+    dense.build((None, 400))
+    kernel = dense.kernel.numpy()
+    assert np.abs(kernel).max() <= 0.04
+    assert np.std(kernel) == pytest.approx(0.0176, rel=0.03)
+    assert not np.any(dense.bias)

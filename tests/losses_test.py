@@ -1,0 +1,129 @@
+"""Losses as sums that add up over micro-batches and replicas."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import losses
+
+B, P, V = 3, 5, 11
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def outputs(rng):
+    return {
+        "mlm_logits": rng.normal(size=(B, P, V)).astype("float32") * 3,
+        "sop_logits": rng.normal(size=(B, 2)).astype("float32"),
+    }
+
+
+@pytest.fixture
+def batch(rng):
+    weights = np.ones((B, P), "float32")
+    weights[1, 3:] = 0
+    return {
+        "mask_ids": rng.integers(0, V, (B, P)).astype("int32"),
+        "mask_weights": weights,
+        "sentence_order_labels": np.array([0, 1, 1], "int32"),
+    }
+
+
+def log_softmax(x):
+    x = x.astype("float64")
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def numbers(values):
+    return {k: float(v) for k, v in values.items()}
+
+
+def test_cross_entropy_of_any_size(rng):
+    logits = rng.normal(size=(2, 3, V)) * 1e3
+    labels = rng.integers(0, V, (2, 3))
+    value = losses.cross_entropy(logits.astype("float32"), labels)
+    expected = -np.take_along_axis(log_softmax(logits), labels[..., None], -1)[..., 0]
+    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_cross_entropy_is_float32(dtype):
+    logits = keras.ops.cast(np.zeros((2, V)), dtype)
+    value = losses.cross_entropy(logits, np.array([1, 2]))
+    assert keras.backend.standardize_dtype(value.dtype) == "float32"
+    np.testing.assert_allclose(value, np.log(V), rtol=1e-6)
+
+
+def test_means_are_those_of_the_original(outputs, batch):
+    log_probs = log_softmax(outputs["mlm_logits"])
+    picked = np.take_along_axis(log_probs, batch["mask_ids"][..., None], -1)[..., 0]
+    weights = batch["mask_weights"]
+    mlm = -(picked * weights).sum() / (weights.sum() + 1e-5)
+    labels = batch["sentence_order_labels"]
+    sop = -log_softmax(outputs["sop_logits"])[np.arange(B), labels].mean()
+    hits = (outputs["mlm_logits"].argmax(-1) == batch["mask_ids"]) * weights
+    means = numbers(losses.pretraining_loss(outputs, batch))
+    assert means["mlm_loss"] == pytest.approx(mlm, rel=1e-6)
+    assert means["sop_loss"] == pytest.approx(sop, rel=1e-6)
+    assert means["loss"] == pytest.approx(mlm + sop, rel=1e-6)
+    assert means["mlm_accuracy"] == pytest.approx(hits.sum() / weights.sum(), abs=1e-6)
+    sop_hits = outputs["sop_logits"].argmax(-1) == labels
+    assert means["sop_accuracy"] == pytest.approx(sop_hits.mean())
+
+
+def test_sums_of_parts_are_the_sums_of_the_whole(outputs, batch):
+    whole = numbers(losses.pretraining_sums(outputs, batch))
+    parts = [
+        numbers(
+            losses.pretraining_sums(
+                {k: v[part] for k, v in outputs.items()},
+                {k: v[part] for k, v in batch.items()},
+            )
+        )
+        for part in (slice(0, 1), slice(1, 3))
+    ]
+    for name, value in whole.items():
+        assert sum(p[name] for p in parts) == pytest.approx(value, rel=1e-6)
+
+
+def test_unused_predictions_do_not_count(outputs, batch):
+    before = numbers(losses.pretraining_loss(outputs, batch))
+    outputs["mlm_logits"][1, 3:] = 50.0
+    batch["mask_ids"][1, 3:] = 0
+    assert numbers(losses.pretraining_loss(outputs, batch)) == before
+
+
+def test_no_prediction_at_all_is_zero(outputs, batch):
+    batch["mask_weights"][:] = 0
+    means = numbers(losses.pretraining_loss(outputs, batch))
+    assert means["mlm_loss"] == means["mlm_accuracy"] == 0.0
+    assert np.isfinite(means["loss"])
+
+
+def test_without_sentence_order_labels(outputs, batch):
+    del batch["sentence_order_labels"], outputs["sop_logits"]
+    means = numbers(losses.pretraining_loss(outputs, batch))
+    assert means["sop_loss"] == means["sop_accuracy"] == 0.0
+    assert means["loss"] == means["mlm_loss"] > 0
+
+
+def test_packed_rows_count_their_real_examples(rng, batch):
+    logits = rng.normal(size=(2, 3, 2)).astype("float32")
+    packed = {
+        **{k: v[:2] for k, v in batch.items()},
+        "sentence_order_labels": np.array([[0, 1, 0], [1, 0, 0]], "int32"),
+        "sentence_order_weights": np.array([[1, 1, 0], [1, 0, 0]], "int32"),
+    }
+    outputs = {
+        "mlm_logits": rng.normal(size=(2, P, V)).astype("float32"),
+        "sop_logits": logits,
+    }
+    means = numbers(losses.pretraining_loss(outputs, packed))
+    log_probs = log_softmax(logits)
+    expected = -(log_probs[0, 0, 0] + log_probs[0, 1, 1] + log_probs[1, 0, 1]) / 3
+    assert means["sop_loss"] == pytest.approx(expected, rel=1e-6)

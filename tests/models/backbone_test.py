@@ -1,0 +1,192 @@
+"""Defaults, padding and packing: what must not change an output."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.dropout import StepSeeds
+from albert_tf.models.backbone import AlbertBackbone
+
+B, T, D = 3, 11, 12
+CONFIG = AlbertConfig(
+    vocab_size=53,
+    embedding_size=6,
+    hidden_size=D,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=T,
+    initializer_range=0.3,
+)
+LENGTHS = [4, 11, 7]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AlbertBackbone(CONFIG, seed=3)
+
+
+@pytest.fixture
+def inputs():
+    rng = np.random.default_rng(0)
+    mask = (np.arange(T) < np.array(LENGTHS)[:, None]).astype("int32")
+    return {
+        "token_ids": rng.integers(1, 53, (B, T)).astype("int32"),
+        "segment_ids": rng.integers(0, 2, (B, T)).astype("int32"),
+        "padding_mask": mask,
+    }
+
+
+def test_shapes(model, inputs):
+    out = model(inputs, output_hidden_states=True, output_attentions=True)
+    assert out["sequence_output"].shape == (B, T, D)
+    assert out["pooled_output"].shape == (B, D)
+    assert out["embedding_output"].shape == (B, T, 6)
+    assert [h.shape for h in out["hidden_states"]] == [(B, T, D)] * 4
+    assert [a.shape for a in out["attentions"]] == [(B, 3, T, T)] * 3
+    assert set(model(inputs)) == {"sequence_output", "pooled_output"}
+    assert set(AlbertBackbone(CONFIG, add_pooler=False)(inputs)) == {"sequence_output"}
+
+
+def test_defaults(model, inputs):
+    tokens = inputs["token_ids"]
+    full = {
+        "token_ids": tokens,
+        "segment_ids": np.zeros_like(tokens),
+        "padding_mask": np.ones_like(tokens),
+        "position_ids": np.broadcast_to(np.arange(T, dtype="int32"), (B, T)),
+    }
+    expected = model(full)["sequence_output"]
+    for fewer in ({"token_ids": tokens}, tokens, tf.constant(tokens)):
+        np.testing.assert_allclose(model(fewer)["sequence_output"], expected, atol=1e-6)
+
+
+def test_int64_inputs(model, inputs):
+    wide = {k: v.astype("int64") for k, v in inputs.items()}
+    np.testing.assert_array_equal(
+        model(wide)["sequence_output"], model(inputs)["sequence_output"]
+    )
+
+
+def test_padding_does_not_matter(model, inputs):
+    before = model(inputs)
+    padding = inputs["padding_mask"] == 0
+    inputs["token_ids"][padding] = 52
+    inputs["segment_ids"][padding] = 1
+    after = model(inputs)
+    np.testing.assert_array_equal(before["pooled_output"], after["pooled_output"])
+    for row, length in enumerate(LENGTHS):
+        np.testing.assert_array_equal(
+            before["sequence_output"][row, :length],
+            after["sequence_output"][row, :length],
+        )
+        # And a row alone, without any padding, is the same.
+        alone = {k: v[row : row + 1, :length] for k, v in inputs.items()}
+        np.testing.assert_allclose(
+            model(alone)["sequence_output"][0],
+            after["sequence_output"][row, :length],
+            atol=1e-5,
+        )
+
+
+def test_the_mask_matters(model, inputs):
+    with_mask = model(inputs)["pooled_output"]
+    inputs["padding_mask"][:] = 1
+    assert np.abs(with_mask - model(inputs)["pooled_output"]).max() > 1e-3
+
+
+def test_packed_rows_equal_rows_of_their_own(model, inputs):
+    """Two examples and padding in one row of 15, longer than the position table."""
+    rows, lengths, length = (0, 2), (4, 7), 15
+    packed = {
+        name: np.zeros((1, length), "int32")
+        for name in ("token_ids", "segment_ids", "pack_ids", "position_ids")
+    }
+    start, starts = 0, []
+    for number, (row, n) in enumerate(zip(rows, lengths, strict=True)):
+        part = slice(start, start + n)
+        packed["token_ids"][0, part] = inputs["token_ids"][row, :n]
+        packed["segment_ids"][0, part] = inputs["segment_ids"][row, :n]
+        packed["pack_ids"][0, part] = number + 1
+        packed["position_ids"][0, part] = np.arange(n)
+        starts.append(start)
+        start += n
+    packed["cls_positions"] = np.array([starts], "int32")
+    out, expected = model(packed), model(inputs)
+    assert out["pooled_output"].shape == (1, 2, D)
+    for number, (row, n) in enumerate(zip(rows, lengths, strict=True)):
+        first = starts[number]
+        np.testing.assert_allclose(
+            out["sequence_output"][0, first : first + n],
+            expected["sequence_output"][row, :n],
+            atol=1e-5,
+        )
+        np.testing.assert_allclose(
+            out["pooled_output"][0, number], expected["pooled_output"][row], atol=1e-5
+        )
+
+
+def test_too_long_a_sequence_is_named(model):
+    with pytest.raises(ValueError, match="max_position_embeddings=11, received 12"):
+        model({"token_ids": np.ones((1, 12), "int32")})
+
+
+def test_dropout_is_on_only_in_training(inputs):
+    rates = dict(hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3)
+    model = AlbertBackbone(CONFIG.replace(**rates), seed=3)
+    plain = AlbertBackbone(CONFIG, seed=3)(inputs)["sequence_output"]
+    np.testing.assert_array_equal(model(inputs)["sequence_output"], plain)
+
+    def train(step):
+        out = model(inputs, training=True, seeds=StepSeeds(1, step))
+        return out["sequence_output"].numpy()
+
+    np.testing.assert_array_equal(train(5), train(5))
+    assert np.abs(train(5) - train(6)).max() > 0.1
+    # Without seeds, Keras's own generators: every call is another.
+    drawn = [model(inputs, training=True)["sequence_output"] for _ in range(2)]
+    assert np.abs(drawn[0] - drawn[1]).max() > 0.1
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_and_xla_equal_eager(model, inputs, jit_compile):
+    run = tf.function(model, jit_compile=jit_compile)
+    for name, value in model(inputs).items():
+        np.testing.assert_allclose(run(inputs)[name], value, atol=1e-5)
+
+
+def test_one_graph_for_all_lengths(model, inputs):
+    spec = tf.TensorSpec((None, None), tf.int32)
+    traces = []
+
+    def call(x):
+        traces.append(1)
+        return model(x)
+
+    run = tf.function(call, input_signature=[dict.fromkeys(inputs, spec)])
+    for length in (1, 4, 7):
+        part = {k: tf.constant(v[:, :length]) for k, v in inputs.items()}
+        np.testing.assert_allclose(
+            run(part)["sequence_output"], model(part)["sequence_output"], atol=1e-5
+        )
+    assert len(traces) == 1
+
+
+def test_keras_optimizers_update_the_table_as_with_dense_gradients(inputs):
+    """Repeated ids: with sparse gradients Keras's Adam would be wrong."""
+    tables = []
+    for dense in (True, False):
+        model = AlbertBackbone(CONFIG, seed=3)
+        optimizer = keras.optimizers.Adam(0.01)
+        for _ in range(3):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(inputs)["pooled_output"][:, 0])
+            variables = model.trainable_variables
+            gradients = tape.gradient(loss, [v.value for v in variables])
+            if dense:
+                gradients = [tf.convert_to_tensor(g) for g in gradients]
+            optimizer.apply(gradients, variables)
+        tables.append(model.word_embeddings.numpy())
+    np.testing.assert_array_equal(*tables)

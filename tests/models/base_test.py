@@ -1,0 +1,222 @@
+"""What all models have in common: names, seeds, saving, input checks."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.base import as_inputs, weight_names
+from albert_tf.models.classifiers import (
+    AlbertMultipleChoice,
+    AlbertQuestionAnswering,
+    AlbertTextClassifier,
+    AlbertTokenClassifier,
+)
+from albert_tf.models.masked_lm import AlbertMaskedLM
+from albert_tf.models.pretrainer import AlbertPretrainer
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/weight_names.txt"
+CONFIG = AlbertConfig(
+    vocab_size=53,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_hidden_groups=2,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=11,
+    type_vocab_size=3,
+    hidden_dropout_prob=0.1,
+    attention_probs_dropout_prob=0.1,
+    initializer_range=0.5,
+)
+MODELS = [
+    AlbertBackbone,
+    AlbertPretrainer,
+    AlbertMaskedLM,
+    AlbertTextClassifier,
+    AlbertTokenClassifier,
+    AlbertQuestionAnswering,
+    AlbertMultipleChoice,
+]
+
+
+def make_model(model_class, config=CONFIG, **kwargs):
+    if model_class is AlbertTokenClassifier:
+        kwargs["num_labels"] = 5
+    return model_class(config, **kwargs)
+
+
+def make_inputs(model_class):
+    B, T, P = 2, 7, 3
+    rng = np.random.default_rng(0)
+    shape = (B, 4, T) if model_class is AlbertMultipleChoice else (B, T)
+    mask = np.ones(shape, "int32")
+    mask[1, ..., 5:] = 0
+    inputs = {
+        "token_ids": rng.integers(0, 53, shape).astype("int32"),
+        "segment_ids": rng.integers(0, 3, shape).astype("int32"),
+        "padding_mask": mask,
+    }
+    if model_class is AlbertPretrainer:
+        inputs["mask_positions"] = rng.integers(0, T, (B, P)).astype("int32")
+    return inputs
+
+
+def flat(outputs):
+    return {
+        str(k): keras.ops.convert_to_numpy(keras.ops.cast(v, "float32"))
+        for k, v in (outputs if isinstance(outputs, dict) else {0: outputs}).items()
+    }
+
+
+def assert_equal_outputs(one, other, **tolerance):
+    one, other = flat(one), flat(other)
+    assert set(one) == set(other)
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], err_msg=name, **tolerance)
+
+
+def test_weight_names_are_those_of_the_golden_file():
+    # Checkpoints, converters and the optimizers' exclusions depend on them.
+    lines = [
+        f"{name} {list(weight.shape)}"
+        for name, weight in weight_names(AlbertPretrainer(CONFIG, name="any")).items()
+    ]
+    assert lines == GOLDEN.read_text().splitlines()
+
+
+@pytest.mark.parametrize("model_class", MODELS[1:])
+def test_weight_names_do_not_depend_on_the_model(model_class):
+    names = weight_names(make_model(model_class, name="some_name"))
+    backbone = {n for n in names if n.startswith("backbone/")}
+    own = weight_names(AlbertBackbone(CONFIG, name="other"))
+    missing = {f"backbone/{n}" for n in own} - backbone
+    assert missing in (set(), {"backbone/pooler/kernel", "backbone/pooler/bias"})
+    heads = {n.partition("/")[0] for n in set(names) - backbone}
+    assert heads <= {"mlm_head", "sop_head", "classifier"} and heads
+    assert len(names) == len(make_model(model_class).trainable_weights)
+
+
+def test_weight_names_inside_another_model():
+    backbone = AlbertBackbone(CONFIG, name="mine")
+    tokens = keras.Input((None,), dtype="int32")
+    outer = keras.Model(tokens, backbone(tokens)["pooled_output"], name="outer")
+    assert backbone in outer.layers
+    assert list(weight_names(backbone))[0] == "embeddings/word_embeddings"
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_seeds_decide_the_initial_weights(model_class):
+    one, two, other = (weight_names(make_model(model_class, seed=s)) for s in (3, 3, 4))
+    for name in one:
+        a, b, c = (weights[name].numpy() for weights in (one, two, other))
+        np.testing.assert_array_equal(a, b)
+        if a.ndim == 2:
+            assert np.abs(a - c).max() > 0.1, name
+
+
+def test_without_a_seed_the_global_one_decides():
+    kernels = []
+    for seed in (1, 1, 2):
+        keras.utils.set_random_seed(seed)
+        kernels.append(AlbertBackbone(CONFIG).pooler.kernel.numpy())
+    np.testing.assert_array_equal(kernels[0], kernels[1])
+    assert np.abs(kernels[0] - kernels[2]).max() > 0.1
+
+
+def test_no_two_weights_start_the_same():
+    matrices = [w for w in AlbertPretrainer(CONFIG, seed=0).weights if w.ndim == 2]
+    starts = {tuple(w.numpy().ravel()[:6].round(6)) for w in matrices}
+    assert len(starts) == len(matrices)
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_a_saved_model_computes_the_same(model_class, policy, tmp_path):
+    model = make_model(model_class, seed=3, dtype=policy)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded) is model_class
+    assert loaded.config == CONFIG
+    assert loaded.dtype_policy.name == policy
+    assert {layer.dtype_policy.name for layer in loaded._flatten_layers()} == {policy}
+    inputs = make_inputs(model_class)
+    assert_equal_outputs(model(inputs), loaded(inputs), atol=0)
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_saved_weights_can_be_loaded(model_class, tmp_path):
+    model, other = make_model(model_class, seed=3), make_model(model_class, seed=4)
+    model.save_weights(tmp_path / "model.weights.h5")
+    other.load_weights(tmp_path / "model.weights.h5")
+    inputs = make_inputs(model_class)
+    assert_equal_outputs(model(inputs), other(inputs), atol=0)
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_half_precision(model_class):
+    config = CONFIG.replace(initializer_range=0.05)
+    half = make_model(model_class, config, seed=3, dtype="mixed_bfloat16")
+    full = make_model(model_class, config, seed=3)
+    inputs = make_inputs(model_class)
+    outputs = half(inputs)
+    assert_equal_outputs(outputs, full(inputs), atol=0.1)
+    assert {w.dtype for w in half.weights} == {"float32"}
+    for name, value in (
+        outputs if isinstance(outputs, dict) else {"": outputs}
+    ).items():
+        expected = "bfloat16" if name.endswith("_output") else "float32"
+        assert keras.backend.standardize_dtype(value.dtype) == expected, name
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_a_functional_model_around_it(model_class):
+    model = make_model(model_class, seed=3)
+    inputs = make_inputs(model_class)
+    symbolic = {
+        name: keras.Input((None,) * (value.ndim - 1), dtype="int32", name=name)
+        for name, value in inputs.items()
+    }
+    outer = keras.Model(symbolic, model(symbolic))
+    assert_equal_outputs(outer(inputs), model(inputs), atol=1e-6)
+    shorter = {k: v if k == "mask_positions" else v[..., :5] for k, v in inputs.items()}
+    shorter["mask_positions"] = inputs.get("mask_positions", np.zeros((2, 1))) % 5
+    shorter = {k: v.astype("int32") for k, v in shorter.items() if k in symbolic}
+    assert_equal_outputs(outer(shorter), model(shorter), atol=1e-6)
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_predict_in_graph_mode(model_class):
+    model = make_model(model_class, seed=3)
+    inputs = make_inputs(model_class)
+    predicted = model.predict(inputs, batch_size=1, verbose=0)
+    assert_equal_outputs(predicted, model(inputs), atol=1e-5)
+
+
+def test_a_config_must_be_one():
+    with pytest.raises(ValueError, match="must be an AlbertConfig, received dict"):
+        AlbertBackbone({"vocab_size": 53})
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        ({"segment_ids": 0}, "inputs must have 'token_ids', received .'segment_ids'"),
+        ({"input_ids": 0}, "has the key 'input_ids', which is 'token_ids' here"),
+        ({"token_ids": 0, "attention_mask": 0}, "which is 'padding_mask' here"),
+        ({"token_ids": 0, "token_type_ids": 0}, "which is 'segment_ids' here"),
+        ([0, 0], "must be a dict or one tensor, received a list"),
+    ],
+)
+def test_inputs_of_other_packages_are_refused(inputs, message):
+    with pytest.raises(ValueError, match=message):
+        as_inputs(inputs)
+
+
+def test_what_a_model_needs_is_named():
+    with pytest.raises(ValueError, match="must have 'mask_positions', received"):
+        AlbertPretrainer(CONFIG)({"token_ids": np.ones((1, 4), "int32")})

@@ -1,0 +1,145 @@
+"""Task heads: shapes, dropout, and plain `compile` and `fit`."""
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.dropout import StepSeeds
+from albert_tf.models.classifiers import (
+    AlbertMultipleChoice,
+    AlbertQuestionAnswering,
+    AlbertTextClassifier,
+    AlbertTokenClassifier,
+)
+
+B, T, C, K = 6, 7, 3, 4
+CONFIG = AlbertConfig(
+    vocab_size=53,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=11,
+    initializer_range=0.2,
+    classifier_dropout_prob=0.5,
+)
+from_logits = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+@pytest.fixture
+def tokens():
+    return np.random.default_rng(0).integers(5, 53, (B, T)).astype("int32")
+
+
+def test_text_classifier(tokens):
+    model = AlbertTextClassifier(CONFIG, num_labels=C, seed=3)
+    logits = model({"token_ids": tokens})
+    assert logits.shape == (B, C)
+    pooled = model.backbone(tokens)["pooled_output"]
+    np.testing.assert_allclose(logits, model.classifier(pooled), atol=1e-6)
+    assert AlbertTextClassifier(CONFIG)(tokens).shape == (B, 2)
+
+
+def test_token_classifier(tokens):
+    model = AlbertTokenClassifier(CONFIG, num_labels=C, seed=3)
+    assert model(tokens).shape == (B, T, C)
+    assert model.backbone.pooler is None
+
+
+def test_question_answering(tokens):
+    model = AlbertQuestionAnswering(CONFIG, seed=3)
+    out = model(tokens)
+    both = model.classifier(model.backbone(tokens)["sequence_output"])
+    np.testing.assert_allclose(out["start_logits"], both[..., 0], atol=1e-6)
+    np.testing.assert_allclose(out["end_logits"], both[..., 1], atol=1e-6)
+
+
+def test_multiple_choice_scores_each_choice_by_itself(tokens):
+    model = AlbertMultipleChoice(CONFIG, seed=3)
+    choices = np.random.default_rng(1).integers(5, 53, (B, K, T)).astype("int32")
+    mask = np.ones((B, K, T), "int32")
+    mask[:, 1, 4:] = 0
+    scores = model({"token_ids": choices, "padding_mask": mask})
+    assert scores.shape == (B, K)
+    for k in range(K):
+        one = {"token_ids": choices[:, k : k + 1], "padding_mask": mask[:, k : k + 1]}
+        np.testing.assert_allclose(model(one)[:, 0], scores[:, k], atol=1e-5)
+
+
+def test_dropout_before_the_classifier(tokens):
+    for model_class in (AlbertTextClassifier, AlbertTokenClassifier):
+        model = model_class(CONFIG, num_labels=C, seed=3)
+        runs = [
+            model(tokens, training=True, seeds=StepSeeds(1, step)).numpy()
+            for step in (1, 1, 2)
+        ]
+        np.testing.assert_array_equal(runs[0], runs[1])
+        assert np.abs(runs[0] - runs[2]).max() > 1e-3
+    # The original's span head has none.
+    model = AlbertQuestionAnswering(CONFIG, seed=3)
+    np.testing.assert_array_equal(
+        model(tokens, training=True)["end_logits"], model(tokens)["end_logits"]
+    )
+
+
+@pytest.mark.parametrize(
+    "model_class, kwargs, message",
+    [
+        (AlbertTextClassifier, {"num_labels": 0}, "must be positive, received 0"),
+        (AlbertQuestionAnswering, {"num_labels": 3}, "must be 2, received 3"),
+        (AlbertMultipleChoice, {"num_labels": 4}, "must be 1, received 4"),
+    ],
+)
+def test_impossible_numbers_of_labels(model_class, kwargs, message):
+    with pytest.raises(ValueError, match=f"num_labels {message}"):
+        model_class(CONFIG, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_fit_learns_which_token_comes_first(tokens, jit_compile):
+    rng = np.random.default_rng(0)
+    x = rng.integers(5, 53, (96, T)).astype("int32")
+    y = rng.integers(0, 2, 96)
+    x[:, 1] = 3 + y
+    model = AlbertTextClassifier(
+        CONFIG.replace(hidden_dropout_prob=0.1, classifier_dropout_prob=0.1), seed=3
+    )
+    model.compile("adam", from_logits, metrics=["accuracy"], jit_compile=jit_compile)
+    model.optimizer.learning_rate = 5e-3
+    inputs = {"token_ids": x, "padding_mask": np.ones_like(x)}
+    history = model.fit(inputs, y, batch_size=16, epochs=6, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    assert model.evaluate(inputs, y, verbose=0)[1] > 0.9
+
+
+def test_fit_the_other_heads(tokens):
+    def fit(model, inputs, labels):
+        model.compile("sgd", from_logits)
+        return model.fit(inputs, labels, batch_size=2, verbose=0).history["loss"][0]
+
+    zeros = np.zeros_like(tokens)
+    assert fit(AlbertTokenClassifier(CONFIG, num_labels=C, seed=3), tokens, zeros) > 0
+    spans = {"start_logits": zeros[:, 0], "end_logits": zeros[:, 0] + 1}
+    model = AlbertQuestionAnswering(CONFIG, seed=3)
+    model.compile("sgd", {"start_logits": from_logits, "end_logits": from_logits})
+    assert model.fit(tokens, spans, batch_size=2, verbose=0).history["loss"][0] > 0
+    choices = np.stack([tokens] * K, 1)
+    assert fit(AlbertMultipleChoice(CONFIG, seed=3), choices, zeros[:, 0]) > 0
+
+
+def test_a_frozen_backbone(tokens):
+    model = AlbertTextClassifier(CONFIG, seed=3)
+    model.backbone.trainable = False
+    assert [w.path.split("/")[-1] for w in model.trainable_weights] == [
+        "kernel",
+        "bias",
+    ]
+    before = model.backbone.get_weights()
+    model.compile("adam", from_logits)
+    model.fit(tokens, np.arange(B) % 2, verbose=0)
+    for a, b in zip(before, model.backbone.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)

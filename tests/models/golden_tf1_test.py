@@ -1,0 +1,223 @@
+"""Every number of the original's tiny model: outputs, losses, gradients, edge cases."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import tf1
+from albert_tf.losses import cross_entropy, pretraining_loss
+from albert_tf.models.base import weight_names
+from albert_tf.models.pretrainer import AlbertPretrainer
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base"
+# What the peers agree to, times three. A wrong gelu is 4e-4 off.
+TOLERANCE = dict(rtol=0, atol=1e-5)
+EDGES = [
+    "holes_in_mask",
+    "len1",
+    "len64",
+    "no_mask_no_segment",
+    "row1_fully_masked",
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    config = AlbertConfig.from_json(GOLDEN / "albert_config.json")
+    model = AlbertPretrainer(config, seed=1)
+    tf1.load_weights(model, str(GOLDEN / "albert_model.ckpt"))
+    return model
+
+
+@pytest.fixture(scope="module")
+def io():
+    return np.load(GOLDEN / "io.npz")
+
+
+@pytest.fixture(scope="module")
+def batch(io):
+    names = {
+        "token_ids": "input_ids",
+        "segment_ids": "segment_ids",
+        "padding_mask": "input_mask",
+        "mask_positions": "masked_lm_positions",
+        "mask_ids": "masked_lm_ids",
+        "mask_weights": "masked_lm_weights",
+    }
+    batch = {ours: io[f"in/{theirs}"] for ours, theirs in names.items()}
+    labels = io["in/next_sentence_labels"][:, 0]
+    return {**batch, "sentence_order_labels": labels}
+
+
+@pytest.fixture(scope="module")
+def backbone_outputs(model, batch):
+    return model.backbone(batch, output_hidden_states=True, output_attentions=True)
+
+
+@pytest.fixture(scope="module")
+def outputs(model, batch):
+    return model(batch)
+
+
+def assert_close(actual, expected):
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(actual), expected, **TOLERANCE
+    )
+
+
+def test_the_batch_has_padding(io):
+    assert 0 < io["in/input_mask"].mean() < 1
+    assert 0 < io["in/masked_lm_weights"].mean() < 1
+
+
+def test_word_embeddings(model, io):
+    table = keras.ops.convert_to_numpy(model.backbone.word_embeddings)
+    assert_close(table[io["in/input_ids"]], io["out/word_embedding_output"])
+
+
+def test_embedding_output(backbone_outputs, io):
+    assert_close(backbone_outputs["embedding_output"], io["out/embedding_output"])
+
+
+@pytest.mark.parametrize("layer", range(4))
+def test_layers(backbone_outputs, io, layer):
+    states = backbone_outputs["hidden_states"]
+    assert len(states) == 1 + 4
+    assert_close(states[1 + layer], io[f"out/layer_{layer:02d}_output"])
+
+
+@pytest.mark.parametrize("layer", range(4))
+def test_attention_maps(backbone_outputs, io, layer):
+    maps = backbone_outputs["attentions"]
+    assert len(maps) == 4
+    assert_close(maps[layer], io[f"out/attention_probs_{layer:02d}"])
+
+
+@pytest.mark.parametrize("name", ["sequence_output", "pooled_output"])
+def test_backbone_outputs(backbone_outputs, outputs, io, name):
+    assert_close(backbone_outputs[name], io[f"out/{name}"])
+    assert_close(outputs[name], io[f"out/{name}"])
+
+
+def test_masked_lm_log_probs(outputs, io):
+    log_probs = keras.ops.log_softmax(outputs["mlm_logits"], axis=-1)
+    assert_close(np.reshape(log_probs, (20, 1000)), io["out/mlm_log_probs"])
+
+
+def test_sentence_order_log_probs(outputs, io):
+    log_probs = keras.ops.log_softmax(outputs["sop_logits"], axis=-1)
+    assert_close(log_probs, io["out/sop_log_probs"])
+
+
+def test_losses(outputs, batch, io):
+    mlm = cross_entropy(outputs["mlm_logits"], batch["mask_ids"])
+    assert_close(np.reshape(mlm, -1), io["out/mlm_per_example_loss"])
+    sop = cross_entropy(outputs["sop_logits"], batch["sentence_order_labels"])
+    assert_close(sop, io["out/sop_per_example_loss"])
+    means = pretraining_loss(outputs, batch)
+    for ours, theirs in [("loss", "total_loss")] + [
+        (f"{n}_loss",) * 2 for n in ("mlm", "sop")
+    ]:
+        assert_close(means[ours], io[f"out/{theirs}"])
+
+
+def test_gradients_of_all_variables(model, batch):
+    golden = np.load(GOLDEN / "grads_total_loss.npz")
+    weights = weight_names(model)
+    with tf.GradientTape() as tape:
+        loss = pretraining_loss(model(batch), batch)["loss"]
+    variables = {name: w.value for name, w in weights.items()}
+    gradients = tape.gradient(loss, variables)
+    rows = tf1.name_table(model.config)
+    assert {row.theirs for row in rows} == set(golden.files)
+    assert {row.ours for row in rows} == set(weights)
+    assert len(rows) == 32
+    for row in rows:
+        gradient = gradients[row.ours]
+        # Dense, so that Keras's optimizers and the norm for clipping are right.
+        assert not isinstance(gradient, tf.IndexedSlices), row.ours
+        np.testing.assert_allclose(
+            row.turn(gradient.numpy()),
+            golden[row.theirs],
+            **TOLERANCE,
+            err_msg=row.ours,
+        )
+
+
+@pytest.mark.parametrize("case", EDGES)
+def test_edge_cases(model, case):
+    golden = np.load(GOLDEN / "edge.npz")
+    names = {
+        "token_ids": "input_ids",
+        "segment_ids": "segment_ids",
+        "padding_mask": "input_mask",
+    }
+    inputs = {
+        ours: golden[f"{case}/{theirs}"]
+        for ours, theirs in names.items()
+        if f"{case}/{theirs}" in golden
+    }
+    assert len(inputs) == (1 if case == "no_mask_no_segment" else 3)
+    outputs = model.backbone(inputs)
+    for name in ("sequence_output", "pooled_output"):
+        assert_close(outputs[name], golden[f"{case}/{name}"])
+
+
+def test_every_edge_case_is_tested():
+    golden = np.load(GOLDEN / "edge.npz")
+    assert {name.partition("/")[0] for name in golden.files} == set(EDGES)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_graph_and_xla_equal_eager(model, batch, outputs, jit_compile):
+    compiled = tf.function(model, jit_compile=jit_compile)(batch)
+    for name, value in outputs.items():
+        np.testing.assert_allclose(compiled[name], value, rtol=0, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_other_backends(run_python, io, backend, tmp_path):
+    pytest.importorskip(backend)
+    program = f"""
+import sys
+import numpy as np, keras
+from albert_tf.config import AlbertConfig
+from albert_tf.models.base import weight_names
+from albert_tf.models.pretrainer import AlbertPretrainer
+assert keras.backend.backend() == {backend!r}
+data = np.load({str(tmp_path / "data.npz")!r})
+model = AlbertPretrainer(AlbertConfig.from_json({str(GOLDEN / "albert_config.json")!r}))
+for name, variable in weight_names(model).items():
+    variable.assign(data["weight/" + name])
+out = model({{k[3:]: data[k] for k in data.files if k.startswith("in/")}})
+np.savez({str(tmp_path / "out.npz")!r},
+         **{{k: keras.ops.convert_to_numpy(v) for k, v in out.items()}})
+assert "tensorflow" not in sys.modules
+"""
+    reader = tf.train.load_checkpoint(str(GOLDEN / "albert_model.ckpt"))
+    config = AlbertConfig.from_json(GOLDEN / "albert_config.json")
+    np.savez(
+        tmp_path / "data.npz",
+        **{
+            f"weight/{row.ours}": row.turn(reader.get_tensor(row.theirs))
+            for row in tf1.name_table(config)
+        },
+        **{
+            "in/token_ids": io["in/input_ids"],
+            "in/segment_ids": io["in/segment_ids"],
+            "in/padding_mask": io["in/input_mask"],
+            "in/mask_positions": io["in/masked_lm_positions"],
+        },
+    )
+    done = run_python("-c", program, KERAS_BACKEND=backend, CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 0, done.stderr[-3000:]
+    out = np.load(tmp_path / "out.npz")
+    for name in ("sequence_output", "pooled_output"):
+        assert_close(out[name], io[f"out/{name}"])
+    log_probs = keras.ops.log_softmax(out["mlm_logits"], axis=-1)
+    assert_close(np.reshape(log_probs, (20, 1000)), io["out/mlm_log_probs"])

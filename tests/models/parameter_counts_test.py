@@ -1,0 +1,118 @@
+"""`AlbertConfig.num_parameters` against models that are really constructed."""
+
+import math
+
+import keras
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf.config import HEADS, PRESETS, SHARING_MODES, AlbertConfig
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.classifiers import (
+    AlbertMultipleChoice,
+    AlbertQuestionAnswering,
+    AlbertTextClassifier,
+    AlbertTokenClassifier,
+)
+from albert_tf.models.masked_lm import AlbertMaskedLM
+from albert_tf.models.pretrainer import AlbertPretrainer
+
+MODELS = {
+    None: AlbertBackbone,
+    "pretraining": AlbertPretrainer,
+    "masked_lm": AlbertMaskedLM,
+    "text_classifier": AlbertTextClassifier,
+    "token_classifier": AlbertTokenClassifier,
+    "question_answering": AlbertQuestionAnswering,
+    "multiple_choice": AlbertMultipleChoice,
+}
+TINY = dict(
+    vocab_size=53,
+    hidden_size=12,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=11,
+    type_vocab_size=3,
+)
+
+
+def count(config, head=None):
+    """Of the built model, whose variables get no memory: only their shapes matter."""
+    needed = {"num_labels": 2} if head == "token_classifier" else {}
+    with keras.StatelessScope(initialize_variables=False):
+        model = MODELS[head](config, **needed)
+        return sum(math.prod(w.shape) for w in model.trainable_weights)
+
+
+def test_every_head_has_a_model():
+    assert set(HEADS) == set(MODELS) - {None}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("head", [None, "pretraining"])
+def test_presets(preset, head):
+    config = AlbertConfig.from_preset(preset)
+    assert count(config, head) == config.num_parameters(head)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_heads(head):
+    config = AlbertConfig.from_preset("albert_base_v1")
+    assert count(config, head) == config.num_parameters(head)
+
+
+@pytest.mark.parametrize("sharing", SHARING_MODES)
+@pytest.mark.parametrize("size", [64, 128, 256, 768])
+def test_the_sizes_of_the_paper(sharing, size):
+    config = AlbertConfig.from_preset(
+        "albert_base_v2", sharing=sharing, embedding_size=size
+    )
+    assert count(config) == config.num_parameters()
+
+
+@settings(max_examples=25)
+@given(
+    layers=st.integers(1, 5),
+    groups=st.integers(1, 5),
+    inner=st.integers(1, 2),
+    size=st.sampled_from([6, 12]),
+    projection=st.sampled_from(["auto", "always"]),
+    sharing=st.sampled_from(SHARING_MODES),
+    norms=st.booleans(),
+)
+def test_every_way_of_sharing(layers, groups, inner, size, projection, sharing, norms):
+    config = AlbertConfig(
+        **TINY,
+        num_hidden_layers=layers,
+        num_hidden_groups=min(groups, layers),
+        inner_group_num=inner,
+        embedding_size=size,
+        embedding_projection=projection,
+        sharing=sharing,
+        share_layer_norm=norms,
+    )
+    assert count(config) == config.num_parameters()
+
+
+@pytest.mark.parametrize("rule", ["original", "huggingface"])
+def test_groups_that_floating_point_skips(rule):
+    config = AlbertConfig(
+        **TINY, num_hidden_layers=22, num_hidden_groups=22, group_rule=rule
+    )
+    assert count(config) == config.num_parameters()
+
+
+def test_really_allocated():
+    config = AlbertConfig.from_preset("albert_base_v2")
+    model = AlbertBackbone(config)
+    assert model.count_params() == config.num_parameters() == 11_683_584
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "preset", ["albert_large_v2", "albert_xlarge_v2", "albert_xxlarge_v2", "bert_large"]
+)
+def test_really_allocated_large(preset):
+    config = AlbertConfig.from_preset(preset)
+    assert AlbertBackbone(config).count_params() == config.num_parameters()

@@ -1,0 +1,1 @@
+"""Training: strategies, the distributed step, checkpoints, the loop."""

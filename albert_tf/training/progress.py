@@ -1,0 +1,86 @@
+"""What a person watches while a run goes on: a bar, JSON lines, TensorBoard."""
+
+import contextlib
+import sys
+import time
+from typing import Any
+
+import tensorflow as tf
+import tqdm
+
+from albert_tf.training.run_folder import METRICS_FILE, MetricsFile, RunFolder
+
+SHOWN = {
+    "loss": "loss",
+    "mlm_accuracy": "mlm_acc",
+    "sop_accuracy": "sop_acc",
+}
+
+
+class Progress(contextlib.AbstractContextManager):
+    """Shows and records a run; does nothing in workers other than the chief.
+
+    Args:
+        folder: `RunFolder`, for `metrics.jsonl` and `tensorboard/`.
+        first_step: int. Steps done before.
+        num_steps: int. Steps of the whole run.
+        chief: bool.
+    """
+
+    def __init__(self, folder: RunFolder, first_step: int, num_steps: int, chief: bool):
+        self.chief = chief
+        if not chief:
+            return
+        self.metrics = MetricsFile(folder.join(METRICS_FILE), first_step)
+        self.writer = tf.summary.create_file_writer(folder.join("tensorboard"))
+        # A terminal is redrawn often; a log file gets a line now and then.
+        interval = 0.5 if sys.stderr.isatty() else 10.0
+        self.bar = tqdm.tqdm(
+            total=num_steps,
+            initial=first_step,
+            unit="step",
+            desc="pretrain",
+            mininterval=interval,
+            dynamic_ncols=True,
+        )
+
+    def advance(self, step: int) -> None:
+        """Moves the bar."""
+        if self.chief:
+            self.bar.update(step - self.bar.n)
+
+    def record(self, split: str, step: int, values: dict[str, Any]) -> None:
+        """Writes a line of metrics, and the values to TensorBoard."""
+        if not self.chief:
+            return
+        self.metrics.append({"split": split, "step": step, **values})
+        with self.writer.as_default(step=step):
+            for name, value in values.items():
+                tf.summary.scalar(f"{split}/{name}", value)
+        if split == "train":
+            shown = {s: f"{values[n]:.3f}" for n, s in SHOWN.items() if n in values}
+            speed = f"{values['tokens_per_second']:,.0f}"
+            self.bar.set_postfix({**shown, "tok/s": speed}, refresh=False)
+
+    def say(self, text: str) -> None:
+        """Prints a line above the bar."""
+        if self.chief:
+            self.bar.write(text, file=sys.stderr)
+
+    def __exit__(self, *exception):
+        if self.chief:
+            self.bar.close()
+            self.writer.close()
+
+
+class Stopwatch:
+    """Seconds since it was last asked."""
+
+    def __init__(self):
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the last lap; starts the next."""
+        now = time.perf_counter()
+        seconds, self._last = now - self._last, now
+        return seconds

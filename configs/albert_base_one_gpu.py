@@ -1,0 +1,31 @@
+"""ALBERT base on one GPU: the paper's batch of 4096 in pieces of 64.
+
+Command:
+    python tools/pretrain.py --config=configs/albert_base_one_gpu.py \
+        --input_file=data/docs --eval_file=data/docs-eval \
+        --spm_model_file=spiece.model --output_dir=runs/base
+Hardware: one GPU; meant for 16 GB and more.
+Expected result: not measured by us. The step is the same as that of
+`albert_base_v2.py` with a 64th of its memory; gradient accumulation gives the same
+weights as one large batch (tests/training/step_test.py).
+"""
+
+import pathlib
+import runpy
+from typing import Any
+
+HERE = pathlib.Path(__file__).parent
+
+
+def get_config() -> dict[str, Any]:
+    """Settings, by the names of `PretrainSettings`."""
+    base = runpy.run_path(str(HERE / "albert_base_v2.py"))["get_config"]()
+    return {
+        **base,
+        "gradient_accumulation_steps": 64,
+        "jit_compile": True,
+        "iterations_per_loop": 10,
+        "log_steps": 50,
+        "eval_steps": 1000,
+        "save_checkpoints_steps": 1000,
+    }

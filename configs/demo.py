@@ -1,0 +1,34 @@
+"""A small ALBERT on docstrings, the pretraining step of `make demo`.
+
+Command (what `tools/demo.py` runs; the data comes from the commands before it there):
+    python tools/pretrain.py --config=configs/demo.py \
+        --input_file=demo_output/data/docs --eval_file=demo_output/data/docs-eval \
+        --spm_model_file=demo_output/spiece.model --output_dir=demo_output/pretrain
+Hardware: 2 CPU cores.
+Expected result: see "What is measured" in README.md.
+"""
+
+import pathlib
+from typing import Any
+
+HERE = pathlib.Path(__file__).parent
+
+
+def get_config() -> dict[str, Any]:
+    """Settings, by the names of `PretrainSettings`."""
+    return {
+        "albert_config_file": str(HERE / "demo_albert_config.json"),
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 10,
+        "train_batch_size": 64,
+        "optimizer": "adamw",
+        "learning_rate": 2e-3,
+        "num_train_steps": 1000,
+        "num_warmup_steps": 100,
+        "iterations_per_loop": 25,
+        "log_steps": 25,
+        "eval_steps": 250,
+        "eval_batch_size": 100,
+        "max_eval_steps": 0,
+        "save_checkpoints_steps": 250,
+    }

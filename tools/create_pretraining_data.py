@@ -23,7 +23,12 @@ _INPUT = flags.DEFINE_string(
 _OUTPUT = flags.DEFINE_string(
     "output_file", None, "Prefix of the shards, or the .tfrecord files themselves."
 )
-_MODEL = flags.DEFINE_string("spm_model_file", None, "The SentencePiece model.")
+_MODEL = flags.DEFINE_string(
+    "spm_model_file",
+    None,
+    "The tokenizer: SentencePiece model, byte-level BPE's tokenizer.json, or a folder.",
+)
+cli.define_alias("tokenizer_file", "spm_model_file")
 _VOCAB = flags.DEFINE_string("vocab_file", None, "Not used; give --spm_model_file.")
 _FORMAT = flags.DEFINE_enum(
     "input_format",
@@ -102,7 +107,8 @@ def main() -> None:
         policy = "nsp"
     own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
     create_from_options(
-        {flag.name: flag.value for flag in own} | {"pair_policy": policy}
+        {flag.name: flag.value for flag in own if flag.name != "tokenizer_file"}
+        | {"pair_policy": policy}
     )
 
 

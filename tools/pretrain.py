@@ -34,6 +34,7 @@ for _field in _FIELDS:
     _DEFINE.get(_type, flags.DEFINE_string)(
         _field.name, _field.default if _given else None, _field.metadata["help"]
     )
+cli.define_alias("tokenizer_file", "spm_model_file")
 
 
 def main() -> None:

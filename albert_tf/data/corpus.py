@@ -9,8 +9,9 @@ Formats: `lines` (a sentence a line, blank line between documents: the original'
 `paragraphs` (ordinary text), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`, and
 `auto`, which looks at the first 64 KiB of each file: `PAR1` is parquet; `<doc ` at the
 start is wikiextractor; a JSON object on the first line is jsonl; of the rest, text
-is `lines` if of the lines with a line right after them 60% end a sentence and hold no
-other sentence end, else `paragraphs`.
+is `lines` if half of its characters are in lines with a line right before or after
+them and 60% of those with one right after end a sentence and hold no other sentence
+end, else `paragraphs`.
 """
 
 import copy
@@ -250,7 +251,12 @@ def detect_format(path: str) -> str:
         line.rstrip("\"'”’)」』").endswith(_ENDS) and not _INNER_END.search(line)
         for line in followed
     )
-    return "lines" if followed and single >= 0.6 * len(followed) else "paragraphs"
+    # Text of one line a paragraph has neighbouring lines in its headings only.
+    around = zip(["", *lines[:-1]], lines, [*lines[1:], ""], strict=True)
+    joined = sum(len(line) for a, line, b in around if a or b)
+    bulk = 2 * joined >= sum(map(len, lines))
+    is_lines = followed and bulk and single >= 0.6 * len(followed)
+    return "lines" if is_lines else "paragraphs"
 
 
 _INNER_END = re.compile(r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w")

@@ -52,13 +52,13 @@ def create_from_options(options: Mapping) -> dict:
     Returns:
         The data card.
     """
-    from albert_tf.tokenization import AlbertTokenizer
+    from albert_tf.tokenizers import load_tokenizer
 
     config = make_record_config(options)
     runner = options["runner"]
     if options["beam_option"] and not runner:
         raise UsageError("beam_option: needs --runner")
-    tokenizer = AlbertTokenizer(options["spm_model_file"], options["do_lower_case"])
+    tokenizer = load_tokenizer(options["spm_model_file"], options["do_lower_case"])
     corpus = Corpus(
         options["input_file"],
         options["input_format"],

@@ -1,7 +1,7 @@
 """The embedded corpus: the docstrings of the standard library and installed packages.
 
 English prose that is on every machine that can run this package, about 29,000
-docstrings beside TensorFlow. Source files are parsed, never imported. A document is one
+docstrings beside TensorFlow. Source files are read, never imported. A document is one
 docstring: its sentences follow each other with a purpose, those of different functions
 do not. Left out: docstrings of fewer than `MIN_CHARS` characters of prose, repeated
 ones, doctest lines (`>>>`, `...` and the output up to the next blank line), fenced
@@ -27,8 +27,22 @@ _NOISE = re.compile(r"\.\. |(?:[A-Z]\w* ?){1,2}:$")  # directives; `Args:`
 _ROLE = re.compile(r":[\w:+-]+:(?=`)")
 # Bullets, and `name: ...`, `name (type): ...`, `:param name: ...`.
 _ITEM = re.compile(r"(?:[-*•+]|\d+[.)])\s|:?[\w*`]+(?: \w+)?(?: \([^)]*\))?: ")
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_BLOCKS = (ast.If, ast.Try, ast.With)
+# Up to the next triple-quoted string, passing over comments and other strings. The last
+# alternatives make sure that every search ends where it may go on.
+_STRING = re.compile(
+    r"""
+    (?:[^"'\#]++
+      |\#[^\n]*+
+      |"(?!"")(?:[^"\\\n]|\\.)*+"
+      |'(?!'')(?:[^'\\\n]|\\.)*+')*+
+    (?:\"{3}((?:[^"\\]|\\.|"(?!""))*+)\"{3}
+      |'{3}((?:[^'\\]|\\.|'(?!''))*+)'{3}
+      |["']
+      |\Z)
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_HEADER_END = re.compile(r":\s*(?:\#.*)?$")
 
 
 def source_files() -> list[str]:
@@ -49,7 +63,7 @@ def read_docstrings(paths: list[str], max_bytes: int | None) -> Iterator[list[st
     """Yields the prose of docstrings, each a list of paragraphs.
 
     Args:
-        paths: Python source files; those that do not parse are passed over.
+        paths: Python source files; those that are not UTF-8 are passed over.
         max_bytes: stop after so many bytes of prose (UTF-8); None for all.
     """
     seen: set[bytes] = set()
@@ -98,38 +112,53 @@ def prose(docstring: str) -> list[str]:
     return [paragraph for paragraph in paragraphs if paragraph]
 
 
-def _docstrings(path: str) -> list[str]:
+def _docstrings(path: str) -> Iterator[str]:
+    """Docstrings of one source file, in its order.
+
+    Found by their quotes, which takes a tenth of the time of parsing.
+    """
     try:
         with open(path, "rb") as file:
-            source = file.read()
-        if b'"""' not in source and b"'''" not in source:
-            return []
+            data = file.read()
+        if b'"""' not in data and b"'''" not in data:
+            return
+        source = data.decode("utf-8-sig").replace("\r\n", "\n")
+    except (OSError, UnicodeDecodeError):
+        return
+    for found in _STRING.finditer(source):
+        number = found.lastindex
+        if number is None or found.end(number) - found.start(number) < MIN_CHARS:
+            continue
+        start = found.start(number) - 3
+        line_start = source.rfind("\n", 0, start) + 1
+        prefix = source[line_start:start].strip().lower()
+        if prefix not in ("", "r", "u") or not _opens_body(source, line_start):
+            continue
+        text = found[number]
+        if "\\" in text and prefix != "r":
+            text = _unescape(source[start : found.end()])
+        if "\0" not in text:
+            yield text
+
+
+def _opens_body(source: str, end: int) -> bool:
+    """Whether the line at `end` is the first of a module, a class or a function."""
+    while end > 0:
+        start = source.rfind("\n", 0, end - 1) + 1
+        line = source[start:end].strip()
+        if line and not line.startswith("#"):
+            return bool(_HEADER_END.search(line))
+        end = start
+    return True
+
+
+def _unescape(literal: str) -> str:
+    """What a literal stands for; empty where that is no text."""
+    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # other people's invalid escapes
-            tree = ast.parse(source)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    found: list[str] = []
-    _collect(tree, found)
-    return [text for text in found if "\0" not in text and _is_unicode(text)]
-
-
-def _collect(scope: ast.AST, found: list[str]) -> None:
-    docstring = ast.get_docstring(scope, clean=False)
-    if docstring:
-        found.append(docstring)
-    pending = list(reversed(scope.body))
-    while pending:
-        node = pending.pop()
-        if isinstance(node, _SCOPES):
-            _collect(node, found)
-        elif isinstance(node, _BLOCKS):
-            pending.extend(reversed(node.body))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return True
+            text = ast.literal_eval(literal)
+        text.encode()  # fails for a lone surrogate
+    except (SyntaxError, ValueError):
+        return ""
+    return text

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 from albert_tf.data.corpus import RawDocument
 
-# About 150 MB of digests. Documents after these are compared with these only.
+# Documents after so many different ones are compared with these only.
 MAX_REMEMBERED = 1_000_000
+_KEY = 8
+_EMPTY = b"\xff" * _KEY
 
 
 class DuplicateCounter:
@@ -24,8 +26,7 @@ class DuplicateCounter:
 
     def __init__(self, drop: bool = False, max_remembered: int = MAX_REMEMBERED):
         self._drop = drop
-        self._max = max_remembered
-        self._seen: set[bytes] = set()
+        self._table = _DigestTable(max_remembered)
         self.num_duplicates = 0
         self.num_documents = 0
         self.is_complete = True
@@ -34,16 +35,41 @@ class DuplicateCounter:
         """Yields the documents that stay."""
         for document in documents:
             self.num_documents += 1
-            key = document_digest(document)
-            if key in self._seen:
+            if self._table.is_known(document_digest(document)):
                 self.num_duplicates += 1
                 if self._drop:
                     continue
-            elif len(self._seen) < self._max:
-                self._seen.add(key)
-            else:
-                self.is_complete = False
+            self.is_complete = not self._table.is_incomplete
             yield document
+
+
+class _DigestTable:
+    """A set of digests whose memory, 16 bytes a digest, is all taken at the start.
+
+    The first 8 bytes stand for a digest: of a million different documents, two have
+    the same ones with a probability of 3e-8.
+    """
+
+    def __init__(self, capacity: int):
+        self._slots = 2 << (capacity - 1).bit_length()  # at most half are used
+        self._table = bytearray(_EMPTY) * self._slots
+        self._room = capacity
+        self.is_incomplete = False  # whether some digest found no room
+
+    def is_known(self, digest: bytes) -> bool:
+        """Whether it came before; remembers it if there is room."""
+        key = digest[:_KEY]
+        slot = int.from_bytes(key, "little") % self._slots
+        while (there := self._table[_KEY * slot : _KEY * slot + _KEY]) != _EMPTY:
+            if there == key:
+                return True
+            slot = (slot + 1) % self._slots
+        if self._room:
+            self._table[_KEY * slot : _KEY * slot + _KEY] = key
+            self._room -= 1
+        else:
+            self.is_incomplete = True
+        return False
 
 
 def document_digest(document: RawDocument) -> bytes:

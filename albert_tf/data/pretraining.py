@@ -15,7 +15,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 
 from albert_tf import features
 from albert_tf.data import random_bits
@@ -27,7 +26,12 @@ from albert_tf.data.packing import PackPlan, make_plan, pack_batch
 from albert_tf.data.records import RecordSet
 from albert_tf.errors import UsageError
 
-__all__ = ["data_errors", "make_pretraining_dataset", "num_examples"]
+__all__ = [
+    "PretrainingData",
+    "data_errors",
+    "make_pretraining_dataset",
+    "num_examples",
+]
 
 _SPANS = (features.MASK_NGRAMS, features.MASK_SPAN_STARTS, features.MASK_SPAN_ENDS)
 
@@ -96,48 +100,122 @@ def make_pretraining_dataset(
         UsageError: The arguments do not fit together.
         DataError: The records do not fit to them.
     """
-    _check_arguments(
-        global_batch_size, num_input_pipelines, input_pipeline_id, start_step
-    )
-    config = dataclasses.replace(
-        masking or MaskingConfig(), max_predictions_per_seq=max_predictions_per_seq
-    )
-    reader = ExampleReader(
+    data = PretrainingData(
         pattern,
-        VocabInfo.from_tokenizer(tokenizer),
-        max_seq_length,
-        None if remask else max_predictions_per_seq,
+        tokenizer=tokenizer,
+        max_seq_length=max_seq_length,
+        max_predictions_per_seq=max_predictions_per_seq,
+        seed=seed,
+        masking=masking,
+        remask=remask,
+        with_spans=with_spans,
+        packing=packing,
+        max_examples_per_row=max_examples_per_row,
     )
-    if reader.is_static and not remask and (with_spans or packing):
-        raise UsageError(
-            "with_spans and packing need remask for records that hold masks, "
-            f"got {reader.records.paths[0]}"
+    return data.batches(
+        global_batch_size,
+        start_step=start_step,
+        is_training=is_training,
+        num_input_pipelines=num_input_pipelines,
+        input_pipeline_id=input_pipeline_id,
+    )
+
+
+class PretrainingData:
+    """Records opened and, for packed rows, planned once; batches as often as needed.
+
+    Args:
+        pattern, tokenizer, max_seq_length, max_predictions_per_seq, seed, masking,
+        remask, with_spans, packing, max_examples_per_row: as for
+            `make_pretraining_dataset`.
+
+    Attributes:
+        summary: str, how many rows there are, and how full they are if packed.
+
+    Raises:
+        UsageError: The arguments do not fit together.
+        DataError: The records do not fit to them.
+    """
+
+    def __init__(
+        self,
+        pattern: str | Sequence[str],
+        *,
+        tokenizer,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+        seed: int,
+        masking: MaskingConfig | None = None,
+        remask: bool = False,
+        with_spans: bool = False,
+        packing: bool = False,
+        max_examples_per_row: int = 32,
+    ):
+        config = dataclasses.replace(
+            masking or MaskingConfig(), max_predictions_per_seq=max_predictions_per_seq
         )
-    source = _Examples(reader, config, seed, with_spans)
-    if packing:
-        source = _PackedRows(source, max_examples_per_row)
-    num_rows = global_batch_size // num_input_pipelines
+        reader = ExampleReader(
+            pattern,
+            VocabInfo.from_tokenizer(tokenizer),
+            max_seq_length,
+            None if remask else max_predictions_per_seq,
+        )
+        if reader.is_static and not remask and (with_spans or packing):
+            raise UsageError(
+                f"{reader.records.paths[0]}: holds masks already; with_spans and "
+                "packing need records made with --masking=dynamic, or remask"
+            )
+        self._pad_id = reader.vocab.pad_id
+        self._seed = seed
+        self._packing = packing
+        self._source = _Examples(reader, config, seed, with_spans)
+        self.summary = f"{len(reader):,} examples"
+        if packing:
+            self._source = _PackedRows(self._source, max_examples_per_row)
+            plan = self._source.plan
+            self.summary = (
+                f"packed: {len(reader):,} examples in {plan.num_rows:,} rows, "
+                f"{plan.useful_token_rate:.1%} useful tokens"
+            )
 
-    @tf.autograph.experimental.do_not_convert  # nothing to convert, only slow
-    def make_batch(step):
-        rows = tf.range(num_rows, dtype=tf.int64) + input_pipeline_id * num_rows
-        rows += step * global_batch_size
-        if is_training:
-            return source.batch(*_shuffled(rows, len(source), seed))
-        inside = rows < len(source)
-        batch = source.batch(tf.where(inside, rows, 0), tf.zeros_like(rows))
-        return _blank_rows(batch, inside, reader.vocab.pad_id)
+    def batches(
+        self,
+        global_batch_size: int,
+        *,
+        start_step: int = 0,
+        is_training: bool = True,
+        num_input_pipelines: int = 1,
+        input_pipeline_id: int = 0,
+    ) -> tf.data.Dataset:
+        """The data set; see `make_pretraining_dataset`."""
+        _check_arguments(
+            global_batch_size, num_input_pipelines, input_pipeline_id, start_step
+        )
+        source, seed = self._source, self._seed
+        num_rows = global_batch_size // num_input_pipelines
 
-    steps = tf.data.Dataset.counter(start_step)
-    if not is_training:
-        num_steps = -(-len(source) // global_batch_size)
-        steps = tf.data.Dataset.range(start_step, max(start_step, num_steps))
-    options = tf.data.Options()
-    options.deterministic = True
-    off = tf.data.experimental.AutoShardPolicy.OFF  # the batches are sliced already
-    options.experimental_distribute.auto_shard_policy = off
-    dataset = steps.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
-    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
+        @tf.autograph.experimental.do_not_convert  # nothing to convert, only slow
+        def make_batch(step):
+            rows = tf.range(num_rows, dtype=tf.int64) + input_pipeline_id * num_rows
+            rows += step * global_batch_size
+            if is_training:
+                return source.batch(*_shuffled(rows, len(source), seed))
+            inside = rows < len(source)
+            rows, epochs = tf.where(inside, rows, 0), tf.zeros_like(rows)
+            if self._packing:  # the plan has the longest examples first
+                rows, epochs = _shuffled(rows, len(source), seed)
+            return _blank_rows(source.batch(rows, epochs), inside, self._pad_id)
+
+        steps = tf.data.Dataset.counter(start_step)
+        if not is_training:
+            num_steps = -(-len(source) // global_batch_size)
+            steps = tf.data.Dataset.range(start_step, max(start_step, num_steps))
+        options = tf.data.Options()
+        options.deterministic = True
+        off = tf.data.experimental.AutoShardPolicy.OFF  # the batches are sliced already
+        options.experimental_distribute.auto_shard_policy = off
+        dataset = steps.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
+        return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 class _Examples:
@@ -186,12 +264,6 @@ class _PackedRows:
         # A batch has rows of two epochs at the turn from one to the next.
         self._assignment = functools.lru_cache(2)(
             functools.partial(self.plan.assignment, examples.seed)
-        )
-        logging.info(
-            "packed %d examples in %d rows: %.2f%% of the places hold a piece",
-            len(reader),
-            self.plan.num_rows,
-            100 * self.plan.useful_token_rate,
         )
 
     def __len__(self) -> int:

@@ -23,7 +23,7 @@ from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizers import load_tokenizer
 from albert_tf.training import finetune_folder
 from albert_tf.training.finetune_settings import FinetuneSettings
 
@@ -53,16 +53,12 @@ def finetune_text_classifier(
     finetune_folder.check_free(settings.output_dir, settings.overwrite)
     train = _read(settings, settings.train_file)
     dev = _read(settings, settings.dev_file) if settings.dev_file else None
-    test = None
-    if settings.test_file:
-        test = _read(settings, settings.test_file, labelled=False)
+    test = _read(settings, settings.test_file, False) if settings.test_file else None
     settings = settings.resolved(len(train))
     labels = list(settings.labels) or tables.find_labels(train)
-    label_ids = {
-        name: np.array(tables.label_ids(table, labels), np.int32)
-        for name, table in (("train", train), ("dev", dev))
-        if table is not None
-    }
+    label_ids = {"train": tables.label_ids(train, labels)}
+    if dev is not None:
+        label_ids["dev"] = tables.label_ids(dev, labels)
     tokenizer = _load_tokenizer(settings)
     model = _load_model(settings, labels)
     length = _max_seq_length(settings, model)
@@ -137,9 +133,9 @@ def _read(settings: FinetuneSettings, path: str, labelled: bool = True):
     )
 
 
-def _load_tokenizer(settings: FinetuneSettings) -> AlbertTokenizer:
+def _load_tokenizer(settings: FinetuneSettings):
     if settings.spm_model_file:
-        return AlbertTokenizer(settings.spm_model_file, settings.do_lower_case)
+        return load_tokenizer(settings.spm_model_file, settings.do_lower_case)
     return load.load_tokenizer(settings.init_checkpoint)
 
 

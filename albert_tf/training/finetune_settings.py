@@ -35,7 +35,8 @@ class FinetuneSettings:
     preset: str = _field("With from_scratch: a released model's sizes.", "")
     albert_config_file: str = _field("With from_scratch: JSON of the sizes.", "")
     spm_model_file: str = _field(
-        "SentencePiece model, where the checkpoint has none.", ""
+        "Tokenizer (SentencePiece or tokenizer.json), where the checkpoint has none.",
+        "",
     )
     do_lower_case: bool = _field(
         "Whether text is lower-cased; with spm_model_file.", True

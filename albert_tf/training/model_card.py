@@ -24,6 +24,7 @@ def describe(
     """
     train = [m for m in metrics if m["split"] == "train"]
     held_out = [m for m in metrics if m["split"] == "eval"]
+    rows = "packed rows" if settings.packing else "examples"
     lines = [
         "# Model card",
         "",
@@ -34,7 +35,7 @@ def describe(
         "",
         "## Training",
         "",
-        f"{settings.num_train_steps:,} steps of {settings.train_batch_size:,} examples "
+        f"{settings.num_train_steps:,} steps of {settings.train_batch_size:,} {rows} "
         f"of at most {settings.max_seq_length} tokens; optimizer "
         f"`{settings.optimizer}`, learning rate {settings.learning_rate:g}; masking "
         f"`{settings.masking}`, seed {settings.seed}, precision "

@@ -9,11 +9,11 @@ from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.data.masking_config import MaskingConfig
-from albert_tf.data.pretraining import data_errors, make_pretraining_dataset
+from albert_tf.data.pretraining import PretrainingData, data_errors
 from albert_tf.errors import UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizers import load_tokenizer
 from albert_tf.training import loop, model_card
 from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.curves import draw_pretraining_curves
@@ -59,13 +59,12 @@ def pretrain(settings: PretrainSettings) -> str:
     if files.is_folder(model_folder):
         return model_folder
     config = load_config(settings)
-    tokenizer = AlbertTokenizer(settings.spm_model_file)
+    tokenizer = load_tokenizer(settings.spm_model_file)
     _check_sizes(settings, config, tokenizer)
     data = _Data(settings, tokenizer, replicas)
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
     step = _make_step(settings, config, strategy)
-    data.check()
     # Everything that can be wrong with the inputs is found out by now.
     chief = is_chief(strategy)
     if chief:
@@ -82,6 +81,7 @@ def pretrain(settings: PretrainSettings) -> str:
     first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER)) or 0
     bar = Progress(folder, first, settings.num_train_steps, chief)
     with bar as progress, data_errors():
+        progress.say(data.training.summary)
         if first:
             progress.say(f"continuing from step {first}")
         batches = distribute(strategy, lambda n, i: data.train(first, n, i))
@@ -157,56 +157,51 @@ def _make_step(settings, config, strategy) -> PretrainStep:
 class _Data:
     """The run's training and evaluation batches."""
 
-    def __init__(
-        self, settings: PretrainSettings, tokenizer: AlbertTokenizer, replicas: int
-    ):
+    def __init__(self, settings: PretrainSettings, tokenizer, replicas: int):
         self.settings = settings
-        self.masking = MaskingConfig.from_preset(
+        masking = MaskingConfig.from_preset(
             settings.masking,
             masked_lm_prob=settings.masked_lm_prob,
             max_predictions_per_seq=settings.max_predictions_per_seq,
             **({"max_ngram": settings.ngram} if settings.masking == "albert" else {}),
         )
-        self.common: dict[str, Any] = {
+        common: dict[str, Any] = {
             "tokenizer": tokenizer,
             "max_seq_length": settings.max_seq_length,
             "max_predictions_per_seq": settings.max_predictions_per_seq,
-            "masking": self.masking,
+            "masking": masking,
             "seed": settings.seed,
+            "packing": settings.packing,
         }
+        self.training = PretrainingData(settings.input_file, **common)
+        self.held_out = None
+        if settings.eval_file:
+            self.held_out = PretrainingData(settings.eval_file, **common)
         # A whole number of rows for every device.
         rows = max(settings.eval_batch_size, replicas)
         self.eval_batch_size = rows - rows % replicas
 
-    def check(self) -> None:
-        """Opens the training records, for what is wrong with them."""
-        self.train(0, 1, 0)
-
     def train(self, start_step: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
         """Batches of one input pipeline from `start_step` on."""
-        return make_pretraining_dataset(
-            self.settings.input_file,
-            global_batch_size=self.settings.train_batch_size,
+        return self.training.batches(
+            self.settings.train_batch_size,
             start_step=start_step,
             num_input_pipelines=pipelines,
             input_pipeline_id=pipeline,
-            **self.common,
         )
 
     def eval(self, pipelines: int = 1, pipeline: int = 0) -> tf.data.Dataset:
         """One pass over the held-out examples."""
-        return make_pretraining_dataset(
-            self.settings.eval_file,
-            global_batch_size=self.eval_batch_size,
+        return self.held_out.batches(
+            self.eval_batch_size,
             is_training=False,
             num_input_pipelines=pipelines,
             input_pipeline_id=pipeline,
-            **self.common,
         )
 
     def evaluation(self, step: PretrainStep, strategy: tf.distribute.Strategy):
         """Function that evaluates, or None without held-out data."""
-        if not self.settings.eval_file:
+        if not self.held_out:
             return None
         limit = self.settings.max_eval_steps
         with data_errors():

@@ -47,7 +47,10 @@ class PretrainSettings:
         "TFRecords: prefix of create_pretraining_data, or paths, by commas."
     )
     output_dir: str = _field("Folder of the run: new, empty, or holding this same run.")
-    spm_model_file: str = _field("SentencePiece model the records were made with.")
+    spm_model_file: str = _field(
+        "Tokenizer the records were made with: SentencePiece model, byte-level BPE's "
+        "tokenizer.json, or a folder with one."
+    )
     eval_file: str = _field("Held-out TFRecords; none, no evaluation.", "")
     preset: str = _field(
         "Size of the model, such as albert_base_v2; or --albert_config_file.", ""
@@ -66,6 +69,9 @@ class PretrainSettings:
     masked_lm_prob: float = _field("Share of the tokens to mask.", 0.15)
     ngram: int = _field(
         "With --masking=albert: longest n-gram of words masked together.", 3
+    )
+    packing: bool = _field(
+        "Put several short examples in one row; a batch then counts rows.", False
     )
     train_batch_size: int = _field("Examples per step, over all devices.", 4096)
     eval_batch_size: int = _field("Examples per evaluation step, over all devices.", 64)

@@ -139,6 +139,12 @@ def test_a_cut_off_gzip_file_is_named(tmp_path):
         ("One. Two. Three goes. And on.\nMore. Yes more. So much.\nAnd. end", None),
         ("我来了。\n你呢？\n\n他走了！\n好。\n", "lines"),
         ("", "paragraphs"),
+        # A novel with one line a paragraph, and neighbouring lines in headings only.
+        (
+            "MRS. GASKELL.\nCHAPTER I.\n\nTHE DAWN.\n \n"
+            + "It was a June morning. The room was full of light.\n\n" * 9,
+            "paragraphs",
+        ),
     ],
 )
 def test_detection(tmp_path, text, expected):

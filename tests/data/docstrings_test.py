@@ -62,6 +62,47 @@ def test_reads_without_importing_and_without_repeats(tmp_path):
     assert [document[0][-7:] for document in found] == ["Module.", " Class."]
 
 
+def _read(tmp_path, source):
+    path = tmp_path / "a.py"
+    path.write_bytes(source.encode())
+    return ["\n".join(d) for d in docstrings.read_docstrings([str(path)], None)]
+
+
+def test_finds_docstrings_and_no_other_strings(tmp_path):
+    prose = "This is a sentence of some length about the matter. " * 5
+    source = f'''# It's "a" comment with """ quotes
+"""{prose}Module."""
+
+x = """{prose}Assigned."""
+
+
+def f(
+    a: str = "#:\\"\\\\",
+):  # noqa: x
+    # A comment between.
+
+    r"""{prose}Raw \\d."""
+    call("""{prose}Argument.""")
+
+
+class A: pass
+
+
+async def g(a={{"'": 1}}) -> {{"b": ''}}:
+    "One line."
+    y = '"""'
+
+
+class B:
+    \'\'\'{prose}Es\\x63aped "quotes" here.\'\'\'
+    """{prose}Second statement."""
+"""unterminated
+'''
+    for text in (source, source.replace("\n", "\r\n")):
+        endings = [text[-16:] for text in _read(tmp_path, text)]
+        assert endings == [" matter. Module.", " matter. Raw \\d.", ' "quotes" here.']
+
+
 def test_the_cap_is_kept_and_the_order_is_fixed():
     files = docstrings.source_files()
     assert len(files) == len(set(files)) > 500

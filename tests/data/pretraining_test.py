@@ -341,5 +341,5 @@ def test_bad_arguments(pattern, changes, message):
 
 
 def test_stored_masks_cannot_be_packed():
-    with pytest.raises(UsageError, match="need remask for records that hold masks"):
+    with pytest.raises(UsageError, match="seq128_pred20.tfrecord: holds masks already"):
         make_original(packing=True)

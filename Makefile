@@ -1,0 +1,90 @@
+# make demo        the whole main job on an embedded corpus, in a fresh environment
+# make test        ruff and every test but tests/peers
+# make test-peers  the comparisons with transformers, torch and KerasHub
+# make lint | format | build-file | lock | clean
+
+VENV ?= .venv
+# The first interpreter that starts and is new enough; `make PYTHON=... demo` to choose.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+  $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+    2>/dev/null && echo $$p && break; done)
+# Processes that share the tests. One TensorFlow takes about 1.5 GB.
+JOBS ?= 2
+PYTEST_FLAGS ?=
+DEMO_FLAGS ?=
+
+BIN := $(VENV)/bin
+CONSTRAINTS := requirements.txt requirements.lock pyproject.toml setup.py
+# A package index may fail once.
+INSTALL = install() { $(BIN)/python -m pip install --quiet \
+  --disable-pip-version-check -c requirements.lock "$$@"; }; \
+  retry() { install "$$@" || { sleep 5; install "$$@"; }; }; retry
+
+export TF_CPP_MIN_LOG_LEVEL ?= 3
+export PYTHONUNBUFFERED = 1
+
+.PHONY: demo test test-peers install install-dev lint format build-file lock clean
+
+demo: install
+	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not peers" \
+	  --durations=10 $(PYTEST_FLAGS)
+
+test-peers: $(VENV)/.installed-peers
+	$(BIN)/python -m pytest tests/peers --durations=10 $(PYTEST_FLAGS)
+
+lint: install-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: install-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+build-file: install-dev
+	$(BIN)/python tools/build_file.py
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found;" \
+	  "name one: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# A stamp is written only after the whole installation, so that one that was
+# interrupted is done again.
+$(VENV)/.installed: $(VENV)/.created $(CONSTRAINTS)
+	@echo "Installing into $(VENV) (about 700 MB, a few minutes)"
+	@$(INSTALL) -r requirements.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@$(INSTALL) -e ".[dev]"
+	@touch $@
+
+$(VENV)/.installed-peers: $(VENV)/.installed-dev
+	@echo "Installing the peers into $(VENV)"
+	@$(INSTALL) -e ".[dev,peers]"
+	@touch $@
+
+# New versions: edit requirements.txt and pyproject.toml, then write the closure anew.
+lock:
+	rm -rf .build/lock
+	$(PYTHON) -m venv .build/lock
+	.build/lock/bin/python -m pip install --quiet -r requirements.txt \
+	  ".[dev,peers,serving,parquet,bpe,export]"
+	.build/lock/bin/python -m pip check
+	sed -n '/^#/p' requirements.lock > .build/requirements.lock
+	.build/lock/bin/python -m pip freeze --all \
+	  | grep -v -i -E '^(pip|albert[-_]tf)( @|==)' | sed 's/+cpu$$//' \
+	  >> .build/requirements.lock
+	mv .build/requirements.lock requirements.lock
+	rm -rf .build/lock
+
+clean:
+	rm -rf $(VENV) .build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

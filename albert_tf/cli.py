@@ -1,0 +1,229 @@
+"""What every command shares: flags, help, one-line errors, exit codes, a quiet start.
+
+A tool ends with `cli.run(main)`. Exit codes: 0 done, 1 a file or its content cannot
+be used, 2 a flag cannot be used, 70 a bug of ours, 130 interrupted, 141 the reader of
+the output has gone.
+
+Importing this module before TensorFlow also makes TensorFlow start quietly (see
+`quiet_start`). It imports neither TensorFlow nor Keras, so that `--help` is quick.
+"""
+
+import errno
+import os
+import re
+import shutil
+import sys
+import textwrap
+import traceback
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from absl import flags, logging
+
+from albert_tf import quiet_start
+from albert_tf.errors import DataError, UsageError
+
+quiet_start.install()
+
+_DEBUG_VARIABLE = "ALBERT_TF_DEBUG"
+_DEBUG = flags.DEFINE_bool(
+    "debug", False, f"Show the traceback of an error (or set {_DEBUG_VARIABLE}=1)."
+)
+# Flags that helpers define for a tool belong to that tool.
+flags.disclaim_key_flags()
+
+_ALIASES: dict[str, str] = {}
+_HELP = {"--help": False, "-help": False, "-h": False, "--helpfull": True}
+
+# Errors of TensorFlow that speak of the user's files.
+_TENSORFLOW_FILE_ERRORS = {
+    "AlreadyExistsError",
+    "DataLossError",
+    "NotFoundError",
+    "PermissionDeniedError",
+}
+
+
+def run(main: Callable[[], None]) -> NoReturn:
+    """Parses the flags, calls `main` and exits; an error becomes one line on stderr.
+
+    Args:
+        main: callable without arguments, defined in the tool's file. The docstring of
+            that file is the text of `--help`.
+
+    Raises:
+        SystemExit: Always, with the exit code.
+    """
+    sys.exit(_run(main, sys.argv))
+
+
+def define_alias(alias: str, name: str) -> None:
+    """Accepts `--alias` as another name of the flag `--name` (the original's name).
+
+    Args:
+        alias: str, a flag name not yet in use.
+        name: str, an existing flag.
+    """
+    flags.DEFINE_alias(alias, name)
+    _ALIASES[alias] = name
+
+
+def _run(main: Callable[[], None], argv: list[str]) -> int:
+    wanted = [_HELP[argument] for argument in argv[1:] if argument in _HELP]
+    try:
+        if wanted:
+            print(_help_text(main, argv[0], full=any(wanted)))
+        else:
+            _parse(argv)
+            _start_logging()
+            main()
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        return _report(error)
+    return 0
+
+
+def _parse(argv: list[str]) -> None:
+    """Parses `argv` into FLAGS; raises UsageError for whatever absl refuses."""
+    try:
+        positional = flags.FLAGS(argv)[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UsageError(f"--{error.flagname}: {_unknown(error.flagname)}") from error
+    except flags.Error as error:
+        raise UsageError(_refusal(str(error))) from error
+    if positional:
+        raise UsageError(
+            f"unexpected argument {positional[0]!r}: flags are written --name=value"
+        )
+
+
+def _unknown(name: str) -> str:
+    import difflib
+
+    # A flag is offered under its real name, also when its alias is the nearest.
+    close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
+    if not close:
+        return "unknown flag (--help lists the flags)"
+    return f"unknown flag; did you mean --{_ALIASES.get(close[0], close[0])}?"
+
+
+def _refusal(message: str) -> str:
+    """Makes `--flag=value: reason` of absl's several forms of message."""
+    message = message.splitlines()[0]
+    missing = re.fullmatch(r"flag --(\w+)=None: .* other than None\.?", message)
+    if missing:
+        return f"--{missing[1]}: required, but not given"
+    no_value = re.fullmatch(r"Missing value for flag -*(\w+)", message)
+    if no_value:
+        return f"--{no_value[1]}: a value is missing"
+    refused = re.fullmatch(r"flag (--(\w+)=.*?): (.*)", message)
+    if not refused:
+        return message
+    flag, name, reason = refused.groups()
+    if reason.startswith(("invalid literal", "could not convert", "('Non-boolean")):
+        kind = flags.FLAGS[name].parser.syntactic_help
+        reason = f"must be {kind or 'true or false'}"
+    return f"{flag}: {reason}"
+
+
+def _start_logging() -> None:
+    logging.use_absl_handler()
+    if flags.FLAGS["verbosity"].using_default_value:
+        logging.set_verbosity(logging.INFO)
+
+
+def _report(error: BaseException) -> int:
+    """Prints what is known of an error; returns the exit code."""
+    code, message = _describe(error)
+    if code == 141:
+        # Python flushes stdout once more at exit, and would complain again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return code
+    debug = os.environ.get(_DEBUG_VARIABLE, "") not in ("", "0")
+    if debug or "--debug" in sys.argv[1:]:
+        traceback.print_exception(error)
+    elif code == 70:
+        message += " (this is a bug; --debug shows where it happened)"
+    print(f"error: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def _describe(error: BaseException) -> tuple[int, str]:
+    """Exit code and one line for an error."""
+    line = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, KeyboardInterrupt):
+        return 130, "interrupted"
+    if isinstance(error, BrokenPipeError):
+        return 141, line
+    if isinstance(error, UsageError | flags.Error):
+        return 2, line
+    if isinstance(error, DataError | ImportError):
+        return 1, line
+    if isinstance(error, OSError):
+        return 1, _describe_os_error(error) or line
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "OpError" in kinds:
+        if kinds & _TENSORFLOW_FILE_ERRORS or "No space left" in line:
+            return 1, _without_graph_names(line)
+        line = _without_graph_names(line)
+    return 70, f"{type(error).__name__}: {line}"
+
+
+def _describe_os_error(error: OSError) -> str | None:
+    if not error.strerror:
+        return None
+    reason = error.strerror
+    if error.errno == errno.ENOSPC:
+        reason = "the disk is full"
+    where = error.filename2 or error.filename
+    return f"{where}: {reason}" if where else reason
+
+
+def _without_graph_names(line: str) -> str:
+    """Drops what TensorFlow adds about the graph: `{{node x}}`, `[Op:y] name: z`."""
+    line = re.sub(r"\{\{.*?\}\}\s*", "", line)
+    return re.sub(r"\s*\[Op:\w+\].*$", "", line).strip()
+
+
+def _help_text(main: Callable[[], None], program: str, full: bool) -> str:
+    documentation = (main.__globals__.get("__doc__") or "").strip()
+    verb = os.path.splitext(os.path.basename(program))[0]
+    text = [documentation, "", f"usage: albert-tf {verb} [--flag=value ...]"]
+    own = flags.FLAGS.get_key_flags_for_module(program)
+    text += ["", "flags:", *_flag_lines(own)]
+    shared = [flag for flag in [flags.FLAGS["debug"]] if flag not in own]
+    text += ["", "flags of every command:", *_flag_lines(shared)]
+    text += ["  --help, --helpfull", "      This text; with every library's flags."]
+    if full:
+        for module, others in flags.FLAGS.flags_by_module_dict().items():
+            rest = [flag for flag in others if flag not in [*own, *shared]]
+            if rest:
+                text += ["", f"flags of {module}:", *_flag_lines(rest)]
+    return "\n".join(text)
+
+
+def _flag_lines(own: Iterable[flags.Flag]) -> list[str]:
+    width = min(shutil.get_terminal_size().columns, 88)
+    lines = []
+    for flag in own:
+        if flag.name in _ALIASES:
+            continue
+        notes = [f"also --{old}" for old, new in _ALIASES.items() if new == flag.name]
+        if flag.default is not None:
+            default = flag.default_as_str
+            quoted = isinstance(flag.default, str)
+            notes.append(f"default: {default if quoted else default.strip(chr(39))}")
+        elif any("other than None" in check.message for check in flag.validators):
+            notes.append("required")
+        name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
+        lines.append(f"  {name}")
+        note = f" ({'; '.join(notes)})" if notes else ""
+        lines += textwrap.wrap(
+            f"{flag.help}{note}",
+            width=width,
+            initial_indent=" " * 6,
+            subsequent_indent=" " * 6,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return lines

@@ -1,0 +1,341 @@
+"""Models for people who have texts: `FillMask`, `Classifier`.
+
+Legend: `B` batch, `T` sequence, `P` masks in a text, `V` vocabulary, `C` labels.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import features
+from albert_tf.converters import load
+from albert_tf.data.tasks import packing
+from albert_tf.errors import UsageError
+from albert_tf.tokenization import AlbertTokenizer
+
+MASK = "[MASK]"
+
+
+class FillMask:
+    """Predicts what stands at `[MASK]`.
+
+    `[MASK]` in a text is the special token here, in any number of places. Long texts
+    are refused, not cut: the cut could take the mask or what decides it.
+
+    Args:
+        model: `AlbertMaskedLM` or `AlbertPretrainer`.
+        tokenizer: `AlbertTokenizer`.
+        batch_size: int. Texts a call of the model takes at most.
+
+    Example:
+        >>> fill_mask = FillMask.from_pretrained("my_model")
+        >>> pandas.DataFrame(fill_mask("The cat is so [MASK] ."))
+    """
+
+    def __init__(
+        self, model: keras.Model, tokenizer: AlbertTokenizer, batch_size: int = 8
+    ):
+        _check_fits(model, tokenizer)
+        if getattr(model, "mlm_head", None) is None:
+            raise UsageError(
+                "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer), "
+                f"received {type(model).__name__}"
+            )
+        self.model = model
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike,
+        tokenizer: AlbertTokenizer | None = None,
+        **kwargs,
+    ) -> "FillMask":
+        """Loads model and tokenizer.
+
+        Args:
+            path: As for `albert_tf.from_pretrained`.
+            tokenizer: Where `path` holds none.
+            **kwargs: Of this class.
+
+        Raises:
+            UsageError: If the files hold no masked LM head.
+        """
+        model = load.from_pretrained(path, head="masked_lm")
+        _check_trained(model, path, "mlm_head")
+        return cls(model, tokenizer or load.load_tokenizer(path), **kwargs)
+
+    def __call__(self, texts: str | Sequence[str], top_k: int = 5) -> list:
+        """The `top_k` most probable tokens of every mask.
+
+        Args:
+            texts: One text or several.
+            top_k: int. At most the size of the vocabulary.
+
+        Returns:
+            For a text, a list of dicts, best first: `score` (probability), `token`
+            (id), `token_str` (without the mark of a word's start) and `sequence` (the
+            text with the token in its place). A list of such lists for a text with
+            several masks (the others stay `[MASK]` in `sequence`), and a list of
+            results for several texts. As Hugging Face's fill-mask pipeline.
+
+        Raises:
+            UsageError: If a text has no mask or is longer than the position table.
+        """
+        if isinstance(texts, str):
+            return self([texts], top_k)[0]
+        size = self.tokenizer.vocab_size
+        if not 1 <= top_k <= size:
+            raise UsageError(f"top_k must be from 1 to {size}, received {top_k}")
+        rows = [self._encode(text) for text in texts]
+        results = []
+        for start in range(0, len(rows), self.batch_size):
+            batch = rows[start : start + self.batch_size]
+            for row, scores in zip(batch, self._scores(batch), strict=True):
+                per_mask = [
+                    self._candidates(row, position, values, top_k)
+                    for position, values in zip(_masks(self, row), scores, strict=True)
+                ]
+                results.append(per_mask[0] if len(per_mask) == 1 else per_mask)
+        return results
+
+    def _encode(self, text: str) -> list[int]:
+        tokenizer = self.tokenizer
+        ids = tokenizer.encode(text, allow_special=(MASK,))
+        ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        if tokenizer.mask_id not in ids:
+            raise UsageError(f"text: expected {MASK} in it, received {_short(text)}")
+        longest = self.model.config.max_position_embeddings
+        if len(ids) > longest:
+            raise UsageError(
+                f"text: expected at most {longest} tokens (max_position_embeddings), "
+                f"received {len(ids)}: {_short(text)}"
+            )
+        return ids
+
+    def _scores(self, rows: list[list[int]]) -> Iterator[np.ndarray]:
+        """Yields each row's probabilities at its masks, `[P, V]`."""
+        masks = [_masks(self, row) for row in rows]
+        longest = self.model.config.max_position_embeddings
+        length = packing.bucket_length(max(map(len, rows)), longest)
+        token_ids = np.full((len(rows), length), self.tokenizer.pad_id, np.int32)
+        positions = np.zeros((len(rows), max(map(len, masks))), np.int32)
+        for i, (row, columns) in enumerate(zip(rows, masks, strict=True)):
+            token_ids[i, : len(row)] = row
+            positions[i, : len(columns)] = columns
+        lengths = np.array([len(row) for row in rows])[:, None]
+        outputs = self.model(
+            {
+                features.TOKEN_IDS: token_ids,
+                features.SEGMENT_IDS: np.zeros_like(token_ids),
+                features.PADDING_MASK: (np.arange(length) < lengths).astype(np.int32),
+                features.MASK_POSITIONS: positions,
+            },
+            training=False,
+        )
+        logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
+        # A model's table may be larger than the vocabulary (padded for the hardware).
+        logits = keras.ops.convert_to_numpy(logits)[..., : self.tokenizer.vocab_size]
+        for values, columns in zip(_softmax(logits), masks, strict=True):
+            yield values[: len(columns)]
+
+    def _word(self, token: int) -> str:
+        """A token for people: no mark of a word's start, bytes as characters."""
+        if isinstance(self.tokenizer, AlbertTokenizer):
+            return self.tokenizer.id_to_token(token).replace("▁", "")
+        return self.tokenizer.decode([token], skip_special=False).strip()
+
+    def _candidates(self, row, position, scores, top_k) -> list[dict[str, Any]]:
+        best = np.argsort(-scores, kind="stable")[:top_k]
+        candidates = []
+        for token in best.tolist():
+            filled = [*row[1:position], token, *row[position + 1 : -1]]
+            candidates.append(
+                {
+                    "score": float(scores[token]),
+                    "token": token,
+                    "token_str": self._word(token),
+                    "sequence": self.tokenizer.decode(filled, skip_special=False),
+                }
+            )
+        return candidates
+
+
+class Classifier:
+    """Classifies texts or pairs of texts.
+
+    Args:
+        model: `AlbertTextClassifier`.
+        tokenizer: `AlbertTokenizer`.
+        labels: Names of the `C` classes; default: those the model was saved with, or
+            `"LABEL_0"`, `"LABEL_1"`...
+        max_seq_length: int. Longer texts are cut; default: the model's longest.
+        batch_size: int.
+
+    Example:
+        >>> classify = Classifier.from_pretrained("my_model")
+        >>> classify(["What a film!", "Never again."])
+        [{'label': 'positive', 'score': 0.98}, {'label': 'negative', 'score': 0.95}]
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: AlbertTokenizer,
+        labels: Sequence[str] | None = None,
+        *,
+        max_seq_length: int | None = None,
+        batch_size: int = 32,
+    ):
+        _check_fits(model, tokenizer)
+        longest = model.config.max_position_embeddings
+        self.max_seq_length = longest if max_seq_length is None else max_seq_length
+        packing.check_max_seq_length(self.max_seq_length, pairs=False, longest=longest)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.labels = label_names(model, labels)
+        self.batch_size = batch_size
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike,
+        tokenizer: AlbertTokenizer | None = None,
+        **kwargs,
+    ) -> "Classifier":
+        """Loads model, labels and tokenizer.
+
+        Args:
+            path: As for `albert_tf.from_pretrained`.
+            tokenizer: Where `path` holds none.
+            **kwargs: Of this class.
+
+        Raises:
+            UsageError: If the files hold no text classifier.
+        """
+        model = load.from_pretrained(path, head="text_classifier")
+        _check_trained(model, path, "classifier")
+        return cls(model, tokenizer or load.load_tokenizer(path), **kwargs)
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        text_pairs: str | Sequence[str] | None = None,
+        top_k: int | None = 1,
+    ) -> list:
+        """The most probable label of every text.
+
+        Args:
+            texts: One text or several.
+            text_pairs: The second texts, or None.
+            top_k: int or None for all labels.
+
+        Returns:
+            List of dicts `label`, `score` (probability), one for each text; with
+            another `top_k` than 1, a list of lists, best first.
+        """
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
+        if top_k is not None and top_k < 1:
+            raise UsageError(f"top_k must be positive, received {top_k}")
+        results = []
+        for scores in self.probabilities(texts, text_pairs):
+            order = np.argsort(-scores, kind="stable")[:top_k]
+            ranked = [
+                {"label": self.labels[i], "score": float(scores[i])} for i in order
+            ]
+            results.append(ranked[0] if top_k == 1 else ranked)
+        return results
+
+    def probabilities(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """float32 `[number of texts, C]`."""
+        return _softmax(self.logits(texts, text_pairs))
+
+    def logits(
+        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """float32 `[number of texts, C]`."""
+        packed = packing.pack_texts(
+            self.tokenizer,
+            texts,
+            None if text_pairs is None else list(text_pairs),
+            max_seq_length=self.max_seq_length,
+        )
+        return self.packed_logits(packed)
+
+    def packed_logits(self, packed: packing.PackedTexts) -> np.ndarray:
+        """float32 `[number of rows, C]`, of texts that are tokens already."""
+        result = np.zeros((len(packed), len(self.labels)), np.float32)
+        # Rows of like length together: less padding.
+        order = np.argsort(packed.lengths, kind="stable")
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            length = packing.bucket_length(
+                packed.lengths[rows].max(), self.max_seq_length
+            )
+            inputs = packing.padded_inputs(packed, rows, length, self.tokenizer.pad_id)
+            logits = self.model(inputs, training=False)
+            result[rows] = keras.ops.convert_to_numpy(logits)
+        return result
+
+
+def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list[str]:
+    """The names of a text classifier's classes.
+
+    Args:
+        model: The classifier.
+        labels: Names that take precedence over the model's own.
+
+    Raises:
+        UsageError: If the model is no text classifier, or the number is another.
+    """
+    num_labels = getattr(model, "num_labels", None)
+    if num_labels is None or not getattr(model, "uses_pooler", False):
+        raise UsageError(
+            f"model must be an AlbertTextClassifier, received {type(model).__name__}"
+        )
+    labels = labels if labels is not None else getattr(model, "labels", None)
+    if labels is None:
+        return [f"LABEL_{i}" for i in range(num_labels)]
+    if len(labels) != num_labels:
+        raise UsageError(
+            f"labels: expected {num_labels} names, as many as the model has labels, "
+            f"received {len(labels)}"
+        )
+    return [str(label) for label in labels]
+
+
+def _check_fits(model: keras.Model, tokenizer: AlbertTokenizer) -> None:
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise UsageError(
+            f"tokenizer: expected at most vocab_size={model.config.vocab_size} pieces, "
+            f"as the model has, received {tokenizer.vocab_size}"
+        )
+
+
+def _check_trained(model: keras.Model, path, part: str) -> None:
+    # Predictions of a head that was never trained are noise that looks like an answer.
+    untrained = getattr(model, "untrained_weights", None) or ()
+    missing = [name for name in untrained if name.startswith(part)]
+    if missing:
+        raise UsageError(f"{path}: holds no {part} ({missing[0]} is missing)")
+
+
+def _masks(fill_mask: FillMask, row: list[int]) -> list[int]:
+    mask_id = fill_mask.tokenizer.mask_id
+    return [i for i, token in enumerate(row) if token == mask_id]
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = np.exp(logits - logits.max(-1, keepdims=True))
+    return shifted / shifted.sum(-1, keepdims=True)

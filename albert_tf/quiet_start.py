@@ -1,0 +1,66 @@
+"""Keeps TensorFlow's start-up chatter off the terminal of the commands.
+
+TF_CPP_MIN_LOG_LEVEL=3 silences what TensorFlow logs once it runs. What its libraries
+log while they are being loaded ignores that variable, so stderr is held during the
+import and only the lines that are not such chatter are shown afterwards.
+"""
+
+import contextlib
+import importlib.abc
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+
+_CHATTER = re.compile(
+    r"WARNING: All log messages before absl::InitializeLog"
+    r"|[IWE]0000 \d\d:\d\d:"
+    r"|To enable the following instructions:"
+)
+
+
+def install() -> None:
+    """Makes a later `import tensorflow` quiet, unless the user set a log level."""
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if level == "3" and "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, _TensorFlowFinder())
+
+
+class _TensorFlowFinder(importlib.abc.MetaPathFinder):
+    """Finds TensorFlow as usual, once, and wraps the execution of its package."""
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_quietly(module):
+                with _stderr_held():
+                    execute(module)
+
+            spec.loader.exec_module = execute_quietly
+        return spec
+
+
+@contextlib.contextmanager
+def _stderr_held() -> Iterator[None]:
+    """Holds what is written to file descriptor 2; then lets all but chatter out."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+            held.seek(0)
+            for line in held.read().decode(errors="replace").splitlines():
+                if not _CHATTER.match(line):
+                    print(line, file=sys.stderr)

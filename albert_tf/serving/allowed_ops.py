@@ -1,0 +1,45 @@
+"""Operations that an exported model may consist of.
+
+Those that the models of this package need (every kind, activation and dtype policy;
+`saved_model_test.py` exports them), and some that do nothing but compute as well, which
+other versions of Keras may choose instead.
+"""
+
+_COMPUTE = """
+    AddV2 All Any ArgMax BatchMatMulV2 BiasAdd BroadcastTo Cast ConcatV2 Const Cumsum
+    Einsum Equal Erfc ExpandDims Fill FloorDiv FloorMod GatherV2 GreaterEqual Identity
+    IdentityN Less LessEqual LogicalAnd MatMul Max Maximum Mean Min Minimum Mul Neg
+    NoOp NotEqual OneHot Pack Pow Prod RaggedGather RaggedRange RaggedTensorToTensor
+    Range RealDiv Relu Reshape Rsqrt Select SelectV2 Shape Sigmoid Softmax Square
+    SquaredDifference Squeeze StopGradient StridedSlice Sub Sum Tanh TensorScatterUpdate
+    Tile Transpose Unpack Where
+"""
+_ALSO_COMPUTE = """
+    Abs Add AddN BatchMatMulV3 Bitcast BroadcastArgs Ceil Erf Exp Expm1 Floor
+    FusedBatchNormV3 GatherNd Greater LeakyRelu Log Log1p LogicalNot LogicalOr
+    LogSoftmax OnesLike PadV2 Rank Reciprocal Round ScatterNd Selu Sign Size Slice
+    Softplus Split SplitV Sqrt TensorScatterAdd TopKV2 ZerosLike
+"""
+# Control flow, calls of the graph's own functions, inputs, and checks of inputs.
+_STRUCTURE = """
+    Assert If PartitionedCall Placeholder PlaceholderWithDefault
+    StatefulPartitionedCall StatelessIf
+"""
+_STRINGS = """
+    ParseExampleV2 StaticRegexFullMatch StaticRegexReplace StringJoin StringStrip Substr
+    UnicodeDecode UnicodeEncode UnicodeTranscode
+"""
+# Of TensorFlow Text; in every TensorFlow Serving since 2.13.
+_TENSORFLOW_TEXT = "NormalizeUTF8 SentencepieceOp SentencepieceTokenizeOp"
+# How a SavedModel reads its own variables. Their file names are the loader's; no
+# signature can give them another.
+_VARIABLES = """
+    AssignVariableOp DisableCopyOnRead MergeV2Checkpoints ReadVariableOp RestoreV2
+    SaveV2 ShardedFilename VarHandleOp VarIsInitializedOp
+"""
+
+ALLOWED_OPS = frozenset(
+    " ".join(
+        [_COMPUTE, _ALSO_COMPUTE, _STRUCTURE, _STRINGS, _TENSORFLOW_TEXT, _VARIABLES]
+    ).split()
+)

@@ -1,0 +1,225 @@
+"""The commands as a person meets them: help, flags, errors, exit codes."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tools import main as dispatch
+
+TOOL = '''
+"""Counts sheep.
+
+At night.
+"""
+from absl import flags, logging
+from albert_tf import cli
+
+_STEPS = flags.DEFINE_integer("steps", 3, "How many.", lower_bound=1)
+_RATE = flags.DEFINE_float("rate", None, "How fast.")
+_INPUT = flags.DEFINE_string("input_file", None, "Which flock.", required=True)
+_DRY = flags.DEFINE_bool("dry", False, "Do nothing.")
+_KIND = flags.DEFINE_enum("kind", "ewe", ["ewe", "ram"], "Of what kind.")
+cli.define_alias("num_steps", "steps")
+
+def main():
+    logging.info("counting")
+    {body}
+
+cli.run(main)
+'''
+ERROR = "from albert_tf.errors import DataError, UsageError\n    "
+
+
+@pytest.fixture
+def run_tool(tmp_path, run_python):
+    """Runs a tool with this body of `main`."""
+
+    def run(*arguments, body="print(_STEPS.value, _INPUT.value)", **variables):
+        file = tmp_path / "sheep.py"
+        file.write_text(TOOL.replace("{body}", body))
+        return run_python(str(file), *arguments, **variables)
+
+    return run
+
+
+def assert_one_line(result, code: int, *parts: str):
+    errors = [line for line in result.stderr.splitlines() if "counting" not in line]
+    assert len(errors) == 1, result.stderr
+    assert errors[0].startswith("error: ")
+    for part in parts:
+        assert part in errors[0]
+    assert result.returncode == code
+
+
+def test_flags_and_aliases(run_tool):
+    result = run_tool("--input_file=a", "--steps", "5")
+    assert (result.returncode, result.stdout) == (0, "5 a\n")
+    assert "counting" in result.stderr
+    assert run_tool("--input_file=a", "--num_steps=7").stdout == "7 a\n"
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h", "-help"])
+def test_help(run_tool, flag):
+    result = run_tool(flag)
+    assert result.returncode == 0
+    assert not result.stderr
+    assert result.stdout.startswith("Counts sheep.\n\nAt night.\n")
+    assert "--steps\n      How many. (also --num_steps; default: 3)" in result.stdout
+    assert "Which flock. (required)" in result.stdout
+    assert "--[no]dry" in result.stdout
+    assert "--[no]debug" in result.stdout
+    assert "--verbosity" not in result.stdout
+    assert "--num_steps\n" not in result.stdout
+
+
+def test_helpfull(run_tool):
+    result = run_tool("--helpfull")
+    assert result.returncode == 0
+    assert "--verbosity" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--step=3"], ["--step:", "did you mean --steps?"]),
+        (["--num_step=3"], ["--num_step:", "did you mean --steps?"]),
+        (["--xyzzy"], ["--xyzzy: unknown flag", "--help"]),
+        (["--steps=many"], ["--steps=many", "must be", "integer"]),
+        (["--steps=0"], ["--steps", "0"]),
+        (["--num_steps=many"], ["--steps=many", "must be", "integer"]),
+        (["--rate=fast"], ["--rate=fast", "must be", "number"]),
+        (["--kind=cow"], ["--kind=cow", "ewe|ram"]),
+        (["--dry=perhaps"], ["--dry=perhaps", "true or false"]),
+        (["--steps"], ["--steps", "missing"]),
+        ([], ["--input_file", "required"]),
+        (["--input_file=a", "b"], ["'b'", "--name=value"]),
+    ],
+)
+def test_flags_that_cannot_be_used(run_tool, arguments, parts):
+    assert_one_line(run_tool(*arguments), 2, *parts)
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "parts"),
+    [
+        (ERROR + "raise UsageError('--steps: at most 9, got 10')", 2, ["--steps: at"]),
+        (ERROR + "raise DataError('a.txt: it\\nis empty')", 1, ["a.txt: it is empty"]),
+        ("open('absent.txt')", 1, ["absent.txt: No such file or directory"]),
+        ("open('.')", 1, [".: Is a directory"]),
+        ("raise PermissionError(13, 'Permission denied', 'x')", 1, ["x: Permission"]),
+        ("raise OSError(28, 'No space left on device', 'x')", 1, ["x: the disk is fu"]),
+        ("raise OSError('unable to open')", 1, ["unable to open"]),
+        ("raise ImportError('pip install albert_tf[export]')", 1, ["albert_tf[exp"]),
+        ("raise KeyboardInterrupt", 130, ["interrupted"]),
+        ("raise ValueError('boo')", 70, ["ValueError: boo", "bug", "--debug"]),
+        ("assert False", 70, ["AssertionError", "--debug"]),
+    ],
+)
+def test_errors_are_one_line(run_tool, body, code, parts):
+    assert_one_line(run_tool("--input_file=a", body=body), code, *parts)
+
+
+@pytest.mark.parametrize("how", [["--debug"], []])
+def test_debug_shows_the_traceback(run_tool, how):
+    variables = {} if how else {"ALBERT_TF_DEBUG": "1"}
+    body = "raise ValueError('boo')"
+    result = run_tool("--input_file=a", *how, body=body, **variables)
+    assert result.returncode == 70
+    assert "Traceback" in result.stderr
+    assert result.stderr.splitlines()[-1] == "error: ValueError: boo"
+
+
+def test_exit_code_of_the_tool_is_kept(run_tool):
+    result = run_tool("--input_file=a", body="raise SystemExit(3)")
+    assert result.returncode == 3
+
+
+@pytest.mark.slow
+def test_tensorflow_file_errors_and_silence(run_tool):
+    body = "import tensorflow as tf; tf.io.gfile.GFile('absent.txt').read()"
+    assert_one_line(run_tool("--input_file=a", body=body), 1, "absent.txt")
+
+
+def test_closed_output_is_silent(run_tool, tmp_path):
+    run_tool("--help")  # Writes the file.
+    file = tmp_path / "sheep.py"
+    file.write_text(TOOL.replace("{body}", "print('sheep\\n' * 100_000)"))
+    command = f"{sys.executable} {file} --input_file=a | head -1"
+    path = os.pathsep.join([str(dispatch.__file__).rsplit("/tools", 1)[0]])
+    result = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 141
+    assert result.stdout == "sheep\n"
+    assert "rror" not in result.stderr
+
+
+def test_ctrl_c(tmp_path, run_python):
+    child = textwrap.dedent("""
+        import subprocess, sys, signal
+        child = subprocess.Popen(sys.argv[1:], stdout=-1, stderr=-1, text=True)
+        assert child.stdout.readline() == "ready\\n"
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate()
+        print(child.returncode, errors.splitlines()[-1])
+    """)
+    file = tmp_path / "sheep.py"
+    body = "import time; print('ready', flush=True); time.sleep(60)"
+    file.write_text(TOOL.replace("{body}", body))
+    result = run_python("-c", child, sys.executable, str(file), "--input_file=a")
+    assert result.stdout == "130 error: interrupted\n", result.stderr
+
+
+VERBS = dispatch.verb_files()
+
+
+def run_albert_tf(run_python, *arguments):
+    return run_python(dispatch.__file__, *arguments)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["help"]])
+def test_albert_tf_lists_the_verbs(run_python, arguments):
+    result = run_albert_tf(run_python, *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    listed = [line.split(None, 1) for line in result.stdout.splitlines()[2:-2]]
+    assert [line[0] for line in listed] == list(VERBS)
+    assert all(len(line) == 2 for line in listed), "a tool without a docstring"
+
+
+def test_listing_does_not_import_tensorflow(run_python):
+    code = "import sys; from tools import main; main.main([]); print(*sys.modules)"
+    modules = run_python("-c", code).stdout.splitlines()[-1].split()
+    assert not {"tensorflow", "keras", "numpy"} & set(modules)
+
+
+def test_albert_tf_version(run_python):
+    result = run_albert_tf(run_python, "--version")
+    assert result.stdout.startswith("albert_tf 0.")
+
+
+def test_unknown_verb(run_python):
+    assert_one_line(run_albert_tf(run_python, "xyzzy"), 2, "unknown verb 'xyzzy'")
+    if "fill_mask" in VERBS:
+        result = run_albert_tf(run_python, "fill-mask", "--text=a")
+        assert_one_line(result, 2, "did you mean 'fill_mask'?")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_is_its_file(run_python, verb):
+    direct = run_python(str(VERBS[verb]), "--help")
+    through = run_albert_tf(run_python, verb, "--help")
+    assert direct.returncode == through.returncode == 0, direct.stderr
+    assert direct.stdout == through.stdout
+    assert f"usage: albert-tf {verb} " in direct.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_refuses_unknown_flags(run_python, verb):
+    result = run_albert_tf(run_python, verb, "--no_such_flag=1")
+    assert_one_line(result, 2, "--no_such_flag: unknown flag")

@@ -1,0 +1,83 @@
+"""Byte-level BPE through the commands: vocabulary, records, pretraining, fill-mask."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf.byte_bpe import ByteBPETokenizer
+from albert_tf.converters import load
+from albert_tf.data import records
+
+ROOT = pathlib.Path(__file__).parents[2]
+TEXT = ROOT / "tests/golden/tf1_data/input.txt"
+CONFIG = {
+    "vocab_size": 600,
+    "embedding_size": 8,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 48,
+}
+pytest.importorskip("tokenizers")
+
+
+@pytest.mark.slow
+def test_from_text_to_filled_masks(tmp_path, run_python):
+    def tool(name, **flags):
+        arguments = [f"--{key}={value}" for key, value in flags.items()]
+        done = run_python(str(ROOT / f"tools/{name}.py"), *arguments)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    tokenizer_file = tmp_path / "bpe.json"
+    tool(
+        "train_tokenizer",
+        input_file=TEXT,
+        output_model=tokenizer_file,
+        model_type="byte_bpe",
+        vocab_size=CONFIG["vocab_size"],
+    )
+    tool(
+        "create_pretraining_data",
+        input_file=TEXT,
+        output_file=tmp_path / "data/t",
+        tokenizer_file=tokenizer_file,
+        max_seq_length=48,
+        num_processes=1,
+    )
+    tokenizer = ByteBPETokenizer(tokenizer_file)
+    record = records.RecordSet(str(tmp_path / "data/t")).example(0)
+    ids = record["input_ids"].tolist()
+    assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
+    text = tokenizer.decode(ids)  # in parts: the cuts may lie inside of a sentence
+    assert tokenizer.decode(ids[1:9]).strip() in text and len(text) > 60
+    starts = tokenizer.word_start_table()[ids]
+    np.testing.assert_array_equal(record["token_boundary"], starts)
+
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    done = tool(
+        "pretrain",
+        input_file=tmp_path / "data/t",
+        tokenizer_file=tokenizer_file,
+        albert_config_file=config,
+        output_dir=tmp_path / "run",
+        max_seq_length=48,
+        max_predictions_per_seq=7,
+        train_batch_size=3,
+        num_train_steps=1,
+        num_warmup_steps=0,
+        packing=True,
+    )
+    assert " useful tokens" in done.stderr and "packed: " in done.stderr
+    model = tmp_path / "run/model"
+    assert load.load_tokenizer(model).sha256 == tokenizer.sha256
+    done = tool("fill_mask", model=model, text="The [MASK] counted boats.", json="true")
+    result = json.loads(done.stdout)["result"]
+    assert len(result) == 5
+    for row in result:
+        assert "Ġ" not in row["token_str"]
+        assert row["sequence"].startswith("The") and row["sequence"].endswith(" boats.")

@@ -1,0 +1,1 @@
+"""The commands; installed as `albert_tf_tools`, run by `albert-tf <verb>`."""

@@ -1,0 +1,75 @@
+"""Exports a model as a SavedModel that takes raw strings, for TensorFlow Serving.
+
+Example: `albert-tf export --model=sentiment --output_dir=served --version=1`
+
+Without `--version` the SavedModel is `--output_dir` itself.
+"""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from absl import flags
+
+from albert_tf import cli
+
+_MODEL = flags.DEFINE_string(
+    "model", None, "Any folder or checkpoint that can be loaded.", required=True
+)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to make.", required=True)
+_VERSION = flags.DEFINE_integer(
+    "version", None, "Make the folder output_dir/version, as servers want it."
+)
+_HEAD = flags.DEFINE_string(
+    "head", "auto", "auto: what the files hold; none: the encoder; or a head's name."
+)
+_SPM_MODEL_FILE = flags.DEFINE_string(
+    "spm_model_file", "", "SentencePiece model, where the folder has none."
+)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+    "max_seq_length", None, "Longer texts are cut. Default: the model's longest."
+)
+_LABELS = flags.DEFINE_list(
+    "labels", [], "Names of the classes. Default: those of the folder."
+)
+_WARMUP_BATCH_SIZES = flags.DEFINE_list(
+    "warmup_batch_sizes", ["1", "8"], "Of the warm-up requests; empty for none."
+)
+cli.define_alias("init_checkpoint", "model")
+cli.define_alias("export_dir", "output_dir")
+cli.define_alias("tokenizer_file", "spm_model_file")
+
+
+def main() -> None:
+    """Loads, exports, prints the folder."""
+    from albert_tf.converters import load
+    from albert_tf.errors import UsageError
+    from albert_tf.serving.saved_model import export_saved_model
+    from albert_tf.tokenizers import load_tokenizer
+
+    sizes = _WARMUP_BATCH_SIZES.value
+    if not all(size.isdecimal() and int(size) for size in sizes):
+        raise UsageError(
+            f"--warmup_batch_sizes: expected positive numbers, got {','.join(sizes)}"
+        )
+    head = None if _HEAD.value in ("", "none") else _HEAD.value
+    model = load.from_pretrained(_MODEL.value, head=head)
+    if _SPM_MODEL_FILE.value:
+        tokenizer = load_tokenizer(_SPM_MODEL_FILE.value)
+    else:
+        tokenizer = load.load_tokenizer(_MODEL.value)
+    folder = export_saved_model(
+        model,
+        _OUTPUT_DIR.value,
+        tokenizer=tokenizer,
+        labels=_LABELS.value or None,
+        max_seq_length=_MAX_SEQ_LENGTH.value,
+        version=_VERSION.value,
+        warmup_batch_sizes=[int(size) for size in sizes],
+    )
+    print(folder)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -22,7 +22,10 @@ _HOME = {
     "make_pretraining_dataset": "data.pretraining",
     "from_pretrained": "converters.load",
     "save_pretrained": "converters.load",
+    "load_tokenizer": "tokenizers",
+    "ByteBPETokenizer": "byte_bpe",
     "FillMask": "inference",
+    "Classifier": "inference",
     "export_saved_model": "serving.saved_model",
 }
 

@@ -14,6 +14,8 @@ from albert_tf import config_json, files
 from albert_tf.errors import DataError
 
 SHARING_MODES = ("all", "attention", "ffn", "none")
+# A config file that says more would only exhaust the memory.
+MAX_BLOCKS = 4096
 ACTIVATIONS = ("gelu_new", "gelu", "relu", "tanh", "silu", "linear")
 HEADS = (
     "pretraining",
@@ -108,6 +110,12 @@ class AlbertConfig:
                 f"{self.num_hidden_groups} and {self.num_hidden_layers}"
             )
 
+        if self.num_hidden_layers * self.inner_group_num > MAX_BLOCKS:
+            raise ValueError(
+                f"num_hidden_layers times inner_group_num must be at most {MAX_BLOCKS}"
+                f", received {self.num_hidden_layers} and {self.inner_group_num}"
+            )
+
     @classmethod
     def from_preset(cls, name: str, **changes) -> "AlbertConfig":
         """A released model's sizes.
@@ -179,9 +187,10 @@ class AlbertConfig:
         """
         share_attention = self.sharing in ("all", "attention")
         share_ffn = self.sharing in ("all", "ffn")
+        groups = self.group_numbers()
         rows = []
         for layer in range(self.num_hidden_layers):
-            group = self._group_of(layer)
+            group = groups.index(self._group_of(layer))
             for inner in range(self.inner_group_num):
                 shared = group * self.inner_group_num + inner
                 own = layer * self.inner_group_num + inner
@@ -192,6 +201,10 @@ class AlbertConfig:
                 else:
                     rows.append(LayerWeights(attention, own, ffn, own))
         return tuple(rows)
+
+    def group_numbers(self) -> tuple[int, ...]:
+        """The groups that some layer uses, in order; all, by the integer rule."""
+        return tuple(sorted({*map(self._group_of, range(self.num_hidden_layers))}))
 
     def _group_of(self, layer: int) -> int:
         L, G = self.num_hidden_layers, self.num_hidden_groups

@@ -11,13 +11,14 @@ _IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
 
 
 def load_tokenizer(
-    path: str | os.PathLike, **kwargs
+    path: str | os.PathLike, do_lower_case: bool = True, **kwargs
 ) -> AlbertTokenizer | ByteBPETokenizer:
     """Loads a tokenizer of the kind its file has.
 
     Args:
         path: A SentencePiece model, a `tokenizer.json` or `vocab.json` of byte-level
             BPE (`merges.txt` beside it), or a folder with one of them.
+        do_lower_case: Of SentencePiece; byte-level BPE keeps text as it is.
         **kwargs: Further arguments of `AlbertTokenizer`; byte-level BPE has none.
 
     Raises:
@@ -28,7 +29,7 @@ def load_tokenizer(
     if files.is_folder(path):
         path = _find(path)
     if not path.endswith(".json"):
-        return AlbertTokenizer(path, **kwargs)
+        return AlbertTokenizer(path, do_lower_case, **kwargs)
     if kwargs:
         raise UsageError(
             f"{path}: byte-level BPE keeps text as it is and takes no "

@@ -105,8 +105,8 @@ def test_save_pickle_and_load(tmp_path):
     loaded = load_tokenizer(tmp_path)
     assert loaded.sha256 == BPE.sha256
     assert pickle.loads(pickle.dumps(loaded)).encode("a cat") == BPE.encode("a cat")
-    with pytest.raises(UsageError, match="takes no do_lower_case"):
-        load_tokenizer(path, do_lower_case=True)
+    with pytest.raises(UsageError, match="takes no keep_accents"):
+        load_tokenizer(path, keep_accents=True)
 
 
 def test_roberta_names():

@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
     name: str  # path, or `tfds:...`, `docstrings:...`
     format: str  # one of FORMATS but auto, or "tfds", "docstrings"
-    size: int  # bytes; 0 where unknown
+    size: int  # bytes, at most; 0 where unknown
 
 
 class RawDocument(NamedTuple):
@@ -130,8 +130,8 @@ class Corpus:
 
     def _source(self, name: str, kind: str) -> Source:
         if kind == "docstrings":
-            _docstring_limit(name)
-        if kind in ("tfds", "docstrings"):
+            return Source(name, kind, _docstring_limit(name) or 0)
+        if kind == "tfds":
             return Source(name, kind, 0)
         try:
             size = storage.size(name)

@@ -50,7 +50,7 @@ def measure_build(
     folder = tempfile.mkdtemp()
     corpus = Corpus(inputs)
     try:
-        with _PeakMemory() as memory:
+        with PeakMemory() as memory:
             start = time.perf_counter()
             card = build.create_pretraining_data(
                 corpus,
@@ -67,7 +67,7 @@ def measure_build(
     return BuildSpeed(num_processes, tokens, seconds, memory.peak / 2**20)
 
 
-class _PeakMemory:
+class PeakMemory:
     """Watches the memory of this process and its children, shared pages once."""
 
     def __init__(self):

@@ -1,8 +1,32 @@
 """Activation functions by the name a config gives them."""
 
+import math
 from collections.abc import Callable
 
 from keras import ops
+
+_SCALE = math.sqrt(2.0 / math.pi)
+_CUBIC = 0.044715 * _SCALE
+
+
+@ops.custom_gradient
+def gelu_tanh(x):
+    """The tanh approximation of gelu, with a gradient that reuses the tanh.
+
+    The same function as `keras.ops.gelu(x, approximate=True)`; TensorFlow derives that
+    one through a power, which is most of the cost of a feed-forward on a CPU.
+    """
+    square = x * x
+    tanh = ops.tanh(x * (_SCALE + _CUBIC * square))
+
+    def gradient(*arguments, upstream=None):
+        # TensorFlow passes the upstream gradient by name, other backends do not.
+        if upstream is None:
+            (upstream,) = arguments
+        slope = (_SCALE + 3.0 * _CUBIC * square) * (1.0 - tanh * tanh)
+        return upstream * (0.5 * (1.0 + tanh + x * slope))
+
+    return 0.5 * x * (1.0 + tanh), gradient
 
 
 def get_activation(name: str) -> Callable:
@@ -12,7 +36,7 @@ def get_activation(name: str) -> Callable:
     (`modeling.get_activation`); it differs from the exact `gelu` by up to 1e-3.
     """
     return {
-        "gelu_new": lambda x: ops.gelu(x, approximate=True),
+        "gelu_new": gelu_tanh,
         "gelu": lambda x: ops.gelu(x, approximate=False),
         "relu": ops.relu,
         "tanh": ops.tanh,

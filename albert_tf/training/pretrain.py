@@ -92,6 +92,7 @@ def pretrain(settings: PretrainSettings) -> str:
         draw_pretraining_curves(metrics, folder.join(CURVES_FILE))
         card = model_card.describe(settings, config, metrics, tokenizer)
         files.write_text(folder.join("README.md"), card)
+        step.model.mark_untrained(())
         save_pretrained(step.model, model_folder, tokenizer=tokenizer)
     return model_folder
 

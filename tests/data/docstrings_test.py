@@ -100,7 +100,7 @@ class B:
 '''
     for text in (source, source.replace("\n", "\r\n")):
         endings = [text[-16:] for text in _read(tmp_path, text)]
-        assert endings == [" matter. Module.", " matter. Raw \\d.", ' "quotes" here.']
+        assert endings == [" matter. Module.", " matter. Raw \\d.", 'd "quotes" here.']
 
 
 def test_the_cap_is_kept_and_the_order_is_fixed():

@@ -1,0 +1,1 @@
+"""Checkpoint formats, each a table of names used in both directions."""

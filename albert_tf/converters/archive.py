@@ -1,0 +1,96 @@
+"""Archives of released checkpoints, unpacked with distrust."""
+
+import os
+import shutil
+import tarfile
+import zipfile
+
+from albert_tf import files
+from albert_tf.errors import DataError
+
+ENDINGS = (".tar.gz", ".tgz", ".tar", ".zip")
+# The largest release is 0.9 GB (xxlarge); a bomb would be far more.
+MAX_BYTES = 16 * 2**30
+MAX_FILES = 10_000
+
+
+def is_archive(path: str) -> bool:
+    """Whether a path is a file with an archive's name."""
+    return path.endswith(ENDINGS) and files.exists(path) and not files.is_folder(path)
+
+
+def extract(path: str, folder: str) -> str:
+    """Unpacks regular files and folders, and nothing else.
+
+    Args:
+        path: Of the archive, on this machine.
+        folder: An empty folder.
+
+    Returns:
+        The folder with the files, which is the archive's own top folder if it has one.
+
+    Raises:
+        DataError: If the archive is damaged, holds a link, a device or a path outside
+            of it, or is too large.
+    """
+    if files.is_remote(path):
+        raise DataError(f"{path}: an archive must be on this machine to be unpacked")
+    try:
+        if path.endswith(".zip"):
+            with zipfile.ZipFile(path) as f:
+                _extract_zip(f, path, folder)
+        else:
+            with tarfile.open(path) as f:
+                _extract_tar(f, path, folder)
+    except DataError:
+        raise
+    # Whatever the libraries meet: TarError, BadZipFile, EOFError, zlib.error, OSError.
+    except Exception as e:
+        reason = str(e).split("\n")[0]
+        raise DataError(f"{path}: damaged archive: {reason}") from None
+    names = os.listdir(folder)
+    inner = os.path.join(folder, names[0]) if len(names) == 1 else folder
+    return inner if os.path.isdir(inner) else folder
+
+
+def _extract_tar(archive: tarfile.TarFile, path: str, folder: str) -> None:
+    members = archive.getmembers()
+    for member in members:
+        if not (member.isfile() or member.isdir()):
+            raise DataError(f"{path}: {member.name!r} is neither a file nor a folder")
+    _check(path, [(m.name, m.size) for m in members])
+    for member in members:
+        target = os.path.join(folder, member.name)
+        if member.isdir():
+            os.makedirs(target, exist_ok=True)
+        else:
+            _write(archive.extractfile(member), target)
+
+
+def _extract_zip(archive: zipfile.ZipFile, path: str, folder: str) -> None:
+    members = archive.infolist()
+    _check(path, [(m.filename, m.file_size) for m in members])
+    for member in members:
+        # The upper half holds the Unix mode; 0o12 is a symbolic link.
+        if member.external_attr >> 28 == 0o12:
+            raise DataError(f"{path}: {member.filename!r} is a link")
+        if not member.is_dir():
+            with archive.open(member) as source:
+                _write(source, os.path.join(folder, member.filename))
+
+
+def _check(path: str, members: list[tuple[str, int]]) -> None:
+    if len(members) > MAX_FILES or sum(size for _, size in members) > MAX_BYTES:
+        raise DataError(
+            f"{path}: more than {MAX_FILES} files or {MAX_BYTES} bytes when unpacked"
+        )
+    for name, _ in members:
+        parts = name.replace("\\", "/").split("/")
+        if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
+            raise DataError(f"{path}: {name!r} would be written outside of the folder")
+
+
+def _write(source, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with source, open(target, "xb") as f:
+        shutil.copyfileobj(source, f, 1 << 20)

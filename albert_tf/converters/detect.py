@@ -1,0 +1,93 @@
+"""Finds out which format a path is in, without running anything it holds."""
+
+import contextlib
+import json
+import os
+import tempfile
+import types
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import archive, huggingface, keras_hub, own_format, tf1
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.errors import DataError
+
+# Modules with `matches(path, names, config)`, `read(path, config)` and
+# `write(checkpoint, writer)`.
+FORMATS: dict[str, types.ModuleType] = {
+    own_format.NAME: own_format,
+    huggingface.NAME: huggingface,
+    keras_hub.NAME: keras_hub,
+    tf1.NAME: tf1,
+}
+_PROGRAMS = (".pkl", ".pickle", ".pt", ".pth", ".keras", ".h5", ".npy", ".bin")
+
+
+def open_path(
+    path: str, format: str | None = None, config: AlbertConfig | None = None
+) -> Checkpoint:
+    """Opens a folder, an archive or a checkpoint's prefix.
+
+    Args:
+        path: What to open.
+        format: One of `FORMATS`, where a folder holds several.
+        config: In place of the config in the files.
+
+    Raises:
+        DataError: If there is not exactly one format, or its files are damaged.
+    """
+    resources = contextlib.ExitStack()
+    try:
+        if tf1.is_prefix(path):
+            return tf1.read(path, config)
+        inside = path
+        if archive.is_archive(path):
+            temporary = tempfile.TemporaryDirectory(prefix="albert_tf-")
+            inside = archive.extract(path, resources.enter_context(temporary))
+        name = format or format_of(inside)
+        checkpoint = FORMATS[name].read(inside, config)
+        checkpoint.path = path
+        resources.push(checkpoint.resources.pop_all())
+        checkpoint.resources = resources
+        return checkpoint
+    except BaseException:
+        resources.close()
+        raise
+
+
+def format_of(path: str | os.PathLike) -> str:
+    """The name of the one format a folder is in.
+
+    Raises:
+        DataError: If it is in none, or in several.
+    """
+    path = os.fspath(path)
+    if not files.exists(path):
+        raise DataError(f"{path}: no such file or folder")
+    if not files.is_folder(path):
+        kind = "may hold code and " if path.endswith(_PROGRAMS) else ""
+        raise DataError(f"{path}: {kind}is no checkpoint of a known format")
+    names = set(files.list_folder(path))
+    config = _config(path) if "config.json" in names else None
+    found = [k for k, module in FORMATS.items() if module.matches(path, names, config)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(
+            f"{path}: holds several formats ({', '.join(found)}); say which is meant"
+        )
+    raise DataError(
+        f"{path}: none of the known formats ({', '.join(FORMATS)}) in its "
+        f"{len(names)} files"
+    )
+
+
+def _config(path: str) -> dict:
+    where = files.join(path, "config.json")
+    try:
+        config = json.loads(files.read_text(where))
+    except (json.JSONDecodeError, RecursionError) as e:
+        raise DataError(f"{where}: not JSON: {e}") from None
+    if not isinstance(config, dict):
+        raise DataError(f"{where}: expected a JSON object")
+    return config

@@ -1,0 +1,260 @@
+"""Hugging Face folders: safetensors (or an old torch file), config, tokenizer."""
+
+import dataclasses
+import json
+import re
+
+import numpy as np
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import huggingface_names as names
+from albert_tf.converters import huggingface_tokenizer, safetensors_file
+from albert_tf.converters.checkpoint import POOLER_HEADS, Checkpoint, Tensor
+from albert_tf.converters.folder import FolderWriter
+from albert_tf.converters.table import (
+    as_groups,
+    fold_projection,
+    is_bert,
+    match,
+    read_groups,
+    rename,
+    unfold_projection,
+)
+from albert_tf.errors import DataError, UsageError
+
+NAME = "huggingface"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+TORCH_WEIGHTS = "pytorch_model.bin"
+_LEGACY = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
+_FIELDS = (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_hidden_groups",
+    "inner_group_num",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+    "layer_norm_eps",
+    "classifier_dropout_prob",
+)
+_ALBERT_ONLY = ("embedding_size", "num_hidden_groups", "inner_group_num")
+
+
+def matches(path: str, listed: set[str], config: dict | None) -> bool:
+    """Whether a folder is one of Hugging Face's."""
+    weights = {WEIGHTS, INDEX, TORCH_WEIGHTS} & listed
+    foreign = config is not None and (
+        config.get("format") == "albert_tf" or "registered_name" in config
+    )
+    return bool(weights) and not foreign
+
+
+def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
+    """Opens a folder.
+
+    Raises:
+        DataError: If a file is missing, damaged or not what it must be.
+    """
+    config_path = files.join(path, "config.json")
+    if not files.exists(config_path):
+        raise DataError(f"{path}: holds weights but no config.json")
+    if config is None:
+        config = AlbertConfig.from_json(config_path)
+    values = json.loads(files.read_text(config_path))
+    theirs = {_modern(name): t for name, t in _tensors(path).items()}
+    bert = values.get("model_type") == "bert"
+    theirs, dropped = _drop_buffers(theirs)
+    stem = "bert." if bert else "albert."
+    prefix = stem if any(name.startswith(stem) for name in theirs) else ""
+    _untie(path, theirs, bert, prefix)
+    config = config if bert else read_groups(config, NAME)
+    head = _head(values, theirs)
+    named = config if bert else config.replace(group_rule=NAME)
+    ours, unknown = match(names.name_table(named, bert, prefix, head), theirs)
+    config = config if bert else fold_projection(config, ours)
+    checkpoint = Checkpoint(
+        format=NAME,
+        path=path,
+        config=config,
+        tensors=ours,
+        labels=_labels(values),
+        problem_type=values.get("problem_type"),
+        tokenizer=huggingface_tokenizer.finder(path),
+        unknown=unknown,
+        dropped=dropped,
+    )
+    checkpoint.head = checkpoint.guess_head() or head
+    if checkpoint.head == "text_classifier" and not values.get("architectures"):
+        checkpoint.also = ("token_classifier", "multiple_choice")
+    return checkpoint
+
+
+def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
+    """Writes the files of a folder.
+
+    Raises:
+        UsageError: If Hugging Face's classes cannot express the model.
+    """
+    head = checkpoint.head
+    config, bert = checkpoint.config, is_bert(checkpoint.config)
+    if not bert:
+        config = as_groups(config, NAME, NAME)
+    if not config.share_layer_norm:
+        raise UsageError(f"{NAME} cannot express share_layer_norm=False")
+    if not bert and len(config.group_numbers()) != config.num_hidden_groups:
+        raise UsageError(
+            f"{NAME} would need weights for groups that none of "
+            f"{config.num_hidden_layers} layers uses"
+        )
+    stem = "bert" if bert else "albert"
+    prefix = "" if head is None else f"{stem}."
+    ours = _with_pooler(checkpoint, bert)
+    ours = ours if bert else unfold_projection(config, ours)
+    theirs, left = rename(names.name_table(config, bert, prefix, head), ours)
+    if left:
+        raise UsageError(f"{NAME} has no name for {left[0]}")
+    with out.open(WEIGHTS) as f:
+        safetensors_file.write(f, theirs, {"format": "pt"})
+    out.write_json("config.json", _config(checkpoint, config, bert))
+    if checkpoint.tokenizer is not None:
+        huggingface_tokenizer.write(checkpoint.make_tokenizer(), config, out)
+
+
+def _with_pooler(checkpoint: Checkpoint, bert: bool) -> dict[str, Tensor]:
+    """Only what the head's class has: some have no pooler."""
+    head, ours = checkpoint.head, dict(checkpoint.tensors)
+    pooler = [name for name in ours if name.startswith("backbone/pooler/")]
+    if head is None and not pooler:
+        raise UsageError(f"{NAME}: its bare model has a pooler, this one has none")
+    if head is not None and head not in POOLER_HEADS and pooler:
+        checkpoint.notes.append(f"{NAME}: {head} has no pooler; it is left out")
+        ours = {name: t for name, t in ours.items() if name not in pooler}
+    return ours
+
+
+def _config(checkpoint: Checkpoint, config: AlbertConfig, bert: bool) -> dict:
+    kind = "Bert" if bert else "Albert"
+    fields = [f for f in _FIELDS if not (bert and f in _ALBERT_ONLY)]
+    result = {
+        "architectures": [kind + names.CLASS_NAMES[checkpoint.head]],
+        "model_type": kind.lower(),
+        **{field: getattr(config, field) for field in fields},
+        "dtype": "float32",
+        "tie_word_embeddings": True,
+    }
+    if bert:
+        result["classifier_dropout"] = result.pop("classifier_dropout_prob")
+    eps = config.mlm_layer_norm_eps
+    if eps not in (None, config.layer_norm_eps) and "mlm_head/output_bias" in (
+        checkpoint.tensors
+    ):
+        checkpoint.notes.append(
+            f"{NAME} uses layer_norm_eps={config.layer_norm_eps} in the masked LM "
+            f"head too, not {eps}: logits differ by about 2e-5"
+        )
+    if checkpoint.tokenizer is not None:
+        tokenizer = checkpoint.make_tokenizer()
+        result["pad_token_id"] = tokenizer.pad_id
+        result["bos_token_id"] = tokenizer.cls_id
+        result["eos_token_id"] = tokenizer.sep_id
+    if checkpoint.head in ("text_classifier", "token_classifier"):
+        count = checkpoint.num_labels
+        labels = checkpoint.labels or [f"LABEL_{i}" for i in range(count)]
+        result["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        result["label2id"] = {label: i for i, label in enumerate(labels)}
+    if checkpoint.problem_type:
+        result["problem_type"] = checkpoint.problem_type
+    return result
+
+
+def _tensors(path: str) -> dict[str, Tensor]:
+    listed = set(files.list_folder(path))
+    if WEIGHTS in listed:
+        return safetensors_file.read(files.join(path, WEIGHTS))
+    if INDEX in listed:
+        return safetensors_file.read_sharded(files.join(path, INDEX))
+    return _torch_tensors(files.join(path, TORCH_WEIGHTS))
+
+
+def _torch_tensors(path: str) -> dict[str, Tensor]:
+    """Reads a pickle without executing it: torch allows only tensors in it."""
+    try:
+        import torch
+    except ImportError:
+        raise DataError(
+            f"{path}: a torch file needs torch (pip install albert_tf[peers]); "
+            "safetensors does not"
+        ) from None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        items = [(str(name), value) for name, value in state.items()]
+        if not all(isinstance(value, torch.Tensor) for _, value in items):
+            raise ValueError("holds other things than tensors")
+    # torch raises whatever its parser meets: UnpicklingError, RuntimeError, EOFError…
+    except Exception as e:
+        reason = str(e).split("\n")[0][:200]
+        raise DataError(f"{path}: not a torch file of tensors: {reason}") from None
+    return {
+        name: Tensor(name, tuple(value.shape), lambda v=value: v.float().numpy())
+        for name, value in items
+    }
+
+
+def _modern(name: str) -> str:
+    """BERT's oldest files call a layer norm's weights as TensorFlow does."""
+    new = {"gamma": "weight", "beta": "bias"}
+    return _LEGACY.sub(lambda m: f"{m[1]}.{new[m[2]]}", name)
+
+
+def _drop_buffers(theirs: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    dropped = [name for name in theirs if name.endswith(names.NO_WEIGHTS)]
+    return {k: t for k, t in theirs.items() if k not in dropped}, dropped
+
+
+def _untie(path: str, theirs: dict[str, Tensor], bert: bool, prefix: str) -> None:
+    """Takes out second names of tied weights, once they are seen to be equal."""
+    bias, second_bias, second_table = names.decoder_names(bert)
+    table = f"{prefix}embeddings.word_embeddings.weight"
+    for first, second in ((bias, second_bias), (table, second_table)):
+        if second not in theirs:
+            continue
+        tensor = theirs.pop(second)
+        if first not in theirs:
+            theirs[first] = dataclasses.replace(tensor, name=first)
+        elif not np.array_equal(tensor.read(), theirs[first].read()):
+            raise DataError(
+                f"{path}: {second} differs from {first}; a masked LM whose output is "
+                "not tied cannot be expressed"
+            )
+
+
+def _head(values: dict, theirs: dict[str, Tensor]) -> str | None:
+    """Which head the folder says it has."""
+    architectures = values.get("architectures")
+    written = architectures[0] if isinstance(architectures, list) else None
+    for head, name in names.CLASS_NAMES.items():
+        if written in (f"Albert{name}", f"Bert{name}"):
+            return head
+    if "qa_outputs.weight" in theirs:
+        return "question_answering"
+    return "text_classifier" if "classifier.weight" in theirs else None
+
+
+def _labels(values: dict) -> list[str] | None:
+    """Names of the classes in order, unless they only count: LABEL_0, LABEL_1."""
+    try:
+        by_id = {int(k): str(v) for k, v in values["id2label"].items()}
+        labels = [by_id[i] for i in range(len(by_id))]
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
+    default = [f"LABEL_{i}" for i in range(len(labels))]
+    return None if labels == default else labels

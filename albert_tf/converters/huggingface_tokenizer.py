@@ -1,0 +1,261 @@
+"""Our tokenizer as Hugging Face's `tokenizer.json`, and back.
+
+Written for `AutoTokenizer`, whose ids are then ours. `transformers`' own class
+`AlbertTokenizer` rebuilds its steps and gives other ids for about a third of all lines
+of prose, so the files name the general class, which takes the steps as written:
+
+1. the normalization of `text_normalization` (white space, NFKD, combining class, final
+   sigma, lower case) as regular expressions;
+2. the vocabulary's own character map;
+3. the unigram model, with user-defined pieces scored as SentencePiece scores them.
+
+Not expressible: the digit-comma rule re-splits a piece after the fact. Here those
+pieces cannot be chosen at all, which is the same unless a piece such as `,000` then
+wins against `,` and `000`. Special pieces written in the text are always special.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterable
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.converters.folder import FolderWriter
+from albert_tf.converters.tokenizer_files import file_of
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizers import load_tokenizer
+
+_SPIECE = "spiece.model"
+_JSON = "tokenizer.json"
+_CONFIG = "tokenizer_config.json"
+# Below every real score, so that a piece with it is never chosen.
+_NEVER = -1000.0
+
+
+def write(tokenizer, config: AlbertConfig, out: FolderWriter) -> None:
+    """Writes `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
+    out.write(*file_of(tokenizer))
+    if isinstance(tokenizer, AlbertTokenizer):
+        out.write_json(_JSON, to_json(tokenizer))
+    roles = {
+        "pad_token": tokenizer.pad_id,
+        "unk_token": tokenizer.unk_id,
+        "cls_token": tokenizer.cls_id,
+        "sep_token": tokenizer.sep_id,
+        "mask_token": tokenizer.mask_id,
+        "bos_token": tokenizer.cls_id,
+        "eos_token": tokenizer.sep_id,
+    }
+    out.write_json(
+        _CONFIG,
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+            "model_max_length": config.max_position_embeddings,
+            "clean_up_tokenization_spaces": False,
+            **{role: tokenizer.id_to_token(i) for role, i in roles.items()},
+            **tokenizer.get_config(),
+        },
+    )
+
+
+def finder(path: str) -> Callable | None:
+    """A function that makes the folder's `AlbertTokenizer`, or None if it has none."""
+    for name, make in ((_SPIECE, _from_spiece), (_JSON, _from_json)):
+        if files.exists(files.join(path, name)):
+            return lambda make=make, name=name: make(path, files.join(path, name))
+    return None
+
+
+def to_json(tokenizer) -> dict:
+    """The content of `tokenizer.json`."""
+    proto = _proto(file_of(tokenizer)[1])
+    specials = {i: tokenizer.id_to_token(i) for i in tokenizer.special_ids}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": i,
+                "content": token,
+                "single_word": False,
+                # What stands before a mask keeps no space of its own.
+                "lstrip": i == tokenizer.mask_id,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for i, token in specials.items()
+        ],
+        "normalizer": {"type": "Sequence", "normalizers": _steps(tokenizer, proto)},
+        # "first": what follows a special piece without white space continues a word.
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [_metaspace("first"), _split(specials.values())],
+        },
+        "post_processor": _template(tokenizer),
+        "decoder": _metaspace("always"),
+        "model": {
+            "type": "Unigram",
+            "unk_id": tokenizer.unk_id,
+            "vocab": _vocabulary(tokenizer, proto),
+            "byte_fallback": False,
+        },
+    }
+
+
+def _steps(tokenizer, proto) -> list[dict]:
+    from albert_tf import text_normalization as text
+
+    steps = [_replace(text.white_space_pattern(), " "), _strip()]
+    if not tokenizer.keep_accents:
+        marks = text._combining_pattern().pattern
+        steps += [{"type": "NFKD"}, _replace(marks, "")]
+    if tokenizer.do_lower_case:
+        # Their lower case knows no context; capital sigma is done before it.
+        before, _, after = text.final_sigma_pattern().partition("Σ")
+        after = after.removeprefix("(").removesuffix(")")
+        steps.append(_replace(f"{before}\\KΣ(?={after})", "ς"))
+        steps.append({"type": "Lowercase"})
+    charsmap = proto.normalizer_spec.precompiled_charsmap
+    if charsmap:
+        encoded = base64.b64encode(charsmap).decode()
+        steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
+    return [*steps, _replace(" {2,}", " "), _strip()]
+
+
+def _replace(pattern: str, content: str) -> dict:
+    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+
+def _strip() -> dict:
+    # The left end is kept: a space after a special piece starts a word.
+    return {"type": "Strip", "strip_left": False, "strip_right": True}
+
+
+def _split(specials: Iterable[str]) -> dict:
+    """Keeps what only lower-casing made like a special piece from being one."""
+    tails = (f"{re.escape(s[0])}(?={re.escape(s[1:])})" for s in specials if s)
+    return {
+        "type": "Split",
+        "pattern": {"Regex": "|".join(tails)},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+
+def _metaspace(scheme: str) -> dict:
+    return {
+        "type": "Metaspace",
+        "replacement": "▁",
+        "prepend_scheme": scheme,
+        "split": True,
+    }
+
+
+def _template(tokenizer) -> dict:
+    def special(name, type_id):
+        return {"SpecialToken": {"id": name, "type_id": type_id}}
+
+    def sequence(name, type_id):
+        return {"Sequence": {"id": name, "type_id": type_id}}
+
+    cls, sep = map(tokenizer.id_to_token, (tokenizer.cls_id, tokenizer.sep_id))
+    single = [special(cls, 0), sequence("A", 0), special(sep, 0)]
+    ids = {cls: tokenizer.cls_id, sep: tokenizer.sep_id}
+    return {
+        "type": "TemplateProcessing",
+        "single": single,
+        "pair": [*single, sequence("B", 1), special(sep, 1)],
+        "special_tokens": {
+            name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ids.items()
+        },
+    }
+
+
+def _vocabulary(tokenizer, proto) -> list[list]:
+    kinds = type(proto.pieces[0])
+    best = max(p.score for p in proto.pieces if p.type == kinds.NORMAL)
+    never = tokenizer._replacements
+    result = []
+    for i, piece in enumerate(proto.pieces):
+        score = piece.score
+        if piece.type == kinds.USER_DEFINED:
+            score = len(piece.piece) * best - 0.1
+        elif piece.type != kinds.NORMAL or i in never:
+            score = _NEVER
+        result.append([piece.piece, score])
+    return result
+
+
+def _proto(model: bytes):
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    if proto.trainer_spec.model_type != proto.trainer_spec.UNIGRAM:
+        raise UsageError("tokenizer: only a unigram model can become a tokenizer.json")
+    return proto
+
+
+def _from_spiece(path: str, spiece: str):
+    return AlbertTokenizer(spiece, **_options(path))
+
+
+def _options(path: str) -> dict:
+    config = files.join(path, _CONFIG)
+    if not files.exists(config):
+        return {}
+    try:
+        values = json.loads(files.read_text(config))
+        names = ("do_lower_case", "keep_accents", "digit_comma_rule")
+        return {k: values[k] for k in names if isinstance(values.get(k), bool)}
+    except (json.JSONDecodeError, AttributeError, TypeError, RecursionError):
+        raise DataError(f"{config}: not a JSON object") from None
+
+
+def _from_json(path: str, name: str):
+    """Makes a SentencePiece model of the unigram model in a `tokenizer.json`."""
+    from sentencepiece import sentencepiece_model_pb2 as pb2
+
+    try:
+        content = json.loads(files.read_text(name))
+        model = content["model"]
+        if model["type"] == "BPE":
+            return load_tokenizer(name)
+        vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
+        unk_id = model["unk_id"]
+        special = {t["content"] for t in content["added_tokens"] if t["special"]}
+        charsmap = base64.b64decode(_charsmap(content["normalizer"]) or "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DataError(
+            f"{name}: not the tokenizer.json of a unigram model, as ALBERT's is"
+        ) from None
+    proto = pb2.ModelProto()
+    proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
+    proto.trainer_spec.vocab_size = len(vocabulary)
+    proto.trainer_spec.unk_id = unk_id
+    proto.normalizer_spec.name = "nmt_nfkc"
+    proto.normalizer_spec.precompiled_charsmap = charsmap
+    kinds = pb2.ModelProto.SentencePiece
+    for i, (piece, score) in enumerate(vocabulary):
+        kind = kinds.NORMAL
+        if i == unk_id:
+            kind = kinds.UNKNOWN
+        elif piece in special:
+            kind = kinds.CONTROL
+        elif score == 0.0:
+            kind = kinds.USER_DEFINED
+        proto.pieces.add(piece=piece, score=score, type=kind)
+    return AlbertTokenizer(proto.SerializeToString(), **_options(path))
+
+
+def _charsmap(normalizer) -> str | None:
+    if not isinstance(normalizer, dict):
+        return None
+    if normalizer.get("type") == "Precompiled":
+        return normalizer["precompiled_charsmap"]
+    found = map(_charsmap, normalizer.get("normalizers", ()))
+    return next((charsmap for charsmap in found if charsmap), None)

@@ -1,0 +1,283 @@
+"""KerasHub presets: JSON and HDF5, read and written without KerasHub.
+
+Differences of the peer that a config cannot undo: its masked LM head has a layer norm
+epsilon of 1e-5 (a preset that is read keeps it as `mlm_layer_norm_eps`), its activation
+is always the tanh approximation, and its tokenizer does not lower-case.
+"""
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+
+import h5py
+import numpy as np
+
+from albert_tf import files
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import keras_hub_names as names
+from albert_tf.converters import keras_hub_objects as objects
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.folder import FolderWriter
+from albert_tf.converters.table import (
+    as_groups,
+    fold_projection,
+    match,
+    rename,
+    unfold_projection,
+)
+from albert_tf.converters.tokenizer_files import spiece_of
+from albert_tf.errors import DataError, UsageError
+
+NAME = "keras_hub"
+WEIGHTS = "model.weights.h5"
+TASK_WEIGHTS = "task.weights.h5"
+VOCABULARY = "assets/tokenizer/vocabulary.spm"
+MLM_EPSILON = 1e-5
+_FIELDS = {
+    "vocabulary_size": "vocab_size",
+    "num_layers": "num_hidden_layers",
+    "num_heads": "num_attention_heads",
+    "num_groups": "num_hidden_groups",
+    "num_inner_repetitions": "inner_group_num",
+    "embedding_dim": "embedding_size",
+    "hidden_dim": "hidden_size",
+    "intermediate_dim": "intermediate_size",
+    "dropout": "hidden_dropout_prob",
+    "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
+}
+
+
+def matches(path: str, listed: set[str], config: dict | None) -> bool:
+    """Whether a folder is a preset."""
+    return config is not None and "registered_name" in config
+
+
+def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
+    """Opens a preset.
+
+    Raises:
+        DataError: If a file is missing, damaged, or of another model.
+    """
+    preset = _json(path, "config.json")
+    if preset.get("registered_name") != "keras_hub>AlbertBackbone":
+        raise DataError(
+            f"{path}: expected a preset of keras_hub>AlbertBackbone, found "
+            f"{preset.get('registered_name')!r}"
+        )
+    config = config or _read_config(path, preset)
+    config = config.replace(embedding_projection="always")
+    task = {}
+    if files.exists(files.join(path, "task.json")):
+        task = _json(path, "task.json")
+    head = objects.HEADS.get(task.get("registered_name"))
+    rows = names.name_table(config, head)
+    known = {names.standard_path(row.theirs): row.theirs for row in rows}
+    resources = contextlib.ExitStack()
+    try:
+        theirs = _tensors(path, WEIGHTS, "", resources)
+        if head and files.exists(files.join(path, TASK_WEIGHTS)):
+            theirs.update(_tensors(path, TASK_WEIGHTS, names.TASK, resources))
+    except BaseException:
+        resources.close()
+        raise
+    theirs = {known.get(names.standard_path(k), k): t for k, t in theirs.items()}
+    ours, unknown = match(rows, theirs)
+    dropped = [name for name in unknown if names.NO_WEIGHTS.search(name)]
+    values = task.get("config", {}) if isinstance(task.get("config"), dict) else {}
+    if head == "text_classifier" and isinstance(values.get("dropout"), float):
+        config = config.replace(classifier_dropout_prob=values["dropout"])
+    vocabulary = files.join(path, VOCABULARY)
+    checkpoint = Checkpoint(
+        format=NAME,
+        path=path,
+        config=fold_projection(config, ours),
+        tensors=ours,
+        head=head,
+        tokenizer=(
+            (lambda: _tokenizer(vocabulary)) if files.exists(vocabulary) else None
+        ),
+        unknown=[name for name in unknown if name not in dropped],
+        dropped=dropped,
+        resources=resources,
+    )
+    if values.get("activation") not in (None, "linear"):
+        checkpoint.notes.append(
+            f"{NAME}'s classifier applies {values['activation']}; here are logits"
+        )
+    return checkpoint
+
+
+def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
+    """Writes the files of a preset.
+
+    Raises:
+        UsageError: If KerasHub's classes cannot express the model.
+    """
+    config, head = _expressible(checkpoint), checkpoint.head
+    ours = unfold_projection(config, checkpoint.tensors)
+    if head == "masked_lm" and not checkpoint.has_pooler:
+        checkpoint.notes.append(f"{NAME}: the unused pooler is written as zeros")
+        size = config.hidden_size
+        for name, shape in (("kernel", (size, size)), ("bias", (size,))):
+            full = f"backbone/pooler/{name}"
+            ours[full] = Tensor.of(full, np.zeros(shape, np.float32))
+    theirs, left = rename(names.name_table(config, head), ours)
+    if left:
+        raise UsageError(f"{NAME} has no name for {left[0]}")
+    is_task = {name: name.startswith(names.TASK) for name in theirs}
+    _write_h5(out, WEIGHTS, {k: t for k, t in theirs.items() if not is_task[k]})
+    values = {kh: getattr(config, field) for kh, field in _FIELDS.items()}
+    backbone = objects.backbone(values)
+    out.write_json("config.json", backbone)
+    out.write_json("metadata.json", objects.metadata(theirs, is_task))
+    if checkpoint.tokenizer is not None:
+        out.write(VOCABULARY, spiece_of(checkpoint.make_tokenizer(), NAME))
+        out.write_json("tokenizer.json", objects.tokenizer())
+    if head is None:
+        return
+    length = config.max_position_embeddings if checkpoint.tokenizer else None
+    task = objects.task(
+        head,
+        backbone,
+        length,
+        num_classes=checkpoint.num_labels,
+        dropout=config.classifier_dropout_prob,
+    )
+    out.write_json("task.json", task)
+    if length:
+        out.write_json("preprocessor.json", task["config"]["preprocessor"])
+    weights = {k: t for k, t in theirs.items() if is_task[k]}
+    # Tasks are compiled when loaded, and Keras warns of an optimizer without state.
+    for i, value in enumerate((np.int64(0), np.float32(1e-5))):
+        name = f"{names.TASK}optimizer/vars/{i}"
+        weights[name] = Tensor.of(name, np.asarray(value))
+    _write_h5(out, TASK_WEIGHTS, weights)
+
+
+def _expressible(checkpoint: Checkpoint) -> AlbertConfig:
+    head = checkpoint.head
+    if head not in (None, *objects.HEADS.values()):
+        raise UsageError(
+            f"{NAME} has no model with a head like {head}; it has "
+            f"{', '.join(objects.HEADS.values())} and the bare encoder"
+        )
+    config = as_groups(checkpoint.config, NAME, "integer")
+    if config.num_hidden_layers % config.num_hidden_groups:
+        raise UsageError(
+            f"{NAME} needs num_hidden_layers ({config.num_hidden_layers}) to be a "
+            f"multiple of num_hidden_groups ({config.num_hidden_groups})"
+        )
+    if config.hidden_act != "gelu_new":
+        raise UsageError(
+            f"{NAME} computes gelu_new only, not hidden_act={config.hidden_act!r}"
+        )
+    if not config.share_layer_norm:
+        raise UsageError(f"{NAME} cannot express share_layer_norm=False")
+    notes = checkpoint.notes
+    if config.layer_norm_eps != 1e-12:
+        notes.append(f"{NAME} computes with epsilon 1e-12, not {config.layer_norm_eps}")
+    mlm_eps = config.mlm_layer_norm_eps or config.layer_norm_eps
+    if head == "masked_lm" and mlm_eps != MLM_EPSILON:
+        notes.append(
+            f"{NAME} uses epsilon {MLM_EPSILON} in the masked LM head, not {mlm_eps}: "
+            "logits differ by about 2e-5"
+        )
+    if config.hidden_dropout_prob != config.attention_probs_dropout_prob:
+        notes.append(f"{NAME} has one dropout rate; it becomes hidden_dropout_prob")
+    return config
+
+
+def _read_config(path: str, preset: dict) -> AlbertConfig:
+    try:
+        values = preset["config"]
+        fields = {field: values[kh] for kh, field in _FIELDS.items()}
+        return AlbertConfig(
+            **fields,
+            attention_probs_dropout_prob=values["dropout"],
+            hidden_act="gelu_new",
+            mlm_layer_norm_eps=MLM_EPSILON,
+        )
+    except (KeyError, TypeError) as e:
+        raise DataError(f"{path}/config.json: no {e}") from None
+    except ValueError as e:
+        raise DataError(f"{path}/config.json: {e}") from None
+
+
+def _json(path: str, name: str) -> dict:
+    where = files.join(path, name)
+    try:
+        content = json.loads(files.read_text(where))
+    except (json.JSONDecodeError, RecursionError) as e:
+        raise DataError(f"{where}: not JSON: {e}") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{where}: expected a JSON object")
+    return content
+
+
+def _tensors(
+    path: str, name: str, stem: str, resources: contextlib.ExitStack
+) -> dict[str, Tensor]:
+    """The datasets of an HDF5 file; links to other files are refused."""
+    where = files.join(path, name)
+    try:
+        source = where
+        if files.is_remote(where):
+            source = io.BytesIO(files.read_bytes(where))
+        f = resources.enter_context(h5py.File(source, "r"))
+        return {t.name: t for t in _datasets(f, stem, where)}
+    # h5py lets several kinds of error through from the library.
+    except (OSError, RuntimeError, KeyError, ValueError) as e:
+        if isinstance(e, DataError):
+            raise
+        raise DataError(f"{where}: not a usable HDF5 file: {e}") from None
+
+
+def _datasets(group: h5py.Group, stem: str, where: str):
+    """Yields a `Tensor` for every dataset of a group."""
+    for key in group:
+        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+            raise DataError(f"{where}: {stem}{key} is a link, which is not allowed")
+        item = group[key]
+        if isinstance(item, h5py.Group):
+            if stem.count("/") > 16:
+                raise DataError(f"{where}: groups are nested too deeply")
+            yield from _datasets(item, f"{stem}{key}/", where)
+        elif item.external or item.is_virtual:
+            raise DataError(f"{where}: {stem}{key} lies in another file")
+        elif item.dtype.kind not in "fiu":
+            raise DataError(f"{where}: {stem}{key} is not numeric")
+        else:
+            read = lambda item=item: _read(item, where)  # noqa: E731
+            yield Tensor(f"{stem}{key}", tuple(item.shape), read)
+
+
+def _read(item: h5py.Dataset, where: str) -> np.ndarray:
+    try:
+        return item[()].astype(np.float32, copy=False)
+    except (OSError, RuntimeError) as e:
+        raise DataError(f"{where}: {item.name} cannot be read: {e}") from None
+
+
+def _write_h5(out: FolderWriter, name: str, tensors: dict[str, Tensor]) -> None:
+    with (
+        tempfile.NamedTemporaryFile(suffix=".h5")
+        if files.is_remote(out.path)
+        else contextlib.nullcontext() as temporary
+    ):
+        target = temporary.name if temporary else os.path.join(out.path, name)
+        with h5py.File(target, "w") as f:
+            for full, tensor in tensors.items():
+                path = full.removeprefix(names.TASK)
+                f.create_dataset(path, data=np.asarray(tensor.read(), order="C"))
+        if temporary:
+            with open(target, "rb") as f:
+                out.write(name, f.read())
+
+
+def _tokenizer(path: str):
+    from albert_tf.tokenization import AlbertTokenizer
+
+    return AlbertTokenizer(path)

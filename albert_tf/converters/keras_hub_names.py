@@ -1,0 +1,83 @@
+"""Paths in KerasHub's HDF5 files.
+
+Keras names a layer's group by its class and a count (`dense_1`), not by its own name.
+Files of an earlier Keras have other private names (`_query_dense`) and another top
+group; `standard_path` takes both.
+"""
+
+import re
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters.table import Row
+
+# Stands before the paths of `task.weights.h5`.
+TASK = "task:"
+NO_WEIGHTS = re.compile(r"(^|/|:)(optimizer|preprocessor|seed_generator)/")
+_EARLIER_TOP = "_layer_checkpoint_dependencies"
+_ATTENTION = "_self_attention_layer"
+_BLOCK = {
+    "attention_layer_norm_{}": "_self_attention_layer_norm",
+    "ffn_{}/intermediate": "_feedforward_intermediate_dense",
+    "ffn_{}/output": "_feedforward_output_dense",
+    "ffn_layer_norm_{}": "_feedforward_layer_norm",
+}
+
+
+def name_table(config: AlbertConfig, head: str | None) -> list[Row]:
+    """Rows for the backbone and the heads that KerasHub has.
+
+    Args:
+        config: `AlbertConfig` with the sharing `"all"`.
+        head: `"masked_lm"`, `"text_classifier"` or None.
+    """
+    rows = [
+        Row(f"backbone/embeddings/{ours}", f"layers/{theirs}/vars/0")
+        for ours, theirs in (
+            ("word_embeddings", "reversible_embedding"),
+            ("position_embeddings", "position_embedding"),
+            ("token_type_embeddings", "embedding"),
+        )
+    ]
+    rows += _pair("backbone/embeddings/layer_norm", "layers/layer_normalization")
+    rows += _pair("backbone/encoder/embedding_projection", "layers/dense")
+    blocks = config.num_hidden_groups * config.inner_group_num
+    for block in range(blocks):
+        rows += _block(config, block)
+    rows += _pair("backbone/pooler", "layers/dense_1")
+    if head == "masked_lm":
+        stem = f"{TASK}layers/masked_lm_head"
+        rows += _pair("mlm_head/dense", f"{stem}/_intermediate_dense")
+        rows += _pair("mlm_head/layer_norm", f"{stem}/_intermediate_layer_norm")
+        rows.append(Row("mlm_head/output_bias", f"{stem}/vars/0"))
+    elif head == "text_classifier":
+        rows += _pair("classifier", f"{TASK}layers/dense")
+    return rows
+
+
+def standard_path(path: str) -> str:
+    """A path without what differs between versions of Keras."""
+    top, _, rest = path.partition("/")
+    top = top.replace(_EARLIER_TOP, "layers")
+    return "/".join(part.lstrip("_") for part in (top, *rest.split("/")))
+
+
+def _block(config: AlbertConfig, block: int) -> list[Row]:
+    stem = "layers/transformer_encoder" + (f"_{block}" if block else "")
+    encoder = "backbone/encoder"
+    rows = []
+    for ours, theirs in _BLOCK.items():
+        rows += _pair(f"{encoder}/{ours.format(block)}", f"{stem}/{theirs}")
+    D, N, H = config.hidden_size, config.num_attention_heads, config.head_size
+    for part in ("query", "key", "value", "output"):
+        ours = f"{encoder}/attention_{block}/{part}"
+        theirs = f"{stem}/{_ATTENTION}/{part}_dense/vars"
+        kernel, bias = ((D, N, H), (N, H)) if part != "output" else ((N, H, D), (D,))
+        rows.append(Row(f"{ours}/kernel", f"{theirs}/0", shapes=((D, D), kernel)))
+        rows.append(Row(f"{ours}/bias", f"{theirs}/1", shapes=((D,), bias)))
+    return rows
+
+
+def _pair(ours: str, theirs: str) -> list[Row]:
+    norm = "norm" in ours.rsplit("/", 1)[-1]
+    names = ("gamma", "beta") if norm else ("kernel", "bias")
+    return [Row(f"{ours}/{name}", f"{theirs}/vars/{i}") for i, name in enumerate(names)]

@@ -1,0 +1,156 @@
+"""Loading and saving models in every format (`from_pretrained`, `save_pretrained`)."""
+
+import os
+import re
+
+import keras
+
+from albert_tf import tokenizers
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import build, detect, folder
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.errors import UsageError
+from albert_tf.models.base import ConfiguredModel
+from albert_tf.tokenization import AlbertTokenizer
+
+
+def from_pretrained(
+    path: str | os.PathLike,
+    head: str | None = None,
+    num_labels: int | None = None,
+    *,
+    format: str | None = None,
+    config: AlbertConfig | None = None,
+    ignore: str | None = None,
+    seed: int | None = None,
+    **kwargs,
+) -> ConfiguredModel:
+    """Loads a model from a folder of any known format, or a TensorFlow 1 checkpoint.
+
+    Args:
+        path: Our own folder, a Hugging Face folder, a KerasHub preset, a folder,
+            `.tar.gz` or prefix of a TensorFlow 1 checkpoint, or a TF-Hub export.
+        head: None for the backbone; `"pretraining"`, `"masked_lm"`,
+            `"text_classifier"`, `"token_classifier"`, `"question_answering"`,
+            `"multiple_choice"`; or `"auto"` for the head that the files hold.
+        num_labels: Of a new classifier; default 2, or the number the files hold.
+        format: `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`, where a
+            folder holds several.
+        config: `AlbertConfig` in place of the one in the files, or where there is
+            none.
+        ignore: Regular expression of tensor names that may be left unread.
+        seed: Of the initial values of a head that the files do not hold.
+        **kwargs: For the model, such as `dtype` or `name`.
+
+    Returns:
+        The model; `model.untrained_weights` lists what the files did not hold.
+
+    Raises:
+        DataError: If the files are of no known format or damaged.
+        UsageError: If an argument is impossible.
+    """
+    with open_checkpoint(
+        path, format=format, config=config, ignore=ignore
+    ) as checkpoint:
+        checkpoint.check_unknown(with_heads=head == "auto")
+        return build.build_model(checkpoint, head, num_labels, seed, **kwargs)
+
+
+def open_checkpoint(
+    path: str | os.PathLike,
+    *,
+    format: str | None = None,
+    config: AlbertConfig | None = None,
+    ignore: str | None = None,
+) -> Checkpoint:
+    """Finds out what `path` is and reads everything but the tensors' values.
+
+    Use it in a `with` statement.
+
+    Args:
+        path: See `from_pretrained`.
+        format: Name of the format, where the path holds several.
+        config: In place of the config in the files.
+        ignore: Regular expression of tensor names that may be left unread.
+
+    Returns:
+        The `Checkpoint`, its `unknown` tensors not yet refused.
+    """
+    if format is not None and format not in detect.FORMATS:
+        raise UsageError(
+            f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"
+        )
+    checkpoint = detect.open_path(os.fspath(path), format, config)
+    if ignore is not None:
+        pattern = compile_ignore(ignore)
+        kept = [name for name in checkpoint.unknown if not pattern.search(name)]
+        checkpoint.dropped += sorted(set(checkpoint.unknown) - set(kept))
+        checkpoint.unknown = kept
+    return checkpoint
+
+
+def compile_ignore(ignore: str) -> re.Pattern:
+    """The pattern of an `ignore` argument.
+
+    Raises:
+        UsageError: If it is no regular expression.
+    """
+    try:
+        return re.compile(ignore)
+    except re.error as e:
+        raise UsageError(f"ignore: not a regular expression: {e}") from None
+
+
+def load_tokenizer(path: str | os.PathLike) -> AlbertTokenizer:
+    """The tokenizer beside a model's weights, with its options.
+
+    Raises:
+        DataError: If there is none, or it has more pieces than the model.
+    """
+    with open_checkpoint(path) as checkpoint:
+        return checkpoint.make_tokenizer()
+
+
+def save_pretrained(
+    model: keras.Model,
+    path: str | os.PathLike,
+    format: str = "albert_tf",
+    *,
+    tokenizer: AlbertTokenizer | str | os.PathLike | None = None,
+    labels: list[str] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes a model as a folder, all of it or nothing.
+
+    Args:
+        model: A backbone or one of the task models.
+        path: Of the folder to make.
+        format: `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
+        tokenizer: `AlbertTokenizer` or `ByteBPETokenizer`, or the path of its file.
+        labels: Names of the classes.
+        overwrite: Whether a model folder of that name may be replaced.
+
+    Raises:
+        UsageError: If the folder exists, or the format cannot express the model.
+    """
+    if isinstance(tokenizer, (str, os.PathLike)):
+        tokenizer = tokenizers.load_tokenizer(tokenizer)
+    write_checkpoint(
+        build.from_model(model, tokenizer, labels), path, format, overwrite=overwrite
+    )
+
+
+def write_checkpoint(
+    checkpoint: Checkpoint,
+    path: str | os.PathLike,
+    format: str,
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Writes a checkpoint, tensor by tensor; see `save_pretrained`."""
+    if format not in detect.FORMATS:
+        raise UsageError(
+            f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"
+        )
+    with folder.writing(path, overwrite) as out:
+        detect.FORMATS[format].write(checkpoint, out)

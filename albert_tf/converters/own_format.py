@@ -1,0 +1,86 @@
+"""Our own folder: config, safetensors, tokenizer, and a manifest with their digests."""
+
+import json
+
+from albert_tf import files
+from albert_tf.config import HEADS, AlbertConfig
+from albert_tf.converters import folder, safetensors_file, tokenizer_files
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.errors import DataError
+from albert_tf.tokenizers import load_tokenizer
+
+NAME = "albert_tf"
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+
+
+def matches(path: str, names: set[str], config: dict | None) -> bool:
+    """Whether a folder is one of ours."""
+    return config is not None and config.get("format") == NAME
+
+
+def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
+    """Opens a folder that `write` made.
+
+    Raises:
+        DataError: If a file is missing, changed, or not what it must be.
+    """
+    listed = folder.verify(path)
+    for name in (CONFIG, WEIGHTS):
+        if name not in listed:
+            raise DataError(f"{path}: the manifest does not list {name}")
+    config_path = files.join(path, CONFIG)
+    config = config or AlbertConfig.from_json(config_path)
+    values = json.loads(files.read_text(config_path))
+    model, options = values.get("model") or {}, values.get("tokenizer") or {}
+    if not (isinstance(model, dict) and isinstance(options, dict)):
+        raise DataError(f"{config_path}: model and tokenizer must be objects")
+    head = model.get("head")
+    if head not in (None, *HEADS):
+        raise DataError(f"{config_path}: head must be one of {', '.join(HEADS)}")
+    tensors = safetensors_file.read(files.join(path, WEIGHTS))
+    return Checkpoint(
+        format=NAME,
+        path=path,
+        config=config,
+        tensors=tensors,
+        head=head,
+        labels=model.get("labels"),
+        problem_type=model.get("problem_type"),
+        untrained=model.get("untrained") or [],
+        tokenizer=_finder(path, listed, options),
+    )
+
+
+def write(checkpoint: Checkpoint, out: folder.FolderWriter) -> None:
+    """Writes the files of a folder."""
+    config = checkpoint.config.to_dict()
+    config["model"] = {
+        "head": checkpoint.head,
+        "num_labels": checkpoint.num_labels,
+        "labels": checkpoint.labels,
+        "problem_type": checkpoint.problem_type,
+        "untrained": checkpoint.untrained,
+    }
+    if checkpoint.tokenizer is not None:
+        tokenizer = checkpoint.make_tokenizer()
+        config["tokenizer"] = tokenizer.get_config()
+        out.write(*tokenizer_files.file_of(tokenizer))
+    with out.open(WEIGHTS) as f:
+        safetensors_file.write(f, checkpoint.tensors, {"format": NAME})
+    out.write_json(CONFIG, config)
+    out.write_manifest()
+
+
+def _finder(path: str, listed: set[str], options: dict):
+    for name in (tokenizer_files.SPIECE, tokenizer_files.JSON):
+        if name in listed:
+            return lambda name=name: _tokenizer(files.join(path, name), options)
+    return None
+
+
+def _tokenizer(path: str, options: dict):
+    try:
+        return load_tokenizer(path, **options)
+    except TypeError:
+        raise DataError(f"{path}: unknown tokenizer options {options}") from None

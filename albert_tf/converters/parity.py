@@ -1,0 +1,241 @@
+"""What a conversion did, in numbers: tensors matched, outputs compared."""
+
+import dataclasses
+import gc
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf.converters import build, peers
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.folder import FolderWriter
+from albert_tf.errors import DataError
+
+# Of the largest value of an output, or of 1 if that is more. What a format cannot
+# express (an epsilon in the masked LM head) stays below, a wrong activation does not.
+TOLERANCE = 1e-4
+_SEED = 20191126
+# Few tokens: most of the time of a comparison of xxlarge goes into these.
+_LENGTH = 12
+
+
+@dataclasses.dataclass
+class Report:
+    """A conversion's parity report.
+
+    Args:
+        source, target: Paths.
+        source_format, target_format: Names of formats.
+        head: What was converted.
+        parameters: Number of values in the tensors matched.
+        matched: For every tensor its name here, on both sides, its shape, and whether
+            the values are equal bit for bit.
+        only_in_source, only_in_target: Names without a counterpart.
+        dropped: Names in the source that are no weights.
+        notes: What the target's format cannot express.
+        outputs: For every layer and head the largest differences: `reload` between
+            the two sides, both run here; `source_peer` and `target_peer` between
+            this package and the library that a side is for.
+    """
+
+    source: str
+    target: str
+    source_format: str
+    target_format: str
+    head: str | None
+    parameters: int = 0
+    matched: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    only_in_source: list[str] = dataclasses.field(default_factory=list)
+    only_in_target: list[str] = dataclasses.field(default_factory=list)
+    dropped: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    outputs: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+
+    def write(self, out: FolderWriter) -> None:
+        """Writes `parity.json` and `parity.txt`."""
+        out.write_json("parity.json", self.to_dict())
+        out.write("parity.txt", (self.to_text() + "\n").encode())
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+    def to_text(self) -> str:
+        """A table for people."""
+        exact = sum(row["equal"] for row in self.matched)
+        lines = [
+            f"{self.source} ({self.source_format}) -> {self.target} "
+            f"({self.target_format}), head: {self.head or 'none'}",
+            f"tensors matched: {len(self.matched)}, equal bit for bit: {exact}, "
+            f"parameters: {self.parameters:,}",
+        ]
+        for title, names in (
+            ("only in the source", self.only_in_source),
+            ("only in the target", self.only_in_target),
+            ("no weights, left out", self.dropped),
+            ("note", self.notes),
+        ):
+            shown = names[:8] if title != "note" else names
+            lines += [f"{title}: {name}" for name in shown]
+            if len(names) > len(shown):
+                lines.append(f"{title}: and {len(names) - len(shown)} more")
+        columns = [
+            c for c in _COLUMNS if any(c in row for row in self.outputs.values())
+        ]
+        if columns:
+            heads = "".join(f"{_COLUMNS[c]:>16}" for c in columns)
+            lines.append(f"{'largest difference':<24}{heads}")
+        for part, row in self.outputs.items():
+            cells = (f"{row[c]:16.2e}" if c in row else f"{'-':>16}" for c in columns)
+            lines.append(f"{part:<24}{''.join(cells)}")
+        return "\n".join(lines)
+
+
+_COLUMNS = {
+    "reload": "re-loaded",
+    "source_peer": "source's peer",
+    "target_peer": "target's peer",
+}
+
+
+def compare(
+    source: Checkpoint, part: Checkpoint, written: Checkpoint, target_format: str
+) -> Report:
+    """Compares the tensors of both sides, one at a time.
+
+    Args:
+        source: What was read.
+        part: What of it was to be written.
+        written: The target, opened again.
+        target_format: Name of its format.
+    """
+    report = Report(
+        source=source.path,
+        target=written.path,
+        source_format=source.format,
+        target_format=target_format,
+        head=part.head,
+        only_in_source=sorted(set(source.tensors) - set(written.tensors)),
+        only_in_target=sorted(set(written.tensors) - set(source.tensors)),
+        dropped=list(source.dropped),
+        notes=[*source.notes, *part.notes],
+    )
+    for name, tensor in part.tensors.items():
+        other = written.tensors.get(name)
+        if other is None:
+            continue
+        first, second = tensor.read(), other.read()
+        report.parameters += first.size
+        report.matched.append(
+            {
+                "name": name,
+                "source_name": tensor.name,
+                "target_name": other.name,
+                "shape": list(first.shape),
+                "equal": first.shape == second.shape and np.array_equal(first, second),
+            }
+        )
+    wrong = [row["name"] for row in report.matched if not row["equal"]]
+    if wrong:
+        raise DataError(f"{source.path}: {wrong[0]} was changed by the conversion")
+    return report
+
+
+def run_both(
+    report: Report, part: Checkpoint, written: Checkpoint, with_peers: bool
+) -> None:
+    """Runs both sides, one after the other, and adds the differences.
+
+    Raises:
+        DataError: If an output differs by more than `TOLERANCE`.
+    """
+    batch = make_batch(part)
+    source = outputs_of(part, batch)
+    target = outputs_of(written, batch)
+    _add(report, "reload", source, target)
+    if not with_peers:
+        return
+    for column, checkpoint, path, ours in (
+        ("source_peer", part, report.source, source),
+        ("target_peer", written, report.target, target),
+    ):
+        theirs = peers.run(checkpoint, path, batch)
+        if theirs is None:
+            report.notes.append(f"{checkpoint.format}: no library here to compare with")
+        else:
+            _add(report, column, ours, theirs)
+
+
+def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
+    """Two rows of random tokens with two segments, one with padding."""
+    rng = np.random.default_rng(_SEED)
+    config = checkpoint.config
+    length = min(_LENGTH, config.max_position_embeddings)
+    shape = (2, length)
+    if checkpoint.head == "multiple_choice":
+        shape = (2, 2, length)
+    segments = (np.arange(length) >= length // 2) * (config.type_vocab_size > 1)
+    lengths = np.array([length, max(1, length - 5)])
+    mask = np.arange(length) < lengths[:, None]
+    batch = {
+        "token_ids": rng.integers(0, config.vocab_size, shape),
+        "segment_ids": np.broadcast_to(segments, shape),
+        "padding_mask": np.broadcast_to(
+            mask if len(shape) == 2 else mask[:, None], shape
+        ),
+    }
+    return {name: value.astype(np.int32) for name, value in batch.items()}
+
+
+def outputs_of(
+    checkpoint: Checkpoint, batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Every layer's and head's output of a model that is made for it and let go."""
+    model = build.build_model(checkpoint, checkpoint.head)
+    backbone = getattr(model, "backbone", model)
+    flat = {k: v.reshape(-1, v.shape[-1]) for k, v in batch.items()}
+    encoded = backbone(flat, output_hidden_states=True)
+    result = {"embeddings": encoded["embedding_output"]}
+    for i, state in enumerate(encoded["hidden_states"]):
+        result["projection" if i == 0 else f"layer {i}"] = state
+    if "pooled_output" in encoded and not model.untrained_weights:
+        result["pooler"] = encoded["pooled_output"]
+    if checkpoint.head is not None:
+        if checkpoint.head == "pretraining":
+            rows, length = batch["token_ids"].shape
+            batch = {**batch, "mask_positions": np.tile(np.arange(length), (rows, 1))}
+        out = model(batch)
+        result.update(_heads(out, model.untrained_weights))
+    result = {k: keras.ops.convert_to_numpy(value) for k, value in result.items()}
+    # Keras models are cycles; without this, two would be in memory at a time.
+    del model, backbone
+    gc.collect()
+    return result
+
+
+def _heads(out: Any, untrained: list[str]) -> dict[str, Any]:
+    if not isinstance(out, dict):
+        out = {"logits": out}
+    missing = {name.split("/")[0] for name in untrained}
+    return {
+        name: value
+        for name, value in out.items()
+        if name.endswith("logits")
+        and "classifier" not in missing
+        and f"{name.removesuffix('_logits')}_head" not in missing
+    }
+
+
+def _add(report: Report, column: str, first: dict, second: dict) -> None:
+    for name, value in first.items():
+        if name not in second:
+            continue
+        difference = float(np.abs(value - second[name]).max(initial=0.0))
+        report.outputs.setdefault(name, {})[column] = difference
+        largest = max(1.0, float(np.abs(value).max(initial=0.0)))
+        if not difference <= TOLERANCE * largest:
+            raise DataError(
+                f"{report.source}: {name} differs by {difference:.2e} "
+                f"({_COLUMNS[column]}), more than {TOLERANCE} of {largest:.3g}"
+            )

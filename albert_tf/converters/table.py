@@ -1,0 +1,170 @@
+"""One row per weight: our name, the name in another format, and how to turn it."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters.checkpoint import Tensor
+from albert_tf.errors import UsageError
+
+_PROJECTION = "backbone/encoder/embedding_projection"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Pairs a weight with its counterpart.
+
+    Args:
+        ours: str. Canonical name (`models.base.weight_names`).
+        theirs: str. Name in the other format.
+        transpose: bool. Whether the two differ by a matrix transposition.
+        shapes: Our shape and theirs, where the two differ by a reshape; or None.
+    """
+
+    ours: str
+    theirs: str
+    transpose: bool = False
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    def turn(self, array: np.ndarray) -> np.ndarray:
+        """From one side's layout to the other's; its own inverse, unless reshaped."""
+        return array.T if self.transpose else array
+
+    def to_ours(self, tensor: Tensor) -> Tensor:
+        """Their tensor in our layout."""
+        if self.shapes and tensor.shape == self.shapes[1]:
+            return tensor.map(self.shapes[0], lambda x: x.reshape(self.shapes[0]))
+        if self.transpose:
+            return tensor.map(tensor.shape[::-1], self.turn)
+        return tensor
+
+    def to_theirs(self, tensor: Tensor) -> Tensor:
+        """Our tensor in their layout, and with their name."""
+        tensor = dataclasses.replace(tensor, name=self.theirs)
+        if self.shapes:
+            return tensor.map(self.shapes[1], lambda x: x.reshape(self.shapes[1]))
+        if self.transpose:
+            return tensor.map(tensor.shape[::-1], self.turn)
+        return tensor
+
+
+def pair(ours: str, theirs: str, *names: str, transpose: bool = False) -> list[Row]:
+    """Rows of a dense layer or a layer norm.
+
+    Args:
+        ours, theirs: Names of the layer on both sides.
+        *names: Names of its two weights on their side, kernel or gamma first.
+        transpose: Whether the kernel is transposed.
+    """
+    norm = "norm" in ours.rsplit("/", 1)[-1]
+    own = ("gamma", "beta") if norm else ("kernel", "bias")
+    return [
+        Row(f"{ours}/{own[0]}", f"{theirs}{names[0]}", transpose and not norm),
+        Row(f"{ours}/{own[1]}", f"{theirs}{names[1]}"),
+    ]
+
+
+def match(
+    rows: Iterable[Row], theirs: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Our names for their tensors, and the names that no row has."""
+    rows = [row for row in rows if row.theirs in theirs]
+    ours = {row.ours: row.to_ours(theirs[row.theirs]) for row in rows}
+    known = {row.theirs for row in rows}
+    return ours, sorted(set(theirs) - known)
+
+
+def rename(
+    rows: Iterable[Row], ours: Mapping[str, Tensor]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Their names for our tensors, and our names that no row has."""
+    rows = [row for row in rows if row.ours in ours]
+    theirs = {row.theirs: row.to_theirs(ours[row.ours]) for row in rows}
+    known = {row.ours for row in rows}
+    return theirs, sorted(set(ours) - known)
+
+
+def is_bert(config: AlbertConfig) -> bool:
+    """Whether a config is BERT's: nothing shared, nothing factorized."""
+    return (
+        config.sharing == "none"
+        and not config.has_embedding_projection
+        and config.inner_group_num == 1
+    )
+
+
+def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
+    """The same model in the terms of ALBERT's config: groups of equal layers.
+
+    Args:
+        config: `AlbertConfig`.
+        format: str. For the message.
+        rule: The `group_rule` of the format.
+
+    Returns:
+        A config with the sharing `"all"`. Layers that share nothing are as many
+        groups. Names of the weights do not change.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    if config.sharing == "none":
+        layers = config.num_hidden_layers
+        config = config.replace(
+            sharing="all", num_hidden_groups=layers, share_layer_norm=True
+        )
+    if config.sharing != "all":
+        raise UsageError(f"{format} cannot express sharing={config.sharing!r}")
+    table = config.layer_table()
+    config = config.replace(group_rule=rule)
+    if config.layer_table() != table:
+        raise UsageError(
+            f"{format} would give some of {config.num_hidden_layers} layers another "
+            f"of {config.num_hidden_groups} groups"
+        )
+    return config
+
+
+def read_groups(config: AlbertConfig, rule: str) -> AlbertConfig:
+    """Notes a format's group rule in a config that was read, where it matters."""
+    other = config.replace(group_rule=rule)
+    return config if config.layer_table() == other.layer_table() else other
+
+
+def fold_projection(config: AlbertConfig, ours: dict[str, Tensor]) -> AlbertConfig:
+    """Takes out an identity that stands for no projection.
+
+    Hugging Face and KerasHub project even if E = D; the original does not.
+
+    Args:
+        config: `AlbertConfig`.
+        ours: Tensors by canonical name; changed in place.
+
+    Returns:
+        The config that fits.
+    """
+    if config.embedding_size != config.hidden_size:
+        return config.replace(embedding_projection="auto")
+    kernel, bias = (ours.get(f"{_PROJECTION}/{part}") for part in ("kernel", "bias"))
+    if kernel is None or bias is None:
+        return config.replace(embedding_projection="auto")
+    identity = np.eye(config.hidden_size, dtype=np.float32)
+    if bias.read().any() or not np.array_equal(kernel.read(), identity):
+        return config.replace(embedding_projection="always")
+    for part in ("kernel", "bias"):
+        del ours[f"{_PROJECTION}/{part}"]
+    return config.replace(embedding_projection="auto")
+
+
+def unfold_projection(
+    config: AlbertConfig, ours: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """The tensors with an identity where there is no projection."""
+    ours, size = dict(ours), config.hidden_size
+    if not config.has_embedding_projection:
+        for part, value in (("kernel", np.eye(size)), ("bias", np.zeros(size))):
+            name = f"{_PROJECTION}/{part}"
+            ours[name] = Tensor.of(name, value.astype(np.float32))
+    return ours

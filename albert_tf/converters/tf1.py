@@ -1,0 +1,289 @@
+"""TensorFlow 1 checkpoints of the original (google-research/albert) and of BERT.
+
+Reads folders as released, a checkpoint's prefix, TF-Hub exports and other SavedModels
+(only their `variables/`; the graph is never loaded), and writes what `tf.train.Saver`
+writes.
+"""
+
+import contextlib
+import os
+import re
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import files
+from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.converters import tf1_names
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.folder import FolderWriter
+from albert_tf.converters.table import is_bert, match, read_groups, rename
+from albert_tf.converters.tf1_names import name_table
+from albert_tf.converters.tokenizer_files import spiece_of
+from albert_tf.errors import DataError, UsageError
+from albert_tf.models.base import weight_names
+
+NAME = "tf1"
+# What TensorFlow's reader raises for files that are not what they must be.
+_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+PREFIX = "model.ckpt-best"
+_CONFIGS = ("albert_config.json", "bert_config.json", "config.json")
+_VOCABULARIES = ("30k-clean.model", "spiece.model")
+# What a graph of the original can compute, in its own words.
+_ACTIVATIONS = {"gelu_new": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
+_FIELDS = (
+    "attention_probs_dropout_prob",
+    "hidden_dropout_prob",
+    "embedding_size",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_hidden_groups",
+    "inner_group_num",
+    "type_vocab_size",
+    "vocab_size",
+)
+_ALBERT_ONLY = ("embedding_size", "num_hidden_groups", "inner_group_num")
+
+
+def is_prefix(path: str) -> bool:
+    """Whether a path is a checkpoint's, without its `.index`."""
+    return not files.exists(path) and files.exists(f"{path}.index")
+
+
+def matches(path: str, names: set[str], config: dict | None) -> bool:
+    """Whether a folder holds a checkpoint or a SavedModel."""
+    return any(n.endswith(".index") for n in names) or (
+        files.exists(files.join(path, "variables", "variables.index"))
+    )
+
+
+def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
+    """Opens a folder or a checkpoint's prefix.
+
+    Raises:
+        DataError: If there is no single checkpoint, or it is damaged.
+    """
+    prefix = path if is_prefix(path) else _find_prefix(path)
+    folder = os.path.dirname(prefix) if is_prefix(path) else path
+    stored = _tensors(prefix)
+    by_name = tf1_names.standard_names(stored)
+    theirs = {name: stored[original] for name, original in by_name.items()}
+    dropped = sorted(filter(tf1_names.NO_WEIGHTS.search, theirs))
+    theirs = {k: t for k, t in theirs.items() if k not in set(dropped)}
+    config = config or _find_config(folder, theirs)
+    norms = tf1_names.unshared_norms(theirs, config)
+    if norms:
+        config = config.replace(share_layer_norm=False)
+    if not is_bert(config):
+        config = read_groups(config, "original")
+    head = _head(theirs)
+    ours, unknown = match(name_table(config, head), theirs)
+    ours.update({own: theirs[name] for own, name in norms.items()})
+    unknown = sorted(set(unknown) - set(norms.values()))
+    checkpoint = Checkpoint(
+        format=NAME,
+        path=path,
+        config=config,
+        tensors=ours,
+        tokenizer=_find_tokenizer(folder),
+        unknown=unknown,
+        dropped=dropped,
+    )
+    checkpoint.head = checkpoint.guess_head() or head
+    if head == "text_classifier" and checkpoint.num_labels == 1:
+        checkpoint.also = ("multiple_choice",)
+    return checkpoint
+
+
+def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
+    """Writes a checkpoint, its config and its vocabulary.
+
+    Raises:
+        UsageError: If the original cannot express the model.
+    """
+    config, bert = checkpoint.config, is_bert(checkpoint.config)
+    _check_expressible(checkpoint)
+    theirs, left = rename(name_table(config, checkpoint.head), checkpoint.tensors)
+    if left:
+        raise UsageError(f"{NAME} has no name for {left[0]}")
+    tf.raw_ops.SaveV2(
+        prefix=files.join(out.path, PREFIX),
+        tensor_names=list(theirs),
+        shape_and_slices=[""] * len(theirs),
+        tensors=[
+            tf.convert_to_tensor(np.ascontiguousarray(t.read()))
+            for t in theirs.values()
+        ],
+    )
+    values = {"hidden_act": _ACTIVATIONS[config.hidden_act]}
+    if config.sharing == "none" and not bert:
+        config = config.replace(num_hidden_groups=config.num_hidden_layers)
+    fields = [f for f in _FIELDS if not (bert and f in _ALBERT_ONLY)]
+    values.update({field: getattr(config, field) for field in fields})
+    out.write_json("bert_config.json" if bert else "albert_config.json", values)
+    if checkpoint.tokenizer is not None:
+        out.write(_VOCABULARIES[0], spiece_of(checkpoint.make_tokenizer(), NAME))
+    if checkpoint.labels:
+        out.write("labels.txt", "".join(f"{x}\n" for x in checkpoint.labels).encode())
+    out.write("checkpoint", f'model_checkpoint_path: "{PREFIX}"\n'.encode())
+
+
+def load_weights(model: keras.Model, checkpoint: str | os.PathLike) -> None:
+    """Loads an `AlbertPretrainer` from a checkpoint of the original.
+
+    Args:
+        model: `AlbertPretrainer`.
+        checkpoint: Prefix of the checkpoint's files, without `.index`.
+
+    Raises:
+        DataError: If a weight is missing or has another shape.
+    """
+    theirs = _tensors(os.fspath(checkpoint))
+    ours, _ = match(name_table(model.config), theirs)
+    for name, variable in weight_names(model).items():
+        if name not in ours:
+            raise DataError(f"{checkpoint}: no tensor for {name}")
+        if ours[name].shape != tuple(variable.shape):
+            raise DataError(
+                f"{checkpoint}: {ours[name].name} must have shape "
+                f"{tuple(variable.shape)}, received {ours[name].shape}"
+            )
+        variable.assign(ours[name].read())
+
+
+def _check_expressible(checkpoint: Checkpoint) -> None:
+    config = checkpoint.config
+    if config.hidden_act not in _ACTIVATIONS:
+        raise UsageError(
+            f"{NAME} cannot express hidden_act={config.hidden_act!r}: the original "
+            f"computes {', '.join(_ACTIVATIONS)}"
+        )
+    if config.embedding_projection == "always" and (
+        config.embedding_size == config.hidden_size
+    ):
+        raise UsageError(f"{NAME} has no projection where E = D")
+    if checkpoint.head in ("token_classifier", "multiple_choice"):
+        checkpoint.notes.append(
+            f"{NAME} does not say that its classifier is a {checkpoint.head}"
+        )
+    for name in ("layer_norm_eps", "mlm_layer_norm_eps"):
+        if getattr(config, name) not in (None, 1e-12):
+            checkpoint.notes.append(
+                f"{NAME} computes with a layer norm epsilon of 1e-12, not "
+                f"{name}={getattr(config, name)}"
+            )
+
+
+def _find_prefix(folder: str) -> str:
+    variables = files.join(folder, "variables", "variables")
+    if files.exists(f"{variables}.index"):
+        return variables
+    names = [
+        n[: -len(".index")] for n in files.list_folder(folder) if n.endswith(".index")
+    ]
+    if not names:
+        raise DataError(f"{folder}: holds no checkpoint (no file ends in .index)")
+    if len(names) > 1:
+        best = [PREFIX] if PREFIX in names else []
+        names = _latest(folder, names) or best or names
+    if len(names) > 1:
+        raise DataError(
+            f"{folder}: holds {len(names)} checkpoints ({', '.join(names[:3])}…); name "
+            "one by its path without .index"
+        )
+    return files.join(folder, names[0])
+
+
+def _latest(folder: str, names: list[str]) -> list[str]:
+    """The checkpoint that the file `checkpoint` names."""
+    where = files.join(folder, "checkpoint")
+    text = files.read_text(where) if files.exists(where) else ""
+    found = re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE)
+    latest = os.path.basename(found[1]) if found else None
+    return [name for name in names if name == latest]
+
+
+def _tensors(prefix: str) -> dict[str, Tensor]:
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        shapes = reader.get_variable_to_shape_map()
+        # A data file that is missing or short shows only when it is read.
+        _check_data(prefix)
+    except _ERRORS as e:
+        raise DataError(f"{prefix}: not a TensorFlow checkpoint: {_line(e)}") from None
+
+    def read_now(name: str) -> np.ndarray:
+        try:
+            value = np.asarray(reader.get_tensor(name))
+        except _ERRORS as e:
+            raise DataError(f"{prefix}: {name} cannot be read: {_line(e)}") from None
+        return value.astype(np.float32, copy=False)
+
+    return {
+        name: Tensor(name, tuple(shape), lambda n=name: read_now(n))
+        for name, shape in shapes.items()
+    }
+
+
+def _check_data(prefix: str) -> None:
+    folder, base = os.path.split(prefix)
+    data = re.compile(re.escape(base) + r"\.data-\d{5}-of-(\d{5})$")
+    found = [m for m in map(data.match, files.list_folder(folder or ".")) if m]
+    if not found or len(found) != int(found[0][1]):
+        raise ValueError(f"{len(found)} of its data files are there")
+
+
+def _line(error: Exception) -> str:
+    return str(getattr(error, "message", error)).split("\n")[0][:200]
+
+
+def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
+    for place in (folder, files.join(folder, "assets")):
+        for name in _CONFIGS:
+            if files.exists(files.join(place, name)):
+                return AlbertConfig.from_json(files.join(place, name))
+    # TF-Hub modules have none; nothing but heads and depth is not in the shapes.
+    shapes = {name: tensor.shape for name, tensor in theirs.items()}
+    block = "bert/encoder/transformer/group_0/inner_group_0/ffn_1/intermediate/dense"
+    with contextlib.suppress(KeyError, ValueError):
+        V, E = shapes["bert/embeddings/word_embeddings"]
+        D, F = shapes[f"{block}/kernel"]
+        for name, preset in PRESETS.items():
+            sizes = (preset["hidden_size"], preset["intermediate_size"])
+            if sizes == (D, F) and name.startswith("albert") and name.endswith("v2"):
+                return AlbertConfig.from_preset(name, vocab_size=V, embedding_size=E)
+    raise DataError(
+        f"{folder}: holds no albert_config.json, and its shapes are no released "
+        "model's; give the config"
+    )
+
+
+def _find_tokenizer(folder: str):
+    for place in (folder, files.join(folder, "assets")):
+        if not files.is_folder(place or "."):
+            continue
+        names = [n for n in files.list_folder(place or ".") if n.endswith(".model")]
+        names = [n for n in _VOCABULARIES if n in names] or names
+        if names:
+            path = files.join(place, names[0])
+            return lambda path=path: _tokenizer(path)
+    return None
+
+
+def _tokenizer(path: str):
+    from albert_tf.tokenization import AlbertTokenizer
+
+    return AlbertTokenizer(path)
+
+
+def _head(theirs: dict[str, Tensor]) -> str | None:
+    if "cls/squad/output_weights" in theirs:
+        return "question_answering"
+    if "output_weights" in theirs:
+        return "text_classifier"
+    return "pretraining" if "cls/seq_relationship/output_weights" in theirs else None

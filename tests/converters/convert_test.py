@@ -1,0 +1,112 @@
+import json
+import os
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import albert_tf
+from albert_tf.converters.convert import convert_checkpoint
+from albert_tf.errors import DataError, UsageError
+
+ROOT = pathlib.Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/golden"
+BASE = GOLDEN / "tf1_tiny/base"
+HF = GOLDEN / "hf_tiny/AlbertForPreTraining"
+PARTS = ["embeddings", "projection", *(f"layer {i}" for i in range(1, 5)), "pooler"]
+
+
+def test_report(tmp_path):
+    report = convert_checkpoint(BASE, tmp_path / "hf", "huggingface")
+    assert report.head == "pretraining"
+    assert len(report.matched) == 32
+    assert all(row["equal"] for row in report.matched)
+    assert report.parameters == 28858
+    assert set(report.outputs) == {*PARTS, "mlm_logits", "sop_logits"}
+    assert all(row["reload"] == 0 for row in report.outputs.values())
+    written = json.loads((tmp_path / "hf/parity.json").read_text())
+    assert written["outputs"] == report.outputs
+    text = (tmp_path / "hf/parity.txt").read_text()
+    assert "tensors matched: 32, equal bit for bit: 32" in text
+    assert "sop_logits" in text
+
+
+def test_every_pair_of_formats_keeps_every_bit(tmp_path):
+    first = safetensors.numpy.load_file(HF / "model.safetensors")
+    source = HF
+    for step, format in enumerate(("tf1", "albert_tf", "huggingface")):
+        target = tmp_path / str(step)
+        convert_checkpoint(source, target, format, verify="none")
+        source = target
+    last = safetensors.numpy.load_file(source / "model.safetensors")
+    assert first.keys() == last.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, last[name], err_msg=name)
+
+
+def test_leftovers_are_an_error_unless_named(tmp_path):
+    for head, left in (("masked_lm", "backbone/pooler/bias"), (None, "mlm_head")):
+        target = tmp_path / "m"
+        with pytest.raises(DataError, match=f"only the source has {left}"):
+            convert_checkpoint(HF, target, "huggingface", head=head)
+        assert os.listdir(tmp_path) == []
+        ignore = "pooler|sop_head|mlm_head"
+        report = convert_checkpoint(HF, target, "huggingface", head=head, ignore=ignore)
+        assert report.only_in_source
+        shutil.rmtree(target)
+
+
+def test_a_missing_head_is_never_made_up(tmp_path):
+    with pytest.raises(DataError, match="holds no classifier, which a text_classifier"):
+        convert_checkpoint(HF, tmp_path / "m", "albert_tf", head="text_classifier")
+    assert os.listdir(tmp_path) == []
+
+
+def test_unknown_tensor(tmp_path):
+    source = shutil.copytree(HF, tmp_path / "source")
+    tensors = safetensors.numpy.load_file(source / "model.safetensors")
+    tensors["other_head.weight"] = np.zeros((2, 2), np.float32)
+    safetensors.numpy.save_file(tensors, source / "model.safetensors")
+    with pytest.raises(DataError, match=r"unknown tensor other_head\.weight"):
+        convert_checkpoint(source, tmp_path / "m", "tf1")
+    report = convert_checkpoint(source, tmp_path / "m", "tf1", ignore="^other_head")
+    assert report.dropped == ["other_head.weight"]
+
+
+def test_bad_arguments(tmp_path):
+    for changes, message in (
+        ({"format": "onnx"}, "format must be one of"),
+        ({"head": "ner"}, "head must be one of"),
+        ({"verify": "maybe"}, "verify must be one of"),
+        ({"ignore": "("}, "not a regular expression"),
+    ):
+        arguments = {"format": "tf1", **changes}
+        with pytest.raises(UsageError, match=message):
+            convert_checkpoint(HF, tmp_path / "m", **arguments)
+    assert os.listdir(tmp_path) == []
+
+
+def test_tokenizer_that_does_not_fit(tmp_path):
+    tokenizer = albert_tf.AlbertTokenizer(GOLDEN / "tokenization/spiece.model")
+    with pytest.raises(DataError, match="30000 pieces.*vocab_size is 1000"):
+        convert_checkpoint(HF, tmp_path / "m", "albert_tf", tokenizer=tokenizer)
+    assert os.listdir(tmp_path) == []
+
+
+def test_command(tmp_path, run_python):
+    tool = ROOT / "tools/convert_checkpoint.py"
+    arguments = [f"--init_checkpoint={BASE}", f"--output={tmp_path}/m", "--to=tf1"]
+    result = run_python(tool, *arguments)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "equal bit for bit: 32" in result.stdout
+    assert (tmp_path / "m/model.ckpt-best.index").exists()
+    result = run_python(tool, *arguments)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: ")
+    assert "exists already" in result.stderr
+    assert run_python(tool, *arguments, "--overwrite").returncode == 0
+    result = run_python(tool, f"--input={tmp_path}", "--output=x", "--format=tf1")
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,282 @@
+"""Paths that are no checkpoint, or are one that wants to do harm."""
+
+import io
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import tarfile
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.converters import archive, load
+from albert_tf.errors import DataError, UsageError
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+BASE = GOLDEN / "tf1_tiny/base"
+HF = GOLDEN / "hf_tiny/AlbertForPreTraining"
+CONFIG = albert_tf.AlbertConfig(
+    vocab_size=41,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=9,
+)
+
+
+class Evil:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+def refused(path, message=None):
+    """Loads a path that must give one line, and returns it."""
+    with pytest.raises(DataError, match=message) as error:
+        albert_tf.from_pretrained(path)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_nothing_there(tmp_path):
+    refused(tmp_path / "absent", "no such file or folder")
+
+
+def test_empty_folder_and_unknown_files(tmp_path):
+    refused(tmp_path, "none of the known formats")
+    (tmp_path / "notes.txt").write_text("hello")
+    refused(tmp_path, "none of the known formats")
+
+
+@pytest.mark.parametrize("name", ["model.pkl", "model.keras", "model.h5", "x.npy"])
+def test_programs_are_not_opened(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(pickle.dumps(Evil(tmp_path / "made")))
+    refused(path, "may hold code")
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_torch_file_without_config(tmp_path):
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(tmp_path / "made")))
+    refused(tmp_path, r"no config\.json")
+    assert not (tmp_path / "made").exists()
+
+
+def test_pickle_as_torch_file(tmp_path):
+    shutil.copy(HF / "config.json", tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(tmp_path / "made")))
+    refused(tmp_path, "torch")
+    assert not (tmp_path / "made").exists()
+
+
+def test_several_formats(tmp_path):
+    folder = shutil.copytree(HF, tmp_path / "m")
+    for name in os.listdir(BASE):
+        shutil.copy(BASE / name, folder)
+    refused(folder, r"several formats \(huggingface, tf1\)")
+    for format in ("huggingface", "tf1"):
+        assert albert_tf.from_pretrained(folder, format=format)
+    with pytest.raises(UsageError, match="format must be one of"):
+        albert_tf.from_pretrained(folder, format="onnx")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '"x"', "3", "[" * 100_000, '{"a": NaN', "\x00"]
+)
+def test_broken_config(tmp_path, text):
+    folder = shutil.copytree(HF, tmp_path / "m")
+    (folder / "config.json").write_text(text)
+    refused(folder, r"config\.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 999}, r"word_embeddings.weight must have shape \(999, 16\)"),
+        ({"vocab_size": 2**30}, "must have shape"),
+        ({"max_position_embeddings": 2**30}, "must have shape"),
+        ({"intermediate_size": 2**30}, "must have shape"),
+        ({"num_hidden_layers": 2**30}, "must be at most 4096"),
+        ({"hidden_size": 36}, "must have shape"),
+        ({"hidden_size": 33}, "multiple of num_attention_heads"),
+        ({"hidden_size": "32"}, "hidden_size must be a positive integer"),
+        ({"hidden_size": 10**30}, "hidden_size must be a positive integer"),
+        ({"hidden_act": "mish"}, "hidden_act must be one of"),
+        ({"model_type": "roberta"}, "model_type must be albert or bert"),
+        ({"num_hidden_groups": 2}, "no tensor for encoder/attention_1"),
+        ({"is_decoder": True}, "is_decoder must be False"),
+    ],
+)
+def test_config_that_does_not_fit(tmp_path, changes, message):
+    folder = shutil.copytree(HF, tmp_path / "m")
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**values, **changes}))
+    refused(folder, message)
+
+
+@pytest.mark.parametrize("size", [0, 7, 8, 100, 5000, 60_000])
+def test_truncated_safetensors(tmp_path, size):
+    folder = shutil.copytree(HF, tmp_path / "m")
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    refused(folder)
+
+
+def make_tar(path, *members):
+    with tarfile.open(path, "w:gz") as f:
+        for member, content in members:
+            member.size = len(content)
+            f.addfile(member, io.BytesIO(content))
+
+
+def link(name, target, kind):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "/tmp/outside", "a/../../outside", "..\\outside", "c:/x"]
+)
+@pytest.mark.parametrize("ending", [".tar.gz", ".zip"])
+def test_archive_with_a_path_outside(tmp_path, name, ending):
+    path = tmp_path / f"x{ending}"
+    if ending == ".zip":
+        with zipfile.ZipFile(path, "w") as f:
+            f.writestr(name, b"x")
+    else:
+        make_tar(path, (tarfile.TarInfo(name), b"x"))
+    refused(path, "outside of the folder")
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize(
+    "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+def test_archive_with_links_and_devices(tmp_path, kind):
+    path = tmp_path / "x.tar.gz"
+    make_tar(path, (link("m/config.json", "/etc/passwd", kind), b""))
+    refused(path, "neither a file nor a folder")
+
+
+def test_zip_with_a_link(tmp_path):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as f:
+        member = zipfile.ZipInfo("m/config.json")
+        member.external_attr = 0o120777 << 16
+        f.writestr(member, "/etc/passwd")
+    refused(path, "is a link")
+
+
+def test_archive_that_grows_too_large(tmp_path, monkeypatch):
+    monkeypatch.setattr(archive, "MAX_BYTES", 1000)
+    path = tmp_path / "x.tar.gz"
+    make_tar(path, (tarfile.TarInfo("zeros"), b"\0" * 1001))
+    refused(path, "more than")
+
+
+@pytest.mark.parametrize("ending", [".tar.gz", ".tar", ".zip"])
+def test_damaged_archive(tmp_path, ending):
+    path = tmp_path / f"x{ending}"
+    path.write_bytes(b"PK\x03\x04 nonsense" * 9)
+    refused(path, "damaged archive")
+
+
+def test_truncated_archive(tmp_path):
+    path = tmp_path / "x.tar.gz"
+    noise = np.random.default_rng(0).bytes(5000)
+    make_tar(path, (tarfile.TarInfo("m/model.safetensors"), noise))
+    path.write_bytes(path.read_bytes()[:3000])
+    refused(path, "damaged archive")
+
+
+def test_zip_of_a_folder(tmp_path):
+    path = tmp_path / "model.zip"
+    with zipfile.ZipFile(path, "w") as f:
+        for name in ("config.json", "model.safetensors"):
+            f.write(HF / name, f"albert/{name}")
+    model = albert_tf.from_pretrained(path, head="auto")
+    assert isinstance(model, albert_tf.AlbertPretrainer)
+
+
+@pytest.fixture
+def preset(tmp_path):
+    model = albert_tf.AlbertBackbone(CONFIG, seed=1)
+    albert_tf.save_pretrained(model, tmp_path / "preset", format="keras_hub")
+    return tmp_path / "preset"
+
+
+def test_hdf5_that_is_none(preset):
+    (preset / "model.weights.h5").write_bytes(b"nonsense" * 100)
+    refused(preset, "not a usable HDF5 file")
+
+
+def test_truncated_hdf5(preset):
+    path = preset / "model.weights.h5"
+    path.write_bytes(path.read_bytes()[:4000])
+    refused(preset, "not a usable HDF5 file")
+
+
+@pytest.mark.parametrize("kind", ["external", "soft", "storage"])
+def test_hdf5_with_links(preset, tmp_path, kind):
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as f:
+        f["x"] = np.zeros((41, 6), np.float32)
+    with h5py.File(preset / "model.weights.h5", "a") as f:
+        del f["layers/reversible_embedding/vars/0"]
+        group = f["layers/reversible_embedding/vars"]
+        if kind == "external":
+            group["0"] = h5py.ExternalLink(str(secret), "x")
+        elif kind == "soft":
+            group["0"] = h5py.SoftLink("/layers/embedding/vars/0")
+        else:
+            group.create_dataset(
+                "0", (41, 6), "f4", external=[(str(secret), 0, 41 * 6 * 4)]
+            )
+    refused(preset, "link, which is not allowed|lies in another file")
+
+
+def test_hdf5_with_strings(preset):
+    with h5py.File(preset / "model.weights.h5", "a") as f:
+        f["layers/dense_1/vars/2"] = "text"
+    refused(preset, "is not numeric")
+
+
+def test_preset_of_another_model(preset):
+    path = preset / "config.json"
+    path.write_text(path.read_text().replace("AlbertBackbone", "BertBackbone"))
+    refused(preset, "expected a preset of keras_hub>AlbertBackbone")
+
+
+def test_preset_without_a_size(preset):
+    path = preset / "config.json"
+    values = json.loads(path.read_text())
+    del values["config"]["num_heads"]
+    path.write_text(json.dumps(values))
+    refused(preset, "no 'num_heads'")
+
+
+def test_tokenizer_with_more_pieces_than_the_model(tmp_path):
+    folder = shutil.copytree(HF, tmp_path / "m")
+    shutil.copy(GOLDEN / "tokenization/spiece.model", folder)
+    with pytest.raises(DataError, match="30000 pieces.*vocab_size is 1000"):
+        load.load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model": {}}', '{"model": 3}', "{}"])
+def test_broken_tokenizer_json(tmp_path, text):
+    folder = shutil.copytree(HF, tmp_path / "m")
+    (folder / "tokenizer.json").write_text(text)
+    with pytest.raises(DataError, match=r"tokenizer\.json"):
+        load.load_tokenizer(folder)

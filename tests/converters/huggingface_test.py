@@ -1,0 +1,233 @@
+"""Folders that transformers wrote, read without it; tests/peers runs it for real."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.converters import huggingface_names
+from albert_tf.errors import DataError, UsageError
+from albert_tf.models.base import weight_names
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/hf_tiny"
+PRETRAINING = GOLDEN / "AlbertForPreTraining"
+ANSWERING = GOLDEN / "AlbertForQuestionAnswering"
+CONFIG = albert_tf.AlbertConfig(
+    vocab_size=41,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=4,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=9,
+)
+
+
+def load_golden(folder):
+    stored = dict(np.load(folder / "io.npz"))
+    batch = {
+        "token_ids": stored["in/input_ids"],
+        "segment_ids": stored["in/token_type_ids"],
+        "padding_mask": stored["in/attention_mask"],
+    }
+    return stored, {k: v.astype(np.int32) for k, v in batch.items()}
+
+
+@pytest.mark.parametrize("folder", [PRETRAINING, ANSWERING], ids=lambda p: p.name)
+def test_every_hidden_state_and_attention(folder):
+    model = albert_tf.from_pretrained(folder)
+    stored, batch = load_golden(folder)
+    out = model(batch, output_hidden_states=True, output_attentions=True)
+    for i, state in enumerate(out["hidden_states"]):
+        expected = stored[f"out/hidden_states_{i:02d}"]
+        np.testing.assert_allclose(state, expected, atol=1e-5)
+    for i, probs in enumerate(out["attentions"]):
+        expected = stored[f"out/attentions_{i:02d}"]
+        np.testing.assert_allclose(probs, expected, atol=1e-5)
+
+
+def test_pretraining_heads():
+    model = albert_tf.from_pretrained(PRETRAINING, head="auto")
+    assert isinstance(model, albert_tf.AlbertPretrainer)
+    stored, batch = load_golden(PRETRAINING)
+    rows, length = batch["token_ids"].shape
+    batch["mask_positions"] = np.tile(np.arange(length), (rows, 1))
+    out = model(batch)
+    logits, sop = stored["out/prediction_logits"], stored["out/sop_logits"]
+    np.testing.assert_allclose(out["mlm_logits"], logits, atol=1e-5)
+    np.testing.assert_allclose(out["sop_logits"], sop, atol=1e-5)
+
+
+def test_gradients_of_every_weight():
+    model = albert_tf.from_pretrained(PRETRAINING, head="auto")
+    stored, batch = load_golden(PRETRAINING)
+    labels, order = stored["in/labels"], stored["in/sentence_order_label"]
+    rows, length = labels.shape
+    batch["mask_positions"] = np.tile(np.arange(length), (rows, 1))
+    weights = weight_names(model)
+    with tf.GradientTape() as tape:
+        out = model(batch)
+        counted = tf.cast(labels != -100, "float32")
+        nll = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            np.maximum(labels, 0), out["mlm_logits"]
+        )
+        loss = tf.reduce_sum(nll * counted) / tf.reduce_sum(counted)
+        loss += tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(order, out["sop_logits"])
+        )
+    np.testing.assert_allclose(loss, stored["out/loss"], rtol=1e-6)
+    gradients = tape.gradient(loss, [v.value for v in weights.values()])
+    ours = dict(zip(weights, map(tf.convert_to_tensor, gradients), strict=True))
+    theirs = np.load(PRETRAINING / "grads.npz")
+    rows = huggingface_names.name_table(model.config, False, "albert.", "pretraining")
+    rows = [row for row in rows if row.theirs in theirs]
+    assert len(rows) >= 30
+    for row in rows:
+        expected = row.turn(theirs[row.theirs])
+        received = ours[row.ours].numpy()
+        if row.ours.endswith("word_embeddings"):
+            # Theirs gives the padding token no gradient.
+            expected, received = expected[1:], received[1:]
+        error = np.abs(received - expected).max()
+        # The exact gradient of the key's bias is zero.
+        assert error < 1e-4 * max(np.abs(expected).max(), 1e-2), row.ours
+
+
+def test_question_answering():
+    model = albert_tf.from_pretrained(ANSWERING, head="auto")
+    assert isinstance(model, albert_tf.AlbertQuestionAnswering)
+    stored, batch = load_golden(ANSWERING)
+    out = model(batch)
+    for name in ("start_logits", "end_logits"):
+        np.testing.assert_allclose(out[name], stored[f"out/{name}"], atol=1e-5)
+
+
+@pytest.mark.parametrize("folder", [PRETRAINING, ANSWERING], ids=lambda p: p.name)
+def test_round_trip_is_bit_exact(folder, tmp_path):
+    model = albert_tf.from_pretrained(folder, head="auto")
+    albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
+    first = safetensors.numpy.load_file(folder / "model.safetensors")
+    second = safetensors.numpy.load_file(tmp_path / "m/model.safetensors")
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name], err_msg=name)
+    with open(tmp_path / "m/model.safetensors", "rb") as f:
+        size = int.from_bytes(f.read(8), "little")
+        assert json.loads(f.read(size))["__metadata__"] == {"format": "pt"}
+
+
+def edited(tmp_path, tensors=None, **config):
+    """The golden folder with other tensors and config values."""
+    folder = shutil.copytree(PRETRAINING, tmp_path / "m")
+    values = json.loads((folder / "config.json").read_text())
+    values = {k: v for k, v in {**values, **config}.items() if v is not None}
+    (folder / "config.json").write_text(json.dumps(values))
+    if tensors is not None:
+        safetensors.numpy.save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture
+def tensors():
+    return safetensors.numpy.load_file(PRETRAINING / "model.safetensors")
+
+
+def test_which_gelu(tmp_path):
+    exact = albert_tf.from_pretrained(edited(tmp_path, hidden_act="gelu"))
+    assert exact.config.hidden_act == "gelu"
+    tanh = albert_tf.from_pretrained(PRETRAINING)
+    assert tanh.config.hidden_act == "gelu_new"
+    _, batch = load_golden(PRETRAINING)
+    first, second = (m(batch)["sequence_output"].numpy() for m in (exact, tanh))
+    assert 1e-4 < np.abs(first - second).max() < 1e-2
+
+
+def test_buffers_and_second_names_of_tied_weights(tmp_path, tensors):
+    table = tensors["albert.embeddings.word_embeddings.weight"]
+    tensors["predictions.decoder.weight"] = table
+    tensors["predictions.decoder.bias"] = tensors.pop("predictions.bias")
+    tensors["albert.embeddings.position_ids"] = np.arange(64)[None]
+    model = albert_tf.from_pretrained(edited(tmp_path, tensors), head="auto")
+    assert model.untrained_weights == []
+
+
+def test_output_that_is_not_tied(tmp_path, tensors):
+    table = tensors["albert.embeddings.word_embeddings.weight"]
+    tensors["predictions.decoder.weight"] = table + 1
+    with pytest.raises(DataError, match="output is not tied"):
+        albert_tf.from_pretrained(edited(tmp_path, tensors), head="masked_lm")
+
+
+def test_bare_names(tmp_path, tensors):
+    bare = {k.removeprefix("albert."): v for k, v in tensors.items() if "albert." in k}
+    folder = edited(tmp_path, bare, architectures=["AlbertModel"])
+    model = albert_tf.from_pretrained(folder, head="auto")
+    assert isinstance(model, albert_tf.AlbertBackbone)
+    assert model.pooler is not None
+
+
+def test_hub_file_without_sentence_order(tmp_path, tensors):
+    tensors = {k: v for k, v in tensors.items() if "sop" not in k}
+    folder = edited(tmp_path, tensors, architectures=["AlbertForMaskedLM"])
+    model = albert_tf.from_pretrained(folder, head="auto")
+    assert isinstance(model, albert_tf.AlbertMaskedLM)
+    model = albert_tf.from_pretrained(folder, head="pretraining")
+    assert model.untrained_weights == ["sop_head/bias", "sop_head/kernel"]
+
+
+def test_unknown_tensors(tmp_path, tensors):
+    tensors["albert.encoder.adapter.weight"] = np.zeros((2, 2), np.float32)
+    folder = edited(tmp_path, tensors)
+    with pytest.raises(DataError, match=r"unknown tensor albert\.encoder\.adapter"):
+        albert_tf.from_pretrained(folder)
+    assert albert_tf.from_pretrained(folder, ignore=r"\.adapter\.")
+    with pytest.raises(UsageError, match="not a regular expression"):
+        albert_tf.from_pretrained(folder, ignore="(")
+
+
+def test_classifier_without_architectures_may_be_any(tmp_path, tensors):
+    tensors = {k: v for k, v in tensors.items() if k.startswith("albert.")}
+    tensors["classifier.weight"] = np.ones((1, 32), np.float32)
+    tensors["classifier.bias"] = np.ones(1, np.float32)
+    folder = edited(tmp_path, tensors, architectures=None)
+    for head in ("text_classifier", "token_classifier", "multiple_choice"):
+        model = albert_tf.from_pretrained(folder, head=head)
+        assert model.untrained_weights == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sharing": "attention"}, "sharing='attention'"),
+        ({"share_layer_norm": False}, "share_layer_norm=False"),
+        (
+            {"num_hidden_layers": 18, "num_hidden_groups": 14},
+            "another of 14 groups",
+        ),
+    ],
+)
+def test_what_it_cannot_express(changes, message, tmp_path):
+    model = albert_tf.AlbertBackbone(CONFIG.replace(**changes), seed=1)
+    with pytest.raises(UsageError, match=message):
+        albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
+
+
+def test_layers_that_share_nothing_become_groups(tmp_path):
+    model = albert_tf.AlbertBackbone(CONFIG.replace(sharing="none"), seed=1)
+    albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert again.config.num_hidden_groups == 4
+    first, second = weight_names(model), weight_names(again)
+    for name, variable in first.items():
+        np.testing.assert_array_equal(variable.numpy(), second[name].numpy())
+
+
+def test_a_bare_model_needs_its_pooler(tmp_path):
+    model = albert_tf.AlbertBackbone(CONFIG, add_pooler=False, seed=1)
+    with pytest.raises(UsageError, match="has a pooler"):
+        albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")

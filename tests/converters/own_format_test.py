@@ -1,0 +1,278 @@
+import json
+import logging
+import os
+import pathlib
+import shutil
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import albert_tf
+from albert_tf.config import HEADS
+from albert_tf.converters import load
+from albert_tf.errors import DataError, UsageError
+from albert_tf.models.base import weight_names
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+SPIECE = GOLDEN / "tokenization/spiece.model"
+CONFIG = albert_tf.AlbertConfig(
+    vocab_size=41,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=9,
+)
+CLASSES = {
+    None: albert_tf.AlbertBackbone,
+    "pretraining": albert_tf.AlbertPretrainer,
+    "masked_lm": albert_tf.AlbertMaskedLM,
+    "text_classifier": albert_tf.AlbertTextClassifier,
+    "token_classifier": albert_tf.AlbertTokenClassifier,
+    "question_answering": albert_tf.AlbertQuestionAnswering,
+    "multiple_choice": albert_tf.AlbertMultipleChoice,
+}
+
+
+def assert_same_weights(first, second):
+    first, second = weight_names(first), weight_names(second)
+    assert list(first) == list(second)
+    for name, variable in first.items():
+        np.testing.assert_array_equal(
+            variable.numpy(), second[name].numpy(), err_msg=name
+        )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a text classifier."""
+    path = tmp_path_factory.mktemp("models") / "classifier"
+    model = albert_tf.AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
+    albert_tf.save_pretrained(model, path, labels=["x", "y", "z"])
+    return path
+
+
+def test_heads_are_all_here():
+    assert set(CLASSES) == {None, *HEADS}
+
+
+@pytest.mark.parametrize("head", CLASSES)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"sharing": "attention"},
+        {"sharing": "ffn", "num_hidden_groups": 2},
+        {"sharing": "none", "embedding_size": 12},
+        {"share_layer_norm": False, "inner_group_num": 2},
+        {"embedding_size": 12, "embedding_projection": "always"},
+    ],
+    ids=str,
+)
+def test_round_trip(head, changes, tmp_path):
+    labels = {"num_labels": 5} if head == "token_classifier" else {}
+    model = CLASSES[head](CONFIG.replace(**changes), seed=2, **labels)
+    albert_tf.save_pretrained(model, tmp_path / "m")
+    again = albert_tf.from_pretrained(tmp_path / "m", head="auto")
+    assert type(again) is type(model)
+    assert again.config == model.config
+    assert again.untrained_weights == []
+    assert_same_weights(model, again)
+    assert albert_tf.AlbertConfig.from_json(tmp_path / "m/config.json") == model.config
+
+
+def test_none_is_the_backbone(folder):
+    assert type(albert_tf.from_pretrained(folder)) is albert_tf.AlbertBackbone
+
+
+def test_files_and_manifest(folder):
+    manifest = json.loads((folder / "manifest.json").read_text())["files"]
+    assert set(manifest) == {"config.json", "model.safetensors"}
+    assert set(os.listdir(folder)) == {*manifest, "manifest.json"}
+    assert manifest["config.json"]["size"] == (folder / "config.json").stat().st_size
+
+
+def test_labels(folder):
+    model = albert_tf.from_pretrained(folder, head="text_classifier")
+    assert list(model.labels) == ["x", "y", "z"]
+    assert model.num_labels == 3
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_changed_file_is_refused(folder, tmp_path, name):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    content = bytearray((copy / name).read_bytes())
+    place = content.index(b"12") + 1 if name == "config.json" else len(content) - 2
+    content[place] ^= 1
+    (copy / name).write_bytes(content)
+    with pytest.raises(DataError, match=f"{name}: is not the file the manifest lists"):
+        albert_tf.from_pretrained(copy)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not a manifest"),
+        ("[]", "not a manifest"),
+        ('{"files": {"x": 3}}', "not a manifest"),
+        ('{"files": {}}', "does not list config.json"),
+        ('{"files": {"../x": {"size": 1, "sha256": "0"}}}', "outside the folder"),
+        ('{"files": {"/x": {"size": 1, "sha256": "0"}}}', "outside the folder"),
+    ],
+)
+def test_bad_manifests(folder, tmp_path, content, message):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "manifest.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        albert_tf.from_pretrained(copy)
+
+
+def test_missing_manifest(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "manifest.json").unlink()
+    with pytest.raises(DataError, match="manifest.json: cannot be read"):
+        albert_tf.from_pretrained(copy)
+
+
+def test_never_overwrites_unasked(folder, tmp_path):
+    model = albert_tf.AlbertBackbone(CONFIG, seed=3)
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    before = (copy / "model.safetensors").read_bytes()
+    with pytest.raises(UsageError, match="exists already"):
+        albert_tf.save_pretrained(model, copy)
+    assert (copy / "model.safetensors").read_bytes() == before
+    albert_tf.save_pretrained(model, copy, overwrite=True)
+    assert_same_weights(model, albert_tf.from_pretrained(copy))
+    (copy / "thesis.tex").write_text("precious")
+    with pytest.raises(UsageError, match=r"holds thesis\.tex"):
+        albert_tf.save_pretrained(model, copy, overwrite=True)
+    assert (copy / "thesis.tex").read_text() == "precious"
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(UsageError, match="is not a folder"):
+        albert_tf.save_pretrained(model, file, overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["copy", "file"]
+
+
+def test_all_or_nothing(tmp_path):
+    model = albert_tf.AlbertPretrainer(CONFIG, seed=3)
+    with pytest.raises(UsageError, match="cannot express|no model"):
+        albert_tf.save_pretrained(model, tmp_path / "m", format="keras_hub")
+    assert os.listdir(tmp_path) == []
+
+
+def test_unknown_format_and_head(folder, tmp_path):
+    model = albert_tf.AlbertBackbone(CONFIG, seed=3)
+    with pytest.raises(UsageError, match="format must be one of"):
+        albert_tf.save_pretrained(model, tmp_path / "m", format="pickle")
+    with pytest.raises(UsageError, match="head must be one of"):
+        albert_tf.from_pretrained(folder, head="ner")
+    with pytest.raises(UsageError, match="has no labels"):
+        albert_tf.from_pretrained(folder, num_labels=3)
+    with pytest.raises(UsageError, match="has 3, received 4"):
+        albert_tf.from_pretrained(folder, head="text_classifier", num_labels=4)
+
+
+def test_wrong_labels_and_tokenizer(tmp_path):
+    model = albert_tf.AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
+    with pytest.raises(UsageError, match="2 names for a model with 3 labels"):
+        albert_tf.save_pretrained(model, tmp_path / "m", labels=["a", "b"])
+    with pytest.raises(UsageError, match="30000 pieces.*vocab_size is 41"):
+        albert_tf.save_pretrained(model, tmp_path / "m", tokenizer=SPIECE)
+
+
+def test_tokenizer_with_its_options(tmp_path):
+    config = CONFIG.replace(vocab_size=30000)
+    tokenizer = albert_tf.AlbertTokenizer(SPIECE, do_lower_case=False)
+    model = albert_tf.AlbertBackbone(config, seed=1)
+    albert_tf.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
+    again = load.load_tokenizer(tmp_path / "m")
+    assert again.get_config() == tokenizer.get_config()
+    assert again.sha256 == tokenizer.sha256
+    assert (tmp_path / "m/spiece.model").read_bytes() == SPIECE.read_bytes()
+
+
+def test_no_tokenizer(folder):
+    with pytest.raises(DataError, match="holds no tokenizer"):
+        load.load_tokenizer(folder)
+
+
+def test_a_head_that_was_never_loaded_says_so(folder, caplog):
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        model = albert_tf.from_pretrained(folder, head="pretraining", seed=5)
+    assert "mlm_head/dense/kernel" in caplog.text
+    missing = [n for n in weight_names(model) if n.split("/")[0] != "backbone"]
+    assert model.untrained_weights == sorted(missing)
+    kernel = model.mlm_head.dense.kernel.numpy()
+    assert 0.01 < kernel.std() < 0.03
+    np.testing.assert_array_equal(model.mlm_head.layer_norm.gamma, np.ones(6))
+
+
+def test_predict_and_fit_warn_once(folder, tmp_path):
+    batch = {"token_ids": np.ones((4, 5), np.int32)}
+    model = albert_tf.from_pretrained(folder, head="token_classifier", seed=5)
+    with pytest.warns(UserWarning, match="classifier/bias, classifier/kernel: predict"):
+        model.predict(batch, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.predict(batch, verbose=0)
+    # What was never trained is still known after saving and loading.
+    albert_tf.save_pretrained(model, tmp_path / "m")
+    model = albert_tf.from_pretrained(tmp_path / "m", head="auto")
+    assert model.untrained_weights == ["classifier/bias", "classifier/kernel"]
+    model.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="fit starts them"):
+        model.fit(batch, np.zeros((4, 5, 2), np.float32), verbose=0)
+    assert model.untrained_weights == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        model.predict(batch, verbose=0)
+
+
+def test_encoder_weights_are_never_made_up(folder, tmp_path):
+    with pytest.raises(DataError, match=r"no tensor for encoder/attention_1/query"):
+        config = CONFIG.replace(num_hidden_groups=3)
+        albert_tf.from_pretrained(folder, config=config)
+    with pytest.raises(
+        DataError, match=r"must have shape \(42, 6\).*received \(41, 6\)"
+    ):
+        albert_tf.from_pretrained(folder, config=CONFIG.replace(vocab_size=42))
+
+
+def test_seed_makes_new_heads_repeatable(folder):
+    first, second = (
+        albert_tf.from_pretrained(folder, head="masked_lm", seed=8) for _ in range(2)
+    )
+    assert_same_weights(first, second)
+
+
+@settings(max_examples=1500)
+@given(st.data())
+def test_fuzz_config(data):
+    """Whatever a config.json holds, only a ValueError comes of it."""
+    values = json.loads(json.dumps(CONFIG.to_dict()))
+    values.pop("format", None)
+    extra = st.sampled_from(["model_type", "architectures", "layer_norm_eps", "format"])
+    scalars = (
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=4)
+        | st.lists(st.integers(), max_size=2)
+        | st.dictionaries(st.text(max_size=2), st.integers(), max_size=2)
+        | st.sampled_from(["albert", "bert", "gelu", "all", "albert_tf"])
+    )
+    for _ in range(data.draw(st.integers(1, 4))):
+        key = data.draw(st.sampled_from(sorted(values)) | extra | st.text(max_size=3))
+        values[key] = data.draw(scalars)
+    try:
+        config = albert_tf.AlbertConfig.from_dict(values)
+    except ValueError as e:
+        assert "\n" not in str(e)
+    else:
+        assert config.vocab_size > 0

@@ -1,0 +1,192 @@
+import io
+import json
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from albert_tf.converters import safetensors_file
+from albert_tf.converters.checkpoint import Tensor
+from albert_tf.errors import DataError
+
+ARRAYS = {
+    "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "empty": np.zeros((0, 4), np.float32),
+    "scalar": np.array(2.5, np.float32),
+    "b/c.d": np.arange(5, dtype=np.float32),
+}
+
+
+def write_raw(path, header, data=b"", length=None):
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    length = len(raw) if length is None else length
+    path.write_bytes(struct.pack("<Q", length) + raw + data)
+    return path
+
+
+def entry(shape, offsets, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def test_reads_what_the_package_writes_and_back(tmp_path):
+    path = tmp_path / "theirs.safetensors"
+    safetensors.numpy.save_file(ARRAYS, path)
+    tensors = safetensors_file.read(path)
+    assert set(tensors) == set(ARRAYS)
+    for name, tensor in tensors.items():
+        assert tensor.shape == ARRAYS[name].shape
+        np.testing.assert_array_equal(tensor.read(), ARRAYS[name])
+    ours = io.BytesIO()
+    safetensors_file.write(ours, tensors, {"format": "pt"})
+    again = safetensors.numpy.load(ours.getvalue())
+    assert {k: v.tolist() for k, v in again.items()} == {
+        k: v.tolist() for k, v in ARRAYS.items()
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int64", "bool"])
+def test_other_types_become_float32(tmp_path, dtype):
+    values = np.array([0, 1, 1, 0]).astype(getattr(ml_dtypes, dtype, dtype))
+    path = tmp_path / "x.safetensors"
+    safetensors.numpy.save_file({"x": values}, path)
+    read = safetensors_file.read(path)["x"].read()
+    assert read.dtype == np.float32
+    np.testing.assert_array_equal(read, [0, 1, 1, 0])
+
+
+def test_a_promise_that_is_not_kept_is_noticed():
+    wrong = Tensor("x", (3,), lambda: np.zeros(2))
+    with pytest.raises(DataError, match=r"expected shape \(3,\), received \(2,\)"):
+        safetensors_file.write(io.BytesIO(), {"x": wrong}, {})
+
+
+BAD = {
+    "overlap": ({"a": entry([2], [0, 8]), "b": entry([2], [4, 12])}, 12, "overlaps"),
+    "hole": ({"a": entry([1], [0, 4]), "b": entry([1], [8, 12])}, 12, "hole"),
+    "hole at the start": ({"a": entry([1], [4, 8])}, 8, "hole"),
+    "truncated": ({"a": entry([3], [0, 12])}, 11, "truncated"),
+    "more data": ({"a": entry([1], [0, 4])}, 5, "belong to no tensor"),
+    "too short": ({"a": entry([3], [0, 8])}, 8, "needs 12"),
+    "backwards": ({"a": entry([1], [4, 0])}, 4, "first and last"),
+    "negative": ({"a": entry([-1], [0, 4])}, 4, "list of sizes"),
+    "bool": ({"a": entry([True], [0, 4])}, 4, "list of sizes"),
+    "huge": ({"a": entry([2**62, 2**62], [0, 4])}, 4, "needs"),
+    "dtype": ({"a": entry([1], [0, 4], "F8")}, 4, "not supported"),
+    "dtype list": ({"a": entry([1], [0, 4], ["F32"])}, 4, "not supported"),
+    "three offsets": ({"a": entry([1], [0, 4, 8])}, 4, "first and last"),
+    "no entry": ({"a": [1]}, 4, "needs dtype"),
+    "list": ([1, 2], 0, "not a JSON object"),
+    "not JSON": (b"{nope", 0, "not usable JSON"),
+    "not UTF-8": (b'{"\xff": 1}', 0, "not usable JSON"),
+    "nested": (b"[" * 100_000, 0, "not usable JSON"),
+    "twice": (b'{"a": 1, "a": 2}', 0, "twice"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_lying_headers(tmp_path, name):
+    header, size, message = BAD[name]
+    path = write_raw(tmp_path / "x.safetensors", header, b"\0" * size)
+    with pytest.raises(DataError, match=message) as error:
+        safetensors_file.read(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"abc", b"\xff" * 8, b"\0" * 8, b"\1" * 20])
+def test_not_safetensors(tmp_path, content):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="not a safetensors file"):
+        safetensors_file.read(path)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        safetensors_file.read(tmp_path / "x.safetensors")
+
+
+def test_file_that_shrinks_while_it_is_read(tmp_path):
+    path = tmp_path / "x.safetensors"
+    safetensors.numpy.save_file({"x": np.ones(9, np.float32)}, path)
+    tensor = safetensors_file.read(path)["x"]
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(DataError, match="became shorter"):
+        tensor.read()
+
+
+VALID = safetensors.numpy.save(ARRAYS)
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["F32", "BF16", "I64"]),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["dtype", "shape", "data_offsets", "__metadata__", "a", "b"]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+def read_all(path):
+    """Reads a file; only a DataError may come of it."""
+    try:
+        for tensor in safetensors_file.read(path).values():
+            assert tensor.read().shape == tensor.shape
+    except DataError as e:
+        assert "\n" not in str(e)
+
+
+@settings(max_examples=3000)
+@given(st.data())
+def test_fuzz_bytes(tmp_path_factory, data):
+    content = bytearray(VALID)
+    for _ in range(data.draw(st.integers(1, 6))):
+        place = data.draw(st.integers(0, len(content) - 1))
+        content[place] = data.draw(st.integers(0, 255))
+    content = content[: data.draw(st.integers(0, len(content)))]
+    path = tmp_path_factory.getbasetemp() / "fuzz_bytes.safetensors"
+    path.write_bytes(bytes(content))
+    read_all(path)
+
+
+@settings(max_examples=3000)
+@example({"a": entry([2], [0, 8])}, 8)
+@given(JSON, st.integers(0, 16))
+def test_fuzz_header(tmp_path_factory, header, size):
+    path = tmp_path_factory.getbasetemp() / "fuzz_header.safetensors"
+    read_all(write_raw(path, header, b"\0" * size))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        [],
+        {"weight_map": 3},
+        {"weight_map": {"a": "../x.safetensors"}},
+        {"weight_map": {"a": "/etc/passwd"}},
+        {"weight_map": {"a": "x.bin"}},
+        {"weight_map": {"a": ["x.safetensors"]}},
+        {"weight_map": {"b": "x.safetensors"}},
+        {"weight_map": {"a": "absent.safetensors"}},
+    ],
+)
+def test_bad_index(tmp_path, content):
+    safetensors.numpy.save_file({"a": ARRAYS["a"]}, tmp_path / "x.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps(content))
+    with pytest.raises(DataError):
+        safetensors_file.read_sharded(index)

@@ -1,0 +1,435 @@
+import json
+import os
+import pathlib
+import re
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.converters import load, tf1, tf1_names
+from albert_tf.errors import DataError, UsageError
+from albert_tf.losses import pretraining_loss
+from albert_tf.models.base import weight_names
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+BASE = GOLDEN / "tf1_tiny/base"
+CLASSIFIER = GOLDEN / "tf1_finetune/classifier3"
+PREFIX = BASE / "albert_model.ckpt"
+CONFIG = albert_tf.AlbertConfig(
+    vocab_size=41,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=4,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=9,
+)
+
+
+def inputs(stored, prefix="in/"):
+    names = {
+        "token_ids": "input_ids",
+        "segment_ids": "segment_ids",
+        "padding_mask": "input_mask",
+        "mask_positions": "masked_lm_positions",
+        "mask_ids": "masked_lm_ids",
+        "mask_weights": "masked_lm_weights",
+    }
+    batch = {k: stored[prefix + v] for k, v in names.items() if prefix + v in stored}
+    if f"{prefix}next_sentence_labels" in stored:
+        batch["sentence_order_labels"] = stored[f"{prefix}next_sentence_labels"][:, 0]
+    return batch
+
+
+def save_tf1(prefix, tensors):
+    tf.raw_ops.SaveV2(
+        prefix=str(prefix),
+        tensor_names=list(tensors),
+        shape_and_slices=[""] * len(tensors),
+        tensors=[tf.constant(value) for value in tensors.values()],
+    )
+
+
+def stored_tensors(prefix):
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {k: reader.get_tensor(k) for k in reader.get_variable_to_shape_map()}
+
+
+def randomize(model, seed=0):
+    rng = np.random.default_rng(seed)
+    for variable in weight_names(model).values():
+        variable.assign(rng.normal(0, 0.2, variable.shape))
+    return model
+
+
+def assert_same_weights(first, second):
+    first, second = weight_names(first), weight_names(second)
+    assert list(first) == list(second)
+    for name, variable in first.items():
+        value = second[name].numpy()
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def pretrainer():
+    return albert_tf.from_pretrained(BASE, head="pretraining")
+
+
+def test_every_output_of_the_original(pretrainer):
+    stored = dict(np.load(BASE / "io.npz"))
+    batch = inputs(stored)
+    encoded = pretrainer.backbone(
+        batch, output_hidden_states=True, output_attentions=True
+    )
+
+    def check(name, value):
+        np.testing.assert_allclose(value, stored[f"out/{name}"], atol=1e-5)
+
+    check("embedding_output", encoded["embedding_output"])
+    check("sequence_output", encoded["sequence_output"])
+    check("pooled_output", encoded["pooled_output"])
+    for i in range(4):
+        check(f"layer_{i:02d}_output", encoded["hidden_states"][i + 1])
+        check(f"attention_probs_{i:02d}", encoded["attentions"][i])
+    out = pretrainer(batch)
+    mlm = tf.nn.log_softmax(out["mlm_logits"])
+    check("mlm_log_probs", tf.reshape(mlm, (20, -1)))
+    check("sop_log_probs", tf.nn.log_softmax(out["sop_logits"]))
+    losses = pretraining_loss(out, batch)
+    check("mlm_loss", losses["mlm_loss"])
+    check("sop_loss", losses["sop_loss"])
+    check("total_loss", losses["loss"])
+
+
+def test_edge_cases_of_the_original(pretrainer):
+    stored = dict(np.load(BASE / "edge.npz"))
+    cases = {name.split("/")[0] for name in stored}
+    assert len(cases) == 5
+    for case in cases:
+        out = pretrainer.backbone(inputs(stored, f"{case}/"))
+        # A fully masked row loses three digits to the -10000 added to its scores.
+        atol = 2e-3 if case == "row1_fully_masked" else 1e-5
+        for name in ("sequence_output", "pooled_output"):
+            expected = stored[f"{case}/{name}"]
+            np.testing.assert_allclose(out[name], expected, atol=atol, err_msg=case)
+
+
+def test_gradients_of_the_original(pretrainer):
+    batch = inputs(dict(np.load(BASE / "io.npz")))
+    expected = np.load(BASE / "grads_total_loss.npz")
+    weights = weight_names(pretrainer)
+    with tf.GradientTape() as tape:
+        loss = pretraining_loss(pretrainer(batch), batch)["loss"]
+    gradients = tape.gradient(loss, [v.value for v in weights.values()])
+    ours = {
+        name: np.asarray(tf.convert_to_tensor(gradient))
+        for name, gradient in zip(weights, gradients, strict=True)
+    }
+    rows = tf1.name_table(pretrainer.config)
+    assert {row.ours for row in rows} == set(ours)
+    for row in rows:
+        theirs = row.turn(expected[row.theirs])
+        error = np.abs(ours[row.ours] - theirs).max()
+        # The exact gradient of the key's bias is zero.
+        assert error < 1e-4 * max(np.abs(theirs).max(), 1e-2), row.ours
+
+
+def test_prefix_folder_and_archive(pretrainer, tmp_path):
+    archive = tmp_path / "albert_base.tar.gz"
+    with tarfile.open(archive, "w:gz") as f:
+        for name in os.listdir(BASE):
+            if not name.endswith("npz"):
+                f.add(BASE / name, f"albert_base/{name}")
+    for path in (PREFIX, archive):
+        model = albert_tf.from_pretrained(path, head="auto")
+        assert_same_weights(pretrainer, model)
+        assert model.config == pretrainer.config
+    assert os.listdir(tmp_path) == ["albert_base.tar.gz"]
+
+
+def test_optimizer_slots_and_counters_are_left_out(pretrainer, tmp_path):
+    shutil.copy(BASE / "albert_config.json", tmp_path)
+    tensors = stored_tensors(PREFIX)
+    for name, value in list(tensors.items()):
+        tensors[f"{name}/adam_m"] = tensors[f"{name}/adam_v"] = value
+    tensors["global_step"] = np.int64(125000)
+    save_tf1(tmp_path / "model.ckpt-125000", tensors)
+    with load.open_checkpoint(tmp_path) as checkpoint:
+        assert len(checkpoint.dropped) == 2 * 32 + 1
+        assert checkpoint.unknown == []
+    model = albert_tf.from_pretrained(tmp_path, head="auto")
+    assert_same_weights(pretrainer, model)
+
+
+def test_several_checkpoints(tmp_path):
+    shutil.copy(BASE / "albert_config.json", tmp_path)
+    for step in (10, 20):
+        save_tf1(tmp_path / f"model.ckpt-{step}", stored_tensors(PREFIX))
+    with pytest.raises(DataError, match="2 checkpoints"):
+        albert_tf.from_pretrained(tmp_path)
+    assert albert_tf.from_pretrained(tmp_path / "model.ckpt-10")
+    line = 'model_checkpoint_path: "/elsewhere/model.ckpt-20"\n'
+    (tmp_path / "checkpoint").write_text(line)
+    assert albert_tf.from_pretrained(tmp_path)
+
+
+def test_hub_export_has_no_sentence_order(pretrainer, tmp_path):
+    (tmp_path / "variables").mkdir()
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "saved_model.pb").write_bytes(b"never read")
+    shutil.copy(BASE / "albert_config.json", tmp_path / "assets")
+    tensors = stored_tensors(PREFIX)
+    tensors = {k: v for k, v in tensors.items() if "seq_relationship" not in k}
+    save_tf1(tmp_path / "variables/variables", tensors)
+    model = albert_tf.from_pretrained(tmp_path, head="auto")
+    assert isinstance(model, albert_tf.AlbertMaskedLM)
+    assert model.untrained_weights == []
+    assert model.backbone.pooler is not None  # kept, though unused
+    model = albert_tf.from_pretrained(tmp_path, head="pretraining")
+    assert model.untrained_weights == ["sop_head/bias", "sop_head/kernel"]
+
+
+def test_hub_export_without_config_is_recognized_by_its_sizes(tmp_path):
+    (tmp_path / "variables").mkdir()
+    config = albert_tf.AlbertConfig.from_preset("albert_base_v2")
+    block = "bert/encoder/transformer/group_0/inner_group_0/ffn_1/intermediate/dense"
+    tensors = {
+        "bert/embeddings/word_embeddings": np.zeros((30000, 128), np.float32),
+        f"{block}/kernel": np.zeros((768, 3072), np.float32),
+    }
+    save_tf1(tmp_path / "variables/variables", tensors)
+    with load.open_checkpoint(tmp_path) as checkpoint:
+        assert checkpoint.config == config
+    tensors[f"{block}/kernel"] = np.zeros((70, 30), np.float32)
+    save_tf1(tmp_path / "variables/variables", tensors)
+    with pytest.raises(DataError, match=r"no albert_config\.json"):
+        albert_tf.from_pretrained(tmp_path)
+
+
+def test_scope_before_the_names(pretrainer, tmp_path):
+    shutil.copy(BASE / "albert_config.json", tmp_path)
+    tensors = {f"module/{k}": v for k, v in stored_tensors(PREFIX).items()}
+    save_tf1(tmp_path / "model.ckpt", tensors)
+    model = albert_tf.from_pretrained(tmp_path, head="auto")
+    assert_same_weights(pretrainer, model)
+
+
+def test_classifier_of_the_original(tmp_path):
+    for name in os.listdir(CLASSIFIER):
+        shutil.copy(CLASSIFIER / name, tmp_path)
+    shutil.copy(BASE / "albert_config.json", tmp_path)
+    model = albert_tf.from_pretrained(tmp_path, head="auto")
+    assert isinstance(model, albert_tf.AlbertTextClassifier)
+    stored = dict(np.load(CLASSIFIER / "io.npz"))
+    logits = model(inputs(stored))
+    np.testing.assert_allclose(logits, stored["out/logits"], atol=1e-5)
+
+
+def test_one_output_may_be_a_choice(tmp_path):
+    model = randomize(albert_tf.AlbertTextClassifier(CONFIG, num_labels=1))
+    albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
+    for head in ("text_classifier", "multiple_choice"):
+        again = albert_tf.from_pretrained(tmp_path / "m", head=head)
+        assert again.untrained_weights == []
+        kernel = again.classifier.kernel.numpy()
+        np.testing.assert_array_equal(kernel, model.classifier.kernel.numpy())
+
+
+def test_other_head_is_refused_unless_not_asked_for(tmp_path):
+    shutil.copy(BASE / "albert_config.json", tmp_path)
+    tensors = stored_tensors(PREFIX)
+    tensors["start_logits/dense/kernel"] = np.zeros((32, 1), np.float32)
+    save_tf1(tmp_path / "model.ckpt", tensors)
+    with pytest.raises(DataError, match="unknown tensor start_logits/dense/kernel"):
+        albert_tf.from_pretrained(tmp_path, head="auto")
+    assert albert_tf.from_pretrained(tmp_path, head="auto", ignore="^start_logits")
+    assert albert_tf.from_pretrained(tmp_path, head="masked_lm")
+    tensors["bert/encoder/extra/kernel"] = np.zeros((32, 1), np.float32)
+    save_tf1(tmp_path / "model.ckpt", tensors)
+    with pytest.raises(DataError, match="unknown tensor bert/encoder/extra/kernel"):
+        albert_tf.from_pretrained(tmp_path)
+
+
+VARIANTS = {
+    "base": {},
+    "groups": {"num_hidden_groups": 2, "inner_group_num": 2},
+    "groups do not divide": {"num_hidden_layers": 5, "num_hidden_groups": 3},
+    "E = D": {"embedding_size": 12},
+    "relu": {"hidden_act": "relu"},
+    "nothing shared": {"sharing": "none"},
+    "BERT": {"sharing": "none", "embedding_size": 12},
+    "own layer norms": {"share_layer_norm": False},
+    "own layer norms in groups": {
+        "share_layer_norm": False,
+        "num_hidden_groups": 2,
+        "inner_group_num": 2,
+    },
+}
+HEADS = {
+    "pretraining": albert_tf.AlbertPretrainer,
+    "masked_lm": albert_tf.AlbertMaskedLM,
+    "text_classifier": albert_tf.AlbertTextClassifier,
+    "question_answering": albert_tf.AlbertQuestionAnswering,
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_round_trip(head, variant, tmp_path):
+    model = randomize(HEADS[head](CONFIG.replace(**VARIANTS[variant])))
+    albert_tf.save_pretrained(model, tmp_path / "first", format="tf1")
+    again = albert_tf.from_pretrained(tmp_path / "first", head="auto")
+    assert type(again) is type(model)
+    assert_same_weights(model, again)
+    assert again.config.layer_table() == model.config.layer_table()
+    albert_tf.save_pretrained(again, tmp_path / "second", format="tf1")
+    first, second = (
+        stored_tensors(tmp_path / name / tf1.PREFIX) for name in ("first", "second")
+    )
+    assert first.keys() == second.keys()
+    for name, value in first.items():
+        np.testing.assert_array_equal(value, second[name], err_msg=name)
+
+
+def test_written_like_the_original_writes(pretrainer, tmp_path):
+    albert_tf.save_pretrained(pretrainer, tmp_path / "m", format="tf1")
+    ours, theirs = stored_tensors(tmp_path / "m" / tf1.PREFIX), stored_tensors(PREFIX)
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert ours[name].dtype == value.dtype
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+    listed = dict(tf.train.list_variables(str(tmp_path / "m")))
+    assert listed == dict(tf.train.list_variables(str(PREFIX)))
+    config = json.loads((tmp_path / "m/albert_config.json").read_text())
+    original = json.loads((BASE / "albert_config.json").read_text())
+    assert config == {k: v for k, v in original.items() if k != "down_scale_factor"}
+
+
+def test_groups_that_the_original_never_uses(tmp_path):
+    """Its floating point skips group 15 of 22; no checkpoint has its variables."""
+    sizes = {"num_hidden_layers": 22, "num_hidden_groups": 22}
+    config = CONFIG.replace(group_rule="original", **sizes)
+    assert 15 not in config.group_numbers()
+    model = randomize(albert_tf.AlbertBackbone(config))
+    assert config.num_parameters() == model.count_params()
+    albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
+    names = stored_tensors(tmp_path / "m" / tf1.PREFIX)
+    assert not any("/group_15/" in name for name in names)
+    assert any("/group_21/" in name for name in names)
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert again.config.group_rule == "original"
+    assert_same_weights(model, again)
+
+
+def test_names_of_own_layer_norms():
+    config = CONFIG.replace(num_hidden_layers=12, share_layer_norm=False)
+    names = {row.theirs for row in tf1_names.name_table(config)}
+    stem = "bert/encoder/transformer/"
+    # Listed in google-research/albert issue 241.
+    for name in (
+        "group_0_7/layer_7/inner_group_0/layer_normalization_15/gamma",
+        "group_0_7/layer_7/inner_group_0/layer_normalization_16/beta",
+        "group_0_8/layer_8/inner_group_0/layer_normalization_17/beta",
+        "group_0_2/layer_2/inner_group_0/layer_normalization_5/beta",
+    ):
+        assert stem + name in names
+    assert not any("LayerNorm" in name for name in names)
+
+
+def test_own_layer_norms_change_what_is_computed(tmp_path):
+    model = randomize(
+        albert_tf.AlbertPretrainer(CONFIG.replace(share_layer_norm=False))
+    )
+    albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
+    again = albert_tf.from_pretrained(tmp_path / "m", head="auto")
+    assert not again.config.share_layer_norm
+    positions = np.array([[1], [2]])
+    batch = {"token_ids": np.arange(10).reshape(2, 5), "mask_positions": positions}
+    for name, value in model(batch).items():
+        np.testing.assert_array_equal(value, again(batch)[name])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ({"sharing": "attention"}, "sharing='attention'"),
+        ({"sharing": "ffn"}, "sharing='ffn'"),
+        ({"embedding_size": 12, "embedding_projection": "always"}, "no projection"),
+        ({"num_hidden_layers": 22, "num_hidden_groups": 22}, "another of 22 groups"),
+    ],
+)
+def test_what_the_original_cannot_express(changes, message, tmp_path):
+    model = albert_tf.AlbertBackbone(CONFIG.replace(**changes), seed=1)
+    with pytest.raises(UsageError, match=message):
+        albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
+    assert os.listdir(tmp_path) == []
+
+
+def damaged(tmp_path):
+    folder = shutil.copytree(BASE, tmp_path / "m")
+    return folder, folder / "albert_model.ckpt.data-00000-of-00001"
+
+
+def test_truncated_data(tmp_path):
+    folder, data = damaged(tmp_path)
+    data.write_bytes(data.read_bytes()[:5000])
+    with pytest.raises(DataError) as error:
+        albert_tf.from_pretrained(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_flipped_bit_in_data(tmp_path):
+    folder, data = damaged(tmp_path)
+    content = bytearray(data.read_bytes())
+    content[100] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(DataError, match="cannot be read"):
+        albert_tf.from_pretrained(folder)
+
+
+def test_missing_data(tmp_path):
+    folder, data = damaged(tmp_path)
+    data.unlink()
+    with pytest.raises(DataError, match="0 of its data files"):
+        albert_tf.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense" * 20])
+def test_damaged_index(tmp_path, content):
+    folder, _ = damaged(tmp_path)
+    (folder / "albert_model.ckpt.index").write_bytes(content)
+    with pytest.raises(DataError, match="not a TensorFlow checkpoint"):
+        albert_tf.from_pretrained(folder)
+
+
+def test_a_weight_of_another_shape_or_missing(tmp_path):
+    folder, _ = damaged(tmp_path)
+    config = json.loads((folder / "albert_config.json").read_text())
+    for changes, message in (
+        ({"vocab_size": 999}, r"must have shape \(999, 16\)"),
+        ({"intermediate_size": 65}, r"must have shape \(32, 65\)"),
+        ({"num_hidden_groups": 2}, "no tensor for encoder/attention_1"),
+    ):
+        text = json.dumps({**config, **changes})
+        (folder / "albert_config.json").write_text(text)
+        with pytest.raises(DataError, match=message):
+            albert_tf.from_pretrained(folder)
+
+
+def test_slots_of_many_optimizers_are_recognized():
+    for name in (
+        "global_step",
+        "bert/pooler/dense/kernel/adam_m",
+        "bert/pooler/dense/kernel/adam_v",
+        "bert/pooler/dense/kernel/Adam_1",
+        "beta1_power",
+        "_CHECKPOINTABLE_OBJECT_GRAPH",
+    ):
+        assert re.search(tf1_names.NO_WEIGHTS, name), name
+    for row in tf1_names.name_table(CONFIG):
+        assert not re.search(tf1_names.NO_WEIGHTS, row.theirs), row.theirs

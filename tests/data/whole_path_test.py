@@ -1,0 +1,243 @@
+"""From unusual sources, languages and conditions to records."""
+
+import functools
+import json
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+from albert_tf.data import build, corpus_formats, records, storage
+from albert_tf.data.blocks import RecordConfig
+from albert_tf.data.corpus import Corpus
+from albert_tf.data.masking_config import MaskingConfig
+from albert_tf.data.pairs import PairConfig
+from albert_tf.data.pretraining import PretrainingData
+from albert_tf.errors import DataError
+from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_training import train_tokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+INPUT = GOLDEN / "tf1_data/input.txt"
+MODEL = GOLDEN / "tokenization/spiece.model"
+# Made up for this test; no spaces, full-width punctuation.
+CHINESE = (
+    "今天早上，港口的船很多。老船长数了三遍，还是数错了！他问：“有人看见那条红船吗？”"
+    "没有人回答。海风很大，天色渐渐暗了下来。孩子们跑到岸边去看灯塔。"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(MODEL)
+
+
+def _make(corpus, output, tokenizer, length=64, **settings):
+    return build.create_pretraining_data(
+        corpus,
+        str(output),
+        tokenizer,
+        RecordConfig(
+            pairs=PairConfig("clean", length, 0.1, 5),
+            mask=MaskingConfig(max_predictions_per_seq=10),
+            **settings,
+        ),
+        num_shards=2,
+        num_processes=1,
+        progress=False,
+    )
+
+
+def _bytes(folder):
+    return {p.name: p.read_bytes() for p in sorted(folder.glob("*.tfrecord*"))}
+
+
+def _documents():
+    return [part.split("\n") for part in INPUT.read_text().strip().split("\n\n")]
+
+
+def test_parquet_makes_the_records_of_the_same_text_in_jsonl(tokenizer, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    texts = ["\n".join(document) for document in _documents()]
+    table = pyarrow.table({"id": list(range(len(texts))), "body": texts})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=7)
+    lines = [json.dumps({"body": text}) for text in texts]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    cards = {
+        kind: _make(
+            Corpus(str(tmp_path / f"a.{kind}"), text_field="body"),
+            tmp_path / kind / "t",
+            tokenizer,
+        )
+        for kind in ("parquet", "jsonl")
+    }
+    assert _bytes(tmp_path / "parquet") == _bytes(tmp_path / "jsonl")
+    assert cards["parquet"]["corpus"]["documents"] == 33
+    assert cards["parquet"]["inputs"][0]["format"] == "parquet"
+
+
+def test_a_tfds_set_makes_the_records_of_the_same_text(
+    tokenizer, tmp_path, monkeypatch
+):
+    import tensorflow_datasets as tfds
+
+    texts = ["\n".join(document) for document in _documents()]
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="tiny_text",
+        version="1.0.0",
+        features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
+        split_datasets={"train": list(enumerate({"text": text} for text in texts))},
+        data_dir=tmp_path / "tfds",
+        disable_shuffling=True,
+    )
+    load = functools.partial(tfds.load, data_dir=str(tmp_path / "tfds"))
+    monkeypatch.setattr(tfds, "load", load)
+    card = _make(Corpus("tfds:tiny_text"), tmp_path / "o/t", tokenizer)
+    assert card["corpus"]["documents"] == 33
+    (tmp_path / "a.jsonl").write_text(
+        "\n".join(json.dumps({"text": text}) for text in texts)
+    )
+    _make(Corpus(str(tmp_path / "a.jsonl")), tmp_path / "p/t", tokenizer)
+    assert _bytes(tmp_path / "o") == _bytes(tmp_path / "p")
+
+
+def test_chinese_text_without_spaces(tmp_path):
+    documents = [CHINESE[k % 7 :] for k in range(40)]
+    path = tmp_path / "zh.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in documents))
+    model = train_tokenizer(
+        documents * 5, vocab_size=71, character_coverage=1.0, progress=False
+    )
+    tokenizer = AlbertTokenizer(model)
+    card = _make(Corpus(str(path)), tmp_path / "t", tokenizer, language="zh")
+    assert card["corpus"]["sentences"] >= 6 * len(documents)
+    assert card["corpus"]["unknown_rate"] == 0
+    assert abs(card["examples"]["label_1_rate"] - 0.5) < 0.05
+    record = records.RecordSet(str(tmp_path / "t")).example(0)
+    for token, starts in zip(
+        record["input_ids"], record["token_boundary"], strict=True
+    ):
+        piece = tokenizer.id_to_token(int(token))
+        if any("\u4e00" <= character <= "\u9fff" for character in piece):
+            assert starts == 1, piece
+    data = PretrainingData(
+        str(tmp_path / "t"),
+        tokenizer=tokenizer,
+        max_seq_length=64,
+        max_predictions_per_seq=10,
+        seed=1,
+    )
+    batch = next(data.batches(8).as_numpy_iterator())
+    lengths = batch["padding_mask"].sum(1)
+    budget = [min(10, max(1, round(0.15 * n))) for n in lengths.tolist()]
+    assert batch["mask_weights"].sum(1).tolist() == budget
+
+
+def test_another_tokenizer_than_the_records_were_made_with(tokenizer, tmp_path):
+    _make(Corpus(str(INPUT)), tmp_path / "t", tokenizer)
+    other = AlbertTokenizer(
+        train_tokenizer(INPUT.read_text().split("\n"), vocab_size=300, progress=False)
+    )
+    with pytest.raises(DataError, match=f"{tokenizer.sha256}, got {other.sha256}"):
+        PretrainingData(
+            str(tmp_path / "t"),
+            tokenizer=other,
+            max_seq_length=64,
+            max_predictions_per_seq=10,
+            seed=1,
+        )
+
+
+def test_a_file_that_vanishes_after_it_was_found(tokenizer, tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_text(INPUT.read_text())
+    corpus = Corpus(f"{tmp_path}/*.txt")
+    (tmp_path / "b.txt").unlink()
+    with pytest.raises(DataError, match=r"b.txt: cannot be read: No such file"):
+        _make(corpus, tmp_path / "o/t", tokenizer)
+    assert not list(tmp_path.rglob("*.tfrecord"))
+    (tmp_path / "b.txt").write_text(INPUT.read_text())
+    _make(corpus, tmp_path / "o/t", tokenizer)  # goes on
+    assert not (tmp_path / "o/t.partial").exists()
+
+
+def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text(INPUT.read_text() * 4)
+    corpus = Corpus(str(path))
+    monkeypatch.setattr(corpus_formats, "_CHUNK", 1 << 12)
+    real = storage.open_binary
+
+    class Failing:
+        def __init__(self, file):
+            self.file, self.calls = file, 0
+
+        def read(self, count):
+            self.calls += 1
+            if self.calls > 3:
+                raise OSError(5, "Input/output error")
+            return self.file.read(count)
+
+        def close(self):
+            self.file.close()
+
+    def opened(name, mode="rb"):
+        file = real(name, mode)
+        return Failing(file) if name == str(path) else file
+
+    monkeypatch.setattr(storage, "open_binary", opened)
+    with pytest.raises(DataError, match="a.txt: cannot be read: Input/output error"):
+        _make(corpus, tmp_path / "o/t", tokenizer)
+    assert not list(tmp_path.rglob("*.tfrecord"))
+
+
+_BUILD = """
+import sys
+from tests.data import whole_path_test as t
+t._make(t.Corpus(str(t.INPUT)), sys.argv[1], t.AlbertTokenizer(t.MODEL))
+"""
+
+
+def test_the_environment_does_not_change_a_byte(tokenizer, tmp_path, run_python):
+    _make(Corpus(str(INPUT)), tmp_path / "here/t", tokenizer)
+    for number, variables in enumerate(
+        (
+            {"PYTHONHASHSEED": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
+            {"PYTHONHASHSEED": "77", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo"},
+        )
+    ):
+        folder = tmp_path / str(number)
+        done = run_python("-c", _BUILD, str(folder / "t"), **variables)
+        assert done.returncode == 0, done.stderr
+        assert _bytes(folder) == _bytes(tmp_path / "here")
+    assert sys.byteorder == "little"  # the index is stored so on any machine
+
+
+def test_replacement_is_drawn_once_a_span_for_spanbert(tmp_path, tokenizer):
+    _make(Corpus(str(INPUT)), tmp_path / "t", tokenizer)
+    settings = {
+        "tokenizer": tokenizer,
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 10,
+        "seed": 2,
+        "with_spans": True,
+    }
+    kinds = {"spanbert": set(), "albert": set()}
+    for preset, seen in kinds.items():
+        masking = MaskingConfig.from_preset(preset)
+        data = PretrainingData(str(tmp_path / "t"), masking=masking, **settings)
+        for batch in data.batches(64).take(6).as_numpy_iterator():
+            here = np.take_along_axis(batch["token_ids"], batch["mask_positions"], 1)
+            for b in range(64):
+                used = batch["mask_weights"][b] > 0
+                starts = batch["mask_span_starts"][b][used]
+                masked = (here[b] == tokenizer.mask_id)[used]
+                for start in np.unique(starts):
+                    if np.count_nonzero(starts == start) > 1:
+                        seen.add(frozenset(masked[starts == start].tolist()))
+    # All of a span is [MASK] or none of it; per token there are mixed ones.
+    assert kinds["spanbert"] == {frozenset([True]), frozenset([False])}
+    assert frozenset([True, False]) in kinds["albert"]

@@ -1,0 +1,67 @@
+"""`AutoTokenizer` of a folder we wrote gives our ids."""
+
+import json
+import pathlib
+
+import pytest
+
+import albert_tf
+
+transformers = pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.peers
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["lower", "cased"])
+def both(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "m"
+    config = albert_tf.AlbertConfig(
+        embedding_size=4,
+        hidden_size=8,
+        num_attention_heads=2,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        max_position_embeddings=20,
+    )
+    ours = albert_tf.AlbertTokenizer(
+        GOLDEN / "tokenization/spiece.model", do_lower_case=request.param
+    )
+    model = albert_tf.AlbertMaskedLM(config, seed=1)
+    albert_tf.save_pretrained(model, path, format="huggingface", tokenizer=ours)
+    return ours, transformers.AutoTokenizer.from_pretrained(path), path
+
+
+def test_ids(both):
+    ours, theirs, _ = both
+    golden = json.loads((GOLDEN / "tokenization/strings.json").read_text())
+    texts = [item["text"] for item in golden]
+    texts = [text for text in texts if not any(s in text for s in SPECIAL)]
+    texts += (GOLDEN / "tf1_data/input.txt").read_text().splitlines()
+    for text in texts:
+        assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text)
+
+
+def test_pairs_have_segments_by_default(both):
+    ours, theirs, _ = both
+    encoded = theirs("one text", "another")
+    a, b = ours.encode("one text"), ours.encode("another")
+    assert encoded.input_ids == [ours.cls_id, *a, ours.sep_id, *b, ours.sep_id]
+    assert encoded.token_type_ids == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+
+
+def test_special_tokens(both):
+    ours, theirs, _ = both
+    for role in ("pad", "unk", "cls", "sep", "mask"):
+        assert getattr(theirs, f"{role}_token_id") == getattr(ours, f"{role}_id")
+    assert theirs.model_max_length == 20
+    assert theirs.decode(ours.encode("hello world")) == "hello world"
+
+
+def test_pipeline(both):
+    pytest.importorskip("torch")
+    _, _, path = both
+    fill = transformers.pipeline("fill-mask", model=str(path))
+    assert len(fill("the cat is so [MASK].", top_k=3)) == 3

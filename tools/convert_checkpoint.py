@@ -1,0 +1,82 @@
+"""Converts a checkpoint between formats and prints a parity report.
+
+Formats: albert_tf (this package's folder), huggingface, keras_hub, tf1 (the original's
+checkpoint). The input may also be a .tar.gz as released, or a TF-Hub export; what it is
+is found out. Nothing is written unless every tensor finds its counterpart and both
+sides compute the same.
+
+Example: `albert-tf convert_checkpoint --input=albert_base_v2.tar.gz
+--output=albert_base_hf --format=huggingface`
+"""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from absl import flags
+
+from albert_tf import cli
+
+_FORMATS = ["albert_tf", "huggingface", "keras_hub", "tf1"]
+_INPUT = flags.DEFINE_string(
+    "input", None, "Folder, archive or checkpoint prefix.", required=True
+)
+_OUTPUT = flags.DEFINE_string("output", None, "Folder to make.", required=True)
+_FORMAT = flags.DEFINE_enum(
+    "format", None, _FORMATS, "Format of the output.", required=True
+)
+_FROM = flags.DEFINE_enum(
+    "from", None, _FORMATS, "Format of the input, where it holds several."
+)
+_HEAD = flags.DEFINE_string(
+    "head", "auto", "auto: what the input holds; none: the encoder; or a head's name."
+)
+_CONFIG_FILE = flags.DEFINE_string(
+    "albert_config_file", "", "Config in place of the input's, or where it has none."
+)
+_SPM_MODEL_FILE = flags.DEFINE_string(
+    "spm_model_file", "", "SentencePiece model in place of the input's."
+)
+_IGNORE = flags.DEFINE_string(
+    "ignore", "", "Regular expression of tensors that may be left over or missing."
+)
+_VERIFY = flags.DEFINE_enum(
+    "verify",
+    "reload",
+    ["none", "reload", "peer"],
+    "reload: run input and output here. peer: run the library each is for, too.",
+)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a model folder.")
+cli.define_alias("to", "format")
+cli.define_alias("init_checkpoint", "input")
+cli.define_alias("output_dir", "output")
+cli.define_alias("config_file", "albert_config_file")
+cli.define_alias("tokenizer_file", "spm_model_file")
+
+
+def main() -> None:
+    """Converts and prints the report."""
+    from albert_tf.config import AlbertConfig
+    from albert_tf.converters.convert import convert_checkpoint
+    from albert_tf.tokenizers import load_tokenizer
+
+    config = _CONFIG_FILE.value and AlbertConfig.from_json(_CONFIG_FILE.value)
+    spiece = _SPM_MODEL_FILE.value
+    report = convert_checkpoint(
+        _INPUT.value,
+        _OUTPUT.value,
+        _FORMAT.value,
+        head=None if _HEAD.value in ("", "none") else _HEAD.value,
+        source_format=_FROM.value,
+        config=config or None,
+        tokenizer=load_tokenizer(spiece) if spiece else None,
+        ignore=_IGNORE.value or None,
+        verify=_VERIFY.value,
+        overwrite=_OVERWRITE.value,
+    )
+    print(report.to_text())
+
+
+if __name__ == "__main__":
+    cli.run(main)

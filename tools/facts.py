@@ -1,0 +1,64 @@
+"""Prints sizes and costs of models, with the paper's numbers beside ours.
+
+Parameters by part, multiply-adds (counted as two) a token, weights and activations in
+memory. Sharing weights saves parameters, not time.
+
+Example: `albert-tf facts --preset=albert_base_v2,bert_base --batch_size=64`
+"""
+
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from absl import flags
+
+from albert_tf import cli
+
+_PRESET = flags.DEFINE_list("preset", [], "Names of presets. Default: all.")
+_CONFIG_FILE = flags.DEFINE_list("albert_config_file", [], "Configs, with or without.")
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Of the activations.", 1)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+    "max_seq_length", None, "Default: the model's longest.", 1
+)
+_PRECISION = flags.DEFINE_enum(
+    "precision", "float32", ["float32", "bfloat16"], "Of the activations."
+)
+_JSON = flags.DEFINE_bool("json", False, "Print JSON.")
+cli.define_alias("config_file", "albert_config_file")
+cli.define_alias("train_batch_size", "batch_size")
+
+
+def main() -> None:
+    """Prints the tables."""
+    from albert_tf import facts
+    from albert_tf.config import PRESETS, AlbertConfig
+    from albert_tf.errors import UsageError
+
+    presets = _PRESET.value or ([] if _CONFIG_FILE.value else list(PRESETS))
+    for name in presets:
+        if name not in PRESETS:
+            raise UsageError(f"preset: no {name!r}; there are {', '.join(PRESETS)}")
+    configs = {name: AlbertConfig.from_preset(name) for name in presets}
+    configs |= {path: AlbertConfig.from_json(path) for path in _CONFIG_FILE.value}
+    options = {
+        "batch_size": _BATCH_SIZE.value,
+        "sequence_length": _MAX_SEQ_LENGTH.value,
+        "bytes_per_value": 4 if _PRECISION.value == "float32" else 2,
+    }
+    if _JSON.value:
+        rows = {name: facts.describe(c, **options) for name, c in configs.items()}
+        paper = [
+            {"what": r.what, "ours": r.ours, "paper": r.paper, "agrees": r.agrees}
+            for r in facts.comparisons()
+        ]
+        print(json.dumps({"models": rows, "paper": paper}, indent=2))
+        return
+    print(facts.table(configs, **options))
+    if not _CONFIG_FILE.value:
+        print("\n" + facts.paper_table())
+
+
+if __name__ == "__main__":
+    cli.run(main)

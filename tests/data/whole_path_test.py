@@ -196,8 +196,19 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
 
 _BUILD = """
 import sys
-from tests.data import whole_path_test as t
-t._make(t.Corpus(str(t.INPUT)), sys.argv[1], t.AlbertTokenizer(t.MODEL))
+from albert_tf.data import build
+from albert_tf.data.blocks import RecordConfig
+from albert_tf.data.corpus import Corpus
+from albert_tf.data.masking_config import MaskingConfig
+from albert_tf.data.pairs import PairConfig
+from albert_tf.tokenization import AlbertTokenizer
+config = RecordConfig(
+    PairConfig("clean", 64, 0.1, 5), MaskingConfig(max_predictions_per_seq=10)
+)
+source, model, output = sys.argv[1:]
+build.create_pretraining_data(
+    Corpus(source), output, AlbertTokenizer(model), config, 2, 1, progress=False
+)
 """
 
 
@@ -210,7 +221,8 @@ def test_the_environment_does_not_change_a_byte(tokenizer, tmp_path, run_python)
         )
     ):
         folder = tmp_path / str(number)
-        done = run_python("-c", _BUILD, str(folder / "t"), **variables)
+        arguments = (INPUT, MODEL, folder / "t")
+        done = run_python("-c", _BUILD, *map(str, arguments), **variables)
         assert done.returncode == 0, done.stderr
         assert _bytes(folder) == _bytes(tmp_path / "here")
     assert sys.byteorder == "little"  # the index is stored so on any machine

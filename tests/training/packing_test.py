@@ -99,6 +99,7 @@ def _train(batch, accumulation=1):
     return values, {k: float(v) for k, v in sums.items()}
 
 
+@pytest.mark.slow
 def test_the_step_counts_and_accumulates_packed_rows(pattern):
     packed = _all_examples(pattern, packing=True)
     single = _all_examples(pattern, packing=False)

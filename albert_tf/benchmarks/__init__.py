@@ -1,0 +1,1 @@
+"""Measurements of this package, side by side with what it replaces."""

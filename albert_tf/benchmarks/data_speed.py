@@ -1,0 +1,303 @@
+"""The data engine against the original's algorithm: speed, waiting, memory.
+
+Every measurement runs in a process of its own, so that none inherits the memory, the
+threads or the compiled graphs of another. The runs that are compared take turns, and
+medians are compared, because a machine is not equally fast all the time.
+"""
+
+import dataclasses
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+
+import tqdm
+
+from albert_tf import files
+from albert_tf.benchmarks.processes import alone
+from albert_tf.benchmarks.report import Row
+from albert_tf.data import measure
+from albert_tf.data.blocks import RecordConfig
+from albert_tf.data.corpus import open_corpus
+from albert_tf.data.masking_config import MaskingConfig
+from albert_tf.data.pairs import PairConfig
+from albert_tf.errors import DataError
+from albert_tf.tokenizers import load_tokenizer
+
+_VOCAB_SIZE = 8000
+_MASKED = 77  # 15% of 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What is measured.
+
+    Attributes:
+        input_file: text, as for `create_pretraining_data`.
+        spm_model_file: SentencePiece model; none, one is trained on the text.
+        max_bytes: how much of the text is used.
+        rounds: how often each of the compared runs is made.
+        dupe_factor: passes over the text.
+        memory_megabytes: sizes of text whose peak memory is measured.
+        seconds: how long the masking and the training step are measured.
+        max_seq_length: S of the records.
+    """
+
+    input_file: str = "docstrings:"
+    spm_model_file: str = ""
+    max_bytes: int = 5_000_000
+    rounds: int = 3
+    dupe_factor: int = 2
+    memory_megabytes: tuple[int, ...] = (20, 200)
+    seconds: float = 20.0
+    max_seq_length: int = 512
+
+
+def run(settings: Settings) -> list[Row]:
+    """All measurements of the topic `data`."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = os.path.join(folder, "text.txt")
+        size = write_lines(settings.input_file, text, settings.max_bytes)
+        model = settings.spm_model_file or _train(text, folder)
+        rows = _speed(settings, text, size, model)
+        rows += _input_pipeline(settings, text, model, folder)
+        rows += _memory(settings, text, size, model, folder)
+    return rows
+
+
+def write_lines(input_file: str, path: str, max_bytes: int) -> int:
+    """Writes the start of a corpus in the original's format; returns its bytes."""
+    size = 0
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for document in open_corpus(input_file):
+            text = "\n".join(document) + "\n\n"
+            size += len(text.encode())
+            if size > max_bytes:
+                break
+            file.write(text)
+    if not os.path.getsize(path):
+        raise DataError(f"input_file: {input_file}: no document fits in {max_bytes}")
+    return os.path.getsize(path)
+
+
+def _train(text: str, folder: str) -> str:
+    from albert_tf.tokenizer_training import train_tokenizer
+
+    path = os.path.join(folder, "spiece.model")
+    lines = (line for document in open_corpus(text, "lines") for line in document)
+    train_tokenizer(lines, path, vocab_size=_VOCAB_SIZE)
+    return path
+
+
+def _speed(settings: Settings, text: str, size: int, model: str) -> list[Row]:
+    """Text to records, the original's algorithm and ours in turn."""
+    arguments = (text, model, settings.max_seq_length, settings.dupe_factor)
+    runs = {
+        "the original's algorithm, 1 process": (measure_original, arguments),
+        "ours, 1 process": (measure_ours, (*arguments, 1, False)),
+        "ours, 2 processes": (measure_ours, (*arguments, 2, False)),
+        "ours, static masks and the original's pairs, 1 process": (
+            measure_ours,
+            (*arguments, 1, True),
+        ),
+    }
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    order = [name for _ in range(settings.rounds) for name in runs]
+    for name in tqdm.tqdm(order, desc=f"text to records ({size / 1e6:.1f} MB)"):
+        function, values = runs[name]
+        found[name].append(alone(function, *values))
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    baseline, one, two, _ = medians.values()
+    recorded = measure.ORIGINAL_TOKENS_PER_SECOND
+    return [
+        *(
+            Row(
+                f"text to records: {name}", medians[name], "tokens/s", "", {"all": each}
+            )
+            for name, each in found.items()
+        ),
+        Row("ours in 1 process, times that algorithm", one / baseline, "x"),
+        Row("ours in 2 processes, times that algorithm", two / baseline, "x"),
+        Row("the original's own code (recorded, idle)", recorded, "tokens/s"),
+        Row("ours in 1 process, times that code", one / recorded, "x", ">= 15"),
+        Row("ours in 2 processes, times that code", two / recorded, "x", ">= 25"),
+    ]
+
+
+def measure_original(text: str, model: str, length: int, dupe_factor: int) -> float:
+    """Tokens a second of the original's algorithm."""
+    from albert_tf.benchmarks.original_data import OriginalPipeline
+
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        pipeline = OriginalPipeline(model, length, dupe_factor=dupe_factor)
+        tokens = pipeline.run(text, os.path.join(folder, "out.tfrecord"))
+        return tokens / (time.perf_counter() - start)
+
+
+def _record_config(length: int, dupe_factor: int, as_original: bool) -> RecordConfig:
+    original = "original" if as_original else "clean"
+    return RecordConfig(
+        pairs=PairConfig(original, length),
+        mask=MaskingConfig(
+            max_predictions_per_seq=20 if as_original else _MASKED, mode=original
+        ),
+        masking="static" if as_original else "dynamic",
+        dupe_factor=dupe_factor,
+    )
+
+
+def measure_ours(
+    text: str, model: str, length: int, dupe_factor: int, processes: int, static: bool
+) -> float:
+    """Tokens a second of this package; start of the workers and card included."""
+    config = _record_config(length, dupe_factor, static)
+    tokenizer = load_tokenizer(model)
+    return measure.measure_build(text, tokenizer, config, processes).tokens_per_second
+
+
+def _input_pipeline(settings, text: str, model: str, folder: str) -> list[Row]:
+    """Records to batches: masking on one core, and how long a step waits for it."""
+    from albert_tf.data import build
+    from albert_tf.data.corpus import Corpus
+
+    length = settings.max_seq_length
+    prefix = os.path.join(folder, "records/t")
+    # Full sentences: rows of the whole length, whatever the documents are.
+    config = RecordConfig(pairs=PairConfig("none", length))
+    card = build.create_pretraining_data(
+        Corpus(text, "lines"),
+        prefix,
+        load_tokenizer(model),
+        config,
+        num_processes=1,
+        progress=False,
+    )
+    rows = []
+    names = ("masking in tf.data, one core", "share of a step that waits for its batch")
+    with tqdm.tqdm(total=2, desc="records to batches") as bar:
+        speed, details = alone(measure_masking, prefix, model, length, settings.seconds)
+        details["mean_length"] = round(card["examples"]["mean_length"], 1)
+        rows.append(Row(names[0], speed, "tokens/s", ">= 2,000,000", details))
+        bar.update()
+        share, details = alone(measure_wait, prefix, model, length, settings.seconds)
+        rows.append(Row(names[1], 100 * share, "%", "< 1", details))
+        bar.update()
+    return rows
+
+
+def measure_masking(
+    prefix: str, model: str, length: int, seconds: float
+) -> tuple[float, dict]:
+    """Tokens a second of reading, masking and batching on one core.
+
+    Beside it the rate by CPU time, which other work on the machine hardly changes.
+    """
+    if hasattr(os, "sched_setaffinity"):  # before TensorFlow counts the cores
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    batches = _batches(prefix, model, length, batch_size=64)
+    for _ in range(3):
+        next(batches)
+    tokens = count = 0
+    start, start_cpu = time.perf_counter(), time.process_time()
+    while not count or time.perf_counter() - start < seconds:
+        tokens += int(next(batches)["padding_mask"].sum())
+        count += 1
+    passed, used = time.perf_counter() - start, time.process_time() - start_cpu
+    details = {"batches": count, "tokens_per_cpu_second": round(tokens / used)}
+    return tokens / passed, details
+
+
+def _batches(prefix, model, length, batch_size) -> Iterator[dict]:
+    from albert_tf.data.pretraining import PretrainingData
+
+    data = PretrainingData(
+        prefix,
+        tokenizer=load_tokenizer(model),
+        max_seq_length=length,
+        max_predictions_per_seq=_MASKED,
+        seed=1,
+    )
+    return data.batches(batch_size).as_numpy_iterator()
+
+
+def measure_wait(
+    prefix: str, model: str, length: int, seconds: float
+) -> tuple[float, dict]:
+    """The share of the time of training steps on this CPU spent waiting for batches.
+
+    A small ALBERT (4 layers of 256) on rows of the records' full length, 8 a step.
+    """
+    import tensorflow as tf
+
+    from albert_tf.config import AlbertConfig
+    from albert_tf.losses import pretraining_loss
+    from albert_tf.models.pretrainer import AlbertPretrainer
+    from albert_tf.optimizers import create_optimizer
+
+    tokenizer = load_tokenizer(model)
+    config = AlbertConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=1024,
+        max_position_embeddings=length,
+    )
+    net = AlbertPretrainer(config, seed=1)
+    optimizer = create_optimizer("lamb", learning_rate=1e-3, num_train_steps=1000)
+    variables = net.trainable_variables
+    optimizer.build(variables)
+
+    @tf.function
+    def train(batch):
+        with tf.GradientTape() as tape:
+            loss = pretraining_loss(net(batch, training=True), batch)["loss"]
+        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+        optimizer.apply(gradients, variables)
+        return loss
+
+    batches = _batches(prefix, model, length, batch_size=8)
+    for _ in range(2):
+        train(next(batches)).numpy()
+    waited = total = 0.0
+    steps = 0
+    while total < seconds or not steps:
+        start = time.perf_counter()
+        batch = next(batches)
+        waited += time.perf_counter() - start
+        train(batch).numpy()
+        total += time.perf_counter() - start
+        steps += 1
+    return waited / total, {"steps": steps, "seconds_a_step": round(total / steps, 3)}
+
+
+def _memory(settings, text: str, size: int, model: str, folder: str) -> list[Row]:
+    """Peak resident memory for texts of several sizes, the corpus repeated."""
+    rows = []
+    for megabytes in tqdm.tqdm(settings.memory_megabytes, desc="peak memory"):
+        path = os.path.join(folder, f"{megabytes}.txt")
+        content = files.read_bytes(text)
+        with open(path, "wb") as file:
+            for _ in range(max(1, round(megabytes * 1e6 / size))):
+                file.write(content)
+        peak = alone(measure_memory, path, model, settings.max_seq_length)
+        os.remove(path)
+        name = f"peak resident memory, {megabytes} MB of text, 2 processes"
+        rows.append(Row(name, peak, "MB", "< 1500"))
+    if len(rows) > 1:
+        values = [row.value for row in rows]
+        spread = 100 * (max(values) / min(values) - 1)
+        rows.append(Row("largest peak above the smallest", spread, "%", "<= 10"))
+    return rows
+
+
+def measure_memory(path: str, model: str, length: int) -> float:
+    """Peak megabytes of a build with two processes, all processes together."""
+    config = _record_config(length, 1, as_original=False)
+    return measure.measure_build(path, load_tokenizer(model), config, 2).peak_megabytes

@@ -1,0 +1,57 @@
+"""The baseline of the benchmark does what the original's files show."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf.benchmarks.original_data import OriginalPipeline
+from albert_tf.data.records import RecordSet, describe
+from albert_tf.tokenization import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+INPUT = str(GOLDEN / "tf1_data/input.txt")
+MODEL = str(GOLDEN / "tokenization/spiece.model")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("out") / "o.tfrecord")
+    tokens = OriginalPipeline(MODEL, 128, 20, dupe_factor=2).run(INPUT, path)
+    found = RecordSet(path)
+    return tokens, found, [found.example(k) for k in range(len(found))]
+
+
+def test_its_records_have_the_originals_form_and_statistics(made):
+    tokens, found, rows = made
+    golden = RecordSet(str(GOLDEN / "tf1_data/seq128_pred20.tfrecord"))
+    assert describe(found) == describe(golden)
+    assert found.example(0).keys() == golden.example(0).keys()
+    reference = [golden.example(k) for k in range(len(golden))]
+    lengths = np.array([row["input_mask"].sum() for row in rows])
+    assert lengths.sum() == tokens
+    assert abs(len(rows) / 2 - len(reference) / 2) < 0.2 * len(reference)
+    shares = [
+        sum(r["masked_lm_weights"].sum() for r in some)
+        / sum(r["input_mask"].sum() for r in some)
+        for some in (rows, reference)
+    ]
+    assert shares[0] == pytest.approx(shares[1], abs=0.01)
+    for row, length in zip(rows, lengths, strict=True):
+        wanted = min(20, max(1, round(0.15 * int(length))))
+        assert wanted - 2 <= row["masked_lm_weights"].sum() <= wanted
+
+
+def test_its_word_starts_and_tokens_are_ours(made):
+    tokenizer = AlbertTokenizer(MODEL)
+    table = tokenizer.word_start_table()
+    for row in made[2][:20]:
+        used = row["masked_lm_weights"] > 0
+        ids = row["input_ids"].copy()
+        ids[row["masked_lm_positions"][used]] = row["masked_lm_ids"][used]
+        real = row["input_mask"] > 0
+        np.testing.assert_array_equal(row["token_boundary"][real], table[ids[real]])
+    pipeline = OriginalPipeline(MODEL)
+    for line in pathlib.Path(INPUT).read_text().split("\n")[:60]:
+        pieces = pipeline._tokenize(line)
+        assert [tokenizer.token_to_id(p) for p in pieces] == tokenizer.encode(line)

@@ -1,0 +1,44 @@
+"""The benchmark as a person runs it, on a text so small that it says nothing."""
+
+import json
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/golden"
+
+
+@pytest.mark.slow
+def test_data(tmp_path, run_python):
+    arguments = [
+        "data",
+        f"--input_file={GOLDEN}/tf1_data/input.txt",
+        f"--spm_model_file={GOLDEN}/tokenization/spiece.model",
+        "--rounds=1",
+        "--seconds=0.1",
+        "--max_seq_length=64",
+        "--memory_megabytes=1",
+        f"--output_file={tmp_path}/out/data",
+    ]
+    done = run_python(str(ROOT / "tools/benchmark.py"), *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "text to records" in done.stderr  # progress
+    assert done.stdout == (tmp_path / "out/data.md").read_text()
+    result = json.loads((tmp_path / "out/data.json").read_text())
+    rows = {row["name"]: row["value"] for row in result["rows"]}
+    assert len(rows) == 12 and all(value >= 0 for value in rows.values())
+    speedup = rows["ours in 1 process, times that algorithm"]
+    one = rows["text to records: ours, 1 process"]
+    original = rows["text to records: the original's algorithm, 1 process"]
+    assert speedup == pytest.approx(one / original)
+    assert result["machine"]["cores"] >= 1
+    done = run_python(str(ROOT / "tools/benchmark.py"), *arguments)
+    assert done.returncode == 2 and "data.json exists; give --over" in done.stderr
+
+
+def test_wrong_flags(run_python):
+    tool = str(ROOT / "tools/benchmark.py")
+    done = run_python(tool, "--memory_megabytes=2,x")
+    assert done.returncode == 2
+    assert "--memory_megabytes: expected positive numbers, got 2,x" in done.stderr

@@ -130,6 +130,13 @@ def _start_logging() -> None:
     logging.use_absl_handler()
     if flags.FLAGS["verbosity"].using_default_value:
         logging.set_verbosity(logging.INFO)
+        # TensorFlow tells of every checkpoint it writes; only its warnings are news.
+        logging.get_absl_logger().addFilter(
+            lambda record: (
+                record.levelno >= logging.converter.ABSL_TO_STANDARD[logging.WARNING]
+                or "tensorflow" not in record.pathname
+            )
+        )
 
 
 def _report(error: BaseException) -> int:

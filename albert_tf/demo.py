@@ -110,7 +110,7 @@ def _classify(out: pathlib.Path, model: pathlib.Path) -> dict[str, float]:
     for name, (switches, flags) in runs.items():
         _tool("finetune", *switches, output_dir=out / name, **common, **flags)
         metrics = json.loads((out / name / "metrics.json").read_text())
-        accuracies[name] = metrics["dev"]["accuracy"]
+        accuracies[name] = metrics["dev_accuracy"]
     return accuracies
 
 

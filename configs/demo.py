@@ -25,6 +25,7 @@ def get_config() -> dict[str, Any]:
         "learning_rate": 0.01,
         "num_train_steps": 2000,
         "num_warmup_steps": 200,
+        "jit_compile": True,
         "iterations_per_loop": 25,
         "log_steps": 50,
         "eval_steps": 500,

@@ -9,7 +9,10 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+
+import albert_tf
 
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
@@ -112,6 +115,37 @@ def test_killed_run_continues_to_the_same_bits(config_file, tmp_path):
     assert result.returncode == 2
     assert "holds another run" in result.stderr and "0.5" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_bfloat16_micro_batches_from_a_checkpoint(config_file, tmp_path):
+    config = albert_tf.AlbertConfig.from_json(config_file)
+    start = albert_tf.AlbertPretrainer(config, seed=5)
+    albert_tf.save_pretrained(start, tmp_path / "start")
+    result = run(
+        config_file,
+        tmp_path / "run",
+        init_checkpoint=tmp_path / "start",
+        precision="bfloat16",
+        gradient_accumulation_steps=2,
+        optimizer="adamw",
+        num_train_steps=3,
+        eval_steps=0,
+    )
+    assert result.returncode == 0, result.stderr
+    trained = albert_tf.from_pretrained(tmp_path / "run/model", head="pretraining")
+    moved = [
+        np.abs(new - old).max()
+        for new, old in zip(trained.get_weights(), start.get_weights(), strict=True)
+    ]
+    # From there, and not far: each step moves a weight by about the learning rate.
+    assert 0 < max(moved) < 0.02
+    # A checkpoint of another size is refused before anything is written.
+    other = albert_tf.AlbertPretrainer(config.replace(intermediate_size=24))
+    albert_tf.save_pretrained(other, tmp_path / "other")
+    result = run(config_file, tmp_path / "no", init_checkpoint=tmp_path / "other")
+    assert result.returncode == 2 and "--init_checkpoint" in result.stderr
+    assert not (tmp_path / "no").exists()
 
 
 @pytest.mark.parametrize(

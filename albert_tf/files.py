@@ -6,6 +6,7 @@ imported only then. Writing is atomic: a reader never sees half a file.
 
 import os
 import pathlib
+import shutil
 import uuid
 
 from albert_tf.errors import DataError, UsageError
@@ -119,6 +120,24 @@ def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) ->
 def write_text(path: str | os.PathLike, text: str, overwrite: bool = True) -> None:
     """Writes a UTF-8 file atomically; see `write_bytes`."""
     write_bytes(path, text.encode("utf-8"), overwrite)
+
+
+def replace_folder(temporary: str | os.PathLike, path: str | os.PathLike) -> None:
+    """Gives a complete local folder its final name.
+
+    A folder that has that name goes when this has worked, and stays when it has not.
+    """
+    if not os.path.exists(path):
+        os.rename(temporary, path)
+        return
+    old = f"{os.fspath(path)}.old-{uuid.uuid4().hex[:8]}"
+    os.rename(path, old)
+    try:
+        os.rename(temporary, path)
+    except BaseException:
+        os.rename(old, path)
+        raise
+    shutil.rmtree(old)
 
 
 def _gfile():

@@ -107,7 +107,7 @@ def writing(path: str | os.PathLike, overwrite: bool = False) -> Iterator[Folder
     os.mkdir(temporary)
     try:
         yield FolderWriter(temporary)
-        _swap(temporary, path)
+        files.replace_folder(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -158,21 +158,6 @@ def _check_free(path: str, overwrite: bool) -> None:
             f"{path}: holds {foreign[0]}, which no model folder has, and so is not "
             "overwritten"
         )
-
-
-def _swap(temporary: str, path: str) -> None:
-    """Puts the new folder in the place of the old one, if there is one."""
-    if not os.path.exists(path):
-        os.rename(temporary, path)
-        return
-    old = f"{path}.old-{uuid.uuid4().hex[:8]}"
-    os.rename(path, old)
-    try:
-        os.rename(temporary, path)
-    except BaseException:
-        os.rename(old, path)
-        raise
-    shutil.rmtree(old)
 
 
 class _Hashing:

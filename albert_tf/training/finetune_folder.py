@@ -88,7 +88,7 @@ def write(
         record |= describe_environment()
         _write_json(files.join(temporary, RUN_FILE), record)
         if not remote:
-            _replace(temporary, path)
+            files.replace_folder(temporary, path)
     except BaseException:
         if not remote:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -151,18 +151,3 @@ def _is_run(path: str, names: Sequence[str]) -> bool:
     except ValueError:
         return False
     return isinstance(record, dict) and record.get("kind") == KIND
-
-
-def _replace(temporary: str, path: str) -> None:
-    """Gives the folder its final name; what is there goes when that has worked."""
-    if not os.path.isdir(path):
-        os.rename(temporary, path)
-        return
-    old = f"{path}.old-{uuid.uuid4().hex[:8]}"
-    os.rename(path, old)
-    try:
-        os.rename(temporary, path)
-    except BaseException:
-        os.rename(old, path)
-        raise
-    shutil.rmtree(old)

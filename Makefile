@@ -1,6 +1,7 @@
 # make demo        the whole main job on an embedded corpus, in a fresh environment
 # make test        ruff and every test but tests/peers
 # make test-peers  the comparisons with transformers, torch and KerasHub
+# make test-beam   the Apache Beam pipeline, in an environment without TensorFlow
 # make lint | format | build-file | lock | clean
 
 VENV ?= .venv
@@ -14,6 +15,10 @@ PYTEST_FLAGS ?=
 DEMO_FLAGS ?=
 
 BIN := $(VENV)/bin
+# Apache Beam needs older packages than the lock has, but for these.
+BEAM_VENV := $(VENV)-beam
+BEAM_NEEDS := absl-py google-crc32c hypothesis matplotlib numpy pytest \
+  sentencepiece sentencex tokenizers tqdm
 CONSTRAINTS := requirements.txt requirements.lock pyproject.toml setup.py
 # A package index may fail once.
 INSTALL = install() { $(BIN)/python -m pip install --quiet \
@@ -23,7 +28,7 @@ INSTALL = install() { $(BIN)/python -m pip install --quiet \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
-.PHONY: demo test test-peers install install-dev lint format build-file lock clean
+.PHONY: demo test test-peers test-beam install install-dev lint format build-file lock clean
 
 demo: install
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
@@ -34,6 +39,9 @@ test: lint
 
 test-peers: $(VENV)/.installed-peers
 	$(BIN)/python -m pytest tests/peers --durations=10 $(PYTEST_FLAGS)
+
+test-beam: $(BEAM_VENV)/.installed
+	$(BEAM_VENV)/bin/python -m pytest tests/data/beam_test.py $(PYTEST_FLAGS)
 
 lint: install-dev
 	$(BIN)/ruff check .
@@ -71,6 +79,17 @@ $(VENV)/.installed-peers: $(VENV)/.installed-dev
 	@$(INSTALL) -e ".[dev,peers]"
 	@touch $@
 
+$(BEAM_VENV)/.installed: $(CONSTRAINTS)
+	@echo "Installing Apache Beam into $(BEAM_VENV)"
+	$(PYTHON) -m venv $(BEAM_VENV)
+	@{ grep -o 'apache-beam==[0-9.]*' pyproject.toml; \
+	  grep -E "^($$(echo $(BEAM_NEEDS) | tr ' ' '|'))==" requirements.lock; } \
+	  > $(BEAM_VENV)/requirements
+	@install() { $(BEAM_VENV)/bin/python -m pip install --quiet \
+	  --disable-pip-version-check -r $(BEAM_VENV)/requirements; }; \
+	  install || { sleep 5; install; }
+	@touch $@
+
 # New versions: edit requirements.txt and pyproject.toml, then write the closure anew.
 lock:
 	rm -rf .build/lock
@@ -86,5 +105,5 @@ lock:
 	rm -rf .build/lock
 
 clean:
-	rm -rf $(VENV) .build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BEAM_VENV) .build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

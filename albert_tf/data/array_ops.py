@@ -67,22 +67,24 @@ class NumpyOps:
         return table[index]
 
     def searchsorted(self, rows, values, side: str):
-        """int32 `[B, M]`: where values would go in the sorted rows of the same b."""
+        """int32 `[B, M]`: where values would go in the sorted rows of the same b.
+
+        For integers of a small range, such as positions.
+        """
         low = min(rows.min(), values.min())
-        high = max(rows.max(), values.max())
-        step = int(high) - int(low) + 1
-        offset = np.arange(len(rows), dtype=np.int64)[:, None] * step - low
-        found = np.searchsorted(
-            (rows + offset).reshape(-1), (values + offset).reshape(-1), side=side
-        ).reshape(values.shape)
-        starts = np.arange(len(rows), dtype=np.int64)[:, None] * rows.shape[1]
-        return (found - starts).astype(np.int32)
+        width = int(max(rows.max(), values.max())) - int(low) + 2
+        # Small integers: counting how many are below each is faster than a search.
+        offset = np.arange(len(rows))[:, None] * width - low + 1
+        below = np.bincount((rows + offset).ravel(), minlength=len(rows) * width)
+        below = np.cumsum(below.reshape(-1, width), axis=1, dtype=np.int32).ravel()
+        return below[values + offset - (side == "left")]
 
     def scatter_sum(self, values, index, columns):
         """int32 `[B, columns]`: the values of each row summed by column index."""
-        out = np.zeros((len(values), columns), np.int32)
-        np.add.at(out, (np.arange(len(values))[:, None], index), values)
-        return out
+        flat = index + np.arange(len(values))[:, None] * columns
+        # As float64, sums of int32 are exact.
+        sums = np.bincount(flat.ravel(), values.ravel(), len(values) * columns)
+        return sums.astype(np.int32).reshape(len(values), columns)
 
     def shift(self, x, fill):
         """Each row moved one to the right, `fill` in front."""

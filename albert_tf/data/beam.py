@@ -102,6 +102,9 @@ def create_with_beam(
 
 
 def _run(runner: str, beam_options: Sequence[str], construct) -> None:
+    logger = logging.getLogger("apache_beam")
+    if logger.level == logging.NOTSET:  # it tells each step of each worker
+        logger.setLevel(logging.WARNING)
     try:
         options = PipelineOptions(list(beam_options), runner=runner)
         with beam.Pipeline(options=options) as root:

@@ -34,6 +34,13 @@ BLOCK_CHARS = 1 << 20
 _MASK_ROWS = 256  # rows masked at a time
 _SAMPLE_ROWS = 16  # rows of a block masked for the data card only
 SPLITS = ("train", "eval")
+_TOKEN_FEATURES = (
+    features.TOKEN_IDS,
+    features.PADDING_MASK,
+    features.SEGMENT_IDS,
+    features.TOKEN_BOUNDARY,
+)
+_MASK_FEATURES = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -243,16 +250,18 @@ def _serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
     )
     vocab = VocabInfo.from_tokenizer(tokenizer)
     if config.masking == "static":
-        payloads = []
+        payloads = [b""] * len(keys)
+        # Rows of like length together, so that little padding is worked on.
+        order = np.argsort(batch.lengths, kind="stable")
         for first in range(0, len(keys), _MASK_ROWS):
-            rows = slice(first, first + _MASK_ROWS)
-            payloads += _static(
-                _padded(batch, rows, config), keys[rows], config, vocab, counts
-            )
+            rows = order[first : first + _MASK_ROWS]
+            made = _static(_padded(batch, rows), keys[rows], config, vocab, counts)
+            for row, payload in zip(rows.tolist(), made, strict=True):
+                payloads[row] = payload
         return payloads
     if config.sample_masks and repeat == 0:
-        rows = slice(0, _SAMPLE_ROWS)
-        padded = _padded(batch, rows, config)
+        rows = np.arange(min(_SAMPLE_ROWS, len(keys)))
+        padded = _padded(batch, rows)
         _count_masks(
             padded,
             masking.mask_batch(padded, keys[rows], config.mask, vocab),
@@ -269,12 +278,13 @@ def _serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
     )
 
 
-def _padded(batch: Batch, rows: slice, config: RecordConfig) -> dict[str, np.ndarray]:
-    """Some examples of a batch as int32 `[rows, S]`, by batch key."""
+def _padded(batch: Batch, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Some examples of a batch as int32 `[rows, longest of them]`, by batch key."""
     lengths = batch.lengths[rows]
-    first = int(batch.lengths[: rows.start].sum())
-    real = np.arange(config.pairs.max_seq_length) < lengths[:, None]
-    tokens = slice(first, first + int(lengths.sum()))
+    starts = np.cumsum(batch.lengths)[rows] - lengths
+    columns = np.arange(lengths.max())
+    real = columns < lengths[:, None]
+    tokens = (starts[:, None] + columns)[real]
     padded = {features.PADDING_MASK: real.astype(np.int32)}
     for name, values in (
         (features.TOKEN_IDS, batch.token_ids),
@@ -291,24 +301,21 @@ def _static(padded, keys, config, vocab, counts) -> list[bytes]:
     """Records with the original's eight features of fixed length."""
     masked = masking.mask_batch(padded, keys, config.mask, vocab)
     _count_masks(padded, masked, counts)
-    columns = padded | {
-        name: masked[name]
-        for name in (
-            features.TOKEN_IDS,
-            features.MASK_POSITIONS,
-            features.MASK_IDS,
-            features.MASK_WEIGHTS,
-        )
-    }
-    return examples.serialize_batch(
-        {
-            features.RECORD_NAMES.get(name, name): (
-                values.reshape(-1),
-                np.full(len(values), values.shape[1]),
-            )
-            for name, values in columns.items()
-        }
-    )
+    real = padded[features.PADDING_MASK] > 0
+    used = masked[features.MASK_WEIGHTS] > 0
+    everything = np.ones((len(keys), 1), bool)
+    source = padded | {features.TOKEN_IDS: masked[features.TOKEN_IDS]}
+    columns, widths = {}, {}
+    for names, values, kept, width in (
+        (_TOKEN_FEATURES, source, real, config.pairs.max_seq_length),
+        (_MASK_FEATURES, masked, used, config.mask.max_predictions_per_seq),
+        ((features.SENTENCE_ORDER_LABELS,), source, everything, 1),
+    ):
+        for name in names:
+            record_name = features.RECORD_NAMES.get(name, name)
+            columns[record_name] = values[name][kept], kept.sum(axis=1)
+            widths[record_name] = width
+    return examples.serialize_batch(columns, widths)
 
 
 def _count_masks(padded, masked, counts: Counter) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 
 from albert_tf.errors import DataError
 
-_INT64_LIST = 0x1A  # field 3 of Feature, length-delimited
-_FLOAT_LIST = 0x12  # field 2 of Feature
-_VALUES = 0x0A  # field 1 of Int64List and FloatList, packed
+_INT64_LIST = b"\x1a"  # field 3 of Feature, length-delimited
+_FLOAT_LIST = b"\x12"  # field 2 of Feature
+_VALUES = b"\x0a"  # field 1 of Int64List and FloatList, packed
+_ENTRY = b"\x0a"  # field 1 of Features, and of Example
 _WIRE_VARINT, _WIRE_FIXED64, _WIRE_BYTES, _WIRE_FIXED32 = 0, 1, 2, 5
 
 
@@ -26,6 +27,16 @@ def varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+_SIZES = [varint(number) for number in range(1 << 14)]
+
+
+def pack_floats(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
+    """`pack_varints` for floats: little-endian float32."""
+    packed, ends = values.astype("<f4").tobytes(), 4 * np.cumsum(lengths)
+    starts = np.concatenate([[0], ends[:-1]]).tolist()
+    return [packed[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]
 
 
 def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
@@ -60,13 +71,38 @@ def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
     return [packed[a:b] for a, b in zip(starts, byte_ends.tolist(), strict=True)]
 
 
-def _entry(name: str, kind: int, payload: bytes) -> bytes:
-    """One `Features.feature` map entry, its own tag and length included."""
-    values = bytes([_VALUES]) + varint(len(payload)) + payload if payload else b""
-    feature = bytes([kind]) + varint(len(values)) + values
+def _size(number: int) -> bytes:
+    """`varint`, looked up: lengths of small messages are written all the time."""
+    return _SIZES[number] if number < len(_SIZES) else varint(number)
+
+
+def _key(name: str) -> bytes:
+    """The key of a `Features.feature` map entry and the tag of its value."""
     key = name.encode()
-    entry = b"\x0a" + varint(len(key)) + key + b"\x12" + varint(len(feature)) + feature
-    return b"\x0a" + varint(len(entry)) + entry
+    return b"\x0a" + varint(len(key)) + key + b"\x12"
+
+
+def _message(entries: Sequence[tuple[bytes, bytes, bytes]]) -> bytes:
+    """A serialized `tf.train.Example`.
+
+    Args:
+        entries: key (from `_key`), tag of the list's kind, packed values; by name.
+    """
+    parts, total = [], 0
+    for key, kind, payload in entries:
+        # From the inside out: packed values, list, feature, map entry.
+        size = _size(len(payload))
+        listed = 1 + len(size) + len(payload) if payload else 0
+        list_size = _size(listed)
+        feature = 1 + len(list_size) + listed
+        feature_size = _size(feature)
+        entry = len(key) + len(feature_size) + feature
+        entry_size = _size(entry)
+        total += 1 + len(entry_size) + entry
+        parts += (_ENTRY, entry_size, key, feature_size, kind, list_size)
+        if payload:
+            parts += (_VALUES, size, payload)
+    return b"".join((_ENTRY, _size(total), *parts))
 
 
 def serialize(payloads: Mapping[str, bytes], floats: Sequence[str] = ()) -> bytes:
@@ -77,35 +113,41 @@ def serialize(payloads: Mapping[str, bytes], floats: Sequence[str] = ()) -> byte
             in `floats`.
         floats: names of the float features.
     """
-    features = b"".join(
-        _entry(name, _FLOAT_LIST if name in floats else _INT64_LIST, payloads[name])
-        for name in sorted(payloads)
+    return _message(
+        [
+            (_key(name), _FLOAT_LIST if name in floats else _INT64_LIST, payloads[name])
+            for name in sorted(payloads)
+        ]
     )
-    return b"\x0a" + varint(len(features)) + features
 
 
 def serialize_batch(
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    widths: Mapping[str, int] | None = None,
 ) -> list[bytes]:
     """Serializes many examples.
 
     Args:
         columns: feature name -> (values end to end, length of each row). Float
             arrays become float lists, integer arrays int64 lists.
+        widths: feature name -> how many values each row is filled up to with zeros.
     """
-    packed, floats = {}, []
-    for name, (values, lengths) in columns.items():
-        if np.issubdtype(values.dtype, np.floating):
-            floats.append(name)
-            ends = np.cumsum(lengths)
-            rows = np.split(values.astype("<f4"), ends[:-1])
-            packed[name] = [row.tobytes() for row in rows]
-        else:
-            packed[name] = pack_varints(values, lengths)
-    names = list(packed)
+    names = sorted(columns)
+    packed, kinds = [], []
+    for name in names:
+        values, lengths = columns[name]
+        is_float = np.issubdtype(values.dtype, np.floating)
+        kinds.append(_FLOAT_LIST if is_float else _INT64_LIST)
+        rows = (pack_floats if is_float else pack_varints)(values, lengths)
+        if width := (widths or {}).get(name):
+            missing = (4 if is_float else 1) * (width - np.asarray(lengths))
+            pairs = zip(rows, missing.tolist(), strict=True)
+            rows = [row + bytes(zeros) for row, zeros in pairs]
+        packed.append(rows)
+    keys = [_key(name) for name in names]
     return [
-        serialize(dict(zip(names, row, strict=True)), floats)
-        for row in zip(*packed.values(), strict=True)
+        _message(list(zip(keys, kinds, row, strict=True)))
+        for row in zip(*packed, strict=True)
     ]
 
 

@@ -7,6 +7,7 @@ by which a resumed run knows that the part is of the same text.
 
 import io
 import json
+import pickle
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -37,10 +38,11 @@ class Summary:
     longest: tuple[int, int, int] = (0, 0, 0)
 
 
-def initialize_worker(tokenizer, config: RecordConfig) -> None:
-    """Gives a worker process what all its jobs share."""
+def initialize_worker(path: str) -> None:
+    """Gives a worker process what all its jobs share, from a pickle file."""
     global _job
-    _job = (tokenizer, config)
+    with open(path, "rb") as file:
+        _job = pickle.load(file)
 
 
 def work(block: Sequence[RawDocument], path: str) -> tuple[int, int]:

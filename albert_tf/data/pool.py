@@ -1,7 +1,11 @@
 """Runs the work on blocks, here or in worker processes, and shows how far it is."""
 
 import concurrent.futures
+import contextlib
 import multiprocessing
+import os
+import pickle
+import tempfile
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
@@ -56,13 +60,20 @@ class BlockPool:
         self._waiting: deque = deque()
         self._limit = 2 * num_processes
         self._pool = None
+        self._files = contextlib.ExitStack()
         if num_processes > 1:
+            # In a file: a worker that dies early, such as one whose main script starts
+            # the work anew, would leave us writing to a full pipe for ever.
+            folder = self._files.enter_context(tempfile.TemporaryDirectory())
+            path = os.path.join(folder, "job.pickle")
+            with open(path, "wb") as file:
+                pickle.dump(self._job, file)
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 num_processes,
                 # Forking a process that runs TensorFlow's threads can hang.
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=parts.initialize_worker,
-                initargs=self._job,
+                initargs=(path,),
             )
 
     def submit(
@@ -94,10 +105,12 @@ class BlockPool:
     def __exit__(self, kind, *unused):
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+        self._files.close()
 
 
 def _worker_lost() -> DataError:
     return DataError(
-        "num_processes: a worker process died (out of memory?); the same command, "
-        "perhaps with fewer processes, takes up the work where it stopped"
+        "num_processes: a worker process died (out of memory? a script that calls this "
+        'without `if __name__ == "__main__":`?); the same command, perhaps with fewer '
+        "processes, takes up the work where it stopped"
     )

@@ -5,6 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 
+from albert_tf.benchmarks import original_data
 from albert_tf.benchmarks.original_data import OriginalPipeline
 from albert_tf.data.records import RecordSet, describe
 from albert_tf.tokenization import AlbertTokenizer
@@ -55,3 +56,12 @@ def test_its_word_starts_and_tokens_are_ours(made):
     for line in pathlib.Path(INPUT).read_text().split("\n")[:60]:
         pieces = pipeline._tokenize(line)
         assert [tokenizer.token_to_id(p) for p in pieces] == tokenizer.encode(line)
+
+
+def test_its_two_ways_to_find_word_starts_agree():
+    tokenizer = AlbertTokenizer(MODEL)
+    pieces = [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
+    pieces += ["", "<s>", "a€", "€", "AB", "1", ".,"]
+    for piece in pieces:
+        quick = original_data._starts_word_quick(piece)
+        assert quick == original_data._starts_word(piece), piece

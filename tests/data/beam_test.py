@@ -15,8 +15,9 @@ from albert_tf.tokenization import AlbertTokenizer
 pytest.importorskip("apache_beam")
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-# In this process: DirectRunner otherwise looks for a runner to download.
+# What DirectRunner falls back to where it cannot download a runner of its own.
 RUNNER = "FnApiRunner"
+TWO_WORKERS = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +30,15 @@ def _content(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("masking", ["dynamic", "static"])
-def test_same_files_as_the_local_path(tokenizer, tmp_path, masking):
+@pytest.mark.parametrize(
+    ("masking", "runner", "options"),
+    [
+        ("dynamic", "DirectRunner", ()),
+        ("static", RUNNER, ()),
+        ("dynamic", RUNNER, TWO_WORKERS),
+    ],
+)
+def test_same_files_as_the_local_path(tokenizer, tmp_path, masking, runner, options):
     from albert_tf.data import beam
 
     text = (GOLDEN / "tf1_data/input.txt").read_text()
@@ -54,11 +62,20 @@ def test_same_files_as_the_local_path(tokenizer, tmp_path, masking):
         f"{tmp_path}/beam/t",
         tokenizer,
         config,
-        runner=RUNNER,
+        runner=runner,
+        beam_options=options,
         num_shards=3,
     )
     assert _content(tmp_path / "beam") == _content(tmp_path / "local")
     assert made == local == json.loads((tmp_path / "beam/dataset.json").read_text())
+
+
+def test_workers_need_no_tensorflow(run_python):
+    code = (
+        "import sys; import albert_tf.data.beam; "
+        "sys.exit(any(name in sys.modules for name in ('tensorflow', 'keras')))"
+    )
+    assert run_python("-c", code).returncode == 0
 
 
 @pytest.mark.slow

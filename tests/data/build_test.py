@@ -267,6 +267,29 @@ def test_a_lost_worker_is_reported(tokenizer, tmp_path, corpus_path, monkeypatch
         _make(corpus_path, tmp_path / "t", tokenizer, num_processes=2)
 
 
+def test_a_script_without_main_guard_ends(tmp_path, corpus_path):
+    """Each of its workers would start the work anew; they must not block it."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"""import sys
+sys.path.insert(0, {str(ROOT)!r})
+from albert_tf.data import build
+from albert_tf.data.blocks import RecordConfig
+from albert_tf.data.corpus import Corpus
+from albert_tf.tokenizers import load_tokenizer
+tokenizer = load_tokenizer({MODEL!r})
+corpus = Corpus({corpus_path!r})
+build.create_pretraining_data(
+    corpus, {str(tmp_path / "t")!r}, tokenizer, RecordConfig(), num_processes=2
+)
+"""
+    )
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode
+    assert "without `if __name__" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("output", "settings", "message"),
     [

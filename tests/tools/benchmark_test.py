@@ -27,7 +27,7 @@ def test_data(tmp_path, run_python):
     assert done.stdout == (tmp_path / "out/data.md").read_text()
     result = json.loads((tmp_path / "out/data.json").read_text())
     rows = {row["name"]: row["value"] for row in result["rows"]}
-    assert len(rows) == 12 and all(value >= 0 for value in rows.values())
+    assert len(rows) == 14 and all(value >= 0 for value in rows.values())
     speedup = rows["ours in 1 process, times that algorithm"]
     one = rows["text to records: ours, 1 process"]
     original = rows["text to records: the original's algorithm, 1 process"]

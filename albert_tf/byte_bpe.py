@@ -1,39 +1,32 @@
 """Byte-level BPE (GPT-2's, RoBERTa's) over the Hugging Face tokenizers library.
 
+Its file is `byte_bpe_file`'s, its form in the graph `byte_bpe_graph`'s.
+
 Legend: `V` vocabulary, `B` strings.
 """
 
 import hashlib
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from albert_tf import files
+from albert_tf import byte_bpe_file, files
 from albert_tf.errors import DataError, UsageError
 from albert_tf.text_normalization import to_unicode
 
 _WORD_START = "Ġ"  # how a space looks in byte-level pieces
 _FILE_NAME = "tokenizer.json"
-# What a special piece may be called: this package's names, RoBERTa's.
-_SPECIAL_NAMES = {
-    "pad": ("<pad>",),
-    "unk": ("<unk>",),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
-    "mask": ("[MASK]", "<mask>"),
-}
 
 
 class ByteBPETokenizer:
     """Turns text into byte-level BPE ids, those of the tokenizers library.
 
-    Has the methods of `AlbertTokenizer` except that there is no in-graph path. Text is
-    not normalized; nothing is ever unknown. Special pieces written in the text are
-    plain text unless `allow_special` names them.
+    Has the methods of `AlbertTokenizer`. Text is not normalized; nothing is ever
+    unknown. Special pieces written in the text are plain text unless `allow_special`
+    names them.
 
     Args:
         model: Path of a `tokenizer.json`, of a `vocab.json` (with `merges`), or the
@@ -45,11 +38,14 @@ class ByteBPETokenizer:
         pad_id, unk_id, cls_id, sep_id, mask_id: int, read from the file.
         special_ids: Sorted list of these and all other special pieces.
         sha256: Hex digest of the `tokenizer.json`.
+        collapses_white_space: False; blanks are part of the pieces.
 
     Raises:
         DataError: If a file is not what it must be, or lacks a special piece.
         UsageError: If the tokenizers library is not installed.
     """
+
+    collapses_white_space = False
 
     def __init__(
         self, model: str | os.PathLike | bytes, merges: str | os.PathLike | None = None
@@ -57,14 +53,17 @@ class ByteBPETokenizer:
         name = "tokenizer.json" if isinstance(model, bytes) else os.fspath(model)
         data = model if isinstance(model, bytes) else files.read_bytes(model)
         if merges is not None:
-            data = _join_vocabulary(name, data, files.read_text(merges), merges)
+            data = byte_bpe_file.join_vocabulary(
+                name, data, files.read_text(merges), merges
+            )
         self._model = data
-        self._tokenizer = _load(data, name)
+        self._tokenizer = byte_bpe_file.load(data, name)
         self.sha256 = hashlib.sha256(data).hexdigest()
         self.vocab_size = self._tokenizer.get_vocab_size()
         self._pieces = [self._tokenizer.id_to_token(i) for i in range(self.vocab_size)]
         self._read_special(name)
         self._word_starts = None
+        self._graph = None
 
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
         """The ids of a text, without special ones around it.
@@ -116,17 +115,21 @@ class ByteBPETokenizer:
         return np.fromiter(flat, np.int32, splits[-1]), splits
 
     def __call__(self, texts):
-        """Not possible; see `graph`."""
+        """`encode` in the graph: string `[B]` to a ragged int32 `[B, None]`."""
         return self.graph(texts)
 
     @property
     def graph(self):
-        """Always raises UsageError: TensorFlow has no byte-level BPE operation."""
-        raise UsageError(
-            "byte-level BPE has no in-graph form (neither TensorFlow nor TensorFlow "
-            "Text has such an operation): tokenize before, with encode_batch, and give "
-            "the model token ids; or use a SentencePiece vocabulary"
-        )
+        """The `GraphByteBPE`, a `tf.Module` to attach to what is exported.
+
+        Raises:
+            UsageError: If the `tokenizer.json` asks for more than RoBERTa's does.
+        """
+        if self._graph is None:
+            from albert_tf.byte_bpe_graph import GraphByteBPE
+
+            self._graph = GraphByteBPE(**byte_bpe_file.graph_tables(self._tokenizer))
+        return self._graph
 
     def tokens(self, text: str | bytes) -> list[str]:
         """The pieces of a text, in the byte alphabet (`Ġ` is a space)."""
@@ -209,7 +212,7 @@ class ByteBPETokenizer:
     def _read_special(self, name: str) -> None:
         present = {piece: i for i, piece in enumerate(self._pieces)}
         missing = []
-        for role, choices in _SPECIAL_NAMES.items():
+        for role, choices in byte_bpe_file.SPECIAL_NAMES.items():
             found = [present[choice] for choice in choices if choice in present]
             if found:
                 setattr(self, f"{role}_id", found[0])
@@ -221,86 +224,6 @@ class ByteBPETokenizer:
             )
         added = self._tokenizer.get_added_tokens_decoder()
         self.special_ids = sorted(
-            {getattr(self, f"{role}_id") for role in _SPECIAL_NAMES}
+            {getattr(self, f"{role}_id") for role in byte_bpe_file.SPECIAL_NAMES}
             | {i for i, token in added.items() if token.special}
         )
-
-
-def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> bytes:
-    """Trains byte-level BPE.
-
-    Args:
-        sentences: The text.
-        vocab_size: Number of pieces, special ones included.
-        special: The special pieces; they get the ids 0, 1, ...
-
-    Returns:
-        The content of a `tokenizer.json`.
-    """
-    tokenizers = _import_tokenizers()
-    tokenizer = _byte_level(tokenizers, tokenizers.models.BPE())
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=list(special),
-        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(sentences, trainer)
-    return tokenizer.to_str(pretty=True).encode("utf-8")
-
-
-def _byte_level(tokenizers, model):
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=False
-    )
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    return tokenizer
-
-
-def _load(data: bytes, name: str):
-    tokenizers = _import_tokenizers()
-    try:
-        tokenizer = tokenizers.Tokenizer.from_buffer(data)
-        kinds = json.loads(tokenizer.to_str())
-    except Exception as e:
-        reason = str(e).splitlines()[0][:120]
-        raise DataError(f"{name}: not a tokenizer.json: {reason}") from None
-    if kinds["model"]["type"] != "BPE" or '"ByteLevel"' not in json.dumps(kinds):
-        raise DataError(
-            f"{name}: expected byte-level BPE, got a {kinds['model']['type']} model"
-        )
-    # Special pieces written in a text are plain text.
-    tokenizer.encode_special_tokens = True
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
-
-
-def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
-    """`vocab.json` and `merges.txt` as one `tokenizer.json`."""
-    tokenizers = _import_tokenizers()
-    try:
-        pieces = json.loads(vocab)
-        lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
-        pairs = [tuple(line) for line in lines if line[0] != "#version:"]
-        model = tokenizers.models.BPE(vocab=pieces, merges=pairs)
-    except Exception as e:
-        reason = str(e).splitlines()[0][:120]
-        raise DataError(
-            f"{name} and {merges_name}: not a byte-level BPE vocabulary: {reason}"
-        ) from None
-    tokenizer = _byte_level(tokenizers, model)
-    names = [name for choices in _SPECIAL_NAMES.values() for name in choices]
-    tokenizer.add_special_tokens([name for name in names if name in pieces])
-    return tokenizer.to_str().encode("utf-8")
-
-
-def _import_tokenizers():
-    try:
-        import tokenizers
-    except ImportError:
-        raise UsageError(
-            "byte-level BPE needs the tokenizers library (pip install albert-tf[bpe])"
-        ) from None
-    return tokenizers

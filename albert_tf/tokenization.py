@@ -50,6 +50,7 @@ class AlbertTokenizer:
         pad_id, unk_id, cls_id, sep_id, mask_id: int, read from the model.
         special_ids: Sorted list of these and all other control pieces.
         sha256: Hex digest of the model file.
+        collapses_white_space: True; a run of it counts as one space.
 
     Raises:
         DataError: If the model cannot be read or lacks a special piece.
@@ -58,6 +59,8 @@ class AlbertTokenizer:
     meant this, but Python 3 compares its bytes with str), and is left out where it
     would make an unknown piece. Neither can happen with the released vocabulary.
     """
+
+    collapses_white_space = True
 
     def __init__(
         self,

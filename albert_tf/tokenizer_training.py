@@ -183,15 +183,16 @@ def _train_unigram(
 
 
 def _train_byte_bpe(reader, vocab_size) -> bytes:
-    from albert_tf import byte_bpe
+    from albert_tf import byte_bpe_file
+    from albert_tf.byte_bpe import ByteBPETokenizer
 
     def prepare(sentence):
         if sentence.strip():
             yield to_unicode(sentence)
 
-    data = byte_bpe.train(reader.read(prepare), vocab_size, SPECIAL_TOKENS)
+    data = byte_bpe_file.train(reader.read(prepare), vocab_size, SPECIAL_TOKENS)
     reader.check()
-    size = byte_bpe.ByteBPETokenizer(data).vocab_size
+    size = ByteBPETokenizer(data).vocab_size
     if size < vocab_size:
         raise _too_large(vocab_size, size)
     return data

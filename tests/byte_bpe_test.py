@@ -80,11 +80,6 @@ def test_word_starts():
     assert BPE.is_word_start(BPE.encode(" the")[0])
 
 
-def test_no_graph():
-    with pytest.raises(UsageError, match="no in-graph form.*encode_batch"):
-        BPE(["text"])
-
-
 @given(st.text())
 @example("\ud800\0")
 def test_any_text_survives(text):

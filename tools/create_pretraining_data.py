@@ -5,6 +5,7 @@ the tokens only and are masked afresh each epoch while training (--masking=dynam
 --masking=static writes masked records for scripts that expect the original's files.
 """
 
+import os
 import pathlib
 import sys
 
@@ -12,7 +13,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli
+from albert_tf import cli, files
 from albert_tf.errors import UsageError
 
 _INPUT = flags.DEFINE_string(
@@ -91,6 +92,7 @@ flags.mark_flags_as_required(["input_file", "output_file"])
 
 def main() -> None:
     """Runs the command."""
+    from albert_tf.data import card
     from albert_tf.data.create import create_from_options
 
     if _PERMUTATION.value:
@@ -106,10 +108,13 @@ def main() -> None:
             raise UsageError(f"--random_next_sentence: not with --pair_policy={policy}")
         policy = "nsp"
     own = flags.FLAGS.get_key_flags_for_module(sys.argv[0])
-    create_from_options(
+    made = create_from_options(
         {flag.name: flag.value for flag in own if flag.name != "tokenizer_file"}
         | {"pair_policy": policy}
     )
+    print("\n".join(card.summary_lines(made)))
+    folder = os.path.dirname(_OUTPUT.value.split(",")[0].strip())
+    print(f"data card: {files.join(folder, card.MARKDOWN_NAME)}")
 
 
 if __name__ == "__main__":

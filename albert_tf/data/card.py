@@ -128,6 +128,27 @@ def write_card(folder: str, data_card: dict) -> None:
     _write(files.join(folder, CARD_NAME), json.dumps(data_card, indent=1).encode())
 
 
+def summary_lines(data_card: dict) -> list[str]:
+    """What someone who waited for the data wants to know, a line a split."""
+    lines = []
+    for split, made in data_card["splits"].items():
+        rate = made["tokens"] / max(made["examples"], 1)
+        lines.append(
+            f"{split}: {made['examples']:,} examples of {rate:.0f} tokens on average "
+            f"({made['tokens']:,}), {len(made['shards'])} shards"
+        )
+    corpus = data_card["corpus"]
+    lines.append(
+        f"from {corpus['documents']:,} documents, {corpus['sentences']:,} sentences; "
+        f"{corpus['unknown_rate']:.2%} unknown tokens, "
+        f"{corpus['duplicate_documents']:,} documents there before"
+    )
+    if skipped := corpus["skipped_or_cut"]:
+        listed = ", ".join(f"{name} {count:,}" for name, count in skipped.items())
+        lines.append(f"skipped or cut: {listed}")
+    return lines
+
+
 def draw_lengths(lengths: np.ndarray) -> bytes:
     """A PNG of how many examples have each length.
 

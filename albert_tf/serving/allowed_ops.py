@@ -23,11 +23,16 @@ _ALSO_COMPUTE = """
 # Control flow, calls of the graph's own functions, inputs, and checks of inputs.
 _STRUCTURE = """
     Assert If PartitionedCall Placeholder PlaceholderWithDefault
-    StatefulPartitionedCall StatelessIf
+    StatefulPartitionedCall StatelessIf StatelessWhile While
 """
 _STRINGS = """
     ParseExampleV2 StaticRegexFullMatch StaticRegexReplace StringJoin StringStrip Substr
     UnicodeDecode UnicodeEncode UnicodeTranscode
+"""
+# Of byte-level BPE; the table is filled from constants of the graph.
+_BYTE_BPE = """
+    DecodeRaw DenseBincount HashTableV2 LookupTableFindV2 LookupTableImportV2
+    StringSplit StringSplitV2 UnsortedSegmentMin UnsortedSegmentSum
 """
 # Of TensorFlow Text; in every TensorFlow Serving since 2.13.
 _TENSORFLOW_TEXT = "NormalizeUTF8 SentencepieceOp SentencepieceTokenizeOp"
@@ -40,6 +45,14 @@ _VARIABLES = """
 
 ALLOWED_OPS = frozenset(
     " ".join(
-        [_COMPUTE, _ALSO_COMPUTE, _STRUCTURE, _STRINGS, _TENSORFLOW_TEXT, _VARIABLES]
+        [
+            _COMPUTE,
+            _ALSO_COMPUTE,
+            _STRUCTURE,
+            _STRINGS,
+            _BYTE_BPE,
+            _TENSORFLOW_TEXT,
+            _VARIABLES,
+        ]
     ).split()
 )

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from albert_tf import text_normalization
 from albert_tf.data.tasks import packing_graph
-from albert_tf.tokenization import AlbertTokenizer
 
 # A server accepts messages of any size and one batch for many clients: what one text
 # may cost must be bounded. First the raw bytes (reading costs little), then, once
@@ -22,16 +21,17 @@ class TextInputs(tf.Module):
     Attach it to what is exported (`archive.track`), or the vocabulary is lost.
 
     Args:
-        tokenizer: `AlbertTokenizer`.
+        tokenizer: `AlbertTokenizer` or `ByteBPETokenizer`.
         max_seq_length: int. Longest row, special tokens included.
     """
 
-    def __init__(self, tokenizer: AlbertTokenizer, max_seq_length: int):
+    def __init__(self, tokenizer, max_seq_length: int):
         super().__init__(name="text_inputs")
         self.graph_tokenizer = tokenizer.graph
         self.max_seq_length = max_seq_length
+        bound = bounded if tokenizer.collapses_white_space else bounded_exact
         self._pack = packing_graph.text_packer(
-            lambda texts: self.graph_tokenizer(bounded(texts)),
+            lambda texts: self.graph_tokenizer(bound(texts)),
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
             pad_id=tokenizer.pad_id,
@@ -58,6 +58,11 @@ def bounded(texts: tf.Tensor) -> tf.Tensor:
     blanks = text_normalization.white_space_pattern()
     texts = tf.strings.strip(tf.strings.regex_replace(texts, blanks, " "))
     # The cut may split a character; the tokenizer takes its first bytes for a blank.
+    return tf.strings.substr(texts, 0, MAX_TEXT_BYTES)
+
+
+def bounded_exact(texts: tf.Tensor) -> tf.Tensor:
+    """The first `MAX_TEXT_BYTES` of texts, for a tokenizer to which blanks matter."""
     return tf.strings.substr(texts, 0, MAX_TEXT_BYTES)
 
 

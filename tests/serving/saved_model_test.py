@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference import Classifier
@@ -19,8 +20,10 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.serving import manifest
 from albert_tf.serving.saved_model import export_saved_model
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_training import train_tokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+STRINGS = GOLDEN / "tokenization" / "strings.json"
 LABELS = ["no", "maybe", "ja ✓"]
 CONFIG = AlbertConfig(
     embedding_size=6,
@@ -400,3 +403,18 @@ def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
             model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=(1,)
         )
     assert not list(tmp_path.iterdir())
+
+
+def test_byte_level_bpe_takes_strings_too(tmp_path):
+    pytest.importorskip("tokenizers")
+    texts = [item["text"] for item in json.loads(STRINGS.read_text())]
+    data = train_tokenizer(texts, model_type="byte_bpe", vocab_size=400, progress=False)
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=5)
+    classify = Classifier(model, ByteBPETokenizer(data), LABELS)
+    folder = export_saved_model(
+        model, tmp_path / "m", tokenizer=classify.tokenizer, labels=LABELS
+    )
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    texts = ["I  loved\nit!", "", *TEXTS, "  Tab\tand \u3000 wide ", *texts[:20]]
+    got = served(text=tf.constant(texts))["logits"].numpy()
+    np.testing.assert_allclose(got, classify.logits(texts), atol=1e-5)

@@ -40,6 +40,8 @@ def test_makes_a_data_set(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "tokens/s" in done.stderr
     out = tmp_path / "out"
+    assert "eval: " in done.stdout and "2 shards" in done.stdout
+    assert f"data card: {out / 'dataset.md'}" in done.stdout
     assert len(records.RecordSet(str(out / "t"))) > 80
     assert len(records.RecordSet(str(out / "t-eval"))) > 5
     card = json.loads((out / "dataset.json").read_text())

@@ -1,0 +1,169 @@
+"""The file of a byte-level BPE, `tokenizer.json`: read, joined from two, trained.
+
+Over the Hugging Face tokenizers library. Legend: `V` vocabulary.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from albert_tf.errors import DataError, UsageError
+
+# What a special piece may be called: this package's names, RoBERTa's.
+SPECIAL_NAMES = {
+    "pad": ("<pad>",),
+    "unk": ("<unk>",),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+# Settings of the model that RoBERTa leaves empty and the graph does not know.
+_PLAIN_MODEL = (
+    "dropout",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "ignore_merges",
+)
+
+
+def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> bytes:
+    """Trains byte-level BPE.
+
+    Args:
+        sentences: The text.
+        vocab_size: Number of pieces, special ones included.
+        special: The special pieces; they get the ids 0, 1, ...
+
+    Returns:
+        The content of a `tokenizer.json`.
+    """
+    tokenizers = _import_tokenizers()
+    tokenizer = _byte_level(tokenizers, tokenizers.models.BPE())
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(special),
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sentences, trainer)
+    return tokenizer.to_str(pretty=True).encode("utf-8")
+
+
+def _byte_level(tokenizers, model):
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    return tokenizer
+
+
+def load(data: bytes, name: str):
+    """The library's tokenizer of a `tokenizer.json`, special pieces as plain text.
+
+    Raises:
+        DataError: If the bytes, said to be of the file `name`, are something else.
+    """
+    tokenizers = _import_tokenizers()
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(data)
+        kinds = json.loads(tokenizer.to_str())
+    except Exception as e:
+        reason = str(e).splitlines()[0][:120]
+        raise DataError(f"{name}: not a tokenizer.json: {reason}") from None
+    if kinds["model"]["type"] != "BPE" or '"ByteLevel"' not in json.dumps(kinds):
+        raise DataError(
+            f"{name}: expected byte-level BPE, got a {kinds['model']['type']} model"
+        )
+    # Special pieces written in a text are plain text.
+    tokenizer.encode_special_tokens = True
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
+    """`vocab.json` and `merges.txt` as one `tokenizer.json`."""
+    tokenizers = _import_tokenizers()
+    try:
+        pieces = json.loads(vocab)
+        lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
+        pairs = [tuple(line) for line in lines if line[0] != "#version:"]
+        model = tokenizers.models.BPE(vocab=pieces, merges=pairs)
+    except Exception as e:
+        reason = str(e).splitlines()[0][:120]
+        raise DataError(
+            f"{name} and {merges_name}: not a byte-level BPE vocabulary: {reason}"
+        ) from None
+    tokenizer = _byte_level(tokenizers, model)
+    names = [name for choices in SPECIAL_NAMES.values() for name in choices]
+    tokenizer.add_special_tokens([name for name in names if name in pieces])
+    return tokenizer.to_str().encode("utf-8")
+
+
+def graph_tables(tokenizer) -> dict:
+    """What `GraphByteBPE` needs; UsageError if it could not give the same ids."""
+    kinds = json.loads(tokenizer.to_str())
+    model, words = kinds["model"], kinds["pre_tokenizer"] or {}
+    unknown = [
+        f"model.{name} {model[name]!r}"
+        for name in _PLAIN_MODEL
+        if model.get(name) not in (None, "", False)
+    ]
+    if kinds["normalizer"] is not None:
+        unknown.append(f"normalizer {kinds['normalizer']['type']}")
+    if words.get("type") != "ByteLevel":
+        unknown.append(f"pre_tokenizer {words.get('type')}")
+    plain = [
+        token["content"] for token in kinds["added_tokens"] if not token["special"]
+    ]
+    if plain:
+        unknown.append(f"added token {plain[0]!r}")
+    vocabulary, alphabet = model["vocab"], byte_alphabet()
+    missing = [
+        octet for octet, symbol in enumerate(alphabet) if symbol not in vocabulary
+    ]
+    if missing:
+        unknown.append(f"no piece for byte {missing[0]}")
+    pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+    ranks = {left + right: rank for rank, (left, right) in enumerate(pairs)}
+    # All places of a pair are merged at once, which is the library's order as long as
+    # a piece is made before it is part of another.
+    if len(ranks) < len(pairs) or any(
+        ranks.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
+    ):
+        unknown.append("merges that do not build on earlier ones")
+    if unknown:
+        raise UsageError(
+            "byte-level BPE in the graph: only for a tokenizer.json as RoBERTa's or "
+            f"train_tokenizer's, this one has: {', '.join(unknown)}; tokenize before, "
+            "with encode_batch, and give the model token ids"
+        )
+    return {
+        "byte_ids": [vocabulary[symbol] for symbol in alphabet],
+        "merges": [
+            (vocabulary[left], vocabulary[right], vocabulary[left + right])
+            for left, right in pairs
+        ],
+        "add_prefix_space": words["add_prefix_space"],
+        "use_regex": words.get("use_regex", True),
+    }
+
+
+def byte_alphabet() -> list[str]:
+    """The character that stands for each byte in pieces (GPT-2's table)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [octet for octet in range(256) if octet not in printable]
+    return [
+        chr(octet if octet in printable else 256 + rest.index(octet))
+        for octet in range(256)
+    ]
+
+
+def _import_tokenizers():
+    try:
+        import tokenizers
+    except ImportError:
+        raise UsageError(
+            "byte-level BPE needs the tokenizers library (pip install albert-tf[bpe])"
+        ) from None
+    return tokenizers

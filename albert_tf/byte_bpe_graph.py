@@ -1,0 +1,151 @@
+r"""Byte-level BPE as TensorFlow operations, so that it can live in a SavedModel.
+
+Legend: `B` strings, `W` words, `N` symbols, `V` vocabulary.
+
+Only operations of core TensorFlow. The pattern that cuts text into words is GPT-2's;
+RE2 has no look-ahead, so its `\s+(?!\S)` becomes a mark before the last white space of
+a run. The merges are the library's: of a word's pairs the one of the lowest rank, from
+left to right, until none is left.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.errors import UsageError
+
+# No UTF-8 text holds this byte, so it can stand between words; RE2 never matches it.
+_MARK = b"\xff"
+_SPACE = r"\t\n\x0b\f\r\x{85}\p{Z}"  # what `\s` is for the library
+_LAST_SPACE = f"([{_SPACE}][^{_SPACE}])"
+_WORD = (
+    r"('s|'t|'re|'ve|'m|'ll|'d"
+    rf"| ?\p{{L}}+| ?\p{{N}}+| ?[^{_SPACE}\p{{L}}\p{{N}}]+|[{_SPACE}]+)"
+)
+
+
+class GraphByteBPE(tf.Module):
+    """Strings to ids; equal to `ByteBPETokenizer.encode`.
+
+    Keep the object attached to what is saved, or its vocabulary is not.
+
+    Args:
+        byte_ids: int `[256]`, the id of each byte.
+        merges: `(left id, right id, id of both)`, most urgent first.
+        add_prefix_space: Whether a text gets a space in front.
+        use_regex: Whether text is cut into words; otherwise it is one.
+    """
+
+    def __init__(
+        self,
+        byte_ids: Sequence[int],
+        merges: Sequence[tuple[int, int, int]],
+        add_prefix_space: bool,
+        use_regex: bool,
+    ):
+        super().__init__(name="graph_tokenizer")
+        self._add_prefix_space = add_prefix_space
+        self._use_regex = use_regex
+        table = np.array(merges, np.int64).reshape(-1, 3)
+        self._size = int(max(np.max(byte_ids), table.max(initial=0))) + 1
+        self._no_rank = np.int64(len(table))
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._byte_ids = tf.constant(byte_ids, tf.int64)
+            self._merged = tf.constant(np.append(table[:, 2], -1), tf.int64)
+            self._ranks = tf.lookup.StaticHashTable(
+                tf.lookup.KeyValueTensorInitializer(
+                    table[:, 0] * self._size + table[:, 1],
+                    np.arange(len(table), dtype=np.int64),
+                ),
+                default_value=self._no_rank,
+            )
+
+    def __call__(self, texts) -> tf.RaggedTensor:
+        """Tokenizes.
+
+        Args:
+            texts: string `[B]` (any bytes) or a scalar.
+
+        Returns:
+            int32 `[B, None]` ragged; a `[None]` tensor for a scalar.
+        """
+        texts = tf.convert_to_tensor(texts, tf.string)
+        if texts.shape.rank == 0:
+            return self(texts[None])[0]
+        if texts.shape.rank != 1:
+            raise UsageError(
+                f"texts: expected one string or a vector of strings, got {texts.shape}"
+            )
+        words = self._words(texts)
+        symbols = tf.strings.bytes_split(words.values)
+        octets = tf.reshape(tf.io.decode_raw(symbols.values, tf.uint8), [-1])
+        ids = tf.gather(self._byte_ids, tf.cast(octets, tf.int32))
+        num_words = tf.size(words.values, tf.int64)
+        ids, word_of = self._merge(ids, symbols.value_rowids(), num_words)
+        ids = tf.RaggedTensor.from_value_rowids(
+            tf.cast(ids, tf.int32), word_of, num_words, validate=False
+        )
+        return words.with_values(ids).merge_dims(1, 2)
+
+    def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """The words of each text, string `[B, None]`; none is empty."""
+        texts = tf.strings.unicode_transcode(
+            texts, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(" ")
+        )
+        if self._add_prefix_space:
+            bare = (tf.strings.substr(texts, 0, 1) != " ") & (texts != "")
+            texts = tf.where(bare, tf.strings.join([" ", texts]), texts)
+        if self._use_regex:
+            texts = tf.strings.regex_replace(texts, _LAST_SPACE, _MARK + rb"\1")
+            texts = tf.strings.regex_replace(texts, _WORD, rb"\1" + _MARK)
+        words = tf.strings.split(texts, _MARK)
+        return tf.ragged.boolean_mask(words, words != b"")
+
+    def _merge(self, ids, word_of, num_words):
+        """Merges within words until nothing can be merged.
+
+        Args:
+            ids: int64 `[N]`, the symbols of all words.
+            word_of: int64 `[N]`, the word each belongs to, ascending.
+            num_words: int64, W.
+
+        Returns:
+            ids and word_of, shorter.
+        """
+
+        def find(ids, word_of):
+            """Rank of each symbol's pair with the next, `_no_rank` if it has none."""
+            ranks = self._ranks.lookup(ids[:-1] * self._size + ids[1:])
+            ranks = tf.where(word_of[:-1] == word_of[1:], ranks, self._no_rank)
+            last = tf.fill([tf.size(ids) - tf.size(ranks)], self._no_rank)
+            return tf.concat([ranks, last], 0)
+
+        def unfinished(ids, word_of, ranks):
+            del ids, word_of
+            return tf.reduce_any(ranks < self._no_rank)
+
+        def merge(ids, word_of, ranks):
+            lowest = tf.math.unsorted_segment_min(ranks, word_of, num_words)
+            taken = (ranks < self._no_rank) & (ranks == tf.gather(lowest, word_of))
+            # Of overlapping pairs (`aaa`) every other one, from the left.
+            opens = taken & ~tf.concat([[False], taken[:-1]], 0)
+            place = tf.range(tf.size(ids))
+            first = tf.gather(
+                tf.concat([[0], tf.boolean_mask(place, opens)], 0),
+                tf.cumsum(tf.cast(opens, tf.int32)),
+            )
+            taken &= (place - first) % 2 == 0
+            ids = tf.where(taken, tf.gather(self._merged, ranks), ids)
+            kept = ~tf.concat([[False], taken[:-1]], 0)
+            ids, word_of = tf.boolean_mask(ids, kept), tf.boolean_mask(word_of, kept)
+            return ids, word_of, find(ids, word_of)
+
+        vector = tf.TensorShape([None])
+        ids, word_of, _ = tf.while_loop(
+            unfinished,
+            merge,
+            (ids, word_of, find(ids, word_of)),
+            shape_invariants=(vector, vector, vector),
+        )
+        return ids, word_of

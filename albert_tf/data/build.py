@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import tqdm
 
 from albert_tf import files
 from albert_tf.data import blocks, card, parts, records, storage
@@ -71,21 +72,21 @@ def create_pretraining_data(
     prepare(names, settings, overwrite)
     counter = DuplicateCounter(drop_duplicates)
     paths = []
-    with (
-        ProgressBar(corpus, progress) as bar,
-        BlockPool(num_processes or os.cpu_count() or 1, tokenizer, config) as pool,
-    ):
-        for group, sources in enumerate(blocks.source_groups(corpus)):
-            documents = counter.filter(corpus.documents(sources))
-            for number, block in enumerate(blocks.make_blocks(documents)):
-                paths.append(names.part(group, number))
-                pool.submit(block, paths[-1], bar.update)
-        pool.finish(bar.update)
-    summary = parts.summarize(paths)
-    check_not_empty(names, summary, config)
-    plan = plan_shards(names, paths, summary)
-    for shard in plan:
-        write_shard(shard)
+    with BlockPool(num_processes or os.cpu_count() or 1, tokenizer, config) as pool:
+        with ProgressBar(corpus, progress) as bar:
+            for group, sources in enumerate(blocks.source_groups(corpus)):
+                documents = counter.filter(corpus.documents(sources))
+                for number, block in enumerate(blocks.make_blocks(documents)):
+                    paths.append(names.part(group, number))
+                    pool.submit(block, paths[-1], bar.update)
+            pool.finish(bar.update)
+        summary = parts.summarize(paths)
+        check_not_empty(names, summary, config)
+        plan = plan_shards(names, paths, summary)
+        with tqdm.tqdm(
+            total=len(plan), desc="shards", unit="shard", disable=not progress
+        ) as bar:
+            pool.each(write_shard, plan, bar.update)
     data_card = card.make_card(
         summary,
         config,

@@ -7,7 +7,7 @@ import os
 import pickle
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
 
 import tqdm
@@ -51,7 +51,7 @@ class ProgressBar:
 
 
 class BlockPool:
-    """Works on blocks here or in processes; never more than a few wait."""
+    """Works on blocks here or in processes; never more than a few blocks wait."""
 
     def __init__(self, num_processes: int, tokenizer, config: RecordConfig):
         if num_processes < 1:
@@ -92,6 +92,22 @@ class BlockPool:
     def finish(self, done) -> None:
         while self._waiting:
             self._take(done)
+
+    def each(
+        self, function: Callable, items: Iterable, done: Callable[[], None]
+    ) -> None:
+        """Calls `function(item)` for all items, in any order; `done()` after each."""
+        if self._pool is None:
+            for item in items:
+                function(item)
+                done()
+            return
+        try:
+            for job in [self._pool.submit(function, item) for item in items]:
+                job.result()
+                done()
+        except BrokenProcessPool as error:
+            raise _worker_lost() from error
 
     def _take(self, done) -> None:
         try:

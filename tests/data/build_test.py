@@ -161,6 +161,43 @@ def test_a_killed_run_is_taken_up_again(
     assert (0, 0) not in worked and worked
 
 
+_KILLED_WRITING = """
+import os, signal, sys
+from albert_tf.data import records
+sys.path.insert(0, {tests!r})
+import build_test
+frame, framed = records.frame, []
+def die(payload):
+    framed.append(payload)
+    if len(framed) > {after}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return frame(payload)
+records.frame = die
+build_test._make({corpus!r}, {output!r}, build_test.AlbertTokenizer(build_test.MODEL))
+"""
+
+
+def test_a_run_killed_while_it_writes_shards(
+    expected, corpus_path, tokenizer, tmp_path
+):
+    numbers = [shard["records"] for shard in expected[0]["splits"]["train"]["shards"]]
+    script = _KILLED_WRITING.format(
+        tests=str(ROOT / "tests/data"),
+        after=numbers[0] + numbers[1] // 2,
+        corpus=corpus_path,
+        output=str(tmp_path / "t"),
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    found = _content(tmp_path)
+    assert found.items() <= expected[1].items() and found
+    card = _make(corpus_path, tmp_path / "t", tokenizer)
+    assert _content(tmp_path) == expected[1] and card == expected[0]
+    assert not list(tmp_path.glob(".*.partial"))
+
+
 def test_a_changed_input_is_noticed_when_resuming(tokenizer, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(TEXT)

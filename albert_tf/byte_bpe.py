@@ -5,28 +5,25 @@ Its file is `byte_bpe_file`'s, its form in the graph `byte_bpe_graph`'s.
 Legend: `V` vocabulary, `B` strings.
 """
 
-import hashlib
 import itertools
 import os
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from albert_tf import byte_bpe_file, files
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
 from albert_tf.text_normalization import to_unicode
+from albert_tf.tokenizer_base import Tokenizer
 
 _WORD_START = "Ġ"  # how a space looks in byte-level pieces
-_FILE_NAME = "tokenizer.json"
 
 
-class ByteBPETokenizer:
+class ByteBPETokenizer(Tokenizer):
     """Turns text into byte-level BPE ids, those of the tokenizers library.
 
-    Has the methods of `AlbertTokenizer`. Text is not normalized; nothing is ever
-    unknown. Special pieces written in the text are plain text unless `allow_special`
-    names them.
+    Text is not normalized; nothing is ever unknown. Special pieces written in the text
+    are plain text unless `allow_special` names them.
 
     Args:
         model: Path of a `tokenizer.json`, of a `vocab.json` (with `merges`), or the
@@ -45,6 +42,7 @@ class ByteBPETokenizer:
         UsageError: If the tokenizers library is not installed.
     """
 
+    file_name = "tokenizer.json"
     collapses_white_space = False
 
     def __init__(
@@ -56,14 +54,11 @@ class ByteBPETokenizer:
             data = byte_bpe_file.join_vocabulary(
                 name, data, files.read_text(merges), merges
             )
-        self._model = data
+        super().__init__(data)
         self._tokenizer = byte_bpe_file.load(data, name)
-        self.sha256 = hashlib.sha256(data).hexdigest()
         self.vocab_size = self._tokenizer.get_vocab_size()
         self._pieces = [self._tokenizer.id_to_token(i) for i in range(self.vocab_size)]
         self._read_special(name)
-        self._word_starts = None
-        self._graph = None
 
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
         """The ids of a text, without special ones around it.
@@ -79,26 +74,19 @@ class ByteBPETokenizer:
         text = to_unicode(text)
         if not allow_special:
             return self._tokenizer.encode(text, add_special_tokens=False).ids
-        named = {self._pieces[i]: i for i in self.special_ids}
-        for token in allow_special:
-            if token not in named:
-                raise UsageError(
-                    f"allow_special: expected some of {', '.join(named)}, got {token}"
-                )
         ids = []
-        split = re.split(f"({'|'.join(map(re.escape, allow_special))})", text)
-        for k, part in enumerate(split):
+        parts = self._split_special(text, allow_special)
+        for k, part in enumerate(parts):
             if k % 2:
-                ids.append(named[part])
+                ids.append(part)
             else:
                 # As RoBERTa's <mask>: the special piece stands for a word with the
                 # space before it.
-                part = part.rstrip() if k < len(split) - 1 else part
+                part = part.rstrip() if k < len(parts) - 1 else part
                 ids += self._tokenizer.encode(part, add_special_tokens=False).ids
         return ids
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """`encode` for many texts, faster."""
         encodings = self._tokenizer.encode_batch_fast(
             [to_unicode(text) for text in texts], add_special_tokens=False
         )
@@ -107,29 +95,11 @@ class ByteBPETokenizer:
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """All ids one after another, int32, and the row splits, int64 `[B + 1]`."""
         rows = self.encode_batch(texts)
         splits = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=splits[1:])
         flat = itertools.chain.from_iterable(rows)
         return np.fromiter(flat, np.int32, splits[-1]), splits
-
-    def __call__(self, texts):
-        """`encode` in the graph: string `[B]` to a ragged int32 `[B, None]`."""
-        return self.graph(texts)
-
-    @property
-    def graph(self):
-        """The `GraphByteBPE`, a `tf.Module` to attach to what is exported.
-
-        Raises:
-            UsageError: If the `tokenizer.json` asks for more than RoBERTa's does.
-        """
-        if self._graph is None:
-            from albert_tf.byte_bpe_graph import GraphByteBPE
-
-            self._graph = GraphByteBPE(**byte_bpe_file.graph_tables(self._tokenizer))
-        return self._graph
 
     def tokens(self, text: str | bytes) -> list[str]:
         """The pieces of a text, in the byte alphabet (`Ġ` is a space)."""
@@ -152,62 +122,21 @@ class ByteBPETokenizer:
                 run = []
         return "".join([*parts, self._tokenizer.decode(run)])
 
-    def id_to_token(self, token_id: int) -> str:
-        """The piece of an id.
-
-        Raises:
-            UsageError: If the id is not in `[0, V)`.
-        """
-        if not 0 <= token_id < self.vocab_size:
-            raise UsageError(
-                f"token id: expected 0 to {self.vocab_size - 1}, got {token_id}"
-            )
-        return self._pieces[token_id]
+    def id_to_text(self, token_id: int) -> str:
+        return self.decode([token_id], skip_special=False).strip()
 
     def token_to_id(self, token: str) -> int:
-        """The id of a piece, `unk_id` if there is none."""
         found = self._tokenizer.token_to_id(token)
         return self.unk_id if found is None else found
 
-    def is_word_start(self, token_id: int) -> bool:
-        """Whether whole-word masking starts a word at this piece."""
-        return bool(self.word_start_table()[token_id])
+    def _make_graph(self):
+        from albert_tf.byte_bpe_graph import GraphByteBPE
 
-    def word_start_table(self) -> np.ndarray:
-        """For each piece, bool `[V]`: begins with a space, or special (not pad)."""
-        if self._word_starts is None:
-            table = np.array(
-                [p.startswith(_WORD_START) for p in self._pieces], np.bool_
-            )
-            table[self.special_ids] = True
-            table[self.pad_id] = False
-            table.flags.writeable = False
-            self._word_starts = table
-        return self._word_starts
+        return GraphByteBPE(**byte_bpe_file.graph_tables(self._tokenizer))
 
-    def save(self, path: str | os.PathLike, overwrite: bool = False) -> str:
-        """Writes the `tokenizer.json`; `path` may be a folder. Returns its path.
-
-        Raises:
-            UsageError: If another file is there and `overwrite` is false.
-        """
-        path = os.fspath(path)
-        if path.endswith("/") or files.is_folder(path):
-            files.make_folder(path)
-            path = files.join(path, _FILE_NAME)
-        if overwrite or not files.exists(path) or files.read_bytes(path) != self._model:
-            files.write_bytes(path, self._model, overwrite)
-        return path
-
-    def get_config(self) -> dict[str, bool]:
-        """The keyword arguments that with the file make this tokenizer: none."""
-        return {}
-
-    def __getstate__(self):
-        return {"model": self._model}
-
-    def __setstate__(self, state):
-        self.__init__(**state)
+    def _starts_word(self, piece: str) -> bool:
+        """Those that begin with a space."""
+        return piece.startswith(_WORD_START)
 
     def _read_special(self, name: str) -> None:
         present = {piece: i for i, piece in enumerate(self._pieces)}

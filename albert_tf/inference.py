@@ -14,7 +14,7 @@ from albert_tf import features
 from albert_tf.converters import load
 from albert_tf.data.tasks import packing
 from albert_tf.errors import UsageError
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_base import Tokenizer
 
 MASK = "[MASK]"
 
@@ -22,12 +22,13 @@ MASK = "[MASK]"
 class FillMask:
     """Predicts what stands at `[MASK]`.
 
-    `[MASK]` in a text is the special token here, in any number of places. Long texts
-    are refused, not cut: the cut could take the mask or what decides it.
+    `[MASK]` in a text is the special token here, in any number of places, whatever the
+    vocabulary calls it (RoBERTa's `<mask>` may be written as well). Long texts are
+    refused, not cut: the cut could take the mask or what decides it.
 
     Args:
         model: `AlbertMaskedLM` or `AlbertPretrainer`.
-        tokenizer: `AlbertTokenizer`.
+        tokenizer: `Tokenizer`.
         batch_size: int. Texts a call of the model takes at most.
 
     Example:
@@ -35,9 +36,7 @@ class FillMask:
         >>> pandas.DataFrame(fill_mask("The cat is so [MASK] ."))
     """
 
-    def __init__(
-        self, model: keras.Model, tokenizer: AlbertTokenizer, batch_size: int = 8
-    ):
+    def __init__(self, model: keras.Model, tokenizer: Tokenizer, batch_size: int = 8):
         _check_fits(model, tokenizer)
         if getattr(model, "mlm_head", None) is None:
             raise UsageError(
@@ -52,7 +51,7 @@ class FillMask:
     def from_pretrained(
         cls,
         path: str | os.PathLike,
-        tokenizer: AlbertTokenizer | None = None,
+        tokenizer: Tokenizer | None = None,
         **kwargs,
     ) -> "FillMask":
         """Loads model and tokenizer.
@@ -105,10 +104,11 @@ class FillMask:
 
     def _encode(self, text: str) -> list[int]:
         tokenizer = self.tokenizer
-        ids = tokenizer.encode(text, allow_special=(MASK,))
+        mask = tokenizer.id_to_token(tokenizer.mask_id)
+        ids = tokenizer.encode(text.replace(MASK, mask), allow_special=(mask,))
         ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
         if tokenizer.mask_id not in ids:
-            raise UsageError(f"text: expected {MASK} in it, received {_short(text)}")
+            raise UsageError(f"text: expected {mask} in it, received {_short(text)}")
         longest = self.model.config.max_position_embeddings
         if len(ids) > longest:
             raise UsageError(
@@ -143,12 +143,6 @@ class FillMask:
         for values, columns in zip(_softmax(logits), masks, strict=True):
             yield values[: len(columns)]
 
-    def _word(self, token: int) -> str:
-        """A token for people: no mark of a word's start, bytes as characters."""
-        if isinstance(self.tokenizer, AlbertTokenizer):
-            return self.tokenizer.id_to_token(token).replace("▁", "")
-        return self.tokenizer.decode([token], skip_special=False).strip()
-
     def _candidates(self, row, position, scores, top_k) -> list[dict[str, Any]]:
         best = np.argsort(-scores, kind="stable")[:top_k]
         candidates = []
@@ -158,7 +152,7 @@ class FillMask:
                 {
                     "score": float(scores[token]),
                     "token": token,
-                    "token_str": self._word(token),
+                    "token_str": self.tokenizer.id_to_text(token),
                     "sequence": self.tokenizer.decode(filled, skip_special=False),
                 }
             )
@@ -170,7 +164,7 @@ class Classifier:
 
     Args:
         model: `AlbertTextClassifier`.
-        tokenizer: `AlbertTokenizer`.
+        tokenizer: `Tokenizer`.
         labels: Names of the `C` classes; default: those the model was saved with, or
             `"LABEL_0"`, `"LABEL_1"`...
         max_seq_length: int. Longer texts are cut; default: the model's longest.
@@ -185,7 +179,7 @@ class Classifier:
     def __init__(
         self,
         model: keras.Model,
-        tokenizer: AlbertTokenizer,
+        tokenizer: Tokenizer,
         labels: Sequence[str] | None = None,
         *,
         max_seq_length: int | None = None,
@@ -204,7 +198,7 @@ class Classifier:
     def from_pretrained(
         cls,
         path: str | os.PathLike,
-        tokenizer: AlbertTokenizer | None = None,
+        tokenizer: Tokenizer | None = None,
         **kwargs,
     ) -> "Classifier":
         """Loads model, labels and tokenizer.
@@ -311,7 +305,7 @@ def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list
     return [str(label) for label in labels]
 
 
-def _check_fits(model: keras.Model, tokenizer: AlbertTokenizer) -> None:
+def _check_fits(model: keras.Model, tokenizer: Tokenizer) -> None:
     if tokenizer.vocab_size > model.config.vocab_size:
         raise UsageError(
             f"tokenizer: expected at most vocab_size={model.config.vocab_size} pieces, "

@@ -53,7 +53,7 @@ def normalize_text(
     if not (keep_accents or text.isascii()):
         text = unicodedata.normalize("NFKD", text)
         if not text.isascii():
-            text = _combining_pattern().sub("", text)
+            text = combining_pattern().sub("", text)
     return text.lower() if do_lower_case else text
 
 
@@ -119,7 +119,8 @@ def final_sigma_pattern() -> str:
 
 
 @functools.lru_cache
-def _combining_pattern() -> re.Pattern:
+def combining_pattern() -> re.Pattern:
+    """Matches a character with a non-zero canonical combining class."""
     chars = (chr(c) for c in range(0x300, 0x30000))  # all assigned ones are there
     return re.compile(f"[{''.join(c for c in chars if unicodedata.combining(c))}]")
 
@@ -144,7 +145,7 @@ def _folded_characters(do_lower_case: bool, keep_accents: bool):
     chars = [c for c in _characters() if not c.isspace()]
     text = "\n".join(chars)
     if not keep_accents:
-        text = _combining_pattern().sub("", unicodedata.normalize("NFKD", text))
+        text = combining_pattern().sub("", unicodedata.normalize("NFKD", text))
     if do_lower_case:
         # Sigmas come from several characters (also 𝚺), so hide them all from lower().
         text = _SIGMA.join(part.lower() for part in text.split(_SIGMA))

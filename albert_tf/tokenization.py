@@ -6,27 +6,25 @@ The Python path needs only the sentencepiece package; TensorFlow is imported whe
 in-graph path (`tokenizer(tensor)`, `tokenizer.graph`) is first used.
 """
 
-import hashlib
 import itertools
 import os
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 import sentencepiece
 
 from albert_tf import files
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
 from albert_tf.text_normalization import normalize_text, to_unicode
+from albert_tf.tokenizer_base import Tokenizer
 
 _SPACE = "▁"
-_FILE_NAME = "spiece.model"
 # Letters and punctuation that continue a word (`_is_start_piece_sp` of the original).
 _PUNCTUATION = '!"#$%&"()*+,-./:;?@[\\]^_`{|}~'
 _CONTINUES_WORD = frozenset("abcdefghijklmnopqrstuvwxyz" + _PUNCTUATION)
 
 
-class AlbertTokenizer:
+class AlbertTokenizer(Tokenizer):
     """Turns text into the ids the original's `FullTokenizer` gives it.
 
     White space, NFKD, accents, case (`normalize_text`), SentencePiece, and then the
@@ -50,6 +48,7 @@ class AlbertTokenizer:
         pad_id, unk_id, cls_id, sep_id, mask_id: int, read from the model.
         special_ids: Sorted list of these and all other control pieces.
         sha256: Hex digest of the model file.
+        replacements: Piece id to the ids put in its place by the digit-comma rule.
         collapses_white_space: True; a run of it counts as one space.
 
     Raises:
@@ -60,6 +59,7 @@ class AlbertTokenizer:
     would make an unknown piece. Neither can happen with the released vocabulary.
     """
 
+    file_name = "spiece.model"
     collapses_white_space = True
 
     def __init__(
@@ -71,17 +71,15 @@ class AlbertTokenizer:
         digit_comma_rule: bool = True,
     ):
         name = "SentencePiece model" if isinstance(model, bytes) else os.fspath(model)
-        self._model = model if isinstance(model, bytes) else files.read_bytes(model)
-        self._processor = _load(self._model, name)
+        super().__init__(model if isinstance(model, bytes) else files.read_bytes(model))
+        self._processor = _load(self.model, name)
         self.do_lower_case = do_lower_case
         self.keep_accents = keep_accents
         self.digit_comma_rule = digit_comma_rule
-        self.sha256 = hashlib.sha256(self._model).hexdigest()
         self._read_vocabulary(name)
-        self._replacements = self._find_replacements() if digit_comma_rule else {}
+        self.replacements = self._find_replacements() if digit_comma_rule else {}
         self._is_replaced = np.zeros(self.vocab_size, np.bool_)
-        self._is_replaced[list(self._replacements)] = True
-        self._graph = None
+        self._is_replaced[list(self.replacements)] = True
 
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
         """The ids of a text, without [CLS] and [SEP].
@@ -98,25 +96,13 @@ class AlbertTokenizer:
         if allow_special:
             return self._encode_with_special(to_unicode(text), allow_special)
         ids = self._processor.encode(self.normalize(text))
-        if self._replacements and not self._replacements.keys().isdisjoint(ids):
-            ids = [new for old in ids for new in self._replacements.get(old, (old,))]
+        if self.replacements and not self.replacements.keys().isdisjoint(ids):
+            ids = [new for old in ids for new in self.replacements.get(old, (old,))]
         return ids
-
-    def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """`encode` for many texts, faster."""
-        ids, splits = self.encode_batch_flat(texts)
-        ids, splits = ids.tolist(), splits.tolist()
-        return [ids[a:b] for a, b in zip(splits, splits[1:], strict=False)]
 
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`encode` for many texts, fastest.
-
-        Returns:
-            The ids of all texts one after another, int32, and the row splits, int64
-            `[B + 1]`: text i has `ids[splits[i]:splits[i + 1]]`.
-        """
         lower, keep = self.do_lower_case, self.keep_accents
         normalized = [normalize_text(text, lower, keep) for text in texts]
         # One thread: the data engine has a process for each core already.
@@ -125,24 +111,6 @@ class AlbertTokenizer:
         np.cumsum([len(row) for row in rows], out=splits[1:])
         flat = itertools.chain.from_iterable(rows)
         return self._replace_flat(np.fromiter(flat, np.int32, splits[-1]), splits)
-
-    def __call__(self, texts):
-        """`encode` in the graph: string `[B]` to a ragged int32 `[B, None]`."""
-        return self.graph(texts)
-
-    @property
-    def graph(self):
-        """The `GraphTokenizer`, a `tf.Module` to attach to what is exported."""
-        if self._graph is None:
-            from albert_tf.tokenization_graph import GraphTokenizer
-
-            self._graph = GraphTokenizer(
-                self._model,
-                [self._replacements.get(i, [i]) for i in range(self.vocab_size)],
-                self.do_lower_case,
-                self.keep_accents,
-            )
-        return self._graph
 
     def normalize(self, text: str | bytes) -> str:
         """The text as SentencePiece is to see it."""
@@ -155,7 +123,7 @@ class AlbertTokenizer:
         surfaces = self._processor.encode(text, out_type=str)
         pieces = []
         for i, surface in zip(ids, surfaces, strict=True):
-            new = self._replacements.get(i)
+            new = self.replacements.get(i)
             pieces += [surface] if new is None else map(self.id_to_token, new)
         return pieces
 
@@ -177,78 +145,44 @@ class AlbertTokenizer:
         words.append(self._processor.decode(run))
         return " ".join(word for word in words if word)
 
-    def id_to_token(self, token_id: int) -> str:
-        """The piece of an id.
-
-        Raises:
-            UsageError: If the id is not in `[0, V)`.
-        """
-        if not 0 <= token_id < self.vocab_size:
-            raise UsageError(
-                f"token id: expected 0 to {self.vocab_size - 1}, got {token_id}"
-            )
-        return self._pieces[token_id]
+    def id_to_text(self, token_id: int) -> str:
+        return self.id_to_token(token_id).replace(_SPACE, "")
 
     def token_to_id(self, token: str) -> int:
-        """The id of a piece, `unk_id` if there is none."""
         return self._processor.piece_to_id(token)
 
-    def is_word_start(self, token_id: int) -> bool:
-        """Whether whole-word masking starts a word at this piece."""
-        return bool(self.word_start_table()[token_id])
-
-    def word_start_table(self) -> np.ndarray:
-        """For each piece, bool `[V]`: does it start a word (`_is_start_piece_sp`)?
-
-        Those that begin with `▁` or `<`, single punctuation marks, and all with a
-        character that is neither an English letter nor in the original's punctuation
-        (digits, `'`, other scripts). So `**` continues a word. Special pieces stand
-        for themselves and start one, except padding.
-        """
-        if self._word_starts is None:
-            table = np.array([_starts_word(piece) for piece in self._pieces], np.bool_)
-            table[self.special_ids] = True
-            table[self.pad_id] = False
-            table.flags.writeable = False
-            self._word_starts = table
-        return self._word_starts
-
-    def save(self, path: str | os.PathLike, overwrite: bool = False) -> str:
-        """Writes the model; in a folder, as `spiece.model`.
-
-        Returns:
-            The path of the file.
-
-        Raises:
-            UsageError: If another file is there and `overwrite` is false.
-        """
-        path = os.fspath(path)
-        if path.endswith("/") or files.is_folder(path):
-            files.make_folder(path)
-            path = files.join(path, _FILE_NAME)
-        if overwrite or not files.exists(path) or files.read_bytes(path) != self._model:
-            files.write_bytes(path, self._model, overwrite)
-        return path
-
     def get_config(self) -> dict[str, bool]:
-        """The keyword arguments that with the model file make this tokenizer."""
         return {
             "do_lower_case": self.do_lower_case,
             "keep_accents": self.keep_accents,
             "digit_comma_rule": self.digit_comma_rule,
         }
 
-    def __getstate__(self):
-        return {"model": self._model, **self.get_config()}
+    def _make_graph(self):
+        from albert_tf.tokenization_graph import GraphTokenizer
 
-    def __setstate__(self, state):
-        self.__init__(**state)
+        return GraphTokenizer(
+            self.model,
+            [self.replacements.get(i, [i]) for i in range(self.vocab_size)],
+            self.do_lower_case,
+            self.keep_accents,
+        )
+
+    def _starts_word(self, piece: str) -> bool:
+        """The original's `_is_start_piece_sp`.
+
+        Pieces that begin with `▁` or `<`, single punctuation marks, and all with a
+        character that is neither an English letter nor in the original's punctuation
+        (digits, `'`, other scripts). So `**` continues a word.
+        """
+        if piece.startswith((_SPACE, "<")) or piece in _PUNCTUATION:
+            return True
+        return not all(char.lower() in _CONTINUES_WORD for char in piece)
 
     def _read_vocabulary(self, name: str) -> None:
         processor = self._processor
         self.vocab_size = len(processor)
         self._pieces = [processor.id_to_piece(i) for i in range(self.vocab_size)]
-        self._word_starts = None
         present = {piece: i for i, piece in enumerate(self._pieces)}
         names = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
         if missing := [piece for piece in names if piece not in present]:
@@ -281,7 +215,7 @@ class AlbertTokenizer:
         hits = np.flatnonzero(self._is_replaced[ids])
         if not hits.size:
             return ids, splits
-        new = [self._replacements[i] for i in ids[hits].tolist()]
+        new = [self.replacements[i] for i in ids[hits].tolist()]
         counts = np.ones(len(ids), np.int64)
         counts[hits] = [len(row) for row in new]
         starts = np.concatenate([[0], np.cumsum(counts)])
@@ -291,17 +225,10 @@ class AlbertTokenizer:
         return result, starts[splits]
 
     def _encode_with_special(self, text: str, allowed: Sequence[str]) -> list[int]:
-        named = {self._pieces[i]: i for i in self.special_ids}
-        for token in allowed:
-            if token not in named:
-                raise UsageError(
-                    f"allow_special: expected some of {', '.join(named)}, got {token}"
-                )
         ids = []
-        split = re.split(f"({'|'.join(map(re.escape, allowed))})", text)
-        for k, part in enumerate(split):
+        for k, part in enumerate(self._split_special(text, allowed)):
             if k % 2:
-                ids.append(named[part])
+                ids.append(part)
             elif k and part[:1] and not part[0].isspace():
                 ids += self._continue_word(self.encode(part))
             else:
@@ -315,12 +242,6 @@ class AlbertTokenizer:
             return ids[1:]
         new = self.token_to_id(first[1:]) if first.startswith(_SPACE) else self.unk_id
         return ids if new == self.unk_id else [new, *ids[1:]]
-
-
-def _starts_word(piece: str) -> bool:
-    if piece.startswith((_SPACE, "<")) or piece in _PUNCTUATION:
-        return True
-    return not all(char.lower() in _CONTINUES_WORD for char in piece)
 
 
 def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:

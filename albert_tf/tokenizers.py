@@ -6,13 +6,14 @@ from albert_tf import files
 from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_base import Tokenizer
 
 _IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
 
 
 def load_tokenizer(
     path: str | os.PathLike, do_lower_case: bool = True, **kwargs
-) -> AlbertTokenizer | ByteBPETokenizer:
+) -> Tokenizer:
     """Loads a tokenizer of the kind its file has.
 
     Args:

@@ -30,6 +30,7 @@ LEVELS = {
     "albert_tf/optimizers": 1,
     "albert_tf/tokenization": 1,
     "albert_tf/tokenizer_training": 1,
+    "albert_tf/tokenizer_base": 1,
     "albert_tf/tokenizers": 1,
     "albert_tf/facts": 1,
     "albert_tf/data": 2,

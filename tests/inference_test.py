@@ -1,10 +1,12 @@
 """`FillMask` and `Classifier` on small random models."""
 
+import json
 import pathlib
 
 import numpy as np
 import pytest
 
+from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.inference import Classifier, FillMask
@@ -13,8 +15,10 @@ from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassi
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_training import train_tokenizer
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
+STRINGS = GOLDEN / "tokenization" / "strings.json"
 CONFIG = AlbertConfig(
     embedding_size=6,
     hidden_size=12,
@@ -82,6 +86,23 @@ def test_fill_mask_is_a_data_frame(fill_mask):
     frame = pandas.DataFrame(fill_mask("x [MASK]"))
     assert list(frame.columns) == ["score", "token", "token_str", "sequence"]
     assert frame.shape == (5, 4)
+
+
+@pytest.mark.parametrize("mask", ["[MASK]", "<mask>"])
+def test_the_mask_may_have_another_name(mask):
+    pytest.importorskip("tokenizers")
+    texts = [item["text"] for item in json.loads(STRINGS.read_text())]
+    data = train_tokenizer(texts, model_type="byte_bpe", vocab_size=300, progress=False)
+    tokenizer = ByteBPETokenizer(data.replace(b"[MASK]", b"<mask>"))
+    fill_mask = FillMask(AlbertMaskedLM(CONFIG, seed=1), tokenizer)
+    best = fill_mask(f"The cat {mask} down.", top_k=3)
+    ids = [*tokenizer.encode("The cat"), tokenizer.mask_id, *tokenizer.encode(" down.")]
+    ids = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
+    logits = fill_mask.model({"token_ids": ids}).numpy()[0, :, :300]
+    row = logits[ids[0].tolist().index(tokenizer.mask_id)]
+    assert [made["token"] for made in best] == np.argsort(-row)[:3].tolist()
+    with pytest.raises(UsageError, match="text: expected <mask> in it"):
+        fill_mask("No mask.")
 
 
 def test_pretrainer_fills_masks(tokenizer):

@@ -168,7 +168,7 @@ def test_word_starts_by_the_originals_words():
 def test_digit_comma_rule_of_another_vocabulary():
     sentences = ["abc 7,d x7,d 7,7,7 ab7,d 87,d, 8 7 d x b"] * 30
     tokenizer = AlbertTokenizer(_train(sentences, 40))
-    replaced = tokenizer._replacements
+    replaced = tokenizer.replacements
     assert replaced
     for i, ids in replaced.items():
         pieces = [tokenizer.id_to_token(k) for k in ids]

@@ -112,7 +112,7 @@ def _steps(tokenizer, proto) -> list[dict]:
 
     steps = [_replace(text.white_space_pattern(), " "), _strip()]
     if not tokenizer.keep_accents:
-        marks = text._combining_pattern().pattern
+        marks = text.combining_pattern().pattern
         steps += [{"type": "NFKD"}, _replace(marks, "")]
     if tokenizer.do_lower_case:
         # Their lower case knows no context; capital sigma is done before it.
@@ -179,7 +179,7 @@ def _template(tokenizer) -> dict:
 def _vocabulary(tokenizer, proto) -> list[list]:
     kinds = type(proto.pieces[0])
     best = max(p.score for p in proto.pieces if p.type == kinds.NORMAL)
-    never = tokenizer._replacements
+    never = tokenizer.replacements
     result = []
     for i, piece in enumerate(proto.pieces):
         score = piece.score

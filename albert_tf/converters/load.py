@@ -11,7 +11,7 @@ from albert_tf.converters import build, detect, folder
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.models.base import ConfiguredModel
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_base import Tokenizer
 
 
 def from_pretrained(
@@ -101,7 +101,7 @@ def compile_ignore(ignore: str) -> re.Pattern:
         raise UsageError(f"ignore: not a regular expression: {e}") from None
 
 
-def load_tokenizer(path: str | os.PathLike) -> AlbertTokenizer:
+def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     """The tokenizer beside a model's weights, with its options.
 
     Raises:
@@ -116,7 +116,7 @@ def save_pretrained(
     path: str | os.PathLike,
     format: str = "albert_tf",
     *,
-    tokenizer: AlbertTokenizer | str | os.PathLike | None = None,
+    tokenizer: Tokenizer | str | os.PathLike | None = None,
     labels: list[str] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -126,7 +126,7 @@ def save_pretrained(
         model: A backbone or one of the task models.
         path: Of the folder to make.
         format: `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
-        tokenizer: `AlbertTokenizer` or `ByteBPETokenizer`, or the path of its file.
+        tokenizer: `Tokenizer`, or the path of its file.
         labels: Names of the classes.
         overwrite: Whether a model folder of that name may be replaced.
 

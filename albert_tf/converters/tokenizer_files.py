@@ -1,19 +1,20 @@
 """The file a tokenizer is made of."""
 
+from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.errors import UsageError
 from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_base import Tokenizer
 
-SPIECE = "spiece.model"
-JSON = "tokenizer.json"
+SPIECE = AlbertTokenizer.file_name
+JSON = ByteBPETokenizer.file_name
 
 
-def file_of(tokenizer) -> tuple[str, bytes]:
+def file_of(tokenizer: Tokenizer) -> tuple[str, bytes]:
     """Name and content of the file that, with `get_config()`, makes a tokenizer."""
-    name = SPIECE if isinstance(tokenizer, AlbertTokenizer) else JSON
-    return name, tokenizer.__getstate__()["model"]
+    return tokenizer.file_name, tokenizer.model
 
 
-def spiece_of(tokenizer, format: str) -> bytes:
+def spiece_of(tokenizer: Tokenizer, format: str) -> bytes:
     """A tokenizer's SentencePiece model.
 
     Raises:

@@ -51,7 +51,7 @@ def create_pretraining_data(
         output: prefix of the shards (`out/wiki` gives
             `out/wiki-00000-of-00010.tfrecord`, and `out/wiki-eval-...`), or, ending in
             `.tfrecord`, the files themselves, separated by commas.
-        tokenizer: an `AlbertTokenizer` or another with its interface; pickled.
+        tokenizer: a `Tokenizer`, or another with its interface; pickled.
         config: what to make.
         num_shards: of the training split; None for one each 128 MiB.
         num_processes: None for one each core.

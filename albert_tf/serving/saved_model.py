@@ -29,7 +29,7 @@ from albert_tf.serving.signatures import (
     make_signatures,
 )
 from albert_tf.serving.text_inputs import TextInputs
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_base import Tokenizer
 
 _KINDS = (AlbertTextClassifier, AlbertBackbone, AlbertPretrainer, AlbertMaskedLM)
 
@@ -38,7 +38,7 @@ def export_saved_model(
     model: keras.Model,
     path: str | os.PathLike,
     *,
-    tokenizer: AlbertTokenizer,
+    tokenizer: Tokenizer,
     labels: Sequence[str] | None = None,
     max_seq_length: int | None = None,
     version: int | None = None,
@@ -57,7 +57,7 @@ def export_saved_model(
             `AlbertMaskedLM`.
         path: The folder to make. With `version`, the folder that TensorFlow Serving
             watches (`--model_base_path`).
-        tokenizer: `AlbertTokenizer` the model was trained with.
+        tokenizer: `Tokenizer` the model was trained with.
         labels: Names of a classifier's classes; default: those it was saved with.
         max_seq_length: int. Default: the model's longest.
         version: int or None. Makes the folder `path/version`.

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf import text_normalization
 from albert_tf.data.tasks import packing_graph
+from albert_tf.tokenizer_base import Tokenizer
 
 # A server accepts messages of any size and one batch for many clients: what one text
 # may cost must be bounded. First the raw bytes (reading costs little), then, once
@@ -21,11 +22,11 @@ class TextInputs(tf.Module):
     Attach it to what is exported (`archive.track`), or the vocabulary is lost.
 
     Args:
-        tokenizer: `AlbertTokenizer` or `ByteBPETokenizer`.
+        tokenizer: `Tokenizer`.
         max_seq_length: int. Longest row, special tokens included.
     """
 
-    def __init__(self, tokenizer, max_seq_length: int):
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         super().__init__(name="text_inputs")
         self.graph_tokenizer = tokenizer.graph
         self.max_seq_length = max_seq_length

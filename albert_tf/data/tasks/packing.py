@@ -13,7 +13,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.tokenizer_base import Tokenizer
 
 # Lengths that rows are padded to, so that few shapes occur and little is padding.
 LENGTH_BUCKETS = (16, 32, 64, 128, 256, 512)
@@ -66,7 +66,7 @@ def truncated_lengths(first, second, budget: int):
 
 
 def pack_texts(
-    tokenizer: AlbertTokenizer,
+    tokenizer: Tokenizer,
     texts: Sequence[str],
     text_pairs: Sequence[str] | None = None,
     *,
@@ -75,7 +75,7 @@ def pack_texts(
     """Tokenizes, truncates and adds the special tokens.
 
     Args:
-        tokenizer: `AlbertTokenizer`.
+        tokenizer: `Tokenizer`.
         texts: `B` strings.
         text_pairs: `B` strings for the second segment, or None.
         max_seq_length: int. Longest row, special tokens included.

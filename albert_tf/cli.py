@@ -2,7 +2,7 @@
 
 A tool ends with `cli.run(main)`. Exit codes: 0 done, 1 a file or its content cannot
 be used, 2 a flag cannot be used, 70 a bug of ours, 130 interrupted, 141 the reader of
-the output has gone.
+the output has gone, 143 terminated.
 
 Importing this module before TensorFlow also makes TensorFlow start quietly (see
 `quiet_start`). It imports neither TensorFlow nor Keras, so that `--help` is quick.
@@ -12,6 +12,7 @@ import errno
 import os
 import re
 import shutil
+import signal
 import sys
 import textwrap
 import traceback
@@ -44,6 +45,10 @@ _TENSORFLOW_FILE_ERRORS = {
 }
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came; what is under way is cleaned up as after Ctrl-C."""
+
+
 def run(main: Callable[[], None]) -> NoReturn:
     """Parses the flags, calls `main` and exits; an error becomes one line on stderr.
 
@@ -71,6 +76,7 @@ def define_alias(alias: str, name: str) -> None:
 def _run(main: Callable[[], None], argv: list[str]) -> int:
     wanted = [_HELP[argument] for argument in argv[1:] if argument in _HELP]
     try:
+        signal.signal(signal.SIGTERM, _terminate)
         if wanted:
             print(_help_text(main, argv[0], full=any(wanted)))
         else:
@@ -81,6 +87,12 @@ def _run(main: Callable[[], None], argv: list[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:
         return _report(error)
     return 0
+
+
+def _terminate(number: int, frame) -> NoReturn:
+    del number, frame
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+    raise _Terminated
 
 
 def _parse(argv: list[str]) -> None:
@@ -158,6 +170,8 @@ def _report(error: BaseException) -> int:
 def _describe(error: BaseException) -> tuple[int, str]:
     """Exit code and one line for an error."""
     line = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, _Terminated):
+        return 143, "terminated"
     if isinstance(error, KeyboardInterrupt):
         return 130, "interrupted"
     if isinstance(error, BrokenPipeError):

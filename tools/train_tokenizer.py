@@ -24,6 +24,11 @@ _INPUT_FILE = flags.DEFINE_string(
     required=True,
 )
 _INPUT_FORMAT = flags.DEFINE_string("input_format", "auto", "Form of the text files.")
+_FIELD = flags.DEFINE_string("text_field", "text", "Field of jsonl, parquet, TFDS.")
+_BAD = flags.DEFINE_enum(
+    "on_bad_input", "error", ["error", "skip"], "skip: leave bad lines out."
+)
+_LANGUAGE = flags.DEFINE_string("language", "en", "For splitting sentences.")
 _OUTPUT_MODEL = flags.DEFINE_string("output_model", None, "File to write.")
 _OUTPUT_PREFIX = flags.DEFINE_string(
     "output_prefix", None, "Instead of --output_model: the file without its suffix."
@@ -49,7 +54,13 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an existing file.")
 def main() -> None:
     """Flags to one call."""
     output = _output()
-    documents = corpus.open_corpus(_INPUT_FILE.value, _INPUT_FORMAT.value)
+    documents = corpus.open_corpus(
+        _INPUT_FILE.value,
+        _INPUT_FORMAT.value,
+        language=_LANGUAGE.value,
+        text_field=_FIELD.value,
+        on_bad_input=_BAD.value,
+    )
     tokenizer_training.train_tokenizer(
         (sentence for document in documents for sentence in document),
         output,

@@ -274,7 +274,11 @@ def measure_wait(
     def train(batch):
         with tf.GradientTape() as tape:
             loss = pretraining_loss(net(batch, training=True), batch)["loss"]
-        gradients = [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+        # Rows of one segment have no label, so the head of the order has no gradient.
+        gradients = [
+            tf.zeros(v.shape) if g is None else tf.convert_to_tensor(g)
+            for g, v in zip(tape.gradient(loss, variables), variables, strict=True)
+        ]
         optimizer.apply(gradients, variables)
         return loss
 

@@ -19,18 +19,12 @@ class NumpyOps:
         """Constant or array of a dtype; int64 to uint64 keeps the bits."""
         return np.asarray(values).astype(dtype)
 
-    def num_rows(self, x):
-        return x.shape[0]
-
     def num_columns(self, x):
         return x.shape[1]
 
     def range(self, count):
         """int32 `[count]`: 0, 1, ..."""
         return np.arange(count, dtype=np.int32)
-
-    def full(self, rows, columns, value, dtype: str):
-        return np.full((rows, columns), value, dtype)
 
     def where(self, condition, x, y):
         return np.where(condition, x, y)

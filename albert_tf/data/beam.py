@@ -6,10 +6,12 @@ bytes. Workers and the caller must see the same files: all on one machine, or pa
 as `gs://`. Needs the extra `beam`.
 """
 
+import contextlib
+import io
 import json
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
 from albert_tf import files
@@ -18,13 +20,25 @@ from albert_tf.data.corpus import Corpus
 from albert_tf.data.duplicates import document_digest
 from albert_tf.errors import DataError, UsageError
 
+# Of the optional parts it looks for, it warns of each that is not there.
+logging.getLogger("apache_beam.io").setLevel(logging.ERROR)
+logging.getLogger("apache_beam.internal").setLevel(logging.ERROR)
 try:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.runner import create_runner
 except ImportError as error:
     raise UsageError(
         "runner: needs Apache Beam: pip install albert_tf[beam]"
     ) from error
+
+
+_LOCAL_RUNNERS = (
+    "DirectRunner",
+    "FnApiRunner",
+    "BundleBasedDirectRunner",
+    "PrismRunner",
+)
 
 
 def create_with_beam(
@@ -54,6 +68,7 @@ def create_with_beam(
     Returns:
         The data card.
     """
+    _check_options(runner, beam_options)
     names = build.OutputNames(output, num_shards)
     settings = build.run_settings(corpus, tokenizer, config, drop_duplicates=False)
     build.prepare(names, settings, overwrite)
@@ -73,7 +88,7 @@ def create_with_beam(
         corpus.counts.update(report["counts"])
         corpus.sha256.update(report["sha256"])
     summary = parts.summarize(paths)
-    build.check_not_empty(names, summary, config)
+    build.check_not_empty(names, summary, config, +corpus.counts)
     plan = build.plan_shards(names, paths, summary)
     _run(
         runner,
@@ -101,28 +116,68 @@ def create_with_beam(
     return data_card
 
 
-def _run(runner: str, beam_options: Sequence[str], construct) -> None:
-    logger = logging.getLogger("apache_beam")
-    if logger.level == logging.NOTSET:  # it tells each step of each worker
-        logger.setLevel(logging.WARNING)
+def _check_options(runner: str, beam_options: Sequence[str]) -> None:
+    """Raises UsageError for a runner or an option that Beam does not know."""
     try:
-        options = PipelineOptions(list(beam_options), runner=runner)
-        with beam.Pipeline(options=options) as root:
+        create_runner(runner)
+    except (ValueError, ImportError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UsageError(f"runner: {runner} cannot be used: {reason}") from None
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            options = PipelineOptions(list(beam_options), runner=runner)
+            known = options.get_all_options()
+            given = options.get_all_options(retain_unknown_options=True)
+    except SystemExit:
+        reason = said.getvalue().strip().rpartition("error: ")[2]
+        raise UsageError(f"beam_option: {reason}") from None
+    unknown = sorted(given.keys() - known.keys())
+    unknown += [option for option in beam_options if not option.startswith("--")]
+    if unknown:
+        raise UsageError(f"beam_option: Beam has no option {unknown[0]!r}")
+
+
+def _run(runner: str, beam_options: Sequence[str], construct) -> None:
+    options = PipelineOptions(list(beam_options), runner=runner)
+    try:
+        root = beam.Pipeline(options=options)
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"runner: {runner} cannot be used: {reason}") from None
+    try:
+        with _quiet(runner), root:
             construct(root)
     except Exception as error:
-        known = _find_data_error(error)
+        known = _find_known_error(error)
         if known is None:
             raise
-        logging.getLogger(__name__).debug("pipeline failed", exc_info=error)
-        raise DataError(known) from error
+        raise known from error
 
 
-def _find_data_error(error: BaseException) -> str | None:
-    """The message of a DataError of a worker; Beam wraps or re-writes it."""
+@contextlib.contextmanager
+def _quiet(runner: str) -> Iterator[None]:
+    """Silences the log of a runner on this machine; what fails is raised anyway.
+
+    It tells each step of each worker, and the traceback of each error again.
+    """
+    logger = logging.getLogger("apache_beam")
+    before = logger.level
+    if runner in _LOCAL_RUNNERS:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _find_known_error(error: BaseException) -> DataError | UsageError | None:
+    """An error of ours in a worker; Beam wraps or re-writes it."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, DataError):
-            return str(seen).partition(" [while running")[0]
+        for kind in (DataError, UsageError):
+            if isinstance(seen, kind):
+                return kind(str(seen).partition(" [while running")[0])
         seen = seen.__cause__ or seen.__context__
     return None
 

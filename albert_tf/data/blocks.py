@@ -158,6 +158,10 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
     for document in documents:
         sentences += document_sentences(document, config.language)
         document_splits.append(len(sentences))
+    if not getattr(tokenizer, "collapses_white_space", True):
+        # There the space before a word is part of it, and the splitter dropped it.
+        first = set(document_splits)
+        sentences = [s if k in first else f" {s}" for k, s in enumerate(sentences)]
     ids, sentence_splits = tokenizer.encode_batch_flat(sentences)
     keys = [(document.source, document.number) for document in documents]
     cut = pairs.make_documents(keys, sentence_splits, np.array(document_splits))
@@ -268,14 +272,14 @@ def _serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
             counts,
         )
     ones = np.ones(len(batch.lengths), np.int64)
-    return examples.serialize_batch(
-        {
-            "input_ids": (batch.token_ids, batch.lengths),
-            "segment_ids": (batch.segment_ids, batch.lengths),
-            "token_boundary": (batch.token_boundary, batch.lengths),
-            "next_sentence_labels": (batch.labels, ones),
-        }
-    )
+    columns = {
+        "input_ids": (batch.token_ids, batch.lengths),
+        "segment_ids": (batch.segment_ids, batch.lengths),
+        "token_boundary": (batch.token_boundary, batch.lengths),
+    }
+    if config.pairs.policy != "none":  # one segment has no order to be learned
+        columns["next_sentence_labels"] = (batch.labels, ones)
+    return examples.serialize_batch(columns)
 
 
 def _padded(batch: Batch, rows: np.ndarray) -> dict[str, np.ndarray]:

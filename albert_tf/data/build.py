@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ import numpy as np
 import tqdm
 
 from albert_tf import files
-from albert_tf.data import blocks, card, parts, records, storage
+from albert_tf.data import blocks, card, parts, records, shard_files, storage
 from albert_tf.data.blocks import SPLITS, RecordConfig
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.duplicates import DuplicateCounter
@@ -81,7 +82,7 @@ def create_pretraining_data(
                     pool.submit(block, paths[-1], bar.update)
             pool.finish(bar.update)
         summary = parts.summarize(paths)
-        check_not_empty(names, summary, config)
+        check_not_empty(names, summary, config, +corpus.counts)
         plan = plan_shards(names, paths, summary)
         with tqdm.tqdm(
             total=len(plan), desc="shards", unit="shard", disable=not progress
@@ -101,14 +102,14 @@ def create_pretraining_data(
     return data_card
 
 
-def check_not_empty(names, summary, config: RecordConfig) -> None:
+def check_not_empty(names, summary, config: RecordConfig, skipped: Counter) -> None:
     """Raises DataError, and removes the parts, if there is nothing to train on."""
     if not summary.num_examples["train"]:
         storage.remove_folder(names.partial)
         raise DataError(
             f"input_file: gave no training example: {summary.counts['documents']} "
-            f"documents with {summary.counts['tokens']} tokens "
-            f"(eval_fraction {config.eval_fraction})"
+            f"documents with {summary.counts['tokens']} tokens (eval_fraction "
+            f"{config.eval_fraction}; skipped or cut: {dict(skipped) or 'none'})"
         )
 
 
@@ -129,15 +130,18 @@ class OutputNames:
             raise UsageError(
                 f"output_file: must name files or a prefix, got {output!r}"
             )
-        self.explicit = outputs if outputs[0].endswith(".tfrecord") else None
-        if self.explicit:
-            if num_shards not in (None, len(outputs)):
-                raise UsageError(
-                    f"num_shards: {num_shards}, but output_file names {len(outputs)}"
-                )
-        elif len(outputs) > 1:
+        plain = [path for path in outputs if not path.endswith(".tfrecord")]
+        if plain and len(outputs) > 1:
             raise UsageError(
-                f"output_file: several files must end in .tfrecord, got {outputs[0]!r}"
+                f"output_file: several files must end in .tfrecord, got {plain[0]!r}"
+            )
+        for path in outputs:
+            if outputs.count(path) > 1:
+                raise UsageError(f"output_file: names {path!r} more than once")
+        self.explicit = None if plain else outputs
+        if self.explicit and num_shards not in (None, len(outputs)):
+            raise UsageError(
+                f"num_shards: {num_shards}, but output_file names {len(outputs)}"
             )
         self.num_shards = len(outputs) if self.explicit else num_shards
         self.prefix = outputs[0].removesuffix(".tfrecord")
@@ -151,8 +155,6 @@ class OutputNames:
 
     def shards(self, split: str, num_examples: int, num_bytes: int) -> list[str]:
         """Names of the shards of a split."""
-        if split == "train" and self.explicit:
-            return self.explicit
         wanted = max(1, math.ceil(num_bytes / SHARD_BYTES))
         if split == "train":
             wanted = self.num_shards or wanted
@@ -161,24 +163,51 @@ class OutputNames:
                     f"num_shards: {wanted} shards, but only {num_examples} examples "
                     "(run again with fewer; what was made is kept)"
                 )
+            if self.explicit:
+                return self.explicit
         prefix = self.prefix if split == "train" else f"{self.prefix}-{split}"
         return [records.shard_name(prefix, k, wanted) for k in range(wanted)]
 
     def existing(self) -> list[str]:
         """Files of an earlier data set under these names."""
-        patterns = self.explicit or [f"{self.prefix}-[0-9]*-of-[0-9]*.tfrecord"]
-        patterns = [*patterns, f"{self.prefix}-eval-[0-9]*-of-[0-9]*.tfrecord"]
-        found = [path for pattern in patterns for path in storage.glob(pattern)]
-        return found + [self.card] * files.exists(self.card)
+        found = [path for path in self.explicit or () if files.exists(path)]
+        if not self.explicit:
+            found += shard_files.of_prefix(self.prefix)
+        return found + shard_files.of_prefix(f"{self.prefix}-eval")
+
+    def check_card(self) -> None:
+        """Raises UsageError if the folder's card is of another data set."""
+        if not files.exists(self.card):
+            return
+        try:
+            content = json.loads(files.read_text(self.card))
+            names = [
+                s["path"] for part in content["splits"].values() for s in part["shards"]
+            ]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return  # damaged, so nobody's
+        explicit = [os.path.basename(path) for path in self.explicit or ()]
+        prefix = os.path.basename(self.prefix)
+        if others := [
+            name
+            for name in names
+            if name not in explicit
+            and shard_files.prefix_of(name) not in (prefix, f"{prefix}-eval")
+        ]:
+            raise UsageError(
+                f"output_file: {self.card} is the card of another data set "
+                f"({others[0]}); give each a folder of its own"
+            )
 
 
 def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
-    """Everything the records depend on; a resumed run must have the same."""
+    """What the records depend on; a resumed run must have the same.
+
+    But for what changes the text of blocks: parts hold a checksum of it.
+    """
     return {
         "version": 1,
-        "sources": [list(source) for source in corpus.sources],
-        "text_field": corpus.text_field,
-        "on_bad_input": corpus.on_bad_input,
+        "sources": [list(source[:3]) for source in corpus.sources],
         "drop_duplicates": drop_duplicates,
         "tokenizer_sha256": tokenizer.sha256,
         "tokenizer": tokenizer.get_config(),
@@ -189,17 +218,21 @@ def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
 def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
     """Makes the folder of the parts, or checks that it is this run's."""
     path = files.join(names.partial, _SETTINGS)
+    names.check_card()
     resumed = False
     if files.exists(path):
-        resumed = json.loads(files.read_text(path)) == settings
-        if not resumed and not overwrite:
+        resumed = _read_settings(path) == settings
+        started = bool(
+            storage.glob(files.join(storage.escape(names.partial), "block*"))
+        )
+        if not resumed and started and not overwrite:
             raise UsageError(
                 f"output_file: {names.partial} holds the parts of an unfinished run "
                 "with other flags, inputs or tokenizer; finish that run, remove the "
                 "folder or give --overwrite"
             )
     if not resumed:
-        existing = names.existing()
+        existing = names.existing() + [names.card] * files.exists(names.card)
         if existing and not overwrite:
             raise UsageError(
                 f"output_file: {existing[0]} exists; give --overwrite or another name"
@@ -208,14 +241,26 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
         for old in existing:
             storage.remove(old)
             storage.remove(records.index_path(old))
-    try:
-        files.make_folder(names.partial)
-    except OSError as error:
-        raise UsageError(
-            f"output_file: {names.partial} cannot be made: {error.strerror}"
-        ) from error
+    for folder in {os.path.dirname(path) for path in names.explicit or ()} | {
+        names.partial
+    }:
+        try:
+            if folder:
+                files.make_folder(folder)
+        except OSError as error:
+            raise UsageError(
+                f"output_file: {folder} cannot be made: {error.strerror}"
+            ) from error
     with storage.write_atomically(path) as file:
         file.write(json.dumps(settings, indent=1, sort_keys=True).encode())
+
+
+def _read_settings(path: str) -> dict | None:
+    """The settings of an unfinished run; None if the file is damaged."""
+    try:
+        return json.loads(files.read_text(path))
+    except ValueError:
+        return None
 
 
 class Shard(NamedTuple):
@@ -250,6 +295,10 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
             before = int(ends[first - 1]) if first else 0
             used = list(paths[first : last + 1])
             plan.append(Shard(split, path, used, begin - before, end - before))
+    # Those of an earlier try, which was to make another number of them.
+    for path in set(names.existing()) - {shard.path for shard in plan}:
+        storage.remove(path)
+        storage.remove(records.index_path(path))
     return plan
 
 

@@ -38,6 +38,7 @@ class Source(NamedTuple):
     name: str  # path, or `tfds:...`, `docstrings:...`
     format: str  # one of FORMATS but auto, or "tfds", "docstrings"
     size: int  # bytes, at most; 0 where unknown
+    modified: int = 0  # nanoseconds since 1970; 0 where unknown
 
 
 class RawDocument(NamedTuple):
@@ -134,11 +135,14 @@ class Corpus:
         if kind == "tfds":
             return Source(name, kind, 0)
         try:
-            size = storage.size(name)
+            if not storage.is_regular(name):
+                # A pipe is empty once its format was looked at, or a run was killed.
+                raise DataError(f"{name}: must be a regular file, write it to one")
+            size, modified = storage.size(name), storage.modified(name)
             kind = detect_format(name) if kind == "auto" else kind
         except OSError as error:
             raise DataError(f"{name}: cannot be read: {error.strerror}") from error
-        return Source(name, kind, size)
+        return Source(name, kind, size, modified)
 
     def _texts(self, source: Source) -> Iterator[str | None]:
         name, kind = source.name, source.format
@@ -150,7 +154,7 @@ class Corpus:
             from albert_tf.data import corpus_tables
 
             read = getattr(corpus_tables, f"read_{kind}")
-            rows = read(name, self.text_field, self._bad, self._hasher(name))
+            rows = read(name, self.text_field, self._bad, self._hasher(source))
             return (
                 text
                 for row in rows
@@ -162,7 +166,7 @@ class Corpus:
             self._bad,
             corpus_formats.MAX_JSON_BYTES if is_json else corpus_formats.MAX_LINE_BYTES,
             cut=not is_json,
-            on_bytes=self._hasher(name),
+            on_bytes=self._hasher(source),
         )
         if is_json:
             return corpus_formats.read_json_lines(
@@ -174,13 +178,25 @@ class Corpus:
             return corpus_formats.read_sentence_lines(lines)
         return corpus_formats.read_paragraphs(lines)
 
-    def _hasher(self, name: str):
+    def _hasher(self, source: Source):
+        """Takes a file's bytes as they are read, and an empty one at its end."""
         digest = hashlib.sha256()
+        name, count = source.name, 0
 
         def update(data: bytes) -> None:
+            nonlocal count
             digest.update(data)
-            if not data or len(data) < 2:
-                self.sha256[name] = digest.hexdigest()
+            count += len(data)
+            if data:
+                return
+            self.sha256[name] = digest.hexdigest()
+            if count != source.size:
+                raise DataError(
+                    f"{name}: changed while it was read: had {source.size} bytes at "
+                    f"the start, {count} were read"
+                )
+            if source.modified and storage.modified(name) != source.modified:
+                raise DataError(f"{name}: changed while it was read")
 
         return update
 
@@ -233,6 +249,7 @@ def detect_format(path: str) -> str:
         raise DataError(f"{path}: cannot be read: {reason}") from error
     if sample.startswith(b"PAR1"):
         return "parquet"
+    _check_is_text(path, sample)
     text = sample.decode("utf-8-sig", errors="ignore").lstrip()
     if text.startswith("<doc "):
         return "wikiextractor"
@@ -243,8 +260,13 @@ def detect_format(path: str) -> str:
         try:
             json.loads(first)
             return "jsonl"
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
+    if _JSON_NAME.search(path) or _JSON_START.match(text):
+        raise DataError(
+            f"{path}: looks like JSON, but its first line is no JSON object; make it "
+            "JSON lines (an object a line), or give --input_format"
+        )
     lines = [line.strip() for line in text.split("\n")]
     followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
     single = sum(
@@ -259,6 +281,17 @@ def detect_format(path: str) -> str:
     return "lines" if is_lines else "paragraphs"
 
 
+def _check_is_text(path: str, sample: bytes) -> None:
+    for start, name in _COMPRESSED.items():
+        if sample.startswith(start):
+            raise DataError(
+                f"{path}: is compressed with {name}; only gzip is read, unpack it"
+            )
+
+
+_COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
+_JSON_START = re.compile(r'\[?\s*\{\s*"')
 _INNER_END = re.compile(r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w")
 _ENDS = tuple(".!?:;…。！？।")
 

@@ -28,6 +28,8 @@ _PARAGRAPH_CHARS = 8192
 _DOC = re.compile(r"<doc\b[^>]*>")
 _SENTENCE_END = tuple(".!?。！？\"'”’)")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_UTF32 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
+_HALF = re.compile("[\ud800-\udfff]")
 _READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
@@ -55,7 +57,8 @@ def open_source(path: str, on_bytes: Callable[[bytes], None] | None = None) -> I
 
     Args:
         path: local or remote.
-        on_bytes: called with the bytes as they lie on disk, for a checksum.
+        on_bytes: called with the bytes as they lie on disk, for a checksum; at the
+            end of the file, once, with none.
     """
     raw = _Watched(storage.open_binary(path), on_bytes)
     if raw.peek() == b"\x1f\x8b":
@@ -72,7 +75,8 @@ class _Watched:
         self._file = file
         self._on_bytes = on_bytes
         self._head = file.read(2)
-        if on_bytes:
+        self._ended = False
+        if on_bytes and self._head:
             on_bytes(self._head)
 
     def peek(self) -> bytes:
@@ -80,10 +84,12 @@ class _Watched:
 
     def read(self, count: int = -1) -> bytes:
         head, self._head = self._head, b""
-        data = head + self._file.read(count - len(head) if count >= 0 else -1)
-        if self._on_bytes:
-            self._on_bytes(data[len(head) :])
-        return data
+        new = self._file.read(count - len(head) if count >= 0 else -1)
+        asked = count < 0 or count > len(head)
+        if self._on_bytes and (new or (asked and not self._ended)):
+            self._ended = not new
+            self._on_bytes(new)
+        return head + new
 
     def close(self) -> None:
         self._file.close()
@@ -106,23 +112,35 @@ def read_lines(
 
     A byte order mark is dropped, CRLF counts as one end. A line of more than
     `max_bytes` bytes is cut at white space (or between characters if there is none)
-    and counted as "lines_cut".
+    and counted as "lines_cut"; with `cut` false it is bad input.
 
     Raises:
         DataError: The file cannot be read, or (unless bad input is skipped) a line
             is not UTF-8 or holds NUL bytes, which no text does.
     """
-    offset = 0
+    offset, skipping = 0, False
     try:
         with open_source(path, on_bytes) as file:
             rest = b""
             while data := file.read(_CHUNK):
                 if offset == 0 and not rest:
                     data = _without_bom(data, path)
+                if skipping:  # the rest of a line too long
+                    end = data.find(b"\n") + 1
+                    skipping = not end
+                    offset += end or len(data)
+                    data = data[end or len(data) :]
                 rest += data
                 end = rest.rfind(b"\n") + 1
-                if not end and len(rest) >= max_bytes:
-                    end = _cut_point(rest, max_bytes, cut, path, bad)
+                if not end and len(rest) >= max_bytes and cut:
+                    bad.counts["lines_cut"] += 1
+                    end = _cut_point(rest)
+                elif not end and len(rest) >= max_bytes:
+                    bad.report(
+                        "lines_too_long",
+                        f"{path}: byte {offset}: a line of more than {max_bytes} bytes",
+                    )
+                    rest, offset, skipping = b"", offset + len(rest), True
                 if end:
                     yield from _decode(rest[:end], path, offset, bad)
                     rest, offset = rest[end:], offset + end
@@ -134,16 +152,15 @@ def read_lines(
 
 
 def _without_bom(data: bytes, path: str) -> bytes:
+    if data[:4] in _UTF32:
+        raise DataError(f"{path}: byte 0: UTF-32 text, must be UTF-8")
     if data[:2] in _UTF16:
         raise DataError(f"{path}: byte 0: UTF-16 text, must be UTF-8")
     return data.removeprefix(b"\xef\xbb\xbf")
 
 
-def _cut_point(rest: bytes, max_bytes: int, cut: bool, path: str, bad: BadInput) -> int:
+def _cut_point(rest: bytes) -> int:
     """Where to cut a line that is longer than allowed."""
-    if not cut:
-        raise DataError(f"{path}: a line is longer than {max_bytes} bytes")
-    bad.counts["lines_cut"] += 1
     end = max(rest.rfind(b" "), rest.rfind(b"\t")) + 1
     if not end:
         end = len(rest)
@@ -248,7 +265,8 @@ def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
 def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | None]:
     """`<doc id=... title="...">` blocks; the title line is left out.
 
-    Documents without text (redirects) are counted as "documents_empty".
+    Documents without text (redirects) are counted as "documents_empty", lines between
+    documents, which are left out, as "lines_outside_documents".
     """
     inside = empty = False
     title = ""
@@ -267,6 +285,8 @@ def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | 
                 empty = False
                 yield line
             title = ""
+        elif line:
+            counts["lines_outside_documents"] += 1
 
 
 def read_json_lines(
@@ -278,11 +298,20 @@ def read_json_lines(
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             bad.report("lines_not_json", f"{path}: line {number}: no JSON: {error}")
             continue
         text = value.get(text_field) if isinstance(value, dict) else None
-        if isinstance(text, str):
+        if isinstance(text, str) and "\0" in text:
+            bad.report(
+                "lines_with_nul_bytes",
+                f"{path}: line {number}: a NUL character, which no text has",
+            )
+        elif isinstance(text, str):
+            if not text.isascii():
+                # JSON can write halves of UTF-16 pairs alone, which no UTF-8 text can.
+                text, halves = _HALF.subn(" ", text)
+                bad.counts["surrogates_replaced"] += halves
             yield from text_paragraphs(text, bad.counts)
         else:
             bad.report(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
-from albert_tf.data.masking_config import MaskingConfig
+from albert_tf.data.masking_config import MaskingConfig, check_probability
 from albert_tf.data.pairs import PairConfig
 from albert_tf.data.sentences import check_language
 from albert_tf.errors import UsageError
@@ -22,9 +22,17 @@ def make_record_config(options: Mapping) -> RecordConfig:
         short_seq_prob=options["short_seq_prob"],
         seed=options["random_seed"],
     )
+    check_probability(options["masked_lm_prob"])
     predictions = options["max_predictions_per_seq"]
     if predictions is None:
         predictions = max(1, round(length * options["masked_lm_prob"]))
+    elif predictions > length:
+        raise UsageError(
+            f"max_predictions_per_seq: must be at most max_seq_length, {length}, "
+            f"got {predictions}"
+        )
+    if options["ngram"] < 1:
+        raise UsageError(f"ngram: must be positive, got {options['ngram']}")
     mask = MaskingConfig(
         unit="whole_word" if options["do_whole_word_mask"] else "piece",
         max_ngram=options["ngram"],
@@ -55,6 +63,9 @@ def create_from_options(options: Mapping) -> dict:
     from albert_tf.tokenizers import load_tokenizer
 
     config = make_record_config(options)
+    for name in ("num_processes", "num_shards"):
+        if options[name] is not None and options[name] < 1:
+            raise UsageError(f"{name}: must be positive, got {options[name]}")
     runner = options["runner"]
     if options["beam_option"] and not runner:
         raise UsageError("beam_option: needs --runner")

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features, files
-from albert_tf.data import card, storage
+from albert_tf.data import card
 from albert_tf.data import records as record_files
 from albert_tf.data.masking_config import VocabInfo
 from albert_tf.data.records import RecordSet
@@ -95,7 +95,7 @@ class ExampleReader:
                         f"{stored}, which cannot be changed, got {wanted}"
                     )
         self._num_predictions = form["num_predictions"]
-        self._check_tokenizer()
+        self._check_cards()
         sample = np.linspace(0, len(self.records) - 1, _NUM_SAMPLED).astype(np.int64)
         with tf.init_scope(), data_errors():
             self.read(tf.constant(np.unique(sample)))
@@ -267,15 +267,24 @@ class ExampleReader:
         path, number = self.records.locate(int(index))
         raise DataError(f"{path}: record {number}: {rule}, got {value}")
 
-    def _check_tokenizer(self) -> None:
-        for folder in sorted({os.path.dirname(path) for path in self.records.paths}):
+    def _check_cards(self) -> None:
+        """Compares the files with the data cards beside them."""
+        counts = self.records.counts()
+        for folder in sorted({os.path.dirname(path) for path in counts}):
             path = os.path.join(folder, card.CARD_NAME)
-            recorded = _recorded_tokenizer(path)
-            if recorded and self.vocab.sha256 and recorded != self.vocab.sha256:
+            tokenizer, shards = _read_card(path)
+            if tokenizer and self.vocab.sha256 and tokenizer != self.vocab.sha256:
                 raise DataError(
                     f"{path}: the records were made with the tokenizer of sha256 "
-                    f"{recorded}, got {self.vocab.sha256}"
+                    f"{tokenizer}, got {self.vocab.sha256}"
                 )
+            for name, expected in shards.items():
+                found = counts.get(os.path.join(folder, name), expected)
+                if found != expected:
+                    raise DataError(
+                        f"{os.path.join(folder, name)}: holds {found} records, "
+                        f"{path} says {expected}: the file or its index is damaged"
+                    )
 
 
 def _is_framed(payload: bytes) -> bool:
@@ -292,13 +301,18 @@ def _is_framed(payload: bytes) -> bool:
     return payload[:1] == b"\x0a" and at + size == len(payload)
 
 
-def _recorded_tokenizer(path: str) -> str | None:
+def _read_card(path: str) -> tuple[str | None, dict[str, int]]:
+    """The tokenizer's sha256 and the records of each shard; empty without a card."""
     if not files.exists(path):
-        return None
+        return None, {}
     try:
-        with storage.open_binary(path) as file:
-            return json.loads(file.read())["tokenizer"]["sha256"]
-    except (ValueError, KeyError, TypeError) as error:
+        content = json.loads(files.read_text(path))
+        splits = content.get("splits", {}).values()
+        shards = [shard for split in splits for shard in split["shards"]]
+        return content["tokenizer"]["sha256"], {
+            shard["path"]: shard["records"] for shard in shards
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: must be a data card with tokenizer.sha256, got {error!r}"
         ) from error

@@ -24,9 +24,6 @@ class TensorFlowOps:
     def range(self, count):
         return tf.range(count, dtype=tf.int32)
 
-    def full(self, rows, columns, value, dtype: str):
-        return tf.fill([rows, columns], tf.constant(value, dtype))
-
     def where(self, condition, x, y):
         return tf.where(condition, x, y)
 

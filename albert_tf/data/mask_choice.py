@@ -75,10 +75,14 @@ def choose(
         vocab: names the special ids.
         xp: `array_ops.NUMPY` or `graph_ops.TENSORFLOW`.
     """
-    ids = token_ids
-    special = (ids == vocab.cls_id) | (ids == vocab.sep_id) | (ids == vocab.mask_id)
     real = padding_mask > 0
-    maskable = real & ~special & (ids != vocab.pad_id)
+    table = np.zeros(vocab.vocab_size, np.int32)
+    table[[vocab.cls_id, vocab.sep_id, vocab.mask_id, vocab.pad_id]] = 1
+    if config.mode == "clean":  # the original masks unknown pieces too
+        table[list(vocab.special_ids)] = 1
+    known = (token_ids >= 0) & (token_ids < vocab.vocab_size)  # others are an error
+    kinds = xp.lookup(xp.array(table, "int32"), xp.where(known, token_ids, 0))
+    maskable = real & known & (kinds == 0)
     words, starts = _find_words(maskable, token_boundary, config, xp)
     ngrams = _find_ngrams(words, starts, maskable, keys, config, xp)
     ranked = _rank(words, ngrams, maskable, keys, xp)
@@ -189,9 +193,9 @@ def _fill_exactly(ranked: _Ranked, chosen, budget, left, most: int, xp):
         ranked.words,
         xp.where(ranks + 1 < num_ranks, ranks + 1, 0)[None] + 0 * ranked.words,
     )
-    is_end = ranked.candidates & (
-        (following != ranked.words) | (ranks == num_ranks - 1)
-    )
+    # Behind the last candidate stand special pieces, whose word numbers mean nothing.
+    last = xp.sum(ranked.candidates)[:, None] - 1
+    is_end = ranked.candidates & ((following != ranked.words) | (ranks == last))
     never = num_ranks + 0 * budget[:, None] + 0 * sums
     earliest = xp.where(sums == 0, -1, never)
 

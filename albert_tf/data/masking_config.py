@@ -37,6 +37,16 @@ _PRESETS = {
 }
 
 
+# No published model masks more than 10 words together.
+_MAX_NGRAM = 512
+
+
+def check_probability(masked_lm_prob: float) -> None:
+    """UsageError unless this is a share of pieces that can be masked."""
+    if not 0 < masked_lm_prob < 1:
+        raise UsageError(f"masked_lm_prob must be in (0, 1), got {masked_lm_prob}")
+
+
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
     """Settings of masking; the defaults are ALBERT's.
@@ -78,10 +88,11 @@ class MaskingConfig:
                 raise UsageError(
                     f"{name} must be a positive integer, got {getattr(self, name)!r}"
                 )
-        if not 0 < self.masked_lm_prob < 1:
+        if self.max_ngram > _MAX_NGRAM:
             raise UsageError(
-                f"masked_lm_prob must be in (0, 1), got {self.masked_lm_prob}"
+                f"max_ngram must be at most {_MAX_NGRAM}, got {self.max_ngram}"
             )
+        check_probability(self.masked_lm_prob)
         rest = 1 - self.mask_fraction - self.random_fraction
         if min(self.mask_fraction, self.random_fraction, rest + 1e-9) < 0:
             raise UsageError(

@@ -36,6 +36,8 @@ _PER_PREDICTION = (
     features.MASK_WEIGHTS,
 )
 
+_FEW_EXAMPLES = 32
+
 
 @dataclasses.dataclass(frozen=True)
 class PackPlan:
@@ -101,7 +103,7 @@ def make_plan(
     lengths: np.ndarray,
     config: MaskingConfig,
     max_seq_length: int,
-    max_examples_per_row: int,
+    max_examples_per_row: int | None = None,
 ) -> PackPlan:
     """Plans the rows of a data set.
 
@@ -109,14 +111,17 @@ def make_plan(
         lengths: int32 `[N]`, each in `[1, T]`.
         config: tells how many pieces an example masks.
         max_seq_length: T.
-        max_examples_per_row: K.
+        max_examples_per_row: K; None for the smallest of 32, 64, ... that makes hardly
+            more rows than any number would.
     """
+    counts = np.bincount(lengths, minlength=max_seq_length + 1).tolist()
+    if max_examples_per_row is None:
+        max_examples_per_row = _enough_examples(counts, max_seq_length)
     if max_examples_per_row < 1:
         raise UsageError(
             f"max_examples_per_row must be at least 1, got {max_examples_per_row}"
         )
-    counts = np.bincount(lengths, minlength=max_seq_length + 1)
-    groups = _best_fit(counts.tolist(), max_seq_length, max_examples_per_row)
+    groups = _best_fit(counts, max_seq_length, max_examples_per_row)
     slots = np.concatenate([np.tile(row, count) for row, count in groups])
     sizes = np.concatenate([np.full(count, len(row)) for row, count in groups])
     budget = functools.cache(config.num_to_predict)
@@ -128,6 +133,18 @@ def make_plan(
         max_examples_per_row=max_examples_per_row,
         max_predictions_per_row=max(sum(map(budget, row)) for row, _ in groups),
     )
+
+
+def _enough_examples(counts: list[int], capacity: int) -> int:
+    """The K of `make_plan` if none is given; rows may become 0.2% more."""
+
+    def num_rows(most: int) -> int:
+        return sum(count for _, count in _best_fit(counts, capacity, most))
+
+    fewest, most = num_rows(capacity), _FEW_EXAMPLES
+    while most < capacity and num_rows(most) > 1.002 * fewest:
+        most *= 2
+    return most
 
 
 def _best_fit(

@@ -33,6 +33,7 @@ from albert_tf.errors import UsageError
 
 POLICIES = ("clean", "original", "nsp", "none")
 MIN_SPLIT = 8
+MAX_SEQ_LENGTH = 1 << 16
 _MIN_TARGET = 2
 
 
@@ -58,9 +59,10 @@ class PairConfig:
             raise UsageError(
                 f"pair_policy: expected one of {POLICIES}, got {self.policy!r}"
             )
-        if self.max_seq_length < 8:
+        if not 8 <= self.max_seq_length <= MAX_SEQ_LENGTH:
             raise UsageError(
-                f"max_seq_length: must be at least 8, got {self.max_seq_length}"
+                f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}, "
+                f"got {self.max_seq_length}"
             )
         if not 0 <= self.short_seq_prob <= 1:
             raise UsageError(

@@ -7,7 +7,10 @@ by which a resumed run knows that the part is of the same text.
 
 import io
 import json
+import multiprocessing
+import os
 import pickle
+import threading
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -40,9 +43,16 @@ class Summary:
 
 def initialize_worker(path: str) -> None:
     """Gives a worker process what all its jobs share, from a pickle file."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     global _job
     with open(path, "rb") as file:
         _job = pickle.load(file)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for its next job for ever."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
 
 
 def work(block: Sequence[RawDocument], path: str) -> tuple[int, int]:
@@ -97,7 +107,7 @@ def _read(path: str, names: Sequence[str]) -> tuple[dict, list[np.ndarray | None
         with storage.open_binary(path) as file, np.load(file) as part:
             header = json.loads(part["header"].tobytes())
             return header, [part.get(name) for name in names]
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: damaged part, remove it: {error}") from error
 
 

@@ -5,9 +5,10 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import signal
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 
 import tqdm
@@ -84,10 +85,7 @@ class BlockPool:
             return
         while len(self._waiting) >= self._limit:
             self._take(done)
-        try:
-            self._waiting.append(self._pool.submit(parts.work, block, path))
-        except BrokenProcessPool as error:
-            raise _worker_lost() from error
+        self._waiting.append(self._start(parts.work, block, path))
 
     def finish(self, done) -> None:
         while self._waiting:
@@ -103,9 +101,17 @@ class BlockPool:
                 done()
             return
         try:
-            for job in [self._pool.submit(function, item) for item in items]:
+            for job in [self._start(function, item) for item in items]:
                 job.result()
                 done()
+        except BrokenProcessPool as error:
+            raise _worker_lost() from error
+
+    def _start(self, function: Callable, *arguments) -> concurrent.futures.Future:
+        """Hands out a job; the first one starts the workers."""
+        try:
+            with _without_interrupts():
+                return self._pool.submit(function, *arguments)
         except BrokenProcessPool as error:
             raise _worker_lost() from error
 
@@ -122,6 +128,22 @@ class BlockPool:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=kind is not None)
         self._files.close()
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C; this one does, afterwards.
+
+    A terminal sends it to all, and each worker would print a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _worker_lost() -> DataError:

@@ -57,7 +57,7 @@ def make_pretraining_dataset(
     num_input_pipelines: int = 1,
     input_pipeline_id: int = 0,
     packing: bool = False,
-    max_examples_per_row: int = 32,
+    max_examples_per_row: int | None = None,
 ) -> tf.data.Dataset:
     """Reads records, ours or the original's, into batches.
 
@@ -88,7 +88,7 @@ def make_pretraining_dataset(
         input_pipeline_id: j; this one gets rows `[j*B/n, (j+1)*B/n)`.
         packing: several examples in one row (see the module `packing`); N then
             counts rows, and P becomes the largest sum of predictions in a row.
-        max_examples_per_row: K, for packed rows.
+        max_examples_per_row: K, for packed rows; None as in `packing.make_plan`.
 
     Returns:
         Dicts with the keys of `features`: `token_ids`, `segment_ids`, `padding_mask`
@@ -149,7 +149,7 @@ class PretrainingData:
         remask: bool = False,
         with_spans: bool = False,
         packing: bool = False,
-        max_examples_per_row: int = 32,
+        max_examples_per_row: int | None = None,
     ):
         config = dataclasses.replace(
             masking or MaskingConfig(), max_predictions_per_seq=max_predictions_per_seq
@@ -252,7 +252,7 @@ class _Examples:
 class _PackedRows:
     """Several examples a row, as a plan has them."""
 
-    def __init__(self, examples: _Examples, max_examples_per_row: int):
+    def __init__(self, examples: _Examples, max_examples_per_row: int | None):
         reader = examples.reader
         self.examples = examples
         self.plan: PackPlan = make_plan(

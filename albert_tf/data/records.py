@@ -7,7 +7,6 @@ sidecar, such as the original's, is indexed by walking over its length headers.
 """
 
 import mmap
-import os
 import struct
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +14,7 @@ import google_crc32c
 import numpy as np
 
 from albert_tf import files
-from albert_tf.data import examples, storage
+from albert_tf.data import examples, shard_files, storage
 from albert_tf.errors import DataError, UsageError
 
 _HEADER = struct.Struct("<QI")
@@ -96,7 +95,7 @@ class RecordSet:
     """
 
     def __init__(self, pattern: str | Sequence[str], verify: bool = True):
-        self.paths = find_shards(pattern)
+        self.paths = shard_files.find_shards(pattern)
         self.verify = verify
         self._indexes = [load_index(path) for path in self.paths]
         counts = [len(index) for index in self._indexes]
@@ -143,6 +142,11 @@ class RecordSet:
             number = index - self._starts[shard]
             raise DataError(f"{self.paths[shard]}: record {number}: {error}") from None
 
+    def counts(self) -> dict[str, int]:
+        """Path -> the number of its records."""
+        sizes = np.diff(self._starts).tolist()
+        return dict(zip(self.paths, sizes, strict=True))
+
     def locate(self, index: int) -> tuple[str, int]:
         """The file and the number within it of record `index`, for messages."""
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
@@ -186,24 +190,6 @@ def _slice(source, offset: int, count: int) -> bytes:
         return source[offset : offset + count]
     source.seek(offset)
     return source.read(count)
-
-
-def find_shards(pattern: str | Sequence[str]) -> list[str]:
-    """Paths of the record files a pattern or list stands for, in name order."""
-    wanted = pattern.split(",") if isinstance(pattern, str) else list(pattern)
-    found: list[str] = []
-    for one in filter(None, (os.fspath(part).strip() for part in wanted)):
-        matches = storage.glob(one)
-        if not matches or (len(matches) == 1 and files.is_folder(matches[0])):
-            folder = files.is_folder(one)
-            tail = "*.tfrecord" if folder else "-[0-9]*-of-[0-9]*.tfrecord"
-            matches = storage.glob(os.path.join(one, tail) if folder else one + tail)
-        if not matches:
-            raise DataError(f"{one}: no record file matches")
-        found.extend(path for path in matches if not path.endswith(".idx"))
-    if not found:
-        raise DataError(f"{pattern!r}: no record file matches")
-    return sorted(dict.fromkeys(found))
 
 
 def load_index(path: str) -> np.ndarray:

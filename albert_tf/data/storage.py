@@ -27,6 +27,16 @@ def size(path: str) -> int:
     return os.path.getsize(path)
 
 
+def is_regular(path: str) -> bool:
+    """Whether this is a file that can be read again and again; no pipe or device."""
+    return files.is_remote(path) or os.path.isfile(path)
+
+
+def modified(path: str) -> int:
+    """When a file was last changed, in nanoseconds; 0 for a remote one."""
+    return 0 if files.is_remote(path) else os.stat(path).st_mtime_ns
+
+
 def glob(pattern: str) -> list[str]:
     """Sorted paths that match a pattern; a path without wildcards matches itself."""
     if files.is_remote(pattern):
@@ -34,6 +44,11 @@ def glob(pattern: str) -> list[str]:
     if os.path.exists(pattern):
         return [pattern]
     return sorted(local_glob.glob(pattern, recursive=True))
+
+
+def escape(path: str) -> str:
+    """A path as a pattern that matches it alone."""
+    return path if files.is_remote(path) else local_glob.escape(path)
 
 
 def rename(source: str, target: str) -> None:

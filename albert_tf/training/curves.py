@@ -32,6 +32,8 @@ def draw_pretraining_curves(
         steps = [m["step"] for m in lines]
         for axes, kind in ((losses, "loss"), (accuracies, "accuracy")):
             for part, color in (("mlm", "tab:blue"), ("sop", "tab:orange")):
+                if f"{part}_{kind}" not in lines[-1]:
+                    continue  # masked LM alone
                 values = [m[f"{part}_{kind}"] for m in lines]
                 label = f"{part.upper()} {split}"
                 axes.plot(

@@ -74,6 +74,10 @@ def evaluate_batches(
         step: `PretrainStep`.
         batches: Distributed evaluation batches.
         max_steps: int. At most so many batches; 0 for all.
+
+    Returns:
+        `loss`, `mlm_loss`, `mlm_accuracy`, and where the batches have labels
+        `sop_loss`, `sop_accuracy`.
     """
     total = _Sums()
     for number, batch in enumerate(batches, 1):
@@ -118,6 +122,8 @@ def describe_evaluation(step: int, values: dict[str, Any]) -> str:
     """One line for people."""
     parts = [f"step {step}: eval loss {values['loss']:.3f}"]
     for part, name in (("mlm", "MLM"), ("sop", "SOP")):
+        if f"{part}_accuracy" not in values:
+            continue
         text = f"{name} accuracy {values[f'{part}_accuracy']:.3f}"
         if f"{part}_baseline" in values:
             text += f" (trivial baseline {values[f'{part}_baseline']:.3f})"
@@ -145,6 +151,8 @@ class _Sums:
             raise DataError("the evaluation data holds no batch")
         means = pretraining_means(sums)
         values = {k: float(v) for k, v in means.items()}
+        if not sums["sop_weight"]:  # records without labels: no such thing is trained
+            values = {k: v for k, v in values.items() if not k.startswith("sop_")}
         if seconds is not None:
             values["grad_norm"] = float(self.norm.numpy())
             values["tokens_per_second"] = float(sums["tokens"]) / seconds

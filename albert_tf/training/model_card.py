@@ -55,16 +55,19 @@ def describe(
             row = rows[-1]
             lines.append(
                 f"| {name} | {row['loss']:.4f} | {row['mlm_accuracy']:.4f} | "
-                f"{row['sop_accuracy']:.4f} |"
+                f"{_number(row.get('sop_accuracy'))} |"
             )
     if held_out and "mlm_baseline" in held_out[-1]:
         row = held_out[-1]
-        sop = row.get("sop_baseline")
         lines.append(
             f"| best constant answer, held out | | {row['mlm_baseline']:.4f} | "
-            f"{'' if sop is None else f'{sop:.4f}'} |"
+            f"{_number(row.get('sop_baseline'))} |"
         )
     environment = describe_environment()
     versions = ", ".join(f"{k} {v}" for k, v in environment["versions"].items() if v)
     lines += ["", f"Made with {versions}; code {environment['git_revision']}.", ""]
     return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"

@@ -9,7 +9,7 @@ from albert_tf.data import build
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.pairs import PairConfig
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.tokenization import AlbertTokenizer
 
 pytest.importorskip("apache_beam")
@@ -92,3 +92,30 @@ def test_bad_input_is_named(tokenizer, tmp_path):
             RecordConfig(),
             runner=RUNNER,
         )
+
+
+@pytest.mark.parametrize(
+    ("runner", "options", "message"),
+    [
+        ("Nonsense", [], "runner: Nonsense cannot be used"),
+        ("DataflowRunner", [], "runner: DataflowRunner cannot be used"),
+        (RUNNER, ["--direct_num_workers=abc"], "beam_option: .*direct_num_workers"),
+        (RUNNER, ["--no_such_option=1"], "no option .*no_such_option"),
+        (RUNNER, ["garbage"], "no option 'garbage'"),
+    ],
+)
+def test_runners_and_options_beam_does_not_know(
+    tokenizer, tmp_path, runner, options, message
+):
+    from albert_tf.data import beam
+
+    with pytest.raises(UsageError, match=message):
+        beam.create_with_beam(
+            Corpus(str(GOLDEN / "tf1_data/input.txt"), "lines"),
+            f"{tmp_path}/o/t",
+            tokenizer,
+            RecordConfig(),
+            runner=runner,
+            beam_options=options,
+        )
+    assert not list(tmp_path.rglob("*.tfrecord"))

@@ -224,11 +224,64 @@ def test_existing_output_is_kept_unless_asked(tokenizer, tmp_path):
     before = _content(tmp_path)
     with pytest.raises(UsageError, match=r"t-00000-of-00003.tfrecord exists; .*--over"):
         _make(source, tmp_path / "t", tokenizer)
-    with pytest.raises(UsageError, match=r"dataset.json exists"):
+    with pytest.raises(UsageError, match="dataset.json is the card of another"):
         _make(source, tmp_path / "other", tokenizer)
     assert _content(tmp_path) == before
     _make(source, tmp_path / "t", tokenizer, overwrite=True, num_shards=2)
     assert len(_content(tmp_path)) == 6
+
+
+def test_another_number_of_shards_after_a_failure(tokenizer, tmp_path, monkeypatch):
+    source = str(GOLDEN / "tf1_data/input.txt")
+    real = records.write_shard
+
+    def fail_at_last(path, payloads):
+        if "00004-of" in path:
+            raise DataError("no space")
+        return real(path, payloads)
+
+    monkeypatch.setattr(records, "write_shard", fail_at_last)
+    with pytest.raises(DataError, match="no space"):
+        _make(source, tmp_path / "t", tokenizer, num_shards=5)
+    with pytest.raises(DataError, match="shard 4 of 5 is missing"):
+        records.RecordSet(str(tmp_path / "t"))
+    monkeypatch.undo()
+    card = _make(source, tmp_path / "t", tokenizer, num_shards=2)
+    assert not list(tmp_path.glob("*-of-00005*"))
+    assert (
+        len(records.RecordSet(str(tmp_path / "t")))
+        == card["splits"]["train"]["examples"]
+    )
+
+
+@pytest.mark.parametrize("prefix", ["wiki", "wiki-20", "[x]"])
+def test_prefixes_are_not_patterns(tokenizer, tmp_path, prefix):
+    source = str(GOLDEN / "tf1_data/input.txt")
+    kept = tmp_path / "wiki-2019-00000-of-00001.tfrecord"
+    kept.write_bytes(b"another data set's")
+    _make(source, tmp_path / prefix, tokenizer, num_shards=3)
+    _make(source, tmp_path / prefix, tokenizer, num_shards=2, overwrite=True)
+    assert len(records.RecordSet(str(tmp_path / prefix)).paths) == 2
+    assert kept.read_bytes() == b"another data set's"
+
+
+def test_a_damaged_part_or_settings_are_named(tokenizer, tmp_path, monkeypatch):
+    source = str(GOLDEN / "tf1_data/input.txt")
+    monkeypatch.setattr(build, "write_shard", _raise(DataError("stop")))
+    with pytest.raises(DataError, match="stop"):
+        _make(source, tmp_path / "t", tokenizer)
+    monkeypatch.undo()
+    (part,) = (tmp_path / "t.partial").glob("block*")
+    content = part.read_bytes()
+    part.write_bytes(b"")
+    with pytest.raises(DataError, match="block-000000-000000.npz: damaged part"):
+        _make(source, tmp_path / "t", tokenizer)
+    part.write_bytes(content)
+    (tmp_path / "t.partial/settings.json").write_text("{")
+    with pytest.raises(UsageError, match="unfinished run"):
+        _make(source, tmp_path / "t", tokenizer)
+    _make(source, tmp_path / "t", tokenizer, overwrite=True)
+    assert (tmp_path / "dataset.json").exists()
 
 
 def test_files_can_be_named(tokenizer, tmp_path):
@@ -334,6 +387,7 @@ build.create_pretraining_data(
         ("a,b", {}, "several files must end in .tfrecord"),
         ("a", {"num_shards": 0}, "num_shards: must be positive, got 0"),
         ("a.tfrecord", {"num_shards": 2}, "2, but output_file names 1"),
+        ("a.tfrecord,b", {"num_shards": None}, "must end in .tfrecord, got 'b'"),
         ("a", {"num_processes": -1}, "num_processes: must be positive, got -1"),
     ],
 )

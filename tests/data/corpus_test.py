@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import pathlib
 import resource
 
@@ -59,6 +60,68 @@ def test_wikiextractor_skips_empty_documents(tmp_path):
         ["C is a letter."],
     ]
     assert found.counts["documents_empty"] == 1
+
+
+def test_what_stands_between_wiki_documents_is_counted(tmp_path):
+    path = _write(tmp_path / "wiki_00", WIKI + "Stray line.\nAnother.\n")
+    found = Corpus(path)
+    assert len(list(found.documents())) == 2
+    assert found.counts["lines_outside_documents"] == 2
+
+
+def test_odd_json(tmp_path):
+    rows = [
+        '{"text": "Half \\ud83d of a pair."}',
+        '{"text": "a\\u0000b"}',
+        "[" * 100_000,
+        '{"text": "Fine."}',
+    ]
+    path = _write(tmp_path / "a.jsonl", "\n".join(rows))
+    found = Corpus(path, on_bad_input="skip")
+    assert [d.texts for d in found.documents()] == [["Half   of a pair."], ["Fine."]]
+    expected = {
+        "surrogates_replaced": 1,
+        "lines_with_nul_bytes": 1,
+        "lines_not_json": 1,
+    }
+    assert {k: v for k, v in found.counts.items() if v} == expected
+    with pytest.raises(DataError, match="a.jsonl: line 2: a NUL character"):
+        list(Corpus(path).documents())
+
+
+def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(corpus_formats, "MAX_JSON_BYTES", 5000)
+    monkeypatch.setattr(corpus_formats, "_CHUNK", 1000)
+    rows = [{"text": "One."}, {"text": "Two. " * 4000}, {"text": "Three."}]
+    path = _write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError, match="a.jsonl: byte 17: a line of more than 5000 b"):
+        list(Corpus(path, "jsonl").documents())
+    found = Corpus(path, "jsonl", on_bad_input="skip")
+    assert [d.texts for d in found.documents()] == [["One."], ["Three."]]
+    assert found.counts["lines_too_long"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.jsonl", '{"text": "broken\n{"text": "b"}\n', "looks like JSON"),
+        ("a.json", '// made by me\n{"text": "b"}\n', "looks like JSON"),
+        ("a.txt", '[{"text":\n "b"}]\n', "looks like JSON"),
+        ("a.txt", "BZh91AY&SY", "is compressed with bzip2"),
+        ("a.txt", b"\xfd7zXZ\0abc", "is compressed with xz"),
+        ("a.txt", b"\xff\xfe\0\0H\0\0\0", "UTF-32 text"),
+    ],
+)
+def test_formats_that_are_not_read(tmp_path, name, text, message):
+    path = _write(tmp_path / name, text)
+    with pytest.raises(DataError, match=message):
+        list(Corpus(path).documents())
+
+
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="pipe: must be a regular file"):
+        Corpus(str(tmp_path / "pipe"))
 
 
 def test_json_lines(tmp_path):

@@ -97,6 +97,36 @@ def test_choice_is_whole_words_filling_the_budget(example, config, key):
         assert put.isdisjoint(VOCAB.special_ids)
 
 
+def test_the_first_word_may_fill_the_budget():
+    """Two words of two pieces; the first one often comes last in the order."""
+    ids = np.array([2, 100, 68, 50, 54, 3, 70, 3])
+    boundary = np.array([1, 1, 0, 1, 0, 1, 1, 1])
+    config = MaskingConfig(masked_lm_prob=0.5)
+    for key in range(300):
+        _, positions, _ = masking.mask_example(
+            ids, ids, boundary, config=config, vocab=VOCAB, key=(1, 0, key)
+        )
+        assert len(positions) == 4
+
+
+@pytest.mark.parametrize("mode", ["clean", "original"])
+def test_unknown_pieces_are_no_targets(mode):
+    ids = np.array([2, 1, 1, 50, 1, 60, 1, 1, 3])
+    unknown = 0
+    for key in range(200):
+        _, positions, before = masking.mask_example(
+            ids,
+            ids,
+            np.ones_like(ids),
+            config=MaskingConfig(masked_lm_prob=0.2, mode=mode),
+            vocab=VOCAB,
+            key=(1, 0, key),
+        )
+        assert len(positions) == 2
+        unknown += int((before == 1).sum())
+    assert (unknown > 0) == (mode == "original")
+
+
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(rows=st.lists(examples, min_size=1, max_size=7), config=configs)
 def test_row_depends_on_its_key_alone(rows, config):

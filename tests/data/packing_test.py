@@ -89,6 +89,14 @@ def test_short_documents_fill_the_rows(capacity):
     assert plan.useful_token_rate > 0.98
 
 
+@pytest.mark.parametrize("mean", [8, 12, 16, 40])
+def test_very_short_documents_fill_long_rows(mean):
+    lengths = np.maximum(np.random.default_rng(4).poisson(mean, 20_000), 3)
+    plan = make_plan(lengths.astype(np.int32), CONFIG, 512)
+    assert plan.useful_token_rate >= 0.98
+    assert plan.max_examples_per_row <= 256
+
+
 def test_examples_of_equal_length_change_places_each_epoch():
     plan = make_plan(np.full(40, 5, np.int32), CONFIG, 20, 4)
     first, second = plan.assignment(1, 0), plan.assignment(1, 1)

@@ -319,6 +319,18 @@ def test_other_tokenizer(rows, tmp_path):
         make(files, tokenizer=dataclasses.replace(VOCAB, sha256="def"))
 
 
+def test_a_shard_that_is_not_what_the_card_says(rows, tmp_path):
+    files = write(tmp_path, rows, num_shards=1)
+    shard = {"path": "set-00000-of-00001.tfrecord", "records": NUM + 1}
+    card = {"tokenizer": {"sha256": "a"}, "splits": {"train": {"shards": [shard]}}}
+    (tmp_path / "dataset.json").write_text(json.dumps(card))
+    with pytest.raises(DataError, match=r"00001.tfrecord: holds 37 .*json says 38"):
+        make(files)
+    shard["records"] = NUM
+    (tmp_path / "dataset.json").write_text(json.dumps(card))
+    make(files)
+
+
 def test_any_tokenizer_with_the_attributes_will_do(pattern):
     fields = {f.name: getattr(VOCAB, f.name) for f in dataclasses.fields(VOCAB)}
     tokenizer = types.SimpleNamespace(**fields)

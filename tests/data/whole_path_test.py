@@ -2,12 +2,14 @@
 
 import functools
 import json
+import os
 import pathlib
 import sys
 
 import numpy as np
 import pytest
 
+from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.data import build, corpus_formats, records, storage
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
@@ -160,8 +162,48 @@ def test_a_file_that_vanishes_after_it_was_found(tokenizer, tmp_path):
         _make(corpus, tmp_path / "o/t", tokenizer)
     assert not list(tmp_path.rglob("*.tfrecord"))
     (tmp_path / "b.txt").write_text(INPUT.read_text())
-    _make(corpus, tmp_path / "o/t", tokenizer)  # goes on
+    _make(Corpus(f"{tmp_path}/*.txt"), tmp_path / "o/t", tokenizer)  # goes on
     assert not (tmp_path / "o/t.partial").exists()
+
+
+@pytest.mark.parametrize("change", ["cut", "grown", "rewritten"])
+def test_a_file_that_changes_while_it_is_read(tokenizer, tmp_path, change):
+    text = INPUT.read_text() * 4
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    corpus = Corpus(str(path))
+    if change == "rewritten":  # of the same size
+        path.write_text(text.replace("harbour", "habrour"))
+        os.utime(path, ns=(1, 1))
+    else:
+        path.write_text(text[:5000] if change == "cut" else text + "More.")
+    with pytest.raises(DataError, match="a.txt: changed while it was read"):
+        _make(corpus, tmp_path / "o/t", tokenizer)
+    assert not list(tmp_path.rglob("*.tfrecord"))
+    assert "dataset.json" not in [path.name for path in tmp_path.rglob("*")]
+
+
+def test_byte_level_bpe_keeps_the_space_between_sentences(tmp_path):
+    pytest.importorskip("tokenizers")
+    text = "The ship sank. Nobody was hurt. It was late.\n"
+    data = train_tokenizer(
+        [INPUT.read_text()], model_type="byte_bpe", vocab_size=400, progress=False
+    )
+    tokenizer = ByteBPETokenizer(data)
+    (tmp_path / "a.txt").write_text(text)
+    corpus = Corpus(str(tmp_path / "a.txt"), "paragraphs")
+    build.create_pretraining_data(
+        corpus,
+        str(tmp_path / "o/t"),
+        tokenizer,
+        RecordConfig(pairs=PairConfig("none", 128)),
+        num_processes=1,
+        progress=False,
+    )
+    record = records.RecordSet(str(tmp_path / "o/t")).example(0)
+    # The end of the document is a [SEP] as well.
+    assert tokenizer.decode(record["input_ids"]) == text.strip()
+    assert "next_sentence_labels" not in record
 
 
 def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):

@@ -1,9 +1,12 @@
 """The command as a person runs it."""
 
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -86,8 +89,18 @@ def _text(data):
         ({"input_file": ""}, 2, "--input_file: required"),
         ({"do_permutation": True}, 2, "--do_permutation: has no counterpart"),
         ({"input_file_mode": "gz"}, 2, "--input_file_mode: must be r, got 'gz'"),
-        ({"max_seq_length": 4}, 2, "max_seq_length: must be at least 8, got 4"),
+        ({"max_seq_length": 4}, 2, "max_seq_length: must be from 8 to 65536, got 4"),
         ({"masked_lm_prob": 1.5}, 2, "masked_lm_prob must be in (0, 1), got 1.5"),
+        ({"masked_lm_prob": "nan"}, 2, "masked_lm_prob must be in (0, 1), got nan"),
+        ({"max_seq_length": 10**11}, 2, "max_seq_length: must be from 8 to 65536"),
+        ({"ngram": 0}, 2, "ngram: must be positive, got 0"),
+        ({"ngram": 10**11}, 2, "max_ngram must be at most 512"),
+        (
+            {"max_predictions_per_seq": 513},
+            2,
+            "max_predictions_per_seq: must be at most max_seq_length, 512, got 513",
+        ),
+        ({"num_processes": 0}, 2, "num_processes: must be positive, got 0"),
         ({"pair_policy": "sop"}, 2, "--pair_policy=sop: "),
         (
             {"random_next_sentence": True, "pair_policy": "none"},
@@ -108,6 +121,15 @@ def test_mistakes_are_named_in_one_line(tmp_path, flags, code, message):
     assert not list(tmp_path.rglob("*.tfrecord"))
 
 
+def test_what_a_message_advises_helps(tmp_path):
+    (tmp_path / "a.txt").write_bytes(INPUT.read_bytes() + b"\n\nbad \xff\n")
+    done = _run(tmp_path, input_file=tmp_path / "a.txt")
+    assert done.returncode == 1 and "--on_bad_input=skip leaves it out" in done.stderr
+    done = _run(tmp_path, input_file=tmp_path / "a.txt", on_bad_input="skip")
+    assert done.returncode == 0, done.stderr
+    assert "skipped or cut: lines_not_utf8 1" in done.stdout
+
+
 def test_existing_output_is_not_overwritten(tmp_path):
     (tmp_path / "out").mkdir()
     other = tmp_path / "out" / "dataset.json"
@@ -119,3 +141,55 @@ def test_existing_output_is_not_overwritten(tmp_path):
     done = _run(tmp_path, overwrite=True)
     assert done.returncode == 0, done.stderr
     assert other.read_text() != "{}"
+
+
+def _children(pid):
+    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in path.read_text().split()] if path.exists() else []
+
+
+def _alive(pid):
+    try:
+        return "(zombie)" not in pathlib.Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _wait(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "took too long"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize(
+    ("sent", "code", "line"),
+    [
+        (signal.SIGKILL, -signal.SIGKILL, ""),
+        (signal.SIGTERM, 143, "error: terminated"),
+        (signal.SIGINT, 130, "error: interrupted"),
+    ],
+)
+def test_no_worker_outlives_its_parent(tmp_path, sent, code, line):
+    text = tmp_path / "a.txt"
+    text.write_text((INPUT.read_text() + "\n") * 400)
+    command = [sys.executable, str(ROOT / "tools/create_pretraining_data.py")]
+    command += [f"--input_file={text}", f"--output_file={tmp_path}/o/t"]
+    command += [f"--spm_model_file={MODEL}", "--num_processes=2"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    _wait(lambda: list(tmp_path.glob("o/t.partial/block*")))
+    workers = _children(process.pid)
+    assert len(workers) >= 2
+    if sent == signal.SIGINT:  # as a terminal does
+        os.killpg(process.pid, sent)
+    else:
+        process.send_signal(sent)
+    stderr = process.communicate(timeout=60)[1]
+    assert process.returncode == code
+    assert "Traceback" not in stderr and line in stderr
+    _wait(lambda: not any(map(_alive, workers)), 20)
+    assert not list(tmp_path.rglob("*.tfrecord"))

@@ -13,6 +13,11 @@ import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.data import build
+from albert_tf.data.blocks import RecordConfig
+from albert_tf.data.corpus import Corpus
+from albert_tf.data.pairs import PairConfig
+from albert_tf.tokenization import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
@@ -169,3 +174,32 @@ def test_mistakes_cost_one_line(config_file, tmp_path, changes, code, message):
     assert not folder.exists()
     if message != "step":
         assert message in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packing", [False, True])
+def test_full_sentences_train_the_masked_lm_alone(config_file, tmp_path, packing):
+    tokenizer = AlbertTokenizer(GOLDEN / "tokenization/spiece.model")
+    build.create_pretraining_data(
+        Corpus(str(GOLDEN / "tf1_data/input.txt")),
+        str(tmp_path / "d/x"),
+        tokenizer,
+        RecordConfig(pairs=PairConfig("none", 64)),
+        num_processes=1,
+        progress=False,
+    )
+    result = run(
+        config_file,
+        tmp_path / "run",
+        input_file=tmp_path / "d",
+        eval_file=tmp_path / "d",
+        max_seq_length=64,
+        num_train_steps=6,
+        packing=packing,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "MLM accuracy" in result.stderr and "SOP" not in result.stderr
+    for line in metrics(tmp_path / "run"):
+        assert line["loss"] == line["mlm_loss"]
+        assert not [name for name in line if name.startswith("sop")]
+    assert "| held out |" in (tmp_path / "run/README.md").read_text()

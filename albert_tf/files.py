@@ -4,12 +4,16 @@ Every path may carry a scheme (`gs://…`); such paths go through `tf.io.gfile`,
 imported only then. Writing is atomic: a reader never sees half a file.
 """
 
+import errno
 import os
 import pathlib
 import shutil
 import uuid
 
 from albert_tf.errors import DataError, UsageError
+
+# Nobody named the wrong file; the disk has no room or is broken.
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def is_remote(path: str | os.PathLike) -> bool:
@@ -92,6 +96,7 @@ def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) ->
     Raises:
         UsageError: If the file exists and may not be replaced, or its folder
             cannot be written to.
+        DataError: If the disk is full or fails.
     """
     path = os.fspath(path)
     if not overwrite and exists(path):
@@ -113,7 +118,8 @@ def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) ->
             _gfile().remove(temporary) if is_remote(path) else os.remove(temporary)
         if isinstance(e, (OSError, _remote_errors(path))):
             reason = getattr(e, "strerror", None) or e
-            raise UsageError(f"{path}: cannot be written: {reason}") from None
+            kind = DataError if getattr(e, "errno", 0) in _DISK_ERRORS else UsageError
+            raise kind(f"{path}: cannot be written: {reason}") from None
         raise
 
 

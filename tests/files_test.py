@@ -1,5 +1,6 @@
 """Whole files, on disk and under a scheme (TensorFlow's in-memory `ram://`)."""
 
+import errno
 import os
 
 import pytest
@@ -109,3 +110,13 @@ def test_replace_folder_keeps_the_old_one_if_it_fails(tmp_path):
     files.replace_folder(new, old)
     assert (old / "which").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_full_disk_is_no_mistake_of_a_flag(tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match="x: cannot be written: No space left"):
+        files.write_bytes(tmp_path / "x", b"1")
+    assert not list(tmp_path.iterdir())

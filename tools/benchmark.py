@@ -60,12 +60,17 @@ def main() -> None:
 
 def _measure_data():
     from albert_tf.benchmarks import data_speed
+    from albert_tf.tokenizers import load_tokenizer
 
     for flag in (_BYTES, _ROUNDS, _SECONDS):
-        if flag.value <= 0:
+        if not 0 < flag.value < float("inf"):
             raise UsageError(f"--{flag.name}: must be positive, got {flag.value}")
+    if _LENGTH.value < 8:
+        raise UsageError(f"--max_seq_length: must be at least 8, got {_LENGTH.value}")
+    if _MODEL.value:
+        load_tokenizer(_MODEL.value)  # now, not after minutes
     sizes = _MEMORY.value
-    if not all(size.isdecimal() and int(size) for size in sizes):
+    if not sizes or not all(size.isdecimal() and int(size) for size in sizes):
         raise UsageError(
             f"--memory_megabytes: expected positive numbers, got {','.join(sizes)}"
         )

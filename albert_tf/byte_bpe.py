@@ -7,6 +7,7 @@ Legend: `V` vocabulary, `B` strings.
 
 import itertools
 import os
+import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -16,6 +17,8 @@ from albert_tf.errors import DataError
 from albert_tf.text_normalization import to_unicode
 from albert_tf.tokenizer_base import Tokenizer
 
+# White space by Unicode; Python's `str.isspace` has the separators 1c to 1f as well.
+_SPACE_BEFORE = re.compile(r"[^\S\x1c-\x1f]+\Z")
 _WORD_START = "Ġ"  # how a space looks in byte-level pieces
 
 
@@ -82,7 +85,7 @@ class ByteBPETokenizer(Tokenizer):
             else:
                 # As RoBERTa's <mask>: the special piece stands for a word with the
                 # space before it.
-                part = part.rstrip() if k < len(parts) - 1 else part
+                part = _SPACE_BEFORE.sub("", part) if k < len(parts) - 1 else part
                 ids += self._tokenizer.encode(part, add_special_tokens=False).ids
         return ids
 

@@ -36,7 +36,9 @@ _CONFIG_FILE = flags.DEFINE_string(
     "albert_config_file", "", "Config in place of the input's, or where it has none."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-    "spm_model_file", "", "SentencePiece model in place of the input's."
+    "spm_model_file",
+    "",
+    "SentencePiece model or tokenizer.json in place of the input's.",
 )
 _IGNORE = flags.DEFINE_string(
     "ignore", "", "Regular expression of tensors that may be left over or missing."

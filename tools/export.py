@@ -25,7 +25,9 @@ _HEAD = flags.DEFINE_string(
     "head", "auto", "auto: what the files hold; none: the encoder; or a head's name."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
-    "spm_model_file", "", "SentencePiece model, where the folder has none."
+    "spm_model_file",
+    "",
+    "SentencePiece model or tokenizer.json, where the folder has none.",
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length", None, "Longer texts are cut. Default: the model's longest."

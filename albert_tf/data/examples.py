@@ -105,22 +105,6 @@ def _message(entries: Sequence[tuple[bytes, bytes, bytes]]) -> bytes:
     return b"".join((_ENTRY, _size(total), *parts))
 
 
-def serialize(payloads: Mapping[str, bytes], floats: Sequence[str] = ()) -> bytes:
-    """Makes one serialized `tf.train.Example`.
-
-    Args:
-        payloads: feature name -> packed varints, or little-endian float32 for names
-            in `floats`.
-        floats: names of the float features.
-    """
-    return _message(
-        [
-            (_key(name), _FLOAT_LIST if name in floats else _INT64_LIST, payloads[name])
-            for name in sorted(payloads)
-        ]
-    )
-
-
 def serialize_batch(
     columns: Mapping[str, tuple[np.ndarray, np.ndarray]],
     widths: Mapping[str, int] | None = None,

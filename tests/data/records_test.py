@@ -145,7 +145,8 @@ def test_the_frame_is_the_documented_one():
 
 def test_other_messages_are_refused(tmp_path):
     path = str(tmp_path / "x.tfrecord")
-    payload = examples.serialize({"label": b"\1"})
+    one = np.array([1])
+    (payload,) = examples.serialize_batch({"label": (one, one)})
     records.write_shard(path, [payload])
     with pytest.raises(DataError, match="needs the feature 'input_ids'"):
         records.describe(records.RecordSet(path))

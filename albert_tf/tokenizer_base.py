@@ -3,6 +3,7 @@
 Legend: `V` vocabulary, `B` strings.
 """
 
+import abc
 import hashlib
 import os
 import re
@@ -15,11 +16,10 @@ from albert_tf import files
 from albert_tf.errors import UsageError
 
 
-class Tokenizer:
+class Tokenizer(abc.ABC):
     """Turns text into ids; `AlbertTokenizer` and `ByteBPETokenizer` are the kinds.
 
-    A kind sets the attributes below in its constructor and has the methods that raise
-    NotImplementedError here.
+    A kind sets the attributes below in its constructor and has the abstract methods.
 
     Args:
         model: Content of the file that with `get_config()` makes the tokenizer.
@@ -51,10 +51,11 @@ class Tokenizer:
         self._word_starts = None
         self._graph = None
 
+    @abc.abstractmethod
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
         """The ids of a text, without special ones around it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +65,6 @@ class Tokenizer:
             The ids of all texts one after another, int32, and the row splits, int64
             `[B + 1]`: text i has `ids[splits[i]:splits[i + 1]]`.
         """
-        raise NotImplementedError
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         """`encode` for many texts, faster."""
@@ -87,13 +87,13 @@ class Tokenizer:
             self._graph = self._make_graph()
         return self._graph
 
+    @abc.abstractmethod
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Text of ids; special ones are left out or named."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def tokens(self, text: str | bytes) -> list[str]:
         """The pieces of a text."""
-        raise NotImplementedError
 
     def id_to_token(self, token_id: int) -> str:
         """The piece of an id.
@@ -107,13 +107,13 @@ class Tokenizer:
             )
         return self._pieces[token_id]
 
+    @abc.abstractmethod
     def id_to_text(self, token_id: int) -> str:
         """A piece for people, without the mark of a word's start."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def token_to_id(self, token: str) -> int:
         """The id of a piece, `unk_id` if there is none."""
-        raise NotImplementedError
 
     def is_word_start(self, token_id: int) -> bool:
         """Whether whole-word masking starts a word at this piece."""
@@ -159,11 +159,13 @@ class Tokenizer:
     def __setstate__(self, state):
         self.__init__(**state)
 
+    @abc.abstractmethod
     def _make_graph(self):
-        raise NotImplementedError
+        """What `graph` returns."""
 
+    @abc.abstractmethod
     def _starts_word(self, piece: str) -> bool:
-        raise NotImplementedError
+        """Whether a piece that is not special starts a word."""
 
     def _split_special(
         self, text: str, allow_special: Sequence[str]

@@ -90,6 +90,7 @@ def create_with_beam(
     summary = parts.summarize(paths)
     build.check_not_empty(names, summary, config, +corpus.counts)
     plan = build.plan_shards(names, paths, summary)
+    build.remove_others(names, plan)
     _run(
         runner,
         beam_options,

@@ -70,10 +70,12 @@ def create_pretraining_data(
     """
     names = OutputNames(output, num_shards)
     settings = run_settings(corpus, tokenizer, config, drop_duplicates)
-    prepare(names, settings, overwrite)
     counter = DuplicateCounter(drop_duplicates)
     paths = []
-    with BlockPool(num_processes or os.cpu_count() or 1, tokenizer, config) as pool:
+    if num_processes is None:
+        num_processes = os.cpu_count() or 1
+    with BlockPool(num_processes, tokenizer, config) as pool:
+        prepare(names, settings, overwrite)
         with ProgressBar(corpus, progress) as bar:
             for group, sources in enumerate(blocks.source_groups(corpus)):
                 documents = counter.filter(corpus.documents(sources))
@@ -84,6 +86,7 @@ def create_pretraining_data(
         summary = parts.summarize(paths)
         check_not_empty(names, summary, config, +corpus.counts)
         plan = plan_shards(names, paths, summary)
+        remove_others(names, plan)
         with tqdm.tqdm(
             total=len(plan), desc="shards", unit="shard", disable=not progress
         ) as bar:
@@ -180,10 +183,7 @@ class OutputNames:
         if not files.exists(self.card):
             return
         try:
-            content = json.loads(files.read_text(self.card))
-            names = [
-                s["path"] for part in content["splits"].values() for s in part["shards"]
-            ]
+            names = card.shard_sizes(json.loads(files.read_text(self.card)))
         except (ValueError, KeyError, TypeError, AttributeError):
             return  # damaged, so nobody's
         explicit = [os.path.basename(path) for path in self.explicit or ()]
@@ -295,11 +295,14 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
             before = int(ends[first - 1]) if first else 0
             used = list(paths[first : last + 1])
             plan.append(Shard(split, path, used, begin - before, end - before))
-    # Those of an earlier try, which was to make another number of them.
+    return plan
+
+
+def remove_others(names: OutputNames, plan: Sequence[Shard]) -> None:
+    """Removes shards of an earlier try, which was to make another number of them."""
     for path in set(names.existing()) - {shard.path for shard in plan}:
         storage.remove(path)
         storage.remove(records.index_path(path))
-    return plan
 
 
 def write_shard(shard: Shard) -> None:

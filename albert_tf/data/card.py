@@ -128,6 +128,15 @@ def write_card(folder: str, data_card: dict) -> None:
     _write(files.join(folder, CARD_NAME), json.dumps(data_card, indent=1).encode())
 
 
+def shard_sizes(data_card: dict) -> dict[str, int]:
+    """File name -> the number of its records, of all splits of a card."""
+    return {
+        shard["path"]: shard["records"]
+        for split in data_card.get("splits", {}).values()
+        for shard in split["shards"]
+    }
+
+
 def summary_lines(data_card: dict) -> list[str]:
     """What someone who waited for the data wants to know, a line a split."""
     lines = []

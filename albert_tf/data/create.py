@@ -63,9 +63,6 @@ def create_from_options(options: Mapping) -> dict:
     from albert_tf.tokenizers import load_tokenizer
 
     config = make_record_config(options)
-    for name in ("num_processes", "num_shards"):
-        if options[name] is not None and options[name] < 1:
-            raise UsageError(f"{name}: must be positive, got {options[name]}")
     runner = options["runner"]
     if options["beam_option"] and not runner:
         raise UsageError("beam_option: needs --runner")

@@ -307,11 +307,7 @@ def _read_card(path: str) -> tuple[str | None, dict[str, int]]:
         return None, {}
     try:
         content = json.loads(files.read_text(path))
-        splits = content.get("splits", {}).values()
-        shards = [shard for split in splits for shard in split["shards"]]
-        return content["tokenizer"]["sha256"], {
-            shard["path"]: shard["records"] for shard in shards
-        }
+        return content["tokenizer"]["sha256"], card.shard_sizes(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: must be a data card with tokenizer.sha256, got {error!r}"

@@ -9,7 +9,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 # What a key is for; the first part after the seed.
 DOCUMENT, LABELS, SPLIT, ORDER = range(1, 5)
-EXAMPLE = 6
+EXAMPLE = 6  # 5 would draw other masks from the same seed
 
 
 def mix(value: int) -> int:

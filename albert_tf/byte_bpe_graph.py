@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import UsageError
+from albert_tf.graph_base import GraphBase, as_utf8
 
 # No UTF-8 text holds this byte, so it can stand between words; RE2 never matches it.
 _MARK = b"\xff"
@@ -25,7 +25,7 @@ _WORD = (
 )
 
 
-class GraphByteBPE(tf.Module):
+class GraphByteBPE(GraphBase):
     """Strings to ids; equal to `ByteBPETokenizer.encode`.
 
     Keep the object attached to what is saved, or its vocabulary is not.
@@ -44,7 +44,7 @@ class GraphByteBPE(tf.Module):
         add_prefix_space: bool,
         use_regex: bool,
     ):
-        super().__init__(name="graph_tokenizer")
+        super().__init__()
         self._add_prefix_space = add_prefix_space
         self._use_regex = use_regex
         table = np.array(merges, np.int64).reshape(-1, 3)
@@ -61,23 +61,9 @@ class GraphByteBPE(tf.Module):
                 default_value=self._no_rank,
             )
 
-    def __call__(self, texts) -> tf.RaggedTensor:
-        """Tokenizes.
-
-        Args:
-            texts: string `[B]` (any bytes) or a scalar.
-
-        Returns:
-            int32 `[B, None]` ragged; a `[None]` tensor for a scalar.
-        """
-        texts = tf.convert_to_tensor(texts, tf.string)
-        if texts.shape.rank == 0:
-            return self(texts[None])[0]
-        if texts.shape.rank != 1:
-            raise UsageError(
-                f"texts: expected one string or a vector of strings, got {texts.shape}"
-            )
-        words = self._words(texts)
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Strings `[B]` to ragged int32 `[B, None]`."""
+        words = self._words(as_utf8(texts))
         symbols = tf.strings.bytes_split(words.values)
         octets = tf.reshape(tf.io.decode_raw(symbols.values, tf.uint8), [-1])
         ids = tf.gather(self._byte_ids, tf.cast(octets, tf.int32))
@@ -90,9 +76,6 @@ class GraphByteBPE(tf.Module):
 
     def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The words of each text, string `[B, None]`; none is empty."""
-        texts = tf.strings.unicode_transcode(
-            texts, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(" ")
-        )
         if self._add_prefix_space:
             bare = (tf.strings.substr(texts, 0, 1) != " ") & (texts != "")
             texts = tf.where(bare, tf.strings.join([" ", texts]), texts)

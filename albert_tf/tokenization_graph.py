@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from albert_tf import text_normalization
 from albert_tf.errors import UsageError
+from albert_tf.graph_base import GraphBase, as_utf8
 
 
-class GraphTokenizer(tf.Module):
+class GraphTokenizer(GraphBase):
     """Strings to ids; equal to `AlbertTokenizer.encode` for every string.
 
     Keep the object attached to what is saved (`archive.track(graph_tokenizer)`, or an
@@ -36,7 +37,7 @@ class GraphTokenizer(tf.Module):
         do_lower_case: bool,
         keep_accents: bool,
     ):
-        super().__init__(name="graph_tokenizer")
+        super().__init__()
         self._do_lower_case = do_lower_case
         table = text_normalization.character_table(do_lower_case, keep_accents)
         with tf.init_scope(), tf.device("CPU:0"):
@@ -53,22 +54,8 @@ class GraphTokenizer(tf.Module):
                     tf.constant(np.cumsum([0, *map(len, replacements)]), tf.int64),
                 )
 
-    def __call__(self, texts) -> tf.RaggedTensor:
-        """Tokenizes.
-
-        Args:
-            texts: string `[B]` (any bytes) or a scalar.
-
-        Returns:
-            int32 `[B, None]` ragged; a `[None]` tensor for a scalar.
-        """
-        texts = tf.convert_to_tensor(texts, tf.string)
-        if texts.shape.rank == 0:
-            return self(texts[None])[0]
-        if texts.shape.rank != 1:
-            raise UsageError(
-                f"texts: expected one string or a vector of strings, got {texts.shape}"
-            )
+    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Strings `[B]` to ragged int32 `[B, None]`."""
         ids = self._sentencepiece.tokenize(self.normalize(texts))
         if self._replacements is None:
             return ids
@@ -76,9 +63,7 @@ class GraphTokenizer(tf.Module):
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
         """`text_normalization.normalize_text` for a vector of strings."""
-        texts = tf.strings.unicode_transcode(
-            texts, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(" ")
-        )
+        texts = as_utf8(texts)
         pattern = text_normalization.white_space_pattern()
         texts = tf.strings.strip(tf.strings.regex_replace(texts, pattern, " "))
         codes = self._fold(tf.strings.unicode_decode(texts, "UTF-8"))

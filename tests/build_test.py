@@ -24,6 +24,7 @@ LEVELS = {
     "albert_tf/quiet_start": 0,
     "albert_tf/text_normalization": 0,
     "albert_tf/byte_bpe": 1,
+    "albert_tf/graph_base": 1,
     "albert_tf/layers": 1,
     "albert_tf/losses": 1,
     "albert_tf/metrics": 1,

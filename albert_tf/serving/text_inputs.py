@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf import text_normalization
 from albert_tf.data.tasks import packing_graph
+from albert_tf.graph_base import as_utf8
 from albert_tf.tokenizer_base import Tokenizer
 
 # A server accepts messages of any size and one batch for many clients: what one text
@@ -52,9 +53,7 @@ def bounded(texts: tf.Tensor) -> tf.Tensor:
     """Texts of at most `MAX_TEXT_BYTES`, blanks and NULs collapsed before the cut."""
     texts = tf.strings.substr(texts, 0, MAX_RAW_BYTES)
     # Before the white space is looked for: an invalid byte would end the match.
-    texts = tf.strings.unicode_transcode(
-        texts, "UTF-8", "UTF-8", errors="replace", replacement_char=ord(" ")
-    )
+    texts = as_utf8(texts)
     texts = tf.strings.regex_replace(texts, r"\x00+", " ")
     blanks = text_normalization.white_space_pattern()
     texts = tf.strings.strip(tf.strings.regex_replace(texts, blanks, " "))

@@ -2,7 +2,7 @@
 # make test        ruff and every test but tests/peers
 # make test-peers  the comparisons with transformers, torch and KerasHub
 # make test-beam   the Apache Beam pipeline, in an environment without TensorFlow
-# make lint | format | build-file | lock | clean
+# make lint | format | | lock | clean
 
 VENV ?= .venv
 # The first interpreter that starts and is new enough; `make PYTHON=... demo` to choose.
@@ -28,7 +28,7 @@ INSTALL = install() { $(BIN)/python -m pip install --quiet \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
-.PHONY: demo test test-peers test-beam install install-dev lint format build-file lock clean
+.PHONY: demo test test-peers test-beam install install-dev lint format lock clean
 
 demo: install
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
@@ -50,9 +50,6 @@ lint: install-dev
 format: install-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-
-build-file: install-dev
-	$(BIN)/python tools/build_file.py
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev

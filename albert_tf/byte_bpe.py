@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from albert_tf import byte_bpe_file, files
+from albert_tf import byte_bpe_file
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 from albert_tf.text_normalization import to_unicode
 from albert_tf.tokenizer_base import Tokenizer
 

@@ -10,8 +10,9 @@ import numbers
 import os
 from typing import Any, NamedTuple
 
-from albert_tf import config_json, files
+from albert_tf import config_json
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 
 SHARING_MODES = ("all", "attention", "ffn", "none")
 # A config file that says more would only exhaust the memory.

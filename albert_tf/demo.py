@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 
-from albert_tf import files
 from albert_tf.data.tasks.docstring_topics import write_topic_tables
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 
 TOOLS = pathlib.Path(__file__).resolve().parents[1] / "tools"
 CONFIG = TOOLS.parent / "configs" / "demo.py"

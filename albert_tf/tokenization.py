@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import sentencepiece
 
-from albert_tf import files
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 from albert_tf.text_normalization import normalize_text, to_unicode
 from albert_tf.tokenizer_base import Tokenizer
 

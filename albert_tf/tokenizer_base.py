@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import files
 from albert_tf.errors import UsageError
+from albert_tf.storage import files
 
 
 class Tokenizer(abc.ABC):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from absl import logging
 
-from albert_tf import files
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 from albert_tf.text_normalization import normalize_text, to_unicode
 
 SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4

@@ -2,9 +2,9 @@
 
 import os
 
-from albert_tf import files
 from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenizer_base import Tokenizer
 

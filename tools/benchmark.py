@@ -13,8 +13,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli, files
+from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
+from albert_tf.storage import files
 
 _TOPICS = ("data", "convert")
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
@@ -89,4 +90,4 @@ def _measure_data():
 if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1] in _TOPICS:
         sys.argv[1] = f"--topic={sys.argv[1]}"
-    cli.run(main)
+    run(main)

@@ -16,7 +16,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli
+from albert_tf.cli.flags import define_alias
+from albert_tf.cli.run import run
 
 _FORMATS = ["albert_tf", "huggingface", "keras_hub", "tf1"]
 _INPUT = flags.DEFINE_string(
@@ -50,11 +51,11 @@ _VERIFY = flags.DEFINE_enum(
     "reload: run input and output here. peer: run the library each is for, too.",
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a model folder.")
-cli.define_alias("to", "format")
-cli.define_alias("init_checkpoint", "input")
-cli.define_alias("output_dir", "output")
-cli.define_alias("config_file", "albert_config_file")
-cli.define_alias("tokenizer_file", "spm_model_file")
+define_alias("to", "format")
+define_alias("init_checkpoint", "input")
+define_alias("output_dir", "output")
+define_alias("config_file", "albert_config_file")
+define_alias("tokenizer_file", "spm_model_file")
 
 
 def main() -> None:
@@ -81,4 +82,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

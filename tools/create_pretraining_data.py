@@ -13,8 +13,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli, files
+from albert_tf.cli.flags import define_alias
+from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
+from albert_tf.storage import files
 
 _INPUT = flags.DEFINE_string(
     "input_file",
@@ -29,7 +31,7 @@ _MODEL = flags.DEFINE_string(
     None,
     "The tokenizer: SentencePiece model, byte-level BPE's tokenizer.json, or a folder.",
 )
-cli.define_alias("tokenizer_file", "spm_model_file")
+define_alias("tokenizer_file", "spm_model_file")
 _VOCAB = flags.DEFINE_string("vocab_file", None, "Not used; give --spm_model_file.")
 _FORMAT = flags.DEFINE_enum(
     "input_format",
@@ -118,4 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

@@ -11,7 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli
+from albert_tf.cli.run import run
 
 OUTPUT_DIR = flags.DEFINE_string(
     "output_dir", "demo_output", "New folder for all results."
@@ -34,4 +34,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

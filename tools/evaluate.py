@@ -12,7 +12,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli, files
+from albert_tf.cli.flags import define_alias
+from albert_tf.cli.run import run
+from albert_tf.storage import files
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Folder of a text classifier, as `finetune` makes it.", required=True
@@ -31,7 +33,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length", None, "Longer texts are cut. Default: the model's longest."
 )
 _BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 32, "Texts a batch.", 1)
-cli.define_alias("dev_file", "eval_file")
+define_alias("dev_file", "eval_file")
 
 
 def main() -> None:
@@ -64,4 +66,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

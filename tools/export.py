@@ -12,7 +12,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli
+from albert_tf.cli.flags import define_alias
+from albert_tf.cli.run import run
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Any folder or checkpoint that can be loaded.", required=True
@@ -38,9 +39,9 @@ _LABELS = flags.DEFINE_list(
 _WARMUP_BATCH_SIZES = flags.DEFINE_list(
     "warmup_batch_sizes", ["1", "8"], "Of the warm-up requests; empty for none."
 )
-cli.define_alias("init_checkpoint", "model")
-cli.define_alias("export_dir", "output_dir")
-cli.define_alias("tokenizer_file", "spm_model_file")
+define_alias("init_checkpoint", "model")
+define_alias("export_dir", "output_dir")
+define_alias("tokenizer_file", "spm_model_file")
 
 
 def main() -> None:
@@ -74,4 +75,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

@@ -14,7 +14,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli
+from albert_tf.cli.flags import define_alias
+from albert_tf.cli.run import run
 
 _PRESET = flags.DEFINE_list("preset", [], "Names of presets. Default: all.")
 _CONFIG_FILE = flags.DEFINE_list("albert_config_file", [], "Configs, with or without.")
@@ -26,8 +27,8 @@ _PRECISION = flags.DEFINE_enum(
     "precision", "float32", ["float32", "bfloat16"], "Of the activations."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print JSON.")
-cli.define_alias("config_file", "albert_config_file")
-cli.define_alias("train_batch_size", "batch_size")
+define_alias("config_file", "albert_config_file")
+define_alias("train_batch_size", "batch_size")
 
 
 def main() -> None:
@@ -61,4 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

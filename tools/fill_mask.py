@@ -11,7 +11,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli
+from albert_tf.cli.flags import define_alias
+from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 
 _MODEL = flags.DEFINE_string(
@@ -27,8 +28,8 @@ _SPM_MODEL_FILE = flags.DEFINE_string(
     "Where the folder has no tokenizer: SentencePiece model or tokenizer.json.",
 )
 _JSON = flags.DEFINE_bool("json", False, "Print a JSON line for each text.")
-cli.define_alias("init_checkpoint", "model")
-cli.define_alias("tokenizer_file", "spm_model_file")
+define_alias("init_checkpoint", "model")
+define_alias("tokenizer_file", "spm_model_file")
 
 
 def main() -> None:
@@ -64,4 +65,4 @@ def _print_table(candidates: list[dict]) -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

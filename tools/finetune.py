@@ -6,16 +6,14 @@ Example: `albert-tf finetune --init_checkpoint=pretrained --train_file=train.tsv
 The folder it makes can be given to `evaluate`, `predict` and `export`.
 """
 
-import dataclasses
 import json
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from absl import flags
-
-from albert_tf import cli
+from albert_tf.cli.flags import define_alias, define_settings, read_settings
+from albert_tf.cli.run import run
 from albert_tf.training.finetune_settings import FinetuneSettings
 
 # Names of the original's run_classifier.py.
@@ -27,35 +25,14 @@ _ALIASES = {
 }
 
 
-def _define(field: dataclasses.Field) -> None:
-    text = field.metadata["help"]
-    required = field.default is dataclasses.MISSING
-    if field.type is bool:
-        flags.DEFINE_bool(field.name, field.default, text)
-    elif field.type == tuple[str, ...]:
-        flags.DEFINE_list(field.name, list(field.default), text)
-    elif field.type in (int, int | None):
-        flags.DEFINE_integer(field.name, field.default, text)
-    elif field.type in (float, float | None):
-        flags.DEFINE_float(field.name, field.default, text)
-    else:
-        flags.DEFINE_string(
-            field.name, None if required else field.default, text, required=required
-        )
-
-
-for _field in dataclasses.fields(FinetuneSettings):
-    _define(_field)
+define_settings(FinetuneSettings)
 for _alias, _name in _ALIASES.items():
-    cli.define_alias(_alias, _name)
+    define_alias(_alias, _name)
 
 
 def main() -> None:
     """Trains and prints what `metrics.json` holds."""
-    names = [field.name for field in dataclasses.fields(FinetuneSettings)]
-    values = {name: getattr(flags.FLAGS, name) for name in names}
-    values["labels"] = tuple(values["labels"])
-    settings = FinetuneSettings(**values)
+    settings = read_settings(FinetuneSettings)
     # Before TensorFlow is imported: a forgotten flag is told at once.
     settings.check_source()
     from albert_tf.training.finetune import finetune_text_classifier
@@ -65,4 +42,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if verb not in files:
         print(f"error: {_no_such_verb(verb, files)}", file=sys.stderr)
         return 2
-    from albert_tf import quiet_start
+    from albert_tf.cli import quiet_start
 
     quiet_start.install()
     sys.argv = [str(files[verb]), *rest]

@@ -12,8 +12,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags, logging
 
-from albert_tf import cli, files
+from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
+from albert_tf.storage import files
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Folder of a text classifier, as `finetune` makes it.", required=True
@@ -78,4 +79,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

@@ -9,7 +9,6 @@ Values come from the defaults, then --config, then the flags that are given. Lea
 README.md (the model card) and model/, for albert_tf.from_pretrained.
 """
 
-import dataclasses
 import pathlib
 import sys
 
@@ -17,33 +16,20 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf import cli
-from albert_tf.training.settings import PretrainSettings, load_experiment
-
-_DEFINE = {
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    bool: flags.DEFINE_bool,
-}
-_FIELDS = dataclasses.fields(PretrainSettings)
+from albert_tf.cli.flags import define_alias, define_settings, read_settings
+from albert_tf.cli.run import run
+from albert_tf.settings import load_experiment
+from albert_tf.training.settings import PretrainSettings
 
 CONFIG = flags.DEFINE_string("config", None, "Python file with get_config(); configs/.")
-for _field in _FIELDS:
-    _type = int if _field.type == int | None else _field.type
-    _given = _field.default is not dataclasses.MISSING
-    _DEFINE.get(_type, flags.DEFINE_string)(
-        _field.name, _field.default if _given else None, _field.metadata["help"]
-    )
-cli.define_alias("tokenizer_file", "spm_model_file")
+define_settings(PretrainSettings, required=False)
+define_alias("tokenizer_file", "spm_model_file")
 
 
 def main() -> None:
     """Trains and prints the model's folder."""
-    values = load_experiment(CONFIG.value) if CONFIG.value else {}
-    for name in (field.name for field in _FIELDS):
-        if flags.FLAGS[name].present or name not in values:
-            values[name] = flags.FLAGS[name].value
-    settings = PretrainSettings(**values)
+    values = load_experiment(CONFIG.value, PretrainSettings) if CONFIG.value else {}
+    settings = read_settings(PretrainSettings, values)
     # TensorFlow only now: --help and mistakes are answered at once.
     from albert_tf.training.pretrain import pretrain
 
@@ -51,4 +37,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

@@ -13,7 +13,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags, logging
 
-from albert_tf import cli, tokenizer_training
+from albert_tf import tokenizer_training
+from albert_tf.cli.run import run
 from albert_tf.data import corpus
 from albert_tf.errors import UsageError
 
@@ -89,4 +90,4 @@ def _output() -> str:
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 
 import tqdm
 
-from albert_tf import files
 from albert_tf.benchmarks.processes import alone
 from albert_tf.benchmarks.report import Row
 from albert_tf.data import measure
@@ -23,6 +22,7 @@ from albert_tf.data.corpus import open_corpus
 from albert_tf.data.masking_config import MaskingConfig
 from albert_tf.data.pairs import PairConfig
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 from albert_tf.tokenizers import load_tokenizer
 
 _VOCAB_SIZE = 8000

@@ -6,7 +6,7 @@ import os
 import platform
 from typing import Any, NamedTuple
 
-from albert_tf import files
+from albert_tf.storage import files
 
 _PACKAGES = ("tensorflow", "keras", "numpy", "sentencepiece", "sentencex")
 # The parts of a CPU's description that speed depends on.

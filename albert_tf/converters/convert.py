@@ -5,9 +5,10 @@ import os
 import re
 
 from albert_tf.config import HEADS, AlbertConfig
-from albert_tf.converters import detect, folder, load, parity
+from albert_tf.converters import detect, load, parity
 from albert_tf.converters.checkpoint import CLASSIFIER_HEADS, POOLER_HEADS, Checkpoint
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import folders
 
 VERIFY = ("none", "reload", "peer")
 
@@ -62,7 +63,7 @@ def convert_checkpoint(
         part = select(checkpoint, head, allowed)
         if tokenizer is not None:
             part.tokenizer = lambda: tokenizer
-        with folder.writing(target, overwrite) as out:
+        with folders.writing(target, overwrite) as out:
             detect.FORMATS[format].write(part, out)
             with detect.open_path(out.path, format) as written:
                 report = parity.compare(checkpoint, part, written, format)

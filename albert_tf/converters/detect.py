@@ -6,11 +6,11 @@ import os
 import tempfile
 import types
 
-from albert_tf import files
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import archive, huggingface, keras_hub, own_format, tf1
+from albert_tf.converters import huggingface, keras_hub, own_format, tf1
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError
+from albert_tf.storage import archives, files
 
 # Modules with `matches(path, names, config)`, `read(path, config)` and
 # `write(checkpoint, writer)`.
@@ -41,9 +41,9 @@ def open_path(
         if tf1.is_prefix(path):
             return tf1.read(path, config)
         inside = path
-        if archive.is_archive(path):
+        if archives.is_archive(path):
             temporary = tempfile.TemporaryDirectory(prefix="albert_tf-")
-            inside = archive.extract(path, resources.enter_context(temporary))
+            inside = archives.extract(path, resources.enter_context(temporary))
         name = format or format_of(inside)
         checkpoint = FORMATS[name].read(inside, config)
         checkpoint.path = path

@@ -6,12 +6,10 @@ import re
 
 import numpy as np
 
-from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import huggingface_names as names
 from albert_tf.converters import huggingface_tokenizer, safetensors_file
 from albert_tf.converters.checkpoint import POOLER_HEADS, Checkpoint, Tensor
-from albert_tf.converters.folder import FolderWriter
 from albert_tf.converters.table import (
     as_groups,
     fold_projection,
@@ -22,6 +20,8 @@ from albert_tf.converters.table import (
     unfold_projection,
 )
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+from albert_tf.storage.folders import FolderWriter
 
 NAME = "huggingface"
 WEIGHTS = "model.safetensors"

@@ -19,11 +19,11 @@ import json
 import re
 from collections.abc import Callable, Iterable
 
-from albert_tf import files
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.folder import FolderWriter
 from albert_tf.converters.tokenizer_files import file_of
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+from albert_tf.storage.folders import FolderWriter
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenizers import load_tokenizer
 

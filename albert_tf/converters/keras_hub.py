@@ -14,12 +14,10 @@ import tempfile
 import h5py
 import numpy as np
 
-from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import keras_hub_names as names
 from albert_tf.converters import keras_hub_objects as objects
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.folder import FolderWriter
 from albert_tf.converters.table import (
     as_groups,
     fold_projection,
@@ -29,6 +27,8 @@ from albert_tf.converters.table import (
 )
 from albert_tf.converters.tokenizer_files import spiece_of
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+from albert_tf.storage.folders import FolderWriter
 
 NAME = "keras_hub"
 WEIGHTS = "model.weights.h5"

@@ -7,10 +7,11 @@ import keras
 
 from albert_tf import tokenizers
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import build, detect, folder
+from albert_tf.converters import build, detect
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.models.base import ConfiguredModel
+from albert_tf.storage import folders
 from albert_tf.tokenizer_base import Tokenizer
 
 
@@ -152,5 +153,5 @@ def write_checkpoint(
         raise UsageError(
             f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"
         )
-    with folder.writing(path, overwrite) as out:
+    with folders.writing(path, overwrite) as out:
         detect.FORMATS[format].write(checkpoint, out)

@@ -2,11 +2,11 @@
 
 import json
 
-from albert_tf import files
 from albert_tf.config import HEADS, AlbertConfig
-from albert_tf.converters import folder, safetensors_file, tokenizer_files
+from albert_tf.converters import safetensors_file, tokenizer_files
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError
+from albert_tf.storage import files, folders
 from albert_tf.tokenizers import load_tokenizer
 
 NAME = "albert_tf"
@@ -25,7 +25,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     Raises:
         DataError: If a file is missing, changed, or not what it must be.
     """
-    listed = folder.verify(path)
+    listed = folders.verify(path)
     for name in (CONFIG, WEIGHTS):
         if name not in listed:
             raise DataError(f"{path}: the manifest does not list {name}")
@@ -52,7 +52,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     )
 
 
-def write(checkpoint: Checkpoint, out: folder.FolderWriter) -> None:
+def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
     """Writes the files of a folder."""
     config = checkpoint.config.to_dict()
     config["model"] = {

@@ -9,8 +9,8 @@ import numpy as np
 
 from albert_tf.converters import build, peers
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.converters.folder import FolderWriter
 from albert_tf.errors import DataError
+from albert_tf.storage.folders import FolderWriter
 
 # Of the largest value of an output, or of 1 if that is more. What a format cannot
 # express (an epsilon in the masked LM head) stays below, a wrong activation does not.

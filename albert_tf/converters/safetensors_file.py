@@ -15,9 +15,9 @@ from typing import Any, BinaryIO
 import ml_dtypes
 import numpy as np
 
-from albert_tf import files
 from albert_tf.converters.checkpoint import Tensor
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 
 MAX_HEADER = 100_000_000
 MAX_RANK = 32

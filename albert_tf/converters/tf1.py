@@ -13,16 +13,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
 from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.converters import tf1_names
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.folder import FolderWriter
 from albert_tf.converters.table import is_bert, match, read_groups, rename
 from albert_tf.converters.tf1_names import name_table
 from albert_tf.converters.tokenizer_files import spiece_of
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
+from albert_tf.storage import files
+from albert_tf.storage.folders import FolderWriter
 
 NAME = "tf1"
 # What TensorFlow's reader raises for files that are not what they must be.

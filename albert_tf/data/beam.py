@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
-from albert_tf import files
 from albert_tf.data import blocks, build, card, parts
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.duplicates import document_digest
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 
 # Of the optional parts it looks for, it warns of each that is not there.
 logging.getLogger("apache_beam.io").setLevel(logging.ERROR)

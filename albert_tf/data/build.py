@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import tqdm
 
-from albert_tf import files
-from albert_tf.data import blocks, card, parts, records, shard_files, storage
+from albert_tf.data import blocks, card, parts, records, shard_files
 from albert_tf.data.blocks import SPLITS, RecordConfig
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.duplicates import DuplicateCounter
 from albert_tf.data.pool import BlockPool, ProgressBar
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files, streams
 
 # The size `num_shards=None` aims at.
 SHARD_BYTES = 128 << 20
@@ -108,7 +108,7 @@ def create_pretraining_data(
 def check_not_empty(names, summary, config: RecordConfig, skipped: Counter) -> None:
     """Raises DataError, and removes the parts, if there is nothing to train on."""
     if not summary.num_examples["train"]:
-        storage.remove_folder(names.partial)
+        streams.remove_folder(names.partial)
         raise DataError(
             f"input_file: gave no training example: {summary.counts['documents']} "
             f"documents with {summary.counts['tokens']} tokens (eval_fraction "
@@ -119,7 +119,7 @@ def check_not_empty(names, summary, config: RecordConfig, skipped: Counter) -> N
 def finish(names, data_card: dict) -> None:
     """Writes the card, the sign that the data set is complete, and removes parts."""
     card.write_card(names.folder, data_card)
-    storage.remove_folder(names.partial)
+    streams.remove_folder(names.partial)
 
 
 class OutputNames:
@@ -223,7 +223,7 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
     if files.exists(path):
         resumed = _read_settings(path) == settings
         started = bool(
-            storage.glob(files.join(storage.escape(names.partial), "block*"))
+            streams.glob(files.join(streams.escape(names.partial), "block*"))
         )
         if not resumed and started and not overwrite:
             raise UsageError(
@@ -237,10 +237,10 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
             raise UsageError(
                 f"output_file: {existing[0]} exists; give --overwrite or another name"
             )
-        storage.remove_folder(names.partial)
+        streams.remove_folder(names.partial)
         for old in existing:
-            storage.remove(old)
-            storage.remove(records.index_path(old))
+            streams.remove(old)
+            streams.remove(records.index_path(old))
     for folder in {os.path.dirname(path) for path in names.explicit or ()} | {
         names.partial
     }:
@@ -251,7 +251,7 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
             raise UsageError(
                 f"output_file: {folder} cannot be made: {error.strerror}"
             ) from error
-    with storage.write_atomically(path) as file:
+    with streams.write_atomically(path) as file:
         file.write(json.dumps(settings, indent=1, sort_keys=True).encode())
 
 
@@ -301,8 +301,8 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
 def remove_others(names: OutputNames, plan: Sequence[Shard]) -> None:
     """Removes shards of an earlier try, which was to make another number of them."""
     for path in set(names.existing()) - {shard.path for shard in plan}:
-        storage.remove(path)
-        storage.remove(records.index_path(path))
+        streams.remove(path)
+        streams.remove(records.index_path(path))
 
 
 def write_shard(shard: Shard) -> None:

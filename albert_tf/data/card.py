@@ -6,8 +6,7 @@ import os
 
 import numpy as np
 
-from albert_tf import files
-from albert_tf.data import storage
+from albert_tf.storage import files, streams
 
 CARD_NAME = "dataset.json"
 MARKDOWN_NAME = "dataset.md"
@@ -228,5 +227,5 @@ def _rate(part: int, whole: int) -> float:
 
 
 def _write(path: str, data: bytes) -> None:
-    with storage.write_atomically(path) as file:
+    with streams.write_atomically(path) as file:
         file.write(data)

@@ -22,11 +22,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from albert_tf import files
-from albert_tf.data import corpus_formats, docstrings, storage
+from albert_tf.data import corpus_formats, docstrings
 from albert_tf.data.corpus_formats import BadInput
 from albert_tf.data.sentences import check_language, split_sentences
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files, streams
 
 FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet")
 _SAMPLE = 1 << 16
@@ -118,7 +118,7 @@ class Corpus:
             if scheme in ("tfds", "docstrings"):
                 names.setdefault(part, scheme)
                 continue
-            matches = [p for p in storage.glob(part) if not files.is_folder(p)]
+            matches = [p for p in streams.glob(part) if not files.is_folder(p)]
             if not matches:
                 hint = "is a folder, use a glob" if files.exists(part) else "no match"
                 raise DataError(f"input_file: {part}: {hint}")
@@ -135,10 +135,10 @@ class Corpus:
         if kind == "tfds":
             return Source(name, kind, 0)
         try:
-            if not storage.is_regular(name):
+            if not streams.is_regular(name):
                 # A pipe is empty once its format was looked at, or a run was killed.
                 raise DataError(f"{name}: must be a regular file, write it to one")
-            size, modified = storage.size(name), storage.modified(name)
+            size, modified = streams.size(name), streams.modified(name)
             kind = detect_format(name) if kind == "auto" else kind
         except OSError as error:
             raise DataError(f"{name}: cannot be read: {error.strerror}") from error
@@ -195,7 +195,7 @@ class Corpus:
                     f"{name}: changed while it was read: had {source.size} bytes at "
                     f"the start, {count} were read"
                 )
-            if source.modified and storage.modified(name) != source.modified:
+            if source.modified and streams.modified(name) != source.modified:
                 raise DataError(f"{name}: changed while it was read")
 
         return update

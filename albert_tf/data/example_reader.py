@@ -14,12 +14,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import features, files
+from albert_tf import features
 from albert_tf.data import card
 from albert_tf.data import records as record_files
 from albert_tf.data.masking_config import VocabInfo
 from albert_tf.data.records import RecordSet
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 
 _TOKENS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
 _MASKS = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 import google_crc32c
 import numpy as np
 
-from albert_tf import files
-from albert_tf.data import blocks, storage
+from albert_tf.data import blocks
 from albert_tf.data.blocks import SPLITS, RecordConfig
 from albert_tf.data.corpus import RawDocument
 from albert_tf.errors import DataError
+from albert_tf.storage import files, streams
 
 _job = None  # (tokenizer, config) in a worker process
 
@@ -90,7 +90,7 @@ def make_part(
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     buffer = io.BytesIO()  # a zip file seeks, a file in a bucket cannot
     np.savez(buffer, **arrays)
-    with storage.write_atomically(path) as file:
+    with streams.write_atomically(path) as file:
         file.write(buffer.getbuffer())
     return size, sum(made.counts["output_tokens"] for made in result.values())
 
@@ -104,7 +104,7 @@ def _is_done(path: str, crc: int) -> bool:
 
 def _read(path: str, names: Sequence[str]) -> tuple[dict, list[np.ndarray | None]]:
     try:
-        with storage.open_binary(path) as file, np.load(file) as part:
+        with streams.open_binary(path) as file, np.load(file) as part:
             header = json.loads(part["header"].tobytes())
             return header, [part.get(name) for name in names]
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:

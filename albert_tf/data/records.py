@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 import google_crc32c
 import numpy as np
 
-from albert_tf import files
-from albert_tf.data import examples, shard_files, storage
+from albert_tf.data import examples, shard_files
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files, streams
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
@@ -63,7 +63,7 @@ def write_shard(path: str, payloads: Iterable[bytes]) -> int:
         The number of records.
     """
     offsets, at = [], 0
-    with storage.write_atomically(path) as file:
+    with streams.write_atomically(path) as file:
         for payload in payloads:
             offsets.append(at)
             framed = frame(payload)
@@ -75,7 +75,7 @@ def write_shard(path: str, payloads: Iterable[bytes]) -> int:
 
 def write_index(path: str, offsets: Sequence[int] | np.ndarray) -> None:
     """Writes the sidecar of the shard `path`."""
-    with storage.write_atomically(index_path(path)) as file:
+    with streams.write_atomically(index_path(path)) as file:
         file.write(np.asarray(offsets, "<u8").tobytes())
 
 
@@ -174,7 +174,7 @@ class RecordSet:
             path = self.paths[shard]
             try:
                 if files.is_remote(path):
-                    self._open[shard] = storage.open_binary(path)
+                    self._open[shard] = streams.open_binary(path)
                 else:
                     with open(path, "rb") as file:
                         self._open[shard] = mmap.mmap(
@@ -204,10 +204,10 @@ def load_index(path: str) -> np.ndarray:
     sidecar = index_path(path)
     if not files.exists(path):
         raise DataError(f"{path}: no such file")
-    size = storage.size(path)
+    size = streams.size(path)
     offsets = None
     if files.exists(sidecar):
-        with storage.open_binary(sidecar) as file:
+        with streams.open_binary(sidecar) as file:
             data = file.read()
         offsets = np.frombuffer(data[: len(data) // 8 * 8], "<u8").astype(np.int64)
         if len(data) % 8 == 0 and _describes(path, offsets, size):
@@ -227,7 +227,7 @@ def _describes(path: str, offsets: np.ndarray, size: int) -> bool:
     last = int(offsets[-1])
     if offsets[0] != 0 or np.any(np.diff(offsets) < _FRAMING) or last + 12 > size:
         return False
-    with storage.open_binary(path) as file:
+    with streams.open_binary(path) as file:
         file.seek(last)
         length = struct.unpack("<Q", file.read(8))[0]
     return last + _FRAMING + length == size
@@ -239,8 +239,8 @@ def scan(path: str) -> np.ndarray:
     Raises:
         DataError: Naming the record and its byte offset where the walk fails.
     """
-    size, at, offsets = storage.size(path), 0, []
-    with storage.open_binary(path) as file:
+    size, at, offsets = streams.size(path), 0, []
+    with streams.open_binary(path) as file:
         while at < size:
             where = f"{path}: record {len(offsets)} at byte {at}"
             file.seek(at)

@@ -4,9 +4,8 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 
-from albert_tf import files
-from albert_tf.data import storage
 from albert_tf.errors import DataError
+from albert_tf.storage import files, streams
 
 _SHARD = re.compile(
     r"(?P<prefix>.*)-(?P<number>\d{5,})-of-(?P<total>\d{5,})\.tfrecord$"
@@ -28,7 +27,7 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
     for one in filter(None, (os.fspath(part).strip() for part in wanted)):
         if files.is_folder(one):
             matches = _in_folder(one)
-        elif not (matches := [p for p in storage.glob(one) if not files.is_folder(p)]):
+        elif not (matches := [p for p in streams.glob(one) if not files.is_folder(p)]):
             matches = of_prefix(one)
             check_complete(matches)
         if not matches:
@@ -47,7 +46,7 @@ def prefix_of(path: str) -> str | None:
 
 def of_prefix(prefix: str) -> list[str]:
     """The shards of a prefix that are there, of whatever number of them."""
-    matches = storage.glob(f"{storage.escape(prefix)}-[0-9]*-of-[0-9]*.tfrecord")
+    matches = streams.glob(f"{streams.escape(prefix)}-[0-9]*-of-[0-9]*.tfrecord")
     return [path for path in matches if prefix_of(path) == prefix]
 
 
@@ -77,7 +76,7 @@ def check_complete(paths: Iterable[str]) -> None:
 
 
 def _in_folder(folder: str) -> list[str]:
-    paths = storage.glob(os.path.join(storage.escape(folder), "*.tfrecord"))
+    paths = streams.glob(os.path.join(streams.escape(folder), "*.tfrecord"))
     check_complete(paths)
     train = [path for path in paths if not _is_held_out(path)]
     return train or paths

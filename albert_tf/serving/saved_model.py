@@ -14,7 +14,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import files
 from albert_tf.data.tasks import packing
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference import label_names
@@ -29,6 +28,7 @@ from albert_tf.serving.signatures import (
     make_signatures,
 )
 from albert_tf.serving.text_inputs import TextInputs
+from albert_tf.storage import files
 from albert_tf.tokenizer_base import Tokenizer
 
 _KINDS = (AlbertTextClassifier, AlbertBackbone, AlbertPretrainer, AlbertMaskedLM)

@@ -9,9 +9,9 @@ import os
 import keras
 import tensorflow as tf
 
-from albert_tf import files
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
+from albert_tf.storage import files
 
 
 class TrainingCheckpoints:

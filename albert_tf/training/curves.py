@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf import files
+from albert_tf.storage import files
 
 
 def draw_pretraining_curves(

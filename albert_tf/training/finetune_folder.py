@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import files
 from albert_tf.converters import load
 from albert_tf.data.tasks.tables import TextTable
 from albert_tf.errors import UsageError
+from albert_tf.storage import files
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.run_folder import describe_environment
 

@@ -4,13 +4,8 @@ import dataclasses
 import math
 
 from albert_tf.errors import UsageError
+from albert_tf.settings import setting
 from albert_tf.training.recipes import RECIPES
-
-
-def _field(text: str, *default):
-    """A field with its description and, unless it is required, its default."""
-    kwargs = {"default": default[0]} if default else {}
-    return dataclasses.field(metadata={"help": text}, **kwargs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,64 +17,68 @@ class FinetuneSettings:
     recipe's value (`recipes.RECIPES`), or else a default of their own (`resolved`).
     """
 
-    train_file: str = _field(
+    train_file: str = setting(
         "CSV or TSV with a text and a label in every row; .gz too."
     )
-    output_dir: str = _field("Folder to make; it can be loaded like any model.")
-    dev_file: str = _field("Table to evaluate on after every epoch.", "")
-    test_file: str = _field("Table to predict at the end; needs no labels.", "")
-    init_checkpoint: str = _field(
+    output_dir: str = setting("Folder to make; it can be loaded like any model.")
+    dev_file: str = setting("Table to evaluate on after every epoch.", "")
+    test_file: str = setting("Table to predict at the end; needs no labels.", "")
+    init_checkpoint: str = setting(
         "Pretrained model: any folder or checkpoint we load.", ""
     )
-    from_scratch: bool = _field("Start from random weights, for comparison.", False)
-    preset: str = _field("With from_scratch: a released model's sizes.", "")
-    albert_config_file: str = _field("With from_scratch: JSON of the sizes.", "")
-    spm_model_file: str = _field(
+    from_scratch: bool = setting("Start from random weights, for comparison.", False)
+    preset: str = setting("With from_scratch: a released model's sizes.", "")
+    albert_config_file: str = setting("With from_scratch: JSON of the sizes.", "")
+    spm_model_file: str = setting(
         "Tokenizer (SentencePiece or tokenizer.json), where the checkpoint has none.",
         "",
     )
-    do_lower_case: bool = _field(
+    do_lower_case: bool = setting(
         "Whether text is lower-cased; with spm_model_file.", True
     )
-    text_column: str = _field("Name or number (from 0) of the column.", "text")
-    text_pair_column: str = _field("The second text's column, for pairs.", "")
-    label_column: str = _field("Name or number of the label's column.", "label")
-    labels: tuple[str, ...] = _field(
+    text_column: str = setting("Name or number (from 0) of the column.", "text")
+    text_pair_column: str = setting("The second text's column, for pairs.", "")
+    label_column: str = setting("Name or number of the label's column.", "label")
+    labels: tuple[str, ...] = setting(
         "The label set in order; default: what is there.", ()
     )
-    delimiter: str = _field("Between cells; default: tab for .tsv, else comma.", "")
-    header: bool = _field("Whether the first line names the columns.", True)
-    quoting: bool = _field(
+    delimiter: str = setting("Between cells; default: tab for .tsv, else comma.", "")
+    header: bool = setting("Whether the first line names the columns.", True)
+    quoting: bool = setting(
         "Whether a double quote quotes a cell; false for GLUE's files.", True
     )
-    recipe: str = _field(
+    recipe: str = setting(
         "Row of the paper's Table 14, such as cola, for the next six.", ""
     )
-    learning_rate: float | None = _field("Peak. Default 2e-5.", None)
-    train_batch_size: int | None = _field("Examples a step. Default 32.", None)
-    dropout: float | None = _field("Of the encoder. Default: the checkpoint's.", None)
-    num_train_steps: int | None = _field(
+    learning_rate: float | None = setting("Peak. Default 2e-5.", None)
+    train_batch_size: int | None = setting("Examples a step. Default 32.", None)
+    dropout: float | None = setting("Of the encoder. Default: the checkpoint's.", None)
+    num_train_steps: int | None = setting(
         "Updates. Default: num_train_epochs of them.", None
     )
-    num_warmup_steps: int | None = _field(
+    num_warmup_steps: int | None = setting(
         "Updates with a rising rate. Default 10%.", None
     )
-    max_seq_length: int | None = _field(
+    max_seq_length: int | None = setting(
         "Tokens of a row. Default: the longest, <= 512.", None
     )
-    num_train_epochs: float = _field(
+    num_train_epochs: float = setting(
         "Passes over the table, without num_train_steps.", 3.0
     )
-    optimizer: str = _field("adamw or lamb.", "adamw")
-    weight_decay_rate: float = _field("Decoupled, not on biases and layer norms.", 0.01)
-    clip_norm: float = _field("Of the global gradient norm.", 1.0)
-    eval_batch_size: int = _field("Rows a batch, in evaluation.", 32)
-    fixed_length: bool = _field("Pad every batch to max_seq_length.", False)
-    jit_compile: bool = _field("Compile the step with XLA; sets fixed_length.", False)
-    seed: int = _field(
+    optimizer: str = setting("adamw or lamb.", "adamw")
+    weight_decay_rate: float = setting(
+        "Decoupled, not on biases and layer norms.", 0.01
+    )
+    clip_norm: float = setting("Of the global gradient norm.", 1.0)
+    eval_batch_size: int = setting("Rows a batch, in evaluation.", 32)
+    fixed_length: bool = setting("Pad every batch to max_seq_length.", False)
+    jit_compile: bool = setting("Compile the step with XLA; sets fixed_length.", False)
+    seed: int = setting(
         "Of the order, the classifier's first values and dropout.", 12345
     )
-    overwrite: bool = _field("Replace an earlier fine-tuning run in output_dir.", False)
+    overwrite: bool = setting(
+        "Replace an earlier fine-tuning run in output_dir.", False
+    )
 
     def resolved(self, num_examples: int) -> "FinetuneSettings":
         """With every None replaced, for a table of `num_examples`.

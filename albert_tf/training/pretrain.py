@@ -5,7 +5,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf import files
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.data.masking_config import MaskingConfig
@@ -13,6 +12,7 @@ from albert_tf.data.pretraining import PretrainingData, data_errors
 from albert_tf.errors import UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
+from albert_tf.storage import files
 from albert_tf.tokenizers import load_tokenizer
 from albert_tf.training import loop, model_card
 from albert_tf.training.checkpoints import TrainingCheckpoints

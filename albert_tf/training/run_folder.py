@@ -7,8 +7,8 @@ import platform
 import subprocess
 from typing import Any
 
-from albert_tf import files
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 
 RUN_FILE = "run.json"
 METRICS_FILE = "metrics.jsonl"

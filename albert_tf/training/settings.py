@@ -1,11 +1,10 @@
 """Everything that a pretraining run is determined by, under the original's names."""
 
 import dataclasses
-import importlib.util
-import os
 from typing import Any
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import UsageError
+from albert_tf.settings import setting
 
 # They change how a run is carried out or watched, not what it computes: a run may be
 # resumed with other values.
@@ -29,12 +28,6 @@ FREE_FIELDS = frozenset(
 )
 
 
-def _field(text: str, *default):
-    """A field with its description and, unless it is required, its default."""
-    kwargs = {"default": default[0]} if default else {}
-    return dataclasses.field(metadata={"help": text}, **kwargs)
-
-
 @dataclasses.dataclass(frozen=True)
 class PretrainSettings:
     """A pretraining run. Names and defaults are those of `run_pretraining.py`.
@@ -43,69 +36,73 @@ class PretrainSettings:
     flag of that name. Steps are updates of the weights.
     """
 
-    input_file: str = _field(
+    input_file: str = setting(
         "TFRecords: prefix of create_pretraining_data, or paths, by commas."
     )
-    output_dir: str = _field("Folder of the run: new, empty, or holding this same run.")
-    spm_model_file: str = _field(
+    output_dir: str = setting(
+        "Folder of the run: new, empty, or holding this same run."
+    )
+    spm_model_file: str = setting(
         "Tokenizer the records were made with: SentencePiece model, byte-level BPE's "
         "tokenizer.json, or a folder with one."
     )
-    eval_file: str = _field("Held-out TFRecords; none, no evaluation.", "")
-    preset: str = _field(
+    eval_file: str = setting("Held-out TFRecords; none, no evaluation.", "")
+    preset: str = setting(
         "Size of the model, such as albert_base_v2; or --albert_config_file.", ""
     )
-    albert_config_file: str = _field("JSON of the sizes of the model.", "")
-    init_checkpoint: str = _field(
+    albert_config_file: str = setting("JSON of the sizes of the model.", "")
+    init_checkpoint: str = setting(
         "Start from these weights (any format of from_pretrained).", ""
     )
-    max_seq_length: int = _field("Tokens per example; shorter ones are padded.", 512)
-    max_predictions_per_seq: int = _field(
+    max_seq_length: int = setting("Tokens per example; shorter ones are padded.", 512)
+    max_predictions_per_seq: int = setting(
         "Masked tokens per example, at most; 77 is 15% of 512.", 77
     )
-    masking: str = _field(
+    masking: str = setting(
         "albert, bert, bert_wwm, roberta, spanbert or electra.", "albert"
     )
-    masked_lm_prob: float = _field("Share of the tokens to mask.", 0.15)
-    ngram: int = _field(
+    masked_lm_prob: float = setting("Share of the tokens to mask.", 0.15)
+    ngram: int = setting(
         "With --masking=albert: longest n-gram of words masked together.", 3
     )
-    packing: bool = _field(
+    packing: bool = setting(
         "Put several short examples in one row; a batch then counts rows.", False
     )
-    train_batch_size: int = _field("Examples per step, over all devices.", 4096)
-    eval_batch_size: int = _field("Examples per evaluation step, over all devices.", 64)
-    optimizer: str = _field("lamb or adamw.", "lamb")
-    learning_rate: float = _field("Peak of the schedule.", 0.00176)
-    poly_power: float = _field("Power of the polynomial decay.", 1.0)
-    weight_decay_rate: float = _field("Decoupled weight decay.", 0.01)
-    clip_norm: float = _field("Global norm to which gradients are clipped.", 1.0)
-    num_train_steps: int = _field("Updates of the weights.", 125000)
-    num_warmup_steps: int = _field("Steps of linear warm-up.", 3125)
-    start_warmup_step: int = _field("Step at which the warm-up begins.", 0)
-    gradient_accumulation_steps: int = _field(
+    train_batch_size: int = setting("Examples per step, over all devices.", 4096)
+    eval_batch_size: int = setting(
+        "Examples per evaluation step, over all devices.", 64
+    )
+    optimizer: str = setting("lamb or adamw.", "lamb")
+    learning_rate: float = setting("Peak of the schedule.", 0.00176)
+    poly_power: float = setting("Power of the polynomial decay.", 1.0)
+    weight_decay_rate: float = setting("Decoupled weight decay.", 0.01)
+    clip_norm: float = setting("Global norm to which gradients are clipped.", 1.0)
+    num_train_steps: int = setting("Updates of the weights.", 125000)
+    num_warmup_steps: int = setting("Steps of linear warm-up.", 3125)
+    start_warmup_step: int = setting("Step at which the warm-up begins.", 0)
+    gradient_accumulation_steps: int = setting(
         "Pieces a device's share of a step is cut into.", 1
     )
-    save_checkpoints_steps: int = _field("Steps between checkpoints.", 5000)
-    keep_checkpoint_max: int = _field("Checkpoints kept.", 5)
-    async_checkpoint: bool = _field("Train on while a checkpoint is written.", False)
-    iterations_per_loop: int = _field("Steps per call of the compiled graph.", 100)
-    log_steps: int = _field("Steps between lines of metrics.", 100)
-    eval_steps: int = _field("Steps between evaluations; 0: only at the end.", 5000)
-    max_eval_steps: int = _field("Batches per evaluation; 0: all.", 100)
-    distribution: str = _field(
+    save_checkpoints_steps: int = setting("Steps between checkpoints.", 5000)
+    keep_checkpoint_max: int = setting("Checkpoints kept.", 5)
+    async_checkpoint: bool = setting("Train on while a checkpoint is written.", False)
+    iterations_per_loop: int = setting("Steps per call of the compiled graph.", 100)
+    log_steps: int = setting("Steps between lines of metrics.", 100)
+    eval_steps: int = setting("Steps between evaluations; 0: only at the end.", 5000)
+    max_eval_steps: int = setting("Batches per evaluation; 0: all.", 100)
+    distribution: str = setting(
         "one_device, mirrored, multi_worker (TF_CONFIG) or tpu.", "one_device"
     )
-    num_devices: int | None = _field(
+    num_devices: int | None = setting(
         "With --distribution=mirrored: GPUs, or parts of the CPU.", None
     )
-    tpu_name: str = _field(
+    tpu_name: str = setting(
         "With --distribution=tpu: name or address; local on a TPU VM.", "local"
     )
-    precision: str = _field("float32 or bfloat16 (weights stay float32).", "float32")
-    jit_compile: bool = _field("Compile the step with XLA (a TPU always does).", False)
-    deterministic: bool = _field("Same command, same bits; slower on a GPU.", True)
-    seed: int = _field("Of weights, order, masks and dropout.", 12345)
+    precision: str = setting("float32 or bfloat16 (weights stay float32).", "float32")
+    jit_compile: bool = setting("Compile the step with XLA (a TPU always does).", False)
+    deterministic: bool = setting("Same command, same bits; slower on a GPU.", True)
+    seed: int = setting("Of weights, order, masks and dropout.", 12345)
 
     def __post_init__(self):
         for name in ("input_file", "output_dir", "spm_model_file"):
@@ -151,31 +148,3 @@ _MAY_BE_ZERO = (
     "eval_steps",
     "max_eval_steps",
 )
-
-
-def load_experiment(path: str | os.PathLike) -> dict[str, Any]:
-    """Settings of a Python config such as `configs/demo.py`.
-
-    The file defines `get_config() -> dict` with names of `PretrainSettings`; its
-    docstring records command, hardware and result. It is executed: use your own.
-
-    Raises:
-        DataError: If the file cannot be used.
-    """
-    path = os.fspath(path)
-    if not os.path.isfile(path):
-        raise DataError(f"--config={path}: no such file")
-    spec = importlib.util.spec_from_file_location("albert_tf_experiment", path)
-    if spec is None or spec.loader is None:
-        raise DataError(f"--config={path}: must be a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        values = module.get_config()
-    except Exception as e:
-        raise DataError(f"--config={path}: {type(e).__name__}: {e}") from None
-    known = {field.name for field in dataclasses.fields(PretrainSettings)}
-    unknown = sorted(set(values) - known) if isinstance(values, dict) else ["(no dict)"]
-    if unknown:
-        raise DataError(f"--config={path}: unknown settings {', '.join(unknown)}")
-    return values

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.converters import archive, load
+from albert_tf.converters import load
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import archives
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"
@@ -180,7 +181,7 @@ def test_zip_with_a_link(tmp_path):
 
 
 def test_archive_that_grows_too_large(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_BYTES", 1000)
+    monkeypatch.setattr(archives, "MAX_BYTES", 1000)
     path = tmp_path / "x.tar.gz"
     make_tar(path, (tarfile.TarInfo("zeros"), b"\0" * 1001))
     refused(path, "more than")

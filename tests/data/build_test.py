@@ -10,12 +10,13 @@ import sys
 
 import pytest
 
-from albert_tf.data import blocks, build, pool, records, storage
+from albert_tf.data import blocks, build, pool, records
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.masking_config import MaskingConfig
 from albert_tf.data.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import streams
 from albert_tf.tokenization import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -301,7 +302,7 @@ def test_files_can_be_named(tokenizer, tmp_path):
 
 
 def test_a_full_disk_leaves_no_half_file(tokenizer, tmp_path, monkeypatch):
-    real = storage.open_binary
+    real = streams.open_binary
 
     def full(path, mode="rb"):
         file = real(path, mode)
@@ -311,7 +312,7 @@ def test_a_full_disk_leaves_no_half_file(tokenizer, tmp_path, monkeypatch):
         return file
 
     source = str(GOLDEN / "tf1_data/input.txt")
-    monkeypatch.setattr(storage, "open_binary", full)
+    monkeypatch.setattr(streams, "open_binary", full)
     with pytest.raises(DataError, match="00001-of-00003.* cannot be written: No space"):
         _make(source, tmp_path / "t", tokenizer)
     monkeypatch.undo()

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from albert_tf.byte_bpe import ByteBPETokenizer
-from albert_tf.data import build, corpus_formats, records, storage
+from albert_tf.data import build, corpus_formats, records
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.masking_config import MaskingConfig
 from albert_tf.data.pairs import PairConfig
 from albert_tf.data.pretraining import PretrainingData
 from albert_tf.errors import DataError
+from albert_tf.storage import streams
 from albert_tf.tokenization import AlbertTokenizer
 from albert_tf.tokenizer_training import train_tokenizer
 
@@ -211,7 +212,7 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
     path.write_text(INPUT.read_text() * 4)
     corpus = Corpus(str(path))
     monkeypatch.setattr(corpus_formats, "_CHUNK", 1 << 12)
-    real = storage.open_binary
+    real = streams.open_binary
 
     class Failing:
         def __init__(self, file):
@@ -230,7 +231,7 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
         file = real(name, mode)
         return Failing(file) if name == str(path) else file
 
-    monkeypatch.setattr(storage, "open_binary", opened)
+    monkeypatch.setattr(streams, "open_binary", opened)
     with pytest.raises(DataError, match="a.txt: cannot be read: Input/output error"):
         _make(corpus, tmp_path / "o/t", tokenizer)
     assert not list(tmp_path.rglob("*.tfrecord"))

@@ -7,9 +7,9 @@ import random
 import sysconfig
 from collections.abc import Sequence
 
-from albert_tf import files
 from albert_tf.data import docstrings
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 
 # Packages that this one needs, so they are installed; None is the standard library.
 TOPICS = {

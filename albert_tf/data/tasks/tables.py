@@ -8,8 +8,8 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 
-from albert_tf import files
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 
 # The csv module refuses longer cells; its own limit of 131,072 cuts real documents.
 _LONGEST_CELL = 1 << 24

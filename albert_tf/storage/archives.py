@@ -5,8 +5,8 @@ import shutil
 import tarfile
 import zipfile
 
-from albert_tf import files
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 
 ENDINGS = (".tar.gz", ".tgz", ".tar", ".zip")
 # The largest release is 0.9 GB (xxlarge); a bomb would be far more.

@@ -1,6 +1,6 @@
 """Big files read and written piece by piece, on this machine or in a bucket.
 
-What `albert_tf.files` does for small whole files. Local paths use the standard library,
+What `storage.files` does for small whole files. Local paths use the standard library,
 so that worker processes need no TensorFlow.
 """
 
@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 from typing import IO
 
-from albert_tf import files
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 
 
 def open_binary(path: str, mode: str = "rb") -> IO[bytes]:

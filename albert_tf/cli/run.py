@@ -11,17 +11,17 @@ Importing this module before TensorFlow also makes TensorFlow start quietly (see
 import errno
 import os
 import re
-import shutil
 import signal
 import sys
-import textwrap
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NoReturn
 
 from absl import flags, logging
 
-from albert_tf import quiet_start
+from albert_tf.cli import quiet_start
+from albert_tf.cli.flags import ALIASES
+from albert_tf.cli.help import help_text
 from albert_tf.errors import DataError, UsageError
 
 quiet_start.install()
@@ -33,7 +33,6 @@ _DEBUG = flags.DEFINE_bool(
 # Flags that helpers define for a tool belong to that tool.
 flags.disclaim_key_flags()
 
-_ALIASES: dict[str, str] = {}
 _HELP = {"--help": False, "-help": False, "-h": False, "--helpfull": True}
 
 # Errors of TensorFlow that speak of the user's files.
@@ -62,23 +61,12 @@ def run(main: Callable[[], None]) -> NoReturn:
     sys.exit(_run(main, sys.argv))
 
 
-def define_alias(alias: str, name: str) -> None:
-    """Accepts `--alias` as another name of the flag `--name` (the original's name).
-
-    Args:
-        alias: str, a flag name not yet in use.
-        name: str, an existing flag.
-    """
-    flags.DEFINE_alias(alias, name)
-    _ALIASES[alias] = name
-
-
 def _run(main: Callable[[], None], argv: list[str]) -> int:
     wanted = [_HELP[argument] for argument in argv[1:] if argument in _HELP]
     try:
         signal.signal(signal.SIGTERM, _terminate)
         if wanted:
-            print(_help_text(main, argv[0], full=any(wanted)))
+            print(help_text(main, argv[0], full=any(wanted)))
         else:
             _parse(argv)
             _start_logging()
@@ -116,7 +104,7 @@ def _unknown(name: str) -> str:
     close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
     if not close:
         return "unknown flag (--help lists the flags)"
-    return f"unknown flag; did you mean --{_ALIASES.get(close[0], close[0])}?"
+    return f"unknown flag; did you mean --{ALIASES.get(close[0], close[0])}?"
 
 
 def _refusal(message: str) -> str:
@@ -204,47 +192,3 @@ def _without_graph_names(line: str) -> str:
     """Drops what TensorFlow adds about the graph: `{{node x}}`, `[Op:y] name: z`."""
     line = re.sub(r"\{\{.*?\}\}\s*", "", line)
     return re.sub(r"\s*\[Op:\w+\].*$", "", line).strip()
-
-
-def _help_text(main: Callable[[], None], program: str, full: bool) -> str:
-    documentation = (main.__globals__.get("__doc__") or "").strip()
-    verb = os.path.splitext(os.path.basename(program))[0]
-    text = [documentation, "", f"usage: albert-tf {verb} [--flag=value ...]"]
-    own = flags.FLAGS.get_key_flags_for_module(program)
-    text += ["", "flags:", *_flag_lines(own)]
-    shared = [flag for flag in [flags.FLAGS["debug"]] if flag not in own]
-    text += ["", "flags of every command:", *_flag_lines(shared)]
-    text += ["  --help, --helpfull", "      This text; with every library's flags."]
-    if full:
-        for module, others in flags.FLAGS.flags_by_module_dict().items():
-            rest = [flag for flag in others if flag not in [*own, *shared]]
-            if rest:
-                text += ["", f"flags of {module}:", *_flag_lines(rest)]
-    return "\n".join(text)
-
-
-def _flag_lines(own: Iterable[flags.Flag]) -> list[str]:
-    width = min(shutil.get_terminal_size().columns, 88)
-    lines = []
-    for flag in own:
-        if flag.name in _ALIASES:
-            continue
-        notes = [f"also --{old}" for old, new in _ALIASES.items() if new == flag.name]
-        if flag.default is not None:
-            default = flag.default_as_str
-            quoted = isinstance(flag.default, str)
-            notes.append(f"default: {default if quoted else default.strip(chr(39))}")
-        elif any("other than None" in check.message for check in flag.validators):
-            notes.append("required")
-        name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
-        lines.append(f"  {name}")
-        note = f" ({'; '.join(notes)})" if notes else ""
-        lines += textwrap.wrap(
-            f"{flag.help}{note}",
-            width=width,
-            initial_indent=" " * 6,
-            subsequent_indent=" " * 6,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    return lines

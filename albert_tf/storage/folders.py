@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from albert_tf import files
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 
 MANIFEST = "manifest.json"
 # What this package writes; a folder with anything else in it is never replaced.

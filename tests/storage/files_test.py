@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from albert_tf import files
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 
 
 @pytest.fixture(params=["local", "remote"])

@@ -15,20 +15,21 @@ TOOL = '''
 At night.
 """
 from absl import flags, logging
-from albert_tf import cli
+from albert_tf.cli.flags import define_alias
+from albert_tf.cli.run import run
 
 _STEPS = flags.DEFINE_integer("steps", 3, "How many.", lower_bound=1)
 _RATE = flags.DEFINE_float("rate", None, "How fast.")
 _INPUT = flags.DEFINE_string("input_file", None, "Which flock.", required=True)
 _DRY = flags.DEFINE_bool("dry", False, "Do nothing.")
 _KIND = flags.DEFINE_enum("kind", "ewe", ["ewe", "ram"], "Of what kind.")
-cli.define_alias("num_steps", "steps")
+define_alias("num_steps", "steps")
 
 def main():
     logging.info("counting")
     {body}
 
-cli.run(main)
+run(main)
 '''
 ERROR = "from albert_tf.errors import DataError, UsageError\n    "
 

@@ -1,0 +1,1 @@
+"""What every command shares: flags, help, errors and exit codes."""

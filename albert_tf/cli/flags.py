@@ -1,0 +1,70 @@
+"""Flags made from settings, and aliases with the original scripts' flag names."""
+
+import dataclasses
+from typing import Any
+
+from absl import flags
+
+# The flags belong to the command that defines them, not to this module.
+flags.disclaim_key_flags()
+
+# Alias -> name of the flag it stands for.
+ALIASES: dict[str, str] = {}
+
+
+def define_settings(settings: type, required: bool = True) -> None:
+    """Defines one flag for each field of a dataclass of settings.
+
+    The flag has the field's name, default and help text (see `settings.setting`).
+
+    Args:
+        settings: type. Dataclass with fields of type bool, int, float, str, those
+            `| None`, or `tuple[str, ...]`.
+        required: bool. Whether a field without a default is a required flag. Set it to
+            False where a config file may supply the value.
+    """
+    for field in dataclasses.fields(settings):
+        text = field.metadata["help"]
+        default = None if field.default is dataclasses.MISSING else field.default
+        if field.type is bool:
+            flags.DEFINE_bool(field.name, default, text)
+        elif field.type == tuple[str, ...]:
+            flags.DEFINE_list(field.name, list(default or ()), text)
+        elif field.type in (int, int | None):
+            flags.DEFINE_integer(field.name, default, text)
+        elif field.type in (float, float | None):
+            flags.DEFINE_float(field.name, default, text)
+        else:
+            needed = required and field.default is dataclasses.MISSING
+            flags.DEFINE_string(field.name, default, text, required=needed)
+
+
+def read_settings(settings: type, base: dict[str, Any] | None = None) -> Any:
+    """Builds the settings from the parsed flags.
+
+    Args:
+        settings: type. The dataclass given to `define_settings`.
+        base: dict. Values by field name, for example of a config file. They take
+            precedence over defaults; flags that were given take precedence over them.
+
+    Returns:
+        An instance of `settings`.
+    """
+    values = dict(base or {})
+    for field in dataclasses.fields(settings):
+        flag = flags.FLAGS[field.name]
+        if flag.present or field.name not in values:
+            is_tuple = field.type == tuple[str, ...]
+            values[field.name] = tuple(flag.value) if is_tuple else flag.value
+    return settings(**values)
+
+
+def define_alias(alias: str, name: str) -> None:
+    """Accepts `--alias` as another name of the flag `--name`.
+
+    Args:
+        alias: str. A flag name not yet in use, usually the original script's.
+        name: str. Name of an existing flag.
+    """
+    flags.DEFINE_alias(alias, name)
+    ALIASES[alias] = name

@@ -1,0 +1,1 @@
+"""Reading and writing files, folders and archives, local or in a bucket."""

@@ -1,0 +1,246 @@
+"""The code has the structure that BUILD draws, and the requirements agree.
+
+BUILD has one rule per room (a folder, or a file at the root of the package), lower
+floors first. A room may import its own files and the rooms in its `deps`.
+"""
+
+import ast
+import pathlib
+import re
+import tomllib
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.imports import ROOT, imported, python_files
+
+# Rooms that also run with KERAS_BACKEND=jax or torch.
+BACKEND_FREE = (
+    "albert_tf/config",
+    "albert_tf/config_json",
+    "albert_tf/errors",
+    "albert_tf/features",
+    "albert_tf/layers",
+    "albert_tf/models",
+    "albert_tf/losses",
+    "albert_tf/optimizers",
+)
+# Beam workers run these without TensorFlow.
+WITHOUT_TENSORFLOW = (
+    "albert_tf/data",
+    "albert_tf/data/corpus",
+    "albert_tf/data/prepare",
+    "albert_tf/data/records",
+)
+# Rooms that must not know each other, whatever their floors.
+APART = [
+    (r"albert_tf/(data(/.*)?|tasks)", r"albert_tf/models"),
+    (r"albert_tf/data/prepare", r"albert_tf/data/batches"),
+    (r"albert_tf/export", r"albert_tf/inference"),
+    (r"albert_tf/export", r"albert_tf/training(/.*)?"),
+    (r"albert_tf/inference", r"albert_tf/training(/.*)?"),
+]
+
+
+def rules(text: str) -> dict[str, dict]:
+    """The `py_library` rules of a BUILD file by name, in order."""
+    found = {}
+    for statement in ast.parse(text).body:
+        call = getattr(statement, "value", None)
+        if not isinstance(call, ast.Call) or call.func.id != "py_library":
+            continue
+        attributes = {k.arg: evaluate(k.value) for k in call.keywords}
+        if attributes.get("testonly"):
+            continue
+        assert attributes["name"] not in found, f"two rules {attributes['name']}"
+        found[attributes["name"]] = {"deps": [], **attributes}
+    return found
+
+
+def evaluate(node: ast.expr):
+    """The value of an attribute; `glob` gives paths below the root."""
+    if isinstance(node, ast.Call):
+        assert node.func.id == "glob", ast.unparse(node)
+        patterns = ast.literal_eval(node.args[0])
+        paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
+        return sorted(path.relative_to(ROOT).as_posix() for path in paths)
+    return ast.literal_eval(node)
+
+
+BUILD = (ROOT / "BUILD").read_text(encoding="utf-8")
+RULES = rules(BUILD)
+ROOM = {source: name for name, rule in RULES.items() for source in rule["srcs"]}
+
+
+def rooms_and_packages(name: str, at_start: bool = False) -> set[str]:
+    """What the files of a room import: labels of other rooms, and distributions."""
+    files = set().union(
+        *(imported(source, ROOT, at_start) for source in RULES[name]["srcs"])
+    )
+    labels = {f if f.startswith("@") else f":{ROOM[f]}" for f in files}
+    return labels - {f":{name}"}
+
+
+def test_every_file_is_in_one_room():
+    files = [source for rule in RULES.values() for source in rule["srcs"]]
+    assert len(files) == len(set(files))
+    missing = sorted(set(python_files(ROOT)) - set(files))
+    assert not missing, f"{missing}: add a rule for the room to BUILD"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_deps_are_the_real_imports(name):
+    deps, real = RULES[name]["deps"], rooms_and_packages(name)
+    more = sorted(real - set(deps))
+    fewer = sorted(set(deps) - real)
+    assert not more, f"{name} imports {more}: add it to deps in BUILD, or do not"
+    assert not fewer, f"{name} does not import {fewer}: remove it from deps in BUILD"
+    assert deps == sorted(set(deps)), f"{name}: sort deps in BUILD"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_imports_point_down(name):
+    floor = list(RULES).index(name)
+    above = [
+        dep
+        for dep in RULES[name]["deps"]
+        if dep.startswith(":") and list(RULES).index(dep[1:]) > floor
+    ]
+    assert not above, f"{name} imports {above}, which BUILD lists after it"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rooms_that_must_not_know_each_other(name):
+    for one, other in (pair[::step] for pair in APART for step in (1, -1)):
+        if re.fullmatch(one, name):
+            met = [d for d in RULES[name]["deps"] if re.fullmatch(other, d[1:])]
+            assert not met, f"{name} must not import {met}"
+
+
+@pytest.mark.parametrize("name", BACKEND_FREE)
+def test_backend_free_rooms_import_only_keras_and_numpy(name):
+    deps = set(RULES[name]["deps"])
+    # storage imports TensorFlow only for remote paths, inside functions.
+    rooms = {":albert_tf/storage", *(f":{room}" for room in BACKEND_FREE)}
+    assert deps <= {"@pypi//keras", "@pypi//numpy", *rooms}
+
+
+@pytest.mark.parametrize("name", WITHOUT_TENSORFLOW)
+def test_rooms_of_beam_workers_start_without_tensorflow(name):
+    seen, todo = set(), {f":{name}"}
+    while todo:
+        room = todo.pop()
+        seen.add(room)
+        todo |= {
+            dep
+            for dep in rooms_and_packages(room[1:], at_start=True)
+            if dep not in seen and dep.startswith(":")
+        }
+        assert "@pypi//tensorflow" not in rooms_and_packages(room[1:], at_start=True)
+
+
+def test_flags_are_defined_only_in_tools_and_cli():
+    for path in python_files(ROOT):
+        if not path.startswith(("tools/", "albert_tf/cli/")):
+            text = (ROOT / path).read_text(encoding="utf-8")
+            assert "import flags" not in text, f"{path} imports absl.flags"
+
+
+def test_build_stays_a_plan():
+    assert len(BUILD.splitlines()) < 600
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import os, json\nfrom collections import abc", set()),
+        ("import numpy as np", {"@pypi//numpy"}),
+        ("from absl import flags", {"@pypi//absl_py"}),
+        ("import sklearn.metrics", {"@pypi//scikit_learn"}),
+        ("from albert_tf.data import masking", {"albert_tf/data/masking.py"}),
+        ("from albert_tf.data.masking import f", {"albert_tf/data/masking.py"}),
+        ("from albert_tf.data import f", {"albert_tf/data/__init__.py"}),
+        ("import albert_tf.data.masking", {"albert_tf/data/masking.py"}),
+        ("import albert_tf", {"albert_tf/__init__.py"}),
+        ("from albert_tf_tools import main", {"tools/main.py"}),
+        ("def f():\n  import keras", {"@pypi//keras"}),
+        ("if TYPE_CHECKING:\n  import keras", set()),
+    ],
+)
+def test_every_form_of_import_is_read(tmp_path, source, expected):
+    for path in ("__init__", "data/__init__", "data/masking", "other"):
+        file = tmp_path / f"albert_tf/{path}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/main.py").touch()
+    (tmp_path / "albert_tf/other.py").write_text(source)
+    assert imported("albert_tf/other.py", tmp_path) == expected
+
+
+def test_imports_in_functions_can_be_left_out(tmp_path):
+    (tmp_path / "albert_tf").mkdir()
+    text = "import numpy\ndef f():\n  import keras"
+    (tmp_path / "albert_tf/a.py").write_text(text)
+    assert imported("albert_tf/a.py", tmp_path, at_start=True) == {"@pypi//numpy"}
+
+
+def test_relative_imports_are_refused(tmp_path):
+    (tmp_path / "albert_tf").mkdir()
+    (tmp_path / "albert_tf/a.py").write_text("from . import b")
+    with pytest.raises(ValueError, match="relative import"):
+        imported("albert_tf/a.py", tmp_path)
+
+
+def plain(name: str) -> str:
+    """The normalized name of a distribution."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(path: pathlib.Path) -> dict[str, Requirement]:
+    """Normalized name -> requirement, of a requirements file."""
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    found = [Requirement(line) for line in lines if line]
+    return {plain(one.name): one for one in found}
+
+
+def test_requirements_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    ranges = {plain(one.name): one for one in map(Requirement, project["dependencies"])}
+    exact, lock = pins(ROOT / "requirements.txt"), pins(ROOT / "requirements.lock")
+    assert exact.keys() == ranges.keys()
+    for name, requirement in exact.items():
+        (pin,) = requirement.specifier
+        assert pin.operator == "=="
+        assert pin.version in ranges[name].specifier, name
+        assert requirement.extras == ranges[name].extras, name
+        assert str(lock[name].specifier) == str(pin), name
+
+
+def test_extras_are_in_the_lock():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lock = pins(ROOT / "requirements.lock")
+    for extra, requirements in project["optional-dependencies"].items():
+        for requirement in map(Requirement, requirements):
+            # Beam needs another protobuf than TensorFlow gets here; an extra may also
+            # take in others of this package.
+            if extra != "beam" and plain(requirement.name) != "albert-tf":
+                (pin,) = lock[plain(requirement.name)].specifier
+                assert pin.version in requirement.specifier, (extra, requirement.name)
+
+
+def test_third_party_imports_are_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = sum(project["optional-dependencies"].values(), [])
+    declared = {
+        plain(Requirement(text).name).replace("-", "_")
+        for text in [*project["dependencies"], *extras]
+    }
+    names = {
+        dep.removeprefix("@pypi//")
+        for rule in RULES.values()
+        for dep in rule["deps"]
+        if dep.startswith("@")
+    }
+    # TensorFlow and protobuf come together; setuptools belongs to setup.py.
+    assert names - declared <= {"protobuf"}

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "AlbertConfig": "config",
-    "AlbertTokenizer": "tokenization",
+    "AlbertTokenizer": "text.sentencepiece",
     "AlbertBackbone": "models.backbone",
     "AlbertPretrainer": "models.pretrainer",
     "AlbertMaskedLM": "models.masked_lm",
@@ -22,8 +22,8 @@ _HOME = {
     "make_pretraining_dataset": "data.pretraining",
     "from_pretrained": "converters.load",
     "save_pretrained": "converters.load",
-    "load_tokenizer": "tokenizers",
-    "ByteBPETokenizer": "byte_bpe",
+    "load_tokenizer": "text.load",
+    "ByteBPETokenizer": "text.byte_bpe",
     "FillMask": "inference",
     "Classifier": "inference",
     "export_saved_model": "serving.saved_model",

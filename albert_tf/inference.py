@@ -12,9 +12,9 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.converters import load
-from albert_tf.data.tasks import packing
 from albert_tf.errors import UsageError
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text import inputs as packing
+from albert_tf.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"
 

@@ -6,7 +6,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.inference import Classifier, FillMask
@@ -14,8 +13,9 @@ from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassifier
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenizer_training import train_tokenizer
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 STRINGS = GOLDEN / "tokenization" / "strings.json"

@@ -61,7 +61,7 @@ def main() -> None:
 
 def _measure_data():
     from albert_tf.benchmarks import data_speed
-    from albert_tf.tokenizers import load_tokenizer
+    from albert_tf.text.load import load_tokenizer
 
     for flag in (_BYTES, _ROUNDS, _SECONDS):
         if not 0 < flag.value < float("inf"):

@@ -62,7 +62,7 @@ def main() -> None:
     """Converts and prints the report."""
     from albert_tf.config import AlbertConfig
     from albert_tf.converters.convert import convert_checkpoint
-    from albert_tf.tokenizers import load_tokenizer
+    from albert_tf.text.load import load_tokenizer
 
     config = _CONFIG_FILE.value and AlbertConfig.from_json(_CONFIG_FILE.value)
     spiece = _SPM_MODEL_FILE.value

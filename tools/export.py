@@ -49,7 +49,7 @@ def main() -> None:
     from albert_tf.converters import load
     from albert_tf.errors import UsageError
     from albert_tf.serving.saved_model import export_saved_model
-    from albert_tf.tokenizers import load_tokenizer
+    from albert_tf.text.load import load_tokenizer
 
     sizes = _WARMUP_BATCH_SIZES.value
     if not all(size.isdecimal() and int(size) for size in sizes):

@@ -38,7 +38,7 @@ def main() -> None:
 
     tokenizer = None
     if _SPM_MODEL_FILE.value:
-        from albert_tf.tokenizers import load_tokenizer
+        from albert_tf.text.load import load_tokenizer
 
         tokenizer = load_tokenizer(_SPM_MODEL_FILE.value)
     fill_mask = FillMask.from_pretrained(_MODEL.value, tokenizer=tokenizer)

@@ -13,10 +13,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags, logging
 
-from albert_tf import tokenizer_training
 from albert_tf.cli.run import run
 from albert_tf.data import corpus
 from albert_tf.errors import UsageError
+from albert_tf.text import train
 
 _INPUT_FILE = flags.DEFINE_string(
     "input_file",
@@ -37,7 +37,7 @@ _OUTPUT_PREFIX = flags.DEFINE_string(
 _MODEL_TYPE = flags.DEFINE_enum(
     "model_type",
     "unigram",
-    tokenizer_training.MODEL_TYPES,
+    train.MODEL_TYPES,
     "unigram: SentencePiece (.model); byte_bpe: RoBERTa's kind (tokenizer.json).",
 )
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Number of pieces.")
@@ -62,7 +62,7 @@ def main() -> None:
         text_field=_FIELD.value,
         on_bad_input=_BAD.value,
     )
-    tokenizer_training.train_tokenizer(
+    train.train_tokenizer(
         (sentence for document in documents for sentence in document),
         output,
         model_type=_MODEL_TYPE.value,

@@ -23,7 +23,7 @@ from albert_tf.data.masking_config import MaskingConfig
 from albert_tf.data.pairs import PairConfig
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tokenizers import load_tokenizer
+from albert_tf.text.load import load_tokenizer
 
 _VOCAB_SIZE = 8000
 _MASKED = 77  # 15% of 512
@@ -82,7 +82,7 @@ def write_lines(input_file: str, path: str, max_bytes: int) -> int:
 
 
 def _train(text: str, folder: str) -> str:
-    from albert_tf.tokenizer_training import train_tokenizer
+    from albert_tf.text.train import train_tokenizer
 
     path = os.path.join(folder, "spiece.model")
     lines = (line for document in open_corpus(text, "lines") for line in document)

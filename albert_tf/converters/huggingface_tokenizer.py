@@ -24,8 +24,8 @@ from albert_tf.converters.tokenizer_files import file_of
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenizers import load_tokenizer
+from albert_tf.text.load import load_tokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 _SPIECE = "spiece.model"
 _JSON = "tokenizer.json"
@@ -108,7 +108,7 @@ def to_json(tokenizer) -> dict:
 
 
 def _steps(tokenizer, proto) -> list[dict]:
-    from albert_tf import text_normalization as text
+    from albert_tf.text import normalization as text
 
     steps = [_replace(text.white_space_pattern(), " "), _strip()]
     if not tokenizer.keep_accents:

@@ -278,6 +278,6 @@ def _write_h5(out: FolderWriter, name: str, tensors: dict[str, Tensor]) -> None:
 
 
 def _tokenizer(path: str):
-    from albert_tf.tokenization import AlbertTokenizer
+    from albert_tf.text.sentencepiece import AlbertTokenizer
 
     return AlbertTokenizer(path)

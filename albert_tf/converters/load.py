@@ -5,14 +5,14 @@ import re
 
 import keras
 
-from albert_tf import tokenizers
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import build, detect
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.models.base import ConfiguredModel
 from albert_tf.storage import folders
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text import load as tokenizers
+from albert_tf.text.tokenizer import Tokenizer
 
 
 def from_pretrained(

@@ -7,7 +7,7 @@ from albert_tf.converters import safetensors_file, tokenizer_files
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.storage import files, folders
-from albert_tf.tokenizers import load_tokenizer
+from albert_tf.text.load import load_tokenizer
 
 NAME = "albert_tf"
 CONFIG = "config.json"

@@ -276,7 +276,7 @@ def _find_tokenizer(folder: str):
 
 
 def _tokenizer(path: str):
-    from albert_tf.tokenization import AlbertTokenizer
+    from albert_tf.text.sentencepiece import AlbertTokenizer
 
     return AlbertTokenizer(path)
 

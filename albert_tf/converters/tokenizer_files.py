@@ -1,9 +1,9 @@
 """The file a tokenizer is made of."""
 
-from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.errors import UsageError
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.tokenizer import Tokenizer
 
 SPIECE = AlbertTokenizer.file_name
 JSON = ByteBPETokenizer.file_name

@@ -60,7 +60,7 @@ def create_from_options(options: Mapping) -> dict:
     Returns:
         The data card.
     """
-    from albert_tf.tokenizers import load_tokenizer
+    from albert_tf.text.load import load_tokenizer
 
     config = make_record_config(options)
     runner = options["runner"]

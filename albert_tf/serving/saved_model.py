@@ -14,7 +14,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.data.tasks import packing
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference import label_names
 from albert_tf.models.backbone import AlbertBackbone
@@ -29,7 +28,8 @@ from albert_tf.serving.signatures import (
 )
 from albert_tf.serving.text_inputs import TextInputs
 from albert_tf.storage import files
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text import inputs as packing
+from albert_tf.text.tokenizer import Tokenizer
 
 _KINDS = (AlbertTextClassifier, AlbertBackbone, AlbertPretrainer, AlbertMaskedLM)
 

@@ -5,10 +5,9 @@ Legend: `B` batch, `T` sequence.
 
 import tensorflow as tf
 
-from albert_tf import text_normalization
-from albert_tf.data.tasks import packing_graph
-from albert_tf.graph_base import as_utf8
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text import inputs_graph, normalization
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer_graph import as_utf8
 
 # A server accepts messages of any size and one batch for many clients: what one text
 # may cost must be bounded. First the raw bytes (reading costs little), then, once
@@ -32,7 +31,7 @@ class TextInputs(tf.Module):
         self.graph_tokenizer = tokenizer.graph
         self.max_seq_length = max_seq_length
         bound = bounded if tokenizer.collapses_white_space else bounded_exact
-        self._pack = packing_graph.text_packer(
+        self._pack = inputs_graph.text_packer(
             lambda texts: self.graph_tokenizer(bound(texts)),
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
@@ -55,7 +54,7 @@ def bounded(texts: tf.Tensor) -> tf.Tensor:
     # Before the white space is looked for: an invalid byte would end the match.
     texts = as_utf8(texts)
     texts = tf.strings.regex_replace(texts, r"\x00+", " ")
-    blanks = text_normalization.white_space_pattern()
+    blanks = normalization.white_space_pattern()
     texts = tf.strings.strip(tf.strings.regex_replace(texts, blanks, " "))
     # The cut may split a character; the tokenizer takes its first bytes for a blank.
     return tf.strings.substr(texts, 0, MAX_TEXT_BYTES)

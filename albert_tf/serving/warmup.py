@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from albert_tf.data.tasks import packing
+from albert_tf.text import inputs as packing
 
 FILE = "tf_serving_warmup_requests"
 MAX_RECORDS = 1000  # TensorFlow Serving's limit.

@@ -17,13 +17,14 @@ from absl import logging
 from albert_tf import metrics as task_metrics
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
-from albert_tf.data.tasks import packing, tables
+from albert_tf.data.tasks import tables
 from albert_tf.data.tasks.text_classification import make_classification_dataset
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.tokenizers import load_tokenizer
+from albert_tf.text import inputs
+from albert_tf.text.load import load_tokenizer
 from albert_tf.training import finetune_folder
 from albert_tf.training.finetune_settings import FinetuneSettings
 
@@ -64,7 +65,7 @@ def finetune_text_classifier(
     length = _max_seq_length(settings, model)
     settings = dataclasses.replace(settings, max_seq_length=length)
     packed = {
-        name: packing.pack_texts(
+        name: inputs.pack_texts(
             tokenizer, table.texts, table.text_pairs, max_seq_length=length
         )
         for name, table in (("train", train), ("dev", dev), ("test", test))
@@ -177,7 +178,7 @@ def _max_seq_length(settings: FinetuneSettings, model) -> int:
     if length is None or (settings.recipe and length > longest):
         length = min(512, longest)
     pairs = bool(settings.text_pair_column)
-    packing.check_max_seq_length(length, pairs=pairs, longest=longest)
+    inputs.check_max_seq_length(length, pairs=pairs, longest=longest)
     return length
 
 

@@ -13,7 +13,7 @@ from albert_tf.errors import UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import files
-from albert_tf.tokenizers import load_tokenizer
+from albert_tf.text.load import load_tokenizer
 from albert_tf.training import loop, model_card
 from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.curves import draw_pretraining_curves

@@ -8,7 +8,7 @@ import pytest
 from albert_tf.benchmarks import original_data
 from albert_tf.benchmarks.original_data import OriginalPipeline
 from albert_tf.data.records import RecordSet, describe
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 INPUT = str(GOLDEN / "tf1_data/input.txt")

@@ -5,7 +5,7 @@ import pytest
 
 import albert_tf
 from albert_tf.converters import huggingface_tokenizer, load
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 

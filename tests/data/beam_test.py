@@ -10,7 +10,7 @@ from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 pytest.importorskip("apache_beam")
 

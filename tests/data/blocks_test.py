@@ -12,7 +12,7 @@ from albert_tf.data.corpus import Corpus, RawDocument
 from albert_tf.data.masking_config import MaskingConfig
 from albert_tf.data.pairs import PairConfig
 from albert_tf.errors import UsageError
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 INPUT = str(GOLDEN / "tf1_data/input.txt")

@@ -17,7 +17,7 @@ from albert_tf.data.masking_config import MaskingConfig
 from albert_tf.data.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import streams
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -367,7 +367,7 @@ sys.path.insert(0, {str(ROOT)!r})
 from albert_tf.data import build
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
-from albert_tf.tokenizers import load_tokenizer
+from albert_tf.text.load import load_tokenizer
 tokenizer = load_tokenizer({MODEL!r})
 corpus = Corpus({corpus_path!r})
 build.create_pretraining_data(

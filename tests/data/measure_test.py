@@ -5,7 +5,7 @@ import pathlib
 from albert_tf.data import measure
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.pairs import PairConfig
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from albert_tf.data import blocks, corpus, pairs
 from albert_tf.data.pairs import PairConfig
 from albert_tf.errors import UsageError
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.data import build, corpus_formats, records
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
@@ -18,8 +17,9 @@ from albert_tf.data.pairs import PairConfig
 from albert_tf.data.pretraining import PretrainingData
 from albert_tf.errors import DataError
 from albert_tf.storage import streams
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenizer_training import train_tokenizer
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 INPUT = GOLDEN / "tf1_data/input.txt"
@@ -244,7 +244,7 @@ from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.masking_config import MaskingConfig
 from albert_tf.data.pairs import PairConfig
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 config = RecordConfig(
     PairConfig("clean", 64, 0.1, 5), MaskingConfig(max_predictions_per_seq=10)
 )

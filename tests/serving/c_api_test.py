@@ -13,7 +13,7 @@ from albert_tf.inference import Classifier
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.serving import manifest
 from albert_tf.serving.saved_model import export_saved_model
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 HERE = pathlib.Path(__file__).parent
 CONFIG = AlbertConfig(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference import Classifier
@@ -19,8 +18,9 @@ from albert_tf.models.classifiers import AlbertQuestionAnswering, AlbertTextClas
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.serving import manifest
 from albert_tf.serving.saved_model import export_saved_model
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenizer_training import train_tokenizer
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 STRINGS = GOLDEN / "tokenization" / "strings.json"

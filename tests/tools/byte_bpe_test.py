@@ -6,9 +6,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.converters import load
 from albert_tf.data import records
+from albert_tf.text.byte_bpe import ByteBPETokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
 TEXT = ROOT / "tests/golden/tf1_data/input.txt"

@@ -13,7 +13,7 @@ import pytest
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import save_pretrained
 from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
 SPM_MODEL = ROOT / "tests" / "golden" / "tokenization" / "spiece.model"

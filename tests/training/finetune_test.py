@@ -17,7 +17,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.inference import Classifier
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetune import evaluate, finetune_text_classifier
 from albert_tf.training.finetune_settings import FinetuneSettings
 
@@ -148,10 +148,10 @@ def test_ten_lines_of_keras_do_the_same(tables, pretrained, tmp_path):
     """What the README shows."""
     import keras
 
-    from albert_tf.data.tasks.packing import pack_texts
     from albert_tf.data.tasks.tables import label_ids
     from albert_tf.data.tasks.text_classification import make_classification_dataset
     from albert_tf.optimizers.create import create_optimizer
+    from albert_tf.text.inputs import pack_texts
 
     run(
         tmp_path / "a",

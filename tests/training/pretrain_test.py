@@ -17,7 +17,7 @@ from albert_tf.data import build
 from albert_tf.data.blocks import RecordConfig
 from albert_tf.data.corpus import Corpus
 from albert_tf.data.pairs import PairConfig
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data.tasks import packing
 from albert_tf.errors import UsageError
+from albert_tf.text import inputs as packing
 
 
 def make_classification_dataset(

@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from albert_tf.data.tasks import packing
 from albert_tf.data.tasks.text_classification import make_classification_dataset
 from albert_tf.errors import UsageError
+from albert_tf.text import inputs as packing
 
 NUM_EXAMPLES = 11
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text.tokenizer import Tokenizer
 
 # Lengths that rows are padded to, so that few shapes occur and little is padding.
 LENGTH_BUCKETS = (16, 32, 64, 128, 256, 512)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data.tasks import packing
+from albert_tf.text import inputs
 
 
 def pack_ids(
@@ -35,7 +35,7 @@ def pack_ids(
         dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T` is a
         number of the graph's run, one of `packing.length_buckets`.
     """
-    packing.check_max_seq_length(max_seq_length, pairs=second is not None)
+    inputs.check_max_seq_length(max_seq_length, pairs=second is not None)
     column = tf.ones_like(first.row_starts(), tf.int32)[:, None]
     cls, sep = column * cls_id, column * sep_id
     if second is None:
@@ -45,7 +45,7 @@ def pack_ids(
         first, second = _truncate_pair(first, second, max_seq_length - 3)
         ids = tf.concat([cls, first, sep, second, sep], axis=1)
     lengths = tf.cast(ids.row_lengths(), tf.int32)
-    buckets = tf.constant(packing.length_buckets(max_seq_length))
+    buckets = tf.constant(inputs.length_buckets(max_seq_length))
     longest = tf.reduce_max(tf.concat([lengths, buckets[:1]], axis=0))
     length = tf.reduce_min(tf.boolean_mask(buckets, buckets >= longest))
     mask = tf.sequence_mask(lengths, length, tf.int32)

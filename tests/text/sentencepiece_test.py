@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.text_normalization import normalize_text
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.normalization import normalize_text
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "tokenization"
 MODEL = GOLDEN / "spiece.model"
@@ -231,7 +231,7 @@ def test_ids_come_from_the_model():
 
 def test_needs_no_tensorflow():
     code = (
-        "import sys; from albert_tf.tokenization import AlbertTokenizer as T; "
+        "import sys; from albert_tf.text.sentencepiece import AlbertTokenizer as T; "
         f"t = T({str(MODEL)!r}); t.encode('Hé, 1990,'); t.decode([9]); "
         "assert 'tensorflow' not in sys.modules"
     )

@@ -2,11 +2,11 @@
 
 import os
 
-from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.tokenizer import Tokenizer
 
 _IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
 

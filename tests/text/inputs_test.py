@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.tasks import packing, packing_graph
 from albert_tf.errors import UsageError
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text import inputs as packing
+from albert_tf.text import inputs_graph
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 
@@ -61,7 +62,7 @@ def test_graph_equals_numpy(tokenizer, max_seq_length, with_pairs):
     length = packing.bucket_length(packed.lengths.max(), max_seq_length)
     expected = packing.padded_inputs(packed, np.arange(40), length, tokenizer.pad_id)
     pack = tf.function(
-        packing_graph.text_packer(
+        inputs_graph.text_packer(
             tokenizer,
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
@@ -85,7 +86,7 @@ def test_padding_and_segments(tokenizer):
 
 
 def test_empty_batch(tokenizer):
-    pack = packing_graph.text_packer(
+    pack = inputs_graph.text_packer(
         tokenizer, cls_id=2, sep_id=3, pad_id=0, max_seq_length=64
     )
     assert pack(tf.constant([], tf.string))["token_ids"].shape == (0, 16)

@@ -12,9 +12,9 @@ follows the machine's locale.
 import numpy as np
 import tensorflow as tf
 
-from albert_tf import text_normalization
 from albert_tf.errors import UsageError
-from albert_tf.graph_base import GraphBase, as_utf8
+from albert_tf.text import normalization
+from albert_tf.text.tokenizer_graph import GraphBase, as_utf8
 
 
 class GraphTokenizer(GraphBase):
@@ -39,7 +39,7 @@ class GraphTokenizer(GraphBase):
     ):
         super().__init__()
         self._do_lower_case = do_lower_case
-        table = text_normalization.character_table(do_lower_case, keep_accents)
+        table = normalization.character_table(do_lower_case, keep_accents)
         with tf.init_scope(), tf.device("CPU:0"):
             self._sentencepiece = _sentencepiece_tokenizer(model)
             self._pages = tf.constant(table.pages)
@@ -64,7 +64,7 @@ class GraphTokenizer(GraphBase):
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
         """`text_normalization.normalize_text` for a vector of strings."""
         texts = as_utf8(texts)
-        pattern = text_normalization.white_space_pattern()
+        pattern = normalization.white_space_pattern()
         texts = tf.strings.strip(tf.strings.regex_replace(texts, pattern, " "))
         codes = self._fold(tf.strings.unicode_decode(texts, "UTF-8"))
         texts = tf.strings.unicode_encode(codes, "UTF-8")
@@ -78,12 +78,12 @@ class GraphTokenizer(GraphBase):
 
     def _fold(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
         """Replaces every code point by its row of the character table."""
-        size = text_normalization.PAGE_SIZE
+        size = normalization.PAGE_SIZE
         old = codes.values
         slots = tf.gather(self._pages, old // size) * size + old % size
         rows = tf.gather(self._row_of, slots)
         folded = tf.gather(self._characters, rows)
-        same = tf.where(rows == text_normalization.IDENTITY)
+        same = tf.where(rows == normalization.IDENTITY)
         values = tf.tensor_scatter_nd_update(
             folded.values,
             tf.gather(folded.row_splits, same),
@@ -94,7 +94,7 @@ class GraphTokenizer(GraphBase):
 
 
 def _lower_sigma(texts: tf.Tensor) -> tf.Tensor:
-    pattern = text_normalization.final_sigma_pattern()
+    pattern = normalization.final_sigma_pattern()
     texts = tf.strings.regex_replace(texts, pattern, r"\1ς\2")
     return tf.strings.regex_replace(texts, "Σ", "σ")
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.errors import DataError, UsageError
-from albert_tf.text_normalization import to_unicode
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenizer_training import train_tokenizer
-from albert_tf.tokenizers import load_tokenizer
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.load import load_tokenizer
+from albert_tf.text.normalization import to_unicode
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 

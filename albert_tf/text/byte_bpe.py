@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from albert_tf import byte_bpe_file
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.text_normalization import to_unicode
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text import byte_bpe_file
+from albert_tf.text.normalization import to_unicode
+from albert_tf.text.tokenizer import Tokenizer
 
 # White space by Unicode; Python's `str.isspace` has the separators 1c to 1f as well.
 _SPACE_BEFORE = re.compile(r"[^\S\x1c-\x1f]+\Z")
@@ -134,7 +134,7 @@ class ByteBPETokenizer(Tokenizer):
         return self.unk_id if found is None else found
 
     def _make_graph(self):
-        from albert_tf.byte_bpe_graph import GraphByteBPE
+        from albert_tf.text.byte_bpe_graph import GraphByteBPE
 
         return GraphByteBPE(**byte_bpe_file.graph_tables(self._tokenizer))
 

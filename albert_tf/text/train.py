@@ -15,7 +15,7 @@ from absl import logging
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.text_normalization import normalize_text, to_unicode
+from albert_tf.text.normalization import normalize_text, to_unicode
 
 SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
@@ -183,8 +183,8 @@ def _train_unigram(
 
 
 def _train_byte_bpe(reader, vocab_size) -> bytes:
-    from albert_tf import byte_bpe_file
-    from albert_tf.byte_bpe import ByteBPETokenizer
+    from albert_tf.text import byte_bpe_file
+    from albert_tf.text.byte_bpe import ByteBPETokenizer
 
     def prepare(sentence):
         if sentence.strip():

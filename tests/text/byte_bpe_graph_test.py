@@ -8,10 +8,10 @@ import tensorflow as tf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from albert_tf import byte_bpe_file
-from albert_tf.byte_bpe import ByteBPETokenizer
 from albert_tf.errors import UsageError
-from albert_tf.tokenizer_training import train_tokenizer
+from albert_tf.text import byte_bpe_file
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.train import train_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 

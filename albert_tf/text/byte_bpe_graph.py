@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.graph_base import GraphBase, as_utf8
+from albert_tf.text.tokenizer_graph import GraphBase, as_utf8
 
 # No UTF-8 text holds this byte, so it can stand between words; RE2 never matches it.
 _MARK = b"\xff"

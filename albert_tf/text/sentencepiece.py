@@ -15,8 +15,8 @@ import sentencepiece
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.text_normalization import normalize_text, to_unicode
-from albert_tf.tokenizer_base import Tokenizer
+from albert_tf.text.normalization import normalize_text, to_unicode
+from albert_tf.text.tokenizer import Tokenizer
 
 _SPACE = "▁"
 # Letters and punctuation that continue a word (`_is_start_piece_sp` of the original).
@@ -159,7 +159,7 @@ class AlbertTokenizer(Tokenizer):
         }
 
     def _make_graph(self):
-        from albert_tf.tokenization_graph import GraphTokenizer
+        from albert_tf.text.sentencepiece_graph import GraphTokenizer
 
         return GraphTokenizer(
             self.model,

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from albert_tf import tokenizer_training
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tokenization import AlbertTokenizer
-from albert_tf.tokenizer_training import train_tokenizer
+from albert_tf.text import train
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SYLLABLES = ["ka", "to", "mi", "ren", "sol", "bur", "de", "ling", "pa", "vor"]
@@ -36,8 +36,8 @@ def test_settings_are_albert_s():
     tokenizer = AlbertTokenizer(_train())
     assert tokenizer.vocab_size == 80
     pieces = [tokenizer.id_to_token(i) for i in range(13)]
-    assert tuple(pieces[:5]) == tokenizer_training.SPECIAL_TOKENS
-    assert tuple(pieces[5:]) == tokenizer_training.USER_DEFINED_SYMBOLS
+    assert tuple(pieces[:5]) == train.SPECIAL_TOKENS
+    assert tuple(pieces[5:]) == train.USER_DEFINED_SYMBOLS
     assert tokenizer.special_ids == [0, 1, 2, 3, 4]
     text = "Naïve (old) Über cat-dog the."
     assert tokenizer.decode(tokenizer.encode(text)) == ("naive (old) uber cat-dog the.")
@@ -91,10 +91,10 @@ def test_hostile_sentences_are_not_dropped():
 
 
 def test_long_sentences_are_split_at_spaces():
-    parts = list(tokenizer_training._prepare("Ab cd " * 3000, True))
+    parts = list(train._prepare("Ab cd " * 3000, True))
     assert all(len(p) <= 4000 for p in parts)
     assert " ".join(parts).split() == ["ab", "cd"] * 3000
-    parts = list(tokenizer_training._prepare("語" * 5000, True))
+    parts = list(train._prepare("語" * 5000, True))
     assert "".join(parts) == "語" * 5000
 
 
@@ -122,7 +122,7 @@ def test_text_too_small():
         train_tokenizer(iter(["", "  "]), progress=False)
 
 
-@pytest.mark.parametrize("model_type", tokenizer_training.MODEL_TYPES)
+@pytest.mark.parametrize("model_type", train.MODEL_TYPES)
 def test_an_error_of_the_reader_gets_through(model_type):
     def sentences():
         yield "a b c"

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.errors import UsageError
-from albert_tf.text_normalization import to_unicode
-from albert_tf.tokenization import AlbertTokenizer
+from albert_tf.text.normalization import to_unicode
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "tokenization"
 MODEL = GOLDEN / "spiece.model"

@@ -1,0 +1,1 @@
+"""From strings to model inputs: normalization, tokenizers, pairs and truncation."""

@@ -41,7 +41,7 @@ test-peers: $(VENV)/.installed-peers
 	$(BIN)/python -m pytest tests/peers --durations=10 $(PYTEST_FLAGS)
 
 test-beam: $(BEAM_VENV)/.installed
-	$(BEAM_VENV)/bin/python -m pytest tests/data/beam_test.py $(PYTEST_FLAGS)
+	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py $(PYTEST_FLAGS)
 
 lint: install-dev
 	$(BIN)/ruff check .

@@ -19,7 +19,7 @@ _HOME = {
     "AlbertQuestionAnswering": "models.classifiers",
     "AlbertMultipleChoice": "models.classifiers",
     "create_optimizer": "optimizers.create",
-    "make_pretraining_dataset": "data.pretraining",
+    "make_pretraining_dataset": "data.batches.pretraining",
     "from_pretrained": "converters.load",
     "save_pretrained": "converters.load",
     "load_tokenizer": "text.load",

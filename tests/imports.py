@@ -5,7 +5,7 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 FOLDERS = ("albert_tf", "configs", "tools")
 # The installed name of a folder.
 INSTALLED = {"albert_tf_tools": "tools"}

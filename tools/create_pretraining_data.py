@@ -94,8 +94,8 @@ flags.mark_flags_as_required(["input_file", "output_file"])
 
 def main() -> None:
     """Runs the command."""
-    from albert_tf.data import card
-    from albert_tf.data.create import create_from_options
+    from albert_tf.data.prepare.create import create_from_options
+    from albert_tf.data.records import card
 
     if _PERMUTATION.value:
         raise UsageError("--do_permutation: has no counterpart here, leave it out")

@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags, logging
 
 from albert_tf.cli.run import run
-from albert_tf.data import corpus
+from albert_tf.data.corpus import corpus
 from albert_tf.errors import UsageError
 from albert_tf.text import train
 

@@ -6,10 +6,10 @@ import time
 
 import tqdm
 
+from albert_tf.benchmarks.measure import PeakMemory
 from albert_tf.benchmarks.processes import alone
 from albert_tf.benchmarks.report import Row
 from albert_tf.config import AlbertConfig
-from albert_tf.data.measure import PeakMemory
 
 _FORMATS = ("huggingface", "tf1")
 

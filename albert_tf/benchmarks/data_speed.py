@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 import tqdm
 
+from albert_tf.benchmarks import measure
 from albert_tf.benchmarks.processes import alone
 from albert_tf.benchmarks.report import Row
-from albert_tf.data import measure
-from albert_tf.data.blocks import RecordConfig
-from albert_tf.data.corpus import open_corpus
-from albert_tf.data.masking_config import MaskingConfig
-from albert_tf.data.pairs import PairConfig
+from albert_tf.data.corpus.corpus import open_corpus
+from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 from albert_tf.text.load import load_tokenizer
@@ -175,14 +175,14 @@ def measure_ours(
 
 def _input_pipeline(settings, text: str, model: str, folder: str) -> list[Row]:
     """Records to batches: masking on one core, and how long a step waits for it."""
-    from albert_tf.data import build
-    from albert_tf.data.corpus import Corpus
+    from albert_tf.data.corpus.corpus import Corpus
+    from albert_tf.data.prepare import local
 
     length = settings.max_seq_length
     prefix = os.path.join(folder, "records/t")
     # Full sentences: rows of the whole length, whatever the documents are.
     config = RecordConfig(pairs=PairConfig("none", length))
-    card = build.create_pretraining_data(
+    card = local.create_pretraining_data(
         Corpus(text, "lines"),
         prefix,
         load_tokenizer(model),
@@ -230,7 +230,7 @@ def measure_masking(
 
 
 def _batches(prefix, model, length, batch_size) -> Iterator[dict]:
-    from albert_tf.data.pretraining import PretrainingData
+    from albert_tf.data.batches.pretraining import PretrainingData
 
     data = PretrainingData(
         prefix,

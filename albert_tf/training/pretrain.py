@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import from_pretrained, save_pretrained
-from albert_tf.data.masking_config import MaskingConfig
-from albert_tf.data.pretraining import PretrainingData, data_errors
+from albert_tf.data.batches.pretraining import PretrainingData, data_errors
+from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.errors import UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer

@@ -7,7 +7,8 @@ import pytest
 
 from albert_tf.benchmarks import original_data
 from albert_tf.benchmarks.original_data import OriginalPipeline
-from albert_tf.data.records import RecordSet, describe
+from albert_tf.data.records.schema import describe
+from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"

@@ -4,8 +4,8 @@ import pathlib
 
 import numpy as np
 
-from albert_tf.data import examples, records
-from albert_tf.data.masking import VocabInfo
+from albert_tf.data.masking.apply import VocabInfo
+from albert_tf.data.records import tf_example, tfrecord
 
 VOCAB = VocabInfo(
     vocab_size=131, pad_id=0, cls_id=2, sep_id=3, mask_id=4, special_ids=(0, 1, 2, 3, 4)
@@ -56,6 +56,6 @@ def write(folder: pathlib.Path, rows: list[dict], num_shards: int = 3) -> str:
             values = [rows[i][name] for i in part]
             lengths = np.array([len(one) for one in values])
             columns[name] = (np.concatenate(values), lengths)
-        path = records.shard_name(str(folder / "set"), shard, num_shards)
-        records.write_shard(path, examples.serialize_batch(columns))
+        path = tfrecord.shard_name(str(folder / "set"), shard, num_shards)
+        tfrecord.write_shard(path, tf_example.serialize_batch(columns))
     return str(folder / "set-*-of-*.tfrecord")

@@ -9,12 +9,13 @@ import sys
 import numpy as np
 import pytest
 
-from albert_tf.data import build, corpus_formats, records
-from albert_tf.data.blocks import RecordConfig
-from albert_tf.data.corpus import Corpus
-from albert_tf.data.masking_config import MaskingConfig
-from albert_tf.data.pairs import PairConfig
-from albert_tf.data.pretraining import PretrainingData
+from albert_tf.data.batches.pretraining import PretrainingData
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.prepare import local
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.pairs import PairConfig
+from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError
 from albert_tf.storage import streams
 from albert_tf.text.byte_bpe import ByteBPETokenizer
@@ -37,7 +38,7 @@ def tokenizer():
 
 
 def _make(corpus, output, tokenizer, length=64, **settings):
-    return build.create_pretraining_data(
+    return local.create_pretraining_data(
         corpus,
         str(output),
         tokenizer,
@@ -119,7 +120,7 @@ def test_chinese_text_without_spaces(tmp_path):
     assert card["corpus"]["sentences"] >= 6 * len(documents)
     assert card["corpus"]["unknown_rate"] == 0
     assert abs(card["examples"]["label_1_rate"] - 0.5) < 0.05
-    record = records.RecordSet(str(tmp_path / "t")).example(0)
+    record = tfrecord.RecordSet(str(tmp_path / "t")).example(0)
     for token, starts in zip(
         record["input_ids"], record["token_boundary"], strict=True
     ):
@@ -193,7 +194,7 @@ def test_byte_level_bpe_keeps_the_space_between_sentences(tmp_path):
     tokenizer = ByteBPETokenizer(data)
     (tmp_path / "a.txt").write_text(text)
     corpus = Corpus(str(tmp_path / "a.txt"), "paragraphs")
-    build.create_pretraining_data(
+    local.create_pretraining_data(
         corpus,
         str(tmp_path / "o/t"),
         tokenizer,
@@ -201,7 +202,7 @@ def test_byte_level_bpe_keeps_the_space_between_sentences(tmp_path):
         num_processes=1,
         progress=False,
     )
-    record = records.RecordSet(str(tmp_path / "o/t")).example(0)
+    record = tfrecord.RecordSet(str(tmp_path / "o/t")).example(0)
     # The end of the document is a [SEP] as well.
     assert tokenizer.decode(record["input_ids"]) == text.strip()
     assert "next_sentence_labels" not in record
@@ -211,7 +212,7 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(INPUT.read_text() * 4)
     corpus = Corpus(str(path))
-    monkeypatch.setattr(corpus_formats, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(source, "_CHUNK", 1 << 12)
     real = streams.open_binary
 
     class Failing:
@@ -240,10 +241,10 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
 _BUILD = """
 import sys
 from albert_tf.data import build
-from albert_tf.data.blocks import RecordConfig
-from albert_tf.data.corpus import Corpus
-from albert_tf.data.masking_config import MaskingConfig
-from albert_tf.data.pairs import PairConfig
+from albert_tf.data.prepare.blocks import RecordConfig
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.text.sentencepiece import AlbertTokenizer
 config = RecordConfig(
     PairConfig("clean", 64, 0.1, 5), MaskingConfig(max_predictions_per_seq=10)

@@ -18,7 +18,7 @@ from albert_tf.text.train import train_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
-GOLDEN = pathlib.Path(__file__).parent / "golden" / "tokenization"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "tokenization"
 STRINGS = json.loads((GOLDEN / "strings.json").read_text())
 TEXTS = [item["text"] for item in STRINGS]
 DATA = train_tokenizer(TEXTS * 3, model_type="byte_bpe", vocab_size=400, progress=False)

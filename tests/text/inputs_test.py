@@ -12,7 +12,7 @@ from albert_tf.text import inputs as packing
 from albert_tf.text import inputs_graph
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from albert_tf.errors import UsageError
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
-GOLDEN = pathlib.Path(__file__).parent / "golden" / "tokenization"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "tokenization"
 MODEL = GOLDEN / "spiece.model"
 STRINGS = json.loads((GOLDEN / "strings.json").read_text())
 LOWER = AlbertTokenizer(MODEL)

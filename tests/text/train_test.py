@@ -11,7 +11,7 @@ from albert_tf.text import train
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SYLLABLES = ["ka", "to", "mi", "ren", "sol", "bur", "de", "ling", "pa", "vor"]
 MARKS = ["(old)", "£5", "1990,", "naïve", "Über", "cat-dog", '"big".', "the"]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf.converters import load
-from albert_tf.data import records
+from albert_tf.data.records import tfrecord
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def test_from_text_to_filled_masks(tmp_path, run_python):
         num_processes=1,
     )
     tokenizer = ByteBPETokenizer(tokenizer_file)
-    record = records.RecordSet(str(tmp_path / "data/t")).example(0)
+    record = tfrecord.RecordSet(str(tmp_path / "data/t")).example(0)
     ids = record["input_ids"].tolist()
     assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
     text = tokenizer.decode(ids)  # in parts: the cuts may lie inside of a sentence

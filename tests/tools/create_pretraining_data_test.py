@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from albert_tf.data import records
+from albert_tf.data.records import schema, tfrecord
 
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -45,8 +45,8 @@ def test_makes_a_data_set(tmp_path):
     out = tmp_path / "out"
     assert "eval: " in done.stdout and "2 shards" in done.stdout
     assert f"data card: {out / 'dataset.md'}" in done.stdout
-    assert len(records.RecordSet(str(out / "t"))) > 80
-    assert len(records.RecordSet(str(out / "t-eval"))) > 5
+    assert len(tfrecord.RecordSet(str(out / "t"))) > 80
+    assert len(tfrecord.RecordSet(str(out / "t-eval"))) > 5
     card = json.loads((out / "dataset.json").read_text())
     assert card["flags"]["dupe_factor"] == 2
     assert card["flags"]["random_seed"] == 12345
@@ -57,7 +57,7 @@ def test_makes_a_data_set(tmp_path):
 def test_static_records(tmp_path):
     done = _run(tmp_path, max_seq_length=64, masking="static", pair_policy="original")
     assert done.returncode == 0, done.stderr
-    assert records.describe(records.RecordSet(str(tmp_path / "out/t"))) == {
+    assert schema.describe(tfrecord.RecordSet(str(tmp_path / "out/t"))) == {
         "form": "static",
         "sequence_length": 64,
         "num_predictions": 10,

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.data.pretraining import PretrainingData
+from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.losses import pretraining_loss
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.data import build
-from albert_tf.data.blocks import RecordConfig
-from albert_tf.data.corpus import Corpus
-from albert_tf.data.pairs import PairConfig
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.prepare import local
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -180,7 +180,7 @@ def test_mistakes_cost_one_line(config_file, tmp_path, changes, code, message):
 @pytest.mark.parametrize("packing", [False, True])
 def test_full_sentences_train_the_masked_lm_alone(config_file, tmp_path, packing):
     tokenizer = AlbertTokenizer(GOLDEN / "tokenization/spiece.model")
-    build.create_pretraining_data(
+    local.create_pretraining_data(
         Corpus(str(GOLDEN / "tf1_data/input.txt")),
         str(tmp_path / "d/x"),
         tokenizer,

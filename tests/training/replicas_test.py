@@ -9,7 +9,7 @@ from tests.data.synthetic_records import make_example, write
 PROGRAM = r"""
 import sys
 import numpy as np
-from albert_tf.data.pretraining import PretrainingData
+from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.training.step import distribute
 from albert_tf.training.strategy import create_strategy
 from tests.data.synthetic_records import VOCAB

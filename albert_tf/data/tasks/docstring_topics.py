@@ -7,7 +7,7 @@ import random
 import sysconfig
 from collections.abc import Sequence
 
-from albert_tf.data import docstrings
+from albert_tf.data.corpus import docstrings
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 

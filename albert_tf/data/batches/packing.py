@@ -1,0 +1,298 @@
+"""Several short examples in one row, so that little of a batch is padding.
+
+Which lengths share a row is planned once for the whole data set, by best fit from the
+longest to the shortest, on the histogram of the lengths (as Krell et al.,
+arXiv:2107.02027), and is the same in every epoch. Which examples of those lengths do is
+drawn anew for each epoch. So the number of rows of an epoch is fixed, every example
+comes exactly once in it, and any row of any epoch can be made at once: training resumes
+exactly. The price is one pass over the records to learn their lengths, and sorting
+their numbers at the start of each epoch.
+
+Legend: `M` examples, `B` rows, `T` sequence, `P` predictions of a row, `K` examples of
+a row, `N` examples and `R` rows of the data set.
+"""
+
+import dataclasses
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.data import random_bits
+from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.masking.ops import NUMPY
+from albert_tf.errors import UsageError
+
+_IN_ROW = (
+    features.MASK_POSITIONS,
+    features.MASK_SPAN_STARTS,
+    features.MASK_SPAN_ENDS,
+)
+_PER_PREDICTION = (
+    *_IN_ROW,
+    features.MASK_IDS,
+    features.MASK_NGRAMS,
+    features.MASK_WEIGHTS,
+)
+
+_FEW_EXAMPLES = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class PackPlan:
+    """Which lengths share a row.
+
+    Attributes:
+        lengths: int32 `[N]`, of the examples.
+        slots: int32 `[N]`, the lengths again, row after row.
+        row_starts: int64 `[R + 1]`, where the slots of each row start.
+        max_seq_length: T.
+        max_examples_per_row: K.
+        max_predictions_per_row: P.
+    """
+
+    lengths: np.ndarray
+    slots: np.ndarray
+    row_starts: np.ndarray
+    max_seq_length: int
+    max_examples_per_row: int
+    max_predictions_per_row: int
+
+    @property
+    def num_rows(self) -> int:
+        """R."""
+        return len(self.row_starts) - 1
+
+    @property
+    def useful_token_rate(self) -> float:
+        """The share of all places in the rows that hold a real piece."""
+        places = self.num_rows * self.max_seq_length
+        return float(self.lengths.sum(dtype=np.int64)) / places
+
+    def assignment(self, seed: int, epoch: int) -> np.ndarray:
+        """int64 `[N]`: the example in each slot."""
+        numbers = np.arange(len(self.lengths), dtype=np.int64)
+        keys = random_bits.row_keys(seed, np.array([epoch]), numbers, NUMPY)
+        index = np.zeros((1,), np.int32)
+        drawn = random_bits.draws(keys, random_bits.PACKING, index, NUMPY)[:, 0]
+        examples = np.empty_like(numbers)
+        by_length = np.argsort(self.slots, kind="stable")
+        examples[by_length] = np.lexsort((drawn, self.lengths))
+        return examples
+
+    def members(
+        self, rows: np.ndarray, assignments: list[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of some rows.
+
+        Args:
+            rows: int64 `[B]`.
+            assignments: for each row that of its epoch.
+
+        Returns:
+            int64 `[M]` examples row after row, and int64 `[B]` how many a row has.
+        """
+        starts, ends = self.row_starts[rows], self.row_starts[rows + 1]
+        parts = zip(starts, ends, assignments, strict=True)
+        found = [assignment[a:b] for a, b, assignment in parts]
+        return np.concatenate([np.zeros(0, np.int64), *found]), ends - starts
+
+
+def make_plan(
+    lengths: np.ndarray,
+    config: MaskingConfig,
+    max_seq_length: int,
+    max_examples_per_row: int | None = None,
+) -> PackPlan:
+    """Plans the rows of a data set.
+
+    Args:
+        lengths: int32 `[N]`, each in `[1, T]`.
+        config: tells how many pieces an example masks.
+        max_seq_length: T.
+        max_examples_per_row: K; None for the smallest of 32, 64, ... that makes hardly
+            more rows than any number would.
+    """
+    counts = np.bincount(lengths, minlength=max_seq_length + 1).tolist()
+    if max_examples_per_row is None:
+        max_examples_per_row = _enough_examples(counts, max_seq_length)
+    if max_examples_per_row < 1:
+        raise UsageError(
+            f"max_examples_per_row must be at least 1, got {max_examples_per_row}"
+        )
+    groups = _best_fit(counts, max_seq_length, max_examples_per_row)
+    slots = np.concatenate([np.tile(row, count) for row, count in groups])
+    sizes = np.concatenate([np.full(count, len(row)) for row, count in groups])
+    budget = functools.cache(config.num_to_predict)
+    return PackPlan(
+        lengths=lengths,
+        slots=slots.astype(np.int32),
+        row_starts=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        max_seq_length=max_seq_length,
+        max_examples_per_row=max_examples_per_row,
+        max_predictions_per_row=max(sum(map(budget, row)) for row, _ in groups),
+    )
+
+
+def _enough_examples(counts: list[int], capacity: int) -> int:
+    """The K of `make_plan` if none is given; rows may become 0.2% more."""
+
+    def num_rows(most: int) -> int:
+        return sum(count for _, count in _best_fit(counts, capacity, most))
+
+    fewest, most = num_rows(capacity), _FEW_EXAMPLES
+    while most < capacity and num_rows(most) > 1.002 * fewest:
+        most *= 2
+    return most
+
+
+def _best_fit(
+    counts: list[int], capacity: int, most: int
+) -> list[tuple[tuple[int, ...], int]]:
+    """Best fit decreasing for all examples of a length at once.
+
+    Args:
+        counts: how many examples there are of length 0, 1, ...
+        capacity: T.
+        most: K.
+
+    Returns:
+        Pairs (lengths in a row, number of such rows).
+    """
+    open_rows: list[list] = [[] for _ in range(capacity + 1)]  # by room left
+    done = []
+
+    def put(row, count, room):
+        if count:
+            (done if len(row) == most else open_rows[room]).append((row, count))
+
+    for length in range(capacity, 0, -1):
+        todo = counts[length]
+        while todo:
+            fitting = (r for r in range(length, capacity + 1) if open_rows[r])
+            room = next(fitting, capacity)
+            row, count = open_rows[room].pop() if open_rows[room] else ((), todo)
+            # The room left is the best fit again, until another does not go in.
+            each = min(room // length, most - len(row))
+            full = min(count, todo // each)
+            put(row + (length,) * each, full, room - each * length)
+            todo -= full * each
+            if full < count and todo:  # fewer than `each` are left
+                put(row + (length,) * todo, 1, room - todo * length)
+                full, todo = full + 1, 0
+            if row:
+                put(row, count - full, room)
+    return done + [group for rows in open_rows for group in rows]
+
+
+def pack_batch(
+    batch: dict[str, tf.Tensor],
+    counts: tf.Tensor,
+    plan: PackPlan,
+    pad_id: int,
+) -> dict[str, tf.Tensor]:
+    """Joins masked examples to rows.
+
+    Args:
+        batch: of M examples, as `make_pretraining_dataset` yields them without
+            packing, padded to any length.
+        counts: int64 `[B]`, how many of them, in order, make up each row; can be 0.
+        plan: T, P and K.
+        pad_id: for `token_ids`.
+
+    Returns:
+        `token_ids`, `segment_ids`, `padding_mask`, `pack_ids` (0 padding, 1... which
+        example of the row), `position_ids` (from 0 in every example) int32 `[B, T]`;
+        `mask_positions` (in the row), `mask_ids` and the like int32 `[B, P]`,
+        `mask_weights` float32 `[B, P]`; `cls_positions` int32 `[B, K]`,
+        `sentence_order_weights` float32 `[B, K]` (0 = no example there), and
+        `sentence_order_labels` int32 `[B, K]` if the batch has labels.
+    """
+    real = batch[features.PADDING_MASK] > 0
+    lengths = tf.reduce_sum(batch[features.PADDING_MASK], axis=1)
+    rows = tf.repeat(tf.range(tf.size(counts)), counts)
+    first = tf.gather(tf.cumsum(tf.cast(counts, tf.int32), exclusive=True), rows)
+    before = tf.cumsum(lengths, exclusive=True)
+    starts = before - tf.gather(before, first)
+    slots = tf.range(tf.size(rows)) - first
+    join = functools.partial(_join_rows, rows, counts)
+
+    places = tf.range(tf.shape(real)[1]) + 0 * lengths[:, None]
+    per_piece = {
+        features.SEGMENT_IDS: batch[features.SEGMENT_IDS],
+        features.PADDING_MASK: batch[features.PADDING_MASK],
+        features.PACK_IDS: slots[:, None] + 1 + 0 * places,
+        features.POSITION_IDS: places,
+    }
+    packed = {k: join(v, real, plan.max_seq_length) for k, v in per_piece.items()}
+    tokens = batch[features.TOKEN_IDS]
+    packed[features.TOKEN_IDS] = join(tokens, real, plan.max_seq_length, pad_id)
+
+    used = batch[features.MASK_WEIGHTS] > 0
+    for name in _PER_PREDICTION:
+        if name in batch:
+            values = batch[name] + starts[:, None] if name in _IN_ROW else batch[name]
+            packed[name] = join(values, used, plan.max_predictions_per_row)
+
+    per_example = {
+        features.CLS_POSITIONS: starts,
+        features.SENTENCE_ORDER_WEIGHTS: tf.ones_like(starts, tf.float32),
+    }
+    labels = features.SENTENCE_ORDER_LABELS
+    if labels in batch:
+        per_example[labels] = batch[labels]
+    for name, values in per_example.items():
+        every = tf.ones_like(values[:, None], tf.bool)
+        packed[name] = join(values[:, None], every, plan.max_examples_per_row)
+    return packed
+
+
+def _join_rows(rows, counts, values, kept, width: int, padding: int = 0):
+    """Keeps some values of each example and puts those of a row side by side.
+
+    Args:
+        rows: int32 `[M]`, which row each example is in, ascending.
+        counts: int64 `[B]`, examples of each row.
+        values: `[M, n]`.
+        kept: bool `[M, n]`.
+        width: of the result.
+        padding: fills the rows up.
+
+    Returns:
+        `[B, width]`.
+    """
+    kept_in_row = tf.math.unsorted_segment_sum(
+        tf.reduce_sum(tf.cast(kept, tf.int32), axis=1), rows, tf.size(counts)
+    )
+    ragged = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(values, kept), kept_in_row, validate=False
+    )
+    dense = ragged.to_tensor(default_value=padding, shape=[None, width])
+    return tf.ensure_shape(dense, [counts.shape[0], width])
+
+
+def unpack_batch(batch: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Takes packed rows apart, in NumPy; the inverse of `pack_batch`.
+
+    Returns:
+        For each example its `token_ids`, `segment_ids`, `position_ids` int32
+        `[length]`, `mask_positions` (in the example), `mask_ids` int32 `[n]`, and
+        `sentence_order_labels` int32 scalar if the rows have labels.
+    """
+    found = []
+    for b, row in enumerate(batch[features.PACK_IDS]):
+        for slot in range(row.max(initial=0)):
+            inside = row == slot + 1
+            start = batch[features.CLS_POSITIONS][b, slot]
+            positions = batch[features.MASK_POSITIONS][b]
+            masked = (batch[features.MASK_WEIGHTS][b] > 0) & inside[positions]
+            names = features.TOKEN_IDS, features.SEGMENT_IDS, features.POSITION_IDS
+            example = {name: batch[name][b][inside] for name in names}
+            example[features.MASK_POSITIONS] = positions[masked] - start
+            example[features.MASK_IDS] = batch[features.MASK_IDS][b][masked]
+            labels = batch.get(features.SENTENCE_ORDER_LABELS)
+            if labels is not None:
+                example[features.SENTENCE_ORDER_LABELS] = labels[b, slot]
+            found.append(example)
+    return found

@@ -1,0 +1,324 @@
+"""Any records of a data set as one padded batch, checked, inside tf.data.
+
+Legend: `n` examples asked for, `T` sequence, `P` predictions, `V` vocabulary.
+"""
+
+import contextlib
+import copy
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.data.masking.config import VocabInfo
+from albert_tf.data.records import card, schema
+from albert_tf.data.records.tfrecord import RecordSet
+from albert_tf.errors import DataError
+from albert_tf.storage import files
+
+_TOKENS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
+_MASKS = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
+_NUM_SAMPLED = 16
+
+
+@contextlib.contextmanager
+def data_errors() -> Iterator[None]:
+    """Turns what a data set raises while it is iterated back into `DataError`.
+
+    TensorFlow wraps an error raised inside a data set, with a traceback in its text.
+    """
+    try:
+        yield
+    except UnicodeDecodeError:  # TensorFlow quotes the bytes it cannot parse
+        raise DataError("a record is no tf.train.Example message") from None
+    except (tf.errors.InvalidArgumentError, tf.errors.UnknownError) as error:
+        found = re.search(r"(?:DataError|UsageError): ([^\n]+)", error.message)
+        if found:
+            raise DataError(found.group(1)) from None
+        if "parse" in error.message and "xample" in error.message:
+            raise DataError("a record is no tf.train.Example message") from None
+        raise
+
+
+class ExampleReader:
+    """Reads and checks pretraining records, ours or the original's.
+
+    Args:
+        pattern: the files, as for `RecordSet`.
+        vocab: of the tokenizer the records were made with.
+        max_seq_length: T; no example may be longer, static ones must have just that.
+        max_predictions_per_seq: P, that static records must have; None if their masks
+            are to be taken out.
+
+    Attributes:
+        records: the `RecordSet`.
+        is_static: bool, whether the records hold masks, as the original's.
+        has_labels: bool, whether they hold `next_sentence_labels`.
+
+    Raises:
+        DataError: The files do not fit to that.
+    """
+
+    def __init__(
+        self,
+        pattern: str | Sequence[str],
+        vocab: VocabInfo,
+        max_seq_length: int,
+        max_predictions_per_seq: int | None,
+    ):
+        self.records = RecordSet(pattern)
+        self.vocab = vocab
+        self.max_seq_length = max_seq_length
+        self._remote = any(map(files.is_remote, self.records.paths))
+        self._local = threading.local()
+        form = schema.describe(self.records)
+        first = self.records.example(0)
+        self.is_static = form["form"] == "static"
+        self.remask = self.is_static and max_predictions_per_seq is None
+        self.has_labels = self._name(features.SENTENCE_ORDER_LABELS) in first
+        if self.is_static:
+            asked = {"max_seq_length": (form["sequence_length"], max_seq_length)}
+            if not self.remask:
+                asked["max_predictions_per_seq"] = (
+                    form["num_predictions"],
+                    max_predictions_per_seq,
+                )
+            for name, (stored, wanted) in asked.items():
+                if stored != wanted:
+                    raise DataError(
+                        f"{self.records.paths[0]}: was written with {name}="
+                        f"{stored}, which cannot be changed, got {wanted}"
+                    )
+        self._num_predictions = form["num_predictions"]
+        self._check_cards()
+        sample = np.linspace(0, len(self.records) - 1, _NUM_SAMPLED).astype(np.int64)
+        with tf.init_scope(), data_errors():
+            self.read(tf.constant(np.unique(sample)))
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def read(self, indices: tf.Tensor, pad_to_longest: bool = False) -> dict:
+        """Reads examples by their number, in a graph.
+
+        Args:
+            indices: int64 `[n]`.
+            pad_to_longest: bool, T becomes the longest of these n.
+
+        Returns:
+            `token_ids`, `segment_ids`, `token_boundary`, `padding_mask` int32
+            `[n, T]`; `sentence_order_labels` int32 `[n]` if the records have them; for
+            static records `mask_positions`, `mask_ids` int32 `[n, P]` and
+            `mask_weights` float32 `[n, P]`.
+        """
+        parsed = self._parse(indices)
+        width = None if pad_to_longest else self.max_seq_length
+        self._check_lengths(parsed, indices)
+        batch = {}
+        for name in _TOKENS:
+            if name in parsed:
+                padding = self.vocab.pad_id if name == features.TOKEN_IDS else 0
+                batch[name] = _dense(parsed[name], width, padding)
+        if self.is_static:
+            batch[features.PADDING_MASK] = _dense(parsed[features.PADDING_MASK], width)
+            for name in _MASKS:
+                batch[name] = _dense(parsed[name], self._num_predictions)
+        else:
+            lengths = parsed[features.TOKEN_IDS].row_lengths()
+            columns = tf.shape(batch[features.TOKEN_IDS])[1] if width is None else width
+            batch[features.PADDING_MASK] = tf.sequence_mask(lengths, columns, tf.int32)
+        if self.has_labels:
+            labels = parsed[features.SENTENCE_ORDER_LABELS]
+            batch[features.SENTENCE_ORDER_LABELS] = _dense(labels, 1)[:, 0]
+        self._check_values(batch, indices)
+        return batch
+
+    def lengths(self) -> np.ndarray:
+        """int32 `[len(self)]`: the real pieces of each example; reads everything."""
+        name = features.PADDING_MASK if self.is_static else features.TOKEN_IDS
+        spec = {self._name(name): tf.io.RaggedFeature(tf.int64)}
+
+        @tf.autograph.experimental.do_not_convert
+        def count(indices):
+            values = tf.io.parse_example(self._serialized(indices), spec)
+            values = values[self._name(name)]
+            if self.is_static:
+                return tf.cast(tf.reduce_sum(values, axis=1), tf.int32)
+            return tf.cast(values.row_lengths(), tf.int32)
+
+        dataset = tf.data.Dataset.range(len(self)).batch(1024)
+        dataset = dataset.map(count, num_parallel_calls=tf.data.AUTOTUNE)
+        with data_errors():
+            found = np.concatenate(list(dataset.as_numpy_iterator()))
+        wrong = np.flatnonzero((found < 1) | (found > self.max_seq_length))
+        if len(wrong):
+            self._fail(self._too_long(), wrong[0], found[wrong[0]])
+        return found
+
+    def _name(self, name: str) -> str:
+        return features.RECORD_NAMES.get(name, name)
+
+    def _serialized(self, indices):
+        def read(numbers):
+            payloads = self._thread_records().read(numbers)
+            for number, payload in zip(numbers, payloads, strict=True):
+                if not _is_framed(payload):
+                    self._fail("must be a tf.train.Example", number, payload[:16])
+            return np.array(payloads, dtype=object)
+
+        serialized = tf.numpy_function(read, [indices], tf.string)
+        return tf.ensure_shape(serialized, indices.shape)
+
+    def _thread_records(self) -> RecordSet:
+        # Seeking and reading a remote file is not one step, so threads cannot share it.
+        if not self._remote:
+            return self.records
+        if not hasattr(self._local, "records"):
+            self._local.records = copy.copy(self.records)
+        return self._local.records
+
+    def _parse(self, indices) -> dict[str, tf.RaggedTensor]:
+        names = list(_TOKENS)
+        if self.is_static:
+            names += [features.PADDING_MASK, *_MASKS]
+            if not self.remask:
+                names.remove(features.TOKEN_BOUNDARY)
+        if self.has_labels:
+            names.append(features.SENTENCE_ORDER_LABELS)
+        spec = {
+            self._name(name): tf.io.RaggedFeature(
+                tf.float32 if name == features.MASK_WEIGHTS else tf.int64
+            )
+            for name in names
+        }
+        parsed = tf.io.parse_example(self._serialized(indices), spec)
+        return {name: parsed[self._name(name)] for name in names}
+
+    def _check_lengths(self, parsed, indices) -> None:
+        lengths = parsed[features.TOKEN_IDS].row_lengths()
+        if self.is_static:
+            fits = lengths == self.max_seq_length
+            self._require(
+                fits,
+                indices,
+                lengths,
+                f"input_ids must have {self.max_seq_length} values",
+            )
+        else:
+            fits = (lengths >= 1) & (lengths <= self.max_seq_length)
+            self._require(fits, indices, lengths, self._too_long())
+        for name, values in parsed.items():
+            found = values.row_lengths()
+            wanted = lengths
+            if name in _MASKS:
+                wanted = tf.fill(
+                    tf.shape(found), tf.cast(self._num_predictions, found.dtype)
+                )
+            elif name == features.SENTENCE_ORDER_LABELS:
+                wanted = tf.ones_like(found)
+            self._require(
+                found == wanted,
+                indices,
+                found,
+                f"{self._name(name)} has another number of values than it must",
+            )
+
+    def _too_long(self) -> str:
+        return f"an example must have 1 to max_seq_length={self.max_seq_length} pieces"
+
+    def _check_values(self, batch, indices) -> None:
+        limits = {
+            features.TOKEN_IDS: self.vocab.vocab_size,
+            features.MASK_IDS: self.vocab.vocab_size,
+            features.MASK_POSITIONS: self.max_seq_length,
+            features.SENTENCE_ORDER_LABELS: 2,
+        }
+        for name, limit in limits.items():
+            if name in batch:
+                values = batch[name]
+                if values.shape.rank > 1:
+                    low, high = tf.reduce_min(values, 1), tf.reduce_max(values, 1)
+                else:
+                    low = high = values
+                self._require(
+                    (low >= 0) & (high < limit),
+                    indices,
+                    tf.where(low < 0, low, high),
+                    f"{self._name(name)} must be in [0, {limit})",
+                )
+
+    def _require(self, fits, indices, values, rule: str) -> None:
+        def fail(index, value):
+            return self._fail(rule, index, value)
+
+        def report():
+            first = tf.argmin(tf.cast(fits, tf.int32))
+            args = [indices[first], values[first]]
+            return tf.ensure_shape(tf.numpy_function(fail, args, tf.bool), [])
+
+        tf.cond(tf.reduce_all(fits), lambda: True, report)
+
+    def _fail(self, rule: str, index: int, value: int):
+        path, number = self.records.locate(int(index))
+        raise DataError(f"{path}: record {number}: {rule}, got {value}")
+
+    def _check_cards(self) -> None:
+        """Compares the files with the data cards beside them."""
+        counts = self.records.counts()
+        for folder in sorted({os.path.dirname(path) for path in counts}):
+            path = os.path.join(folder, card.CARD_NAME)
+            tokenizer, shards = _read_card(path)
+            if tokenizer and self.vocab.sha256 and tokenizer != self.vocab.sha256:
+                raise DataError(
+                    f"{path}: the records were made with the tokenizer of sha256 "
+                    f"{tokenizer}, got {self.vocab.sha256}"
+                )
+            for name, expected in shards.items():
+                found = counts.get(os.path.join(folder, name), expected)
+                if found != expected:
+                    raise DataError(
+                        f"{os.path.join(folder, name)}: holds {found} records, "
+                        f"{path} says {expected}: the file or its index is damaged"
+                    )
+
+
+def _is_framed(payload: bytes) -> bool:
+    """Whether this can be an Example: one field 1 that takes up all bytes.
+
+    TensorFlow's parser would not tell which record it failed at.
+    """
+    size, at = 0, 1
+    while at < min(len(payload), 11):
+        size |= (payload[at] & 0x7F) << 7 * (at - 1)
+        at += 1
+        if payload[at - 1] < 0x80:
+            break
+    return payload[:1] == b"\x0a" and at + size == len(payload)
+
+
+def _read_card(path: str) -> tuple[str | None, dict[str, int]]:
+    """The tokenizer's sha256 and the records of each shard; empty without a card."""
+    if not files.exists(path):
+        return None, {}
+    try:
+        content = json.loads(files.read_text(path))
+        return content["tokenizer"]["sha256"], card.shard_sizes(content)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{path}: must be a data card with tokenizer.sha256, got {error!r}"
+        ) from error
+
+
+def _dense(values: tf.RaggedTensor, width: int | None, padding: int = 0) -> tf.Tensor:
+    """`[n, width]`, int32 for integers; numbers beyond int32 stay out of any range."""
+    if values.dtype == tf.int64:
+        low, high = tf.int32.min, tf.int32.max
+        values = values.with_flat_values(
+            tf.cast(tf.clip_by_value(values.flat_values, low, high), tf.int32)
+        )
+    return values.to_tensor(default_value=padding, shape=[None, width])

@@ -1,0 +1,1 @@
+"""Reading text of any form as documents of sentences."""

@@ -1,0 +1,236 @@
+"""Reads a corpus: what `--input_file` names, as documents of sentences.
+
+An input is a comma-separated list of
+  * files or globs, `gs://` too, each plain or gzip, in one of the formats below;
+  * `tfds:<name>[/<config>][:<version>]`, the training split of a TFDS text set;
+  * `docstrings:` or `docstrings:max_bytes=20000000`, the embedded corpus.
+
+Formats: `lines` (a sentence a line, blank line between documents: the original's),
+`paragraphs` (ordinary text), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`, and
+`auto`, which looks at the first 64 KiB of each file: `PAR1` is parquet; `<doc ` at the
+start is wikiextractor; a JSON object on the first line is jsonl; of the rest, text
+is `lines` if half of its characters are in lines with a line right before or after
+them and 60% of those with one right after end a sentence and hold no other sentence
+end, else `paragraphs`.
+"""
+
+import copy
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from albert_tf.data.corpus import docstrings, formats
+from albert_tf.data.corpus import source as corpus_source
+from albert_tf.data.corpus.detect import detect_format
+from albert_tf.data.corpus.sentences import check_language, split_sentences
+from albert_tf.data.corpus.source import BadInput, Source
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files, streams
+
+FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet")
+
+
+class RawDocument(NamedTuple):
+    """A document as it was read, before sentences are split.
+
+    (source, number) names it whatever the number of processes: random choices made
+    for a document depend on these two.
+    """
+
+    source: int  # which source, counting from 0
+    number: int  # which document of this source
+    texts: list[str]
+    is_split: bool  # whether the texts are sentences already
+
+
+class Corpus:
+    """Documents of all inputs in a fixed order, read as a stream.
+
+    Args:
+        inputs: see the module's docstring.
+        format: one of `FORMATS`, for all files.
+        text_field: name of the text in jsonl, parquet and TFDS.
+        on_bad_input: "error", or "skip": lines that are not UTF-8, hold NUL bytes or
+            are no JSON are counted and left out.
+
+    Attributes:
+        sources: list of `Source`.
+        counts: Counter of what was skipped or cut; complete once all is read.
+        sha256: source name -> hex digest of its bytes on disk, once read.
+
+    Raises:
+        DataError: No file matches, or one cannot be read.
+        UsageError: An argument is not one of those allowed.
+    """
+
+    def __init__(
+        self,
+        inputs: str,
+        format: str = "auto",
+        text_field: str = "text",
+        on_bad_input: str = "error",
+    ):
+        if format not in FORMATS:
+            raise UsageError(f"input_format: expected one of {FORMATS}, got {format!r}")
+        if on_bad_input not in ("error", "skip"):
+            raise UsageError(
+                f"on_bad_input: expected 'error' or 'skip', got {on_bad_input!r}"
+            )
+        self.text_field = text_field
+        self.on_bad_input = on_bad_input
+        self.counts: Counter = Counter()
+        self.sha256: dict[str, str] = {}
+        self._bad = BadInput(on_bad_input, self.counts)
+        self.sources = self._find(inputs, format)
+
+    def restarted(self) -> "Corpus":
+        """The same sources with counts and checksums of its own, all zero."""
+        fresh = copy.copy(self)
+        fresh.counts, fresh.sha256 = Counter(), {}
+        fresh._bad = BadInput(self.on_bad_input, fresh.counts)
+        return fresh
+
+    def documents(self, only: Iterable[int] | None = None) -> Iterator[RawDocument]:
+        """Yields the documents of all sources, or of those numbered in `only`."""
+        for k in range(len(self.sources)) if only is None else only:
+            source = self.sources[k]
+            is_split = source.format == "lines"
+            texts = self._texts(source)
+            grouped = formats.group_documents(texts, self.counts)
+            for number, document in enumerate(grouped):
+                yield RawDocument(k, number, document, is_split)
+
+    def _find(self, inputs: str, format: str) -> list[Source]:
+        names: dict[str, str] = {}
+        for part in filter(None, map(str.strip, inputs.split(","))):
+            scheme = part.partition(":")[0]
+            if scheme in ("tfds", "docstrings"):
+                names.setdefault(part, scheme)
+                continue
+            matches = [p for p in streams.glob(part) if not files.is_folder(p)]
+            if not matches:
+                hint = "is a folder, use a glob" if files.exists(part) else "no match"
+                raise DataError(f"input_file: {part}: {hint}")
+            for path in matches:
+                self.counts["inputs_repeated"] += path in names
+                names.setdefault(path, format)
+        if not names:
+            raise UsageError(f"input_file: names no input, got {inputs!r}")
+        return [self._source(name, kind) for name, kind in names.items()]
+
+    def _source(self, name: str, kind: str) -> Source:
+        if kind == "docstrings":
+            return Source(name, kind, _docstring_limit(name) or 0)
+        if kind == "tfds":
+            return Source(name, kind, 0)
+        try:
+            if not streams.is_regular(name):
+                # A pipe is empty once its format was looked at, or a run was killed.
+                raise DataError(f"{name}: must be a regular file, write it to one")
+            size, modified = streams.size(name), streams.modified(name)
+            kind = detect_format(name) if kind == "auto" else kind
+        except OSError as error:
+            raise DataError(f"{name}: cannot be read: {error.strerror}") from error
+        return Source(name, kind, size, modified)
+
+    def _texts(self, source: Source) -> Iterator[str | None]:
+        name, kind = source.name, source.format
+        if kind == "docstrings":
+            limit = _docstring_limit(name)
+            found = docstrings.read_docstrings(docstrings.source_files(), limit)
+            return (text for document in found for text in (*document, None))
+        if kind in ("tfds", "parquet"):
+            from albert_tf.data.corpus import columns
+
+            read = getattr(columns, f"read_{kind}")
+            rows = read(name, self.text_field, self._bad, self._hasher(source))
+            return (
+                text
+                for row in rows
+                for text in formats.text_paragraphs(row, self.counts)
+            )
+        is_json = kind == "jsonl"
+        lines = corpus_source.read_lines(
+            name,
+            self._bad,
+            corpus_source.MAX_JSON_BYTES if is_json else corpus_source.MAX_LINE_BYTES,
+            cut=not is_json,
+            on_bytes=self._hasher(source),
+        )
+        if is_json:
+            return formats.read_json_lines(lines, self._bad, name, self.text_field)
+        if kind == "wikiextractor":
+            return formats.read_wikiextractor(lines, self.counts)
+        if kind == "lines":
+            return formats.read_sentence_lines(lines)
+        return formats.read_paragraphs(lines)
+
+    def _hasher(self, source: Source):
+        """Takes a file's bytes as they are read, and an empty one at its end."""
+        digest = hashlib.sha256()
+        name, count = source.name, 0
+
+        def update(data: bytes) -> None:
+            nonlocal count
+            digest.update(data)
+            count += len(data)
+            if data:
+                return
+            self.sha256[name] = digest.hexdigest()
+            if count != source.size:
+                raise DataError(
+                    f"{name}: changed while it was read: had {source.size} bytes at "
+                    f"the start, {count} were read"
+                )
+            if source.modified and streams.modified(name) != source.modified:
+                raise DataError(f"{name}: changed while it was read")
+
+        return update
+
+
+def open_corpus(
+    inputs: str,
+    format: str = "auto",
+    language: str = "en",
+    text_field: str = "text",
+    on_bad_input: str = "error",
+) -> Iterator[list[str]]:
+    """Yields the documents of a corpus, each a list of sentences; see `Corpus`.
+
+    Raises:
+        DataError: An input is missing or cannot be read, or all are empty.
+    """
+    language = check_language(language)
+    corpus = Corpus(inputs, format, text_field, on_bad_input)
+    empty = True
+    for document in corpus.documents():
+        if sentences := document_sentences(document, language):
+            empty = False
+            yield sentences
+    if empty:
+        raise DataError(f"input_file: {inputs}: holds no text")
+
+
+def document_sentences(document: RawDocument, language: str) -> list[str]:
+    """The sentences of a document."""
+    if document.is_split:
+        return document.texts
+    return [
+        sentence
+        for text in document.texts
+        for sentence in split_sentences(text, language)
+    ]
+
+
+def _docstring_limit(name: str) -> int | None:
+    option = name.partition(":")[2]
+    if not option:
+        return None
+    key, _, value = option.partition("=")
+    if key != "max_bytes" or not value.isdigit():
+        raise UsageError(
+            f"input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>', "
+            f"got {name!r}"
+        )
+    return int(value)

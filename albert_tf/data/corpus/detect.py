@@ -1,0 +1,78 @@
+"""Finds the format of an input file."""
+
+import json
+import re
+
+from albert_tf.data.corpus import source as corpus_source
+from albert_tf.errors import DataError
+
+_SAMPLE = 1 << 16
+
+
+def detect_format(path: str) -> str:
+    """The format of a file by its first 64 KiB; the rule is in the module's docstring.
+
+    Raises:
+        DataError: The file cannot be decompressed.
+    """
+    try:
+        with corpus_source.open_source(path) as file:
+            sample = file.read(_SAMPLE)
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read: {reason}") from error
+    if sample.startswith(b"PAR1"):
+        return "parquet"
+    _check_is_text(path, sample)
+    text = sample.decode("utf-8-sig", errors="ignore").lstrip()
+    if text.startswith("<doc "):
+        return "wikiextractor"
+    first = text.partition("\n")[0]
+    if first.startswith("{"):
+        if len(text) == len(first):  # the line goes on after the sample
+            return "jsonl"
+        try:
+            json.loads(first)
+            return "jsonl"
+        except (ValueError, RecursionError):
+            pass
+    if _JSON_NAME.search(path) or _JSON_START.match(text):
+        raise DataError(
+            f"{path}: looks like JSON, but its first line is no JSON object; make it "
+            "JSON lines (an object a line), or give --input_format"
+        )
+    lines = [line.strip() for line in text.split("\n")]
+    followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
+    single = sum(
+        line.rstrip("\"'”’)」』").endswith(_ENDS) and not _INNER_END.search(line)
+        for line in followed
+    )
+    # Text of one line a paragraph has neighbouring lines in its headings only.
+    around = zip(["", *lines[:-1]], lines, [*lines[1:], ""], strict=True)
+    joined = sum(len(line) for a, line, b in around if a or b)
+    bulk = 2 * joined >= sum(map(len, lines))
+    is_lines = followed and bulk and single >= 0.6 * len(followed)
+    return "lines" if is_lines else "paragraphs"
+
+
+def _check_is_text(path: str, sample: bytes) -> None:
+    for start, name in _COMPRESSED.items():
+        if sample.startswith(start):
+            raise DataError(
+                f"{path}: is compressed with {name}; only gzip is read, unpack it"
+            )
+
+
+_COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+_JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
+
+
+_JSON_START = re.compile(r'\[?\s*\{\s*"')
+
+
+_INNER_END = re.compile(r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w")
+
+
+_ENDS = tuple(".!?:;…。！？।")

@@ -1,0 +1,152 @@
+"""Readers of one corpus file each: plain lines, paragraphs, WikiExtractor, JSON lines.
+
+A reader takes an iterator of decoded lines and yields texts (sentences for `lines`,
+paragraphs still to be split for the other formats) and None where a document ends.
+Memory is bounded: see `MAX_LINE_BYTES` and `DOCUMENT_CHARS`.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from albert_tf.data.corpus.source import MAX_LINE_BYTES, BadInput
+
+# A longer document is handed on in parts.
+DOCUMENT_CHARS = 1 << 18
+# A paragraph without a blank line ends with the first full sentence after this.
+_PARAGRAPH_CHARS = 8192
+_DOC = re.compile(r"<doc\b[^>]*>")
+_SENTENCE_END = tuple(".!?。！？\"'”’)")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def group_documents(
+    texts: Iterator[str | None], counts: Counter, max_chars: int = DOCUMENT_CHARS
+) -> Iterator[list[str]]:
+    """Collects what a reader yields into documents.
+
+    A document of more than `max_chars` characters is handed on in parts, each a
+    document of its own from then on, so that memory stays flat; "documents_cut" counts
+    the cuts.
+    """
+    document: list[str] = []
+    length = 0
+    for text in texts:
+        if text is None or length >= max_chars:
+            counts["documents_cut"] += text is not None
+            if document:
+                yield document
+            document, length = [], 0
+        while text:
+            piece, text = text[:max_chars], text[max_chars:]
+            document.append(piece)
+            length += len(piece)
+            if text:
+                counts["documents_cut"] += 1
+                yield document
+                document, length = [], 0
+    if document:
+        yield document
+
+
+def read_sentence_lines(lines: Iterator[str]) -> Iterator[str | None]:
+    """The original's format: a sentence a line, a blank line between documents."""
+    for line in lines:
+        yield line.strip() or None
+
+
+def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
+    """Ordinary text: lines of a paragraph are joined, blank lines end it.
+
+    Two or more blank lines end the document, as does the end of the file.
+    """
+    current: list[str] = []
+    length = blank = 0
+    for line in lines:
+        line = line.strip()
+        if line:
+            current.append(line)
+            length += len(line)
+            blank = 0
+            full = length > _PARAGRAPH_CHARS and line.endswith(_SENTENCE_END)
+            if not full and length <= MAX_LINE_BYTES:
+                continue
+        else:
+            blank += 1
+        if current:
+            yield " ".join(current)
+            current, length = [], 0
+        if blank == 2:
+            yield None
+    if current:
+        yield " ".join(current)
+
+
+def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | None]:
+    """`<doc id=... title="...">` blocks; the title line is left out.
+
+    Documents without text (redirects) are counted as "documents_empty", lines between
+    documents, which are left out, as "lines_outside_documents".
+    """
+    inside = empty = False
+    title = ""
+    for line in lines:
+        line = line.strip()
+        if _DOC.match(line):
+            found = re.search(r'title="([^"]*)"', line)
+            title, inside, empty = (found.group(1) if found else ""), True, True
+            yield None
+        elif line.startswith("</doc>"):
+            counts["documents_empty"] += inside and empty
+            inside = False
+            yield None
+        elif line and inside:
+            if not (empty and line == title):
+                empty = False
+                yield line
+            title = ""
+        elif line:
+            counts["lines_outside_documents"] += 1
+
+
+def read_json_lines(
+    lines: Iterator[str], bad: BadInput, path: str, text_field: str
+) -> Iterator[str | None]:
+    """One JSON object a line, the document's text in the field `text_field`."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            bad.report("lines_not_json", f"{path}: line {number}: no JSON: {error}")
+            continue
+        text = value.get(text_field) if isinstance(value, dict) else None
+        if isinstance(text, str) and "\0" in text:
+            bad.report(
+                "lines_with_nul_bytes",
+                f"{path}: line {number}: a NUL character, which no text has",
+            )
+        elif isinstance(text, str):
+            if not text.isascii():
+                # JSON can write halves of UTF-16 pairs alone, which no UTF-8 text can.
+                text, halves = _HALF.subn(" ", text)
+                bad.counts["surrogates_replaced"] += halves
+            yield from text_paragraphs(text, bad.counts)
+        else:
+            bad.report(
+                "lines_without_text",
+                f"{path}: line {number}: needs a JSON object with a string in "
+                f"{text_field!r} (--text_field)",
+            )
+
+
+def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
+    """The non-blank lines of one document's text, then its end."""
+    if text.isspace() or not text:
+        counts["documents_empty"] += 1
+    for line in text.split("\n"):
+        if line := line.strip():
+            yield line
+    yield None

@@ -1,0 +1,1 @@
+"""Choosing and applying masks, in NumPy and in TensorFlow with equal bits."""

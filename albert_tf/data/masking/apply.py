@@ -1,0 +1,167 @@
+"""Masked language modeling: choose pieces, then replace them.
+
+The same code masks batches in NumPy (static record files, Beam) and in tf.data, and
+gives the same bits: what is masked depends on (seed, epoch, example) alone.
+
+Legend: `B` rows, `T` pieces, `P` predictions, `V` vocabulary.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from albert_tf import features
+from albert_tf.data import random_bits
+from albert_tf.data.masking import choice as mask_choice
+from albert_tf.data.masking import ops
+from albert_tf.data.masking.choice import Choice, choose
+from albert_tf.data.masking.config import MaskingConfig, VocabInfo
+
+__all__ = [
+    "Choice",
+    "MaskingConfig",
+    "VocabInfo",
+    "apply",
+    "choose",
+    "mask_batch",
+    "mask_example",
+    "unmask",
+]
+
+
+def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabInfo, xp):
+    """Puts [MASK], a random piece or the piece itself at the chosen positions.
+
+    Args:
+        token_ids: int32 `[B, T]`, unmasked.
+        choice: the positions.
+        keys: uint64 `[B]`, the ones `choose` was given.
+        config: with which probabilities.
+        vocab: which ids there are.
+        xp: the array operations.
+
+    Returns:
+        masked ids int32 `[B, T]`, and int32 `[B, P]` what stood at the positions.
+    """
+    ids = xp.where(choice.valid, xp.take(token_ids, choice.positions), 0)
+    unit = choice.span_starts if config.replace_per == "span" else choice.positions
+    action = random_bits.draws(keys, random_bits.ACTION, unit, xp)
+    drawn = random_bits.draws(keys, random_bits.REPLACEMENT, choice.positions, xp)
+    if config.mode == "original":
+        pieces = np.arange(vocab.vocab_size, dtype=np.int32)
+    else:
+        pieces = vocab.text_ids()
+    at = xp.shift_right(xp.array(drawn, "int64") * len(pieces), random_bits.NUM_BITS)
+    random_ids = xp.lookup(xp.array(pieces, "int32"), xp.array(at, "int32"))
+    below = random_bits.threshold(config.mask_fraction)
+    random_below = random_bits.threshold(config.mask_fraction + config.random_fraction)
+    new = xp.where(action < random_below, random_ids, ids)
+    new = xp.where(action < below, vocab.mask_id, new)
+    return _put(token_ids, choice.positions, choice.valid, new, xp), ids
+
+
+def unmask(token_ids, positions, ids, weights, xp):
+    """Puts back what a static record masked.
+
+    Args:
+        token_ids: int32 `[B, T]`, masked.
+        positions: int32 `[B, P]`, all different where the weight is not 0.
+        ids: int32 `[B, P]`, what stood there.
+        weights: float32 `[B, P]`, 0 where unused.
+        xp: the array operations.
+    """
+    return _put(token_ids, positions, weights > 0, ids, xp)
+
+
+def _put(token_ids, positions, valid, new, xp):
+    change = xp.where(valid, new - xp.take(token_ids, positions), 0)
+    return token_ids + xp.scatter_sum(change, positions, xp.num_columns(token_ids))
+
+
+def mask_batch(
+    batch: dict[str, Any],
+    keys,
+    config: MaskingConfig,
+    vocab: VocabInfo,
+    xp=ops.NUMPY,
+) -> dict[str, Any]:
+    """Masks a batch.
+
+    Args:
+        batch: has `token_ids`, `token_boundary` and `padding_mask`, int32 `[B, T]`.
+        keys: uint64 `[B]`, from `random_bits.row_keys`.
+        config: what to mask.
+        vocab: which ids there are.
+        xp: `array_ops.NUMPY` or `graph_ops.TENSORFLOW`.
+
+    Returns:
+        `token_ids` int32 `[B, T]` masked; `mask_positions`, `mask_ids` int32 `[B, P]`,
+        `mask_weights` float32 `[B, P]`; `mask_ngrams`, `mask_span_starts`,
+        `mask_span_ends` int32 `[B, P]` (see `Choice`). P is
+        `config.max_predictions_per_seq`. The ids before masking, which ELECTRA's
+        discriminator is compared with, are what `unmask` makes of these.
+    """
+    token_ids = batch[features.TOKEN_IDS]
+    choice = mask_choice.choose(
+        token_ids,
+        batch[features.TOKEN_BOUNDARY],
+        batch[features.PADDING_MASK],
+        keys,
+        config,
+        vocab,
+        xp,
+    )
+    masked, ids = apply(token_ids, choice, keys, config, vocab, xp)
+    return {
+        features.TOKEN_IDS: masked,
+        features.MASK_POSITIONS: choice.positions,
+        features.MASK_IDS: ids,
+        features.MASK_WEIGHTS: xp.array(choice.valid, "float32"),
+        features.MASK_NGRAMS: choice.ngrams,
+        features.MASK_SPAN_STARTS: choice.span_starts,
+        features.MASK_SPAN_ENDS: choice.span_ends,
+    }
+
+
+def mask_example(
+    token_ids,
+    segment_ids,
+    token_boundary,
+    *,
+    config: MaskingConfig,
+    vocab: VocabInfo,
+    key: tuple[int, int, int],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Masks one example without padding, in NumPy.
+
+    Args:
+        token_ids: int `[T]`, [CLS] and [SEP] included.
+        segment_ids: int `[T]`; special pieces alone tell where a segment ends, so
+            this is only checked for its length.
+        token_boundary: int `[T]`.
+        config: what to mask.
+        vocab: which ids there are.
+        key: (seed, epoch, number of the example).
+
+    Returns:
+        masked ids int32 `[T]`; positions and the ids that stood there, int32 `[n]`,
+        n the pieces chosen. The same as the row of this key in any batch.
+    """
+    lengths = {len(token_ids), len(segment_ids), len(token_boundary)}
+    if len(lengths) != 1:
+        raise ValueError(f"the features of an example differ in length: {lengths}")
+    seed, epoch, example = key
+    row = {
+        features.TOKEN_IDS: np.asarray(token_ids, np.int32)[None],
+        features.TOKEN_BOUNDARY: np.asarray(token_boundary, np.int32)[None],
+        features.PADDING_MASK: np.ones((1, len(token_ids)), np.int32),
+    }
+    xp = ops.NUMPY
+    keys = random_bits.row_keys(seed, np.array([epoch]), np.array([example]), xp)
+    masked = {k: v[0] for k, v in mask_batch(row, keys, config, vocab, xp).items()}
+    count = int(masked[features.MASK_WEIGHTS].sum())
+    return (
+        masked[features.TOKEN_IDS],
+        masked[features.MASK_POSITIONS][:count],
+        masked[features.MASK_IDS][:count],
+    )

@@ -1,0 +1,1 @@
+"""From a corpus to records on disk, with any number of processes."""

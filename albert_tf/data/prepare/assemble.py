@@ -1,0 +1,187 @@
+"""From pairs of token lists to serialized examples."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf import features
+from albert_tf.data import keyed_random, random_bits
+from albert_tf.data.keyed_random import KeyedRandom
+from albert_tf.data.masking import apply as masking
+from albert_tf.data.masking import ops
+from albert_tf.data.masking.config import VocabInfo
+from albert_tf.data.prepare import pairs
+from albert_tf.data.records import tf_example
+
+_MASK_ROWS = 256  # rows masked at a time
+
+
+_SAMPLE_ROWS = 16  # rows of a block masked for the data card only
+
+
+_TOKEN_FEATURES = (
+    features.TOKEN_IDS,
+    features.PADDING_MASK,
+    features.SEGMENT_IDS,
+    features.TOKEN_BOUNDARY,
+)
+
+
+_MASK_FEATURES = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
+
+
+class Batch(NamedTuple):
+    """Examples end to end."""
+
+    token_ids: np.ndarray  # int32 [sum of lengths]
+    segment_ids: np.ndarray  # int32 [sum of lengths]
+    token_boundary: np.ndarray  # int32 [sum of lengths]
+    lengths: np.ndarray  # int64 [N]
+    labels: np.ndarray  # int64 [N]
+
+
+def separate(ids, documents, sep_id: int):
+    """Puts [SEP] after each document, as part of its last segment."""
+    ends = [document.borders[-1] for document in documents]
+    moved = []
+    for k, document in enumerate(documents):
+        borders = [border + k for border in document.borders]
+        borders[-1] += 1
+        moved.append(pairs.Document(document.key, borders))
+    return np.insert(ids, ends, sep_id), moved
+
+
+def assemble(ids, word_starts, plan: np.ndarray, tokenizer) -> Batch:
+    """[CLS] A [SEP] B [SEP] of all examples of a plan, or [CLS] A [SEP].
+
+    Args:
+        ids: int `[tokens]`, the flat array the plan points into.
+        word_starts: bool `[tokens]`.
+        plan: int `[N, 5]`, the fields of `pairs.Example`.
+        tokenizer: has `cls_id` and `sep_id`.
+    """
+    a_start, a_end, b_start, b_end, labels = plan.astype(np.int64).T
+    a_size, b_size = a_end - a_start, b_end - b_start
+    has_b = b_size > 0
+    lengths = a_size + b_size + 2 + has_b
+    total = int(lengths.sum())
+    starts = np.cumsum(lengths) - lengths
+    out = np.empty(total, np.int32)
+    boundary = np.ones(total, np.int32)
+    segments = np.zeros(total, np.int32)
+    out[starts] = tokenizer.cls_id
+    out[starts + a_size + 1] = tokenizer.sep_id
+    out[starts + lengths - 1] = tokenizer.sep_id
+    for first, size, place in (
+        (a_start, a_size, starts + 1),
+        (b_start, b_size, starts + a_size + 2),
+    ):
+        count = np.arange(int(size.sum()))
+        before = np.cumsum(size) - size
+        source = count + np.repeat(first - before, size)
+        target = count + np.repeat(place - before, size)
+        out[target] = ids[source]
+        boundary[target] = word_starts[source]
+    segments[target] = 1  # the last round was B
+    segments[(starts + lengths - 1)[has_b]] = 1
+    return Batch(out, segments, boundary, lengths, labels)
+
+
+def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
+    """Serialized examples of a batch; masks them, or a few of them for the card."""
+    seed = config.pairs.seed
+    base = KeyedRandom(seed, keyed_random.EXAMPLE, *key).bits() >> 2
+    numbers = base + np.arange(len(batch.lengths))
+    keys = random_bits.row_keys(seed, np.full(len(numbers), repeat), numbers, ops.NUMPY)
+    vocab = VocabInfo.from_tokenizer(tokenizer)
+    if config.masking == "static":
+        payloads = [b""] * len(keys)
+        # Rows of like length together, so that little padding is worked on.
+        order = np.argsort(batch.lengths, kind="stable")
+        for first in range(0, len(keys), _MASK_ROWS):
+            rows = order[first : first + _MASK_ROWS]
+            made = _static(_padded(batch, rows), keys[rows], config, vocab, counts)
+            for row, payload in zip(rows.tolist(), made, strict=True):
+                payloads[row] = payload
+        return payloads
+    if config.sample_masks and repeat == 0:
+        rows = np.arange(min(_SAMPLE_ROWS, len(keys)))
+        padded = _padded(batch, rows)
+        _count_masks(
+            padded,
+            masking.mask_batch(padded, keys[rows], config.mask, vocab),
+            counts,
+        )
+    ones = np.ones(len(batch.lengths), np.int64)
+    columns = {
+        "input_ids": (batch.token_ids, batch.lengths),
+        "segment_ids": (batch.segment_ids, batch.lengths),
+        "token_boundary": (batch.token_boundary, batch.lengths),
+    }
+    if config.pairs.policy != "none":  # one segment has no order to be learned
+        columns["next_sentence_labels"] = (batch.labels, ones)
+    return tf_example.serialize_batch(columns)
+
+
+def _padded(batch: Batch, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Some examples of a batch as int32 `[rows, longest of them]`, by batch key."""
+    lengths = batch.lengths[rows]
+    starts = np.cumsum(batch.lengths)[rows] - lengths
+    columns = np.arange(lengths.max())
+    real = columns < lengths[:, None]
+    tokens = (starts[:, None] + columns)[real]
+    padded = {features.PADDING_MASK: real.astype(np.int32)}
+    for name, values in (
+        (features.TOKEN_IDS, batch.token_ids),
+        (features.SEGMENT_IDS, batch.segment_ids),
+        (features.TOKEN_BOUNDARY, batch.token_boundary),
+    ):
+        padded[name] = np.zeros(real.shape, np.int32)
+        padded[name][real] = values[tokens]
+    padded[features.SENTENCE_ORDER_LABELS] = batch.labels[rows, None]
+    return padded
+
+
+def _static(padded, keys, config, vocab, counts) -> list[bytes]:
+    """Records with the original's eight features of fixed length."""
+    masked = masking.mask_batch(padded, keys, config.mask, vocab)
+    _count_masks(padded, masked, counts)
+    real = padded[features.PADDING_MASK] > 0
+    used = masked[features.MASK_WEIGHTS] > 0
+    everything = np.ones((len(keys), 1), bool)
+    source = padded | {features.TOKEN_IDS: masked[features.TOKEN_IDS]}
+    columns, widths = {}, {}
+    for names, values, kept, width in (
+        (_TOKEN_FEATURES, source, real, config.pairs.max_seq_length),
+        (_MASK_FEATURES, masked, used, config.mask.max_predictions_per_seq),
+        ((features.SENTENCE_ORDER_LABELS,), source, everything, 1),
+    ):
+        for name in names:
+            record_name = features.RECORD_NAMES.get(name, name)
+            columns[record_name] = values[name][kept], kept.sum(axis=1)
+            widths[record_name] = width
+    return tf_example.serialize_batch(columns, widths)
+
+
+def _count_masks(padded, masked, counts: Counter) -> None:
+    used = masked[features.MASK_WEIGHTS] > 0
+    counts["mask_sample_tokens"] += int(padded[features.PADDING_MASK].sum())
+    counts["mask_sample_masked"] += int(used.sum())
+    # Pieces of one n-gram share a number; its words are the word starts among them.
+    positions = masked[features.MASK_POSITIONS]
+    starts = np.take_along_axis(padded[features.TOKEN_BOUNDARY], positions, axis=1)
+    rows = np.arange(len(used), dtype=np.int64)[:, None]
+    grams = rows * (1 << 32) + masked[features.MASK_NGRAMS]
+    _, gram = np.unique(grams[used], return_inverse=True)
+    words = np.maximum(np.bincount(gram, weights=starts[used]), 1).astype(int)
+    for n, grams in enumerate(np.bincount(words).tolist()):
+        if grams:
+            counts[f"masked_ngrams_of_{n}"] += grams
+
+
+def shuffled(payloads: list[bytes], seed: int, key: tuple[int, int]) -> list[bytes]:
+    """A keyed order: the original's scripts read static files front to back."""
+    rng = KeyedRandom(seed, keyed_random.ORDER, *key)
+    order = sorted((rng.bits(), k) for k in range(len(payloads)))
+    return [payloads[k] for _, k in order]

@@ -1,0 +1,125 @@
+"""From a block of documents to serialized records: the unit of parallel work.
+
+Legend: `N` examples, `S` sequence length, `P` predictions.
+
+A block is a run of about `BLOCK_CHARS` characters of documents. How the corpus falls
+into blocks and what a block becomes depend on the corpus and the settings only, never
+on the number of processes. The work on a block is done with array operations over all
+its tokens; only sentences and examples are looped over.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from albert_tf.data.corpus.corpus import Corpus, RawDocument, document_sentences
+from albert_tf.data.prepare import pairs
+from albert_tf.data.prepare.assemble import assemble, separate, serialize, shuffled
+from albert_tf.data.prepare.config import SPLITS, RecordConfig
+
+BLOCK_CHARS = 1 << 20
+
+
+class Records(NamedTuple):
+    """What a block became in one split."""
+
+    payloads: list[bytes]  # serialized examples
+    counts: Counter  # sums for the data card
+    lengths: np.ndarray  # int64 [S + 1], how many examples of each length
+    longest: tuple[int, int, int]  # tokens, source, number of the longest document
+
+
+def source_groups(corpus: Corpus) -> list[list[int]]:
+    """Groups neighbouring small files, so that blocks are not tiny.
+
+    A group is read by one reader; blocks never cross groups.
+    """
+    groups: list[list[int]] = []
+    room = 0
+    for k, source in enumerate(corpus.sources):
+        if not groups or room <= 0 or not source.size:
+            groups.append([])
+            room = BLOCK_CHARS if source.size else 0
+        groups[-1].append(k)
+        room -= source.size
+    return groups
+
+
+def make_blocks(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:
+    """Cuts the documents of one group of sources into blocks."""
+    block: list[RawDocument] = []
+    length = 0
+    for document in documents:
+        block.append(document)
+        length += sum(map(len, document.texts))
+        if length >= BLOCK_CHARS:
+            yield block
+            block, length = [], 0
+    if block:
+        yield block
+
+
+def process_block(
+    block: Sequence[RawDocument], config: RecordConfig, tokenizer
+) -> dict[str, Records]:
+    """Turns a block into records, by split.
+
+    Args:
+        block: documents in corpus order.
+        config: what to make of them.
+        tokenizer: has `encode_batch_flat`, `word_start_table` and the special ids.
+    """
+    by_split: dict[str, list[RawDocument]] = {split: [] for split in SPLITS}
+    for document in block:
+        by_split[config.split(document)].append(document)
+    return {
+        split: _process(documents, config, tokenizer)
+        for split, documents in by_split.items()
+        if documents
+    }
+
+
+def _process(documents, config: RecordConfig, tokenizer) -> Records:
+    sentences, document_splits = [], [0]
+    for document in documents:
+        sentences += document_sentences(document, config.language)
+        document_splits.append(len(sentences))
+    if not getattr(tokenizer, "collapses_white_space", True):
+        # There the space before a word is part of it, and the splitter dropped it.
+        first = set(document_splits)
+        sentences = [s if k in first else f" {s}" for k, s in enumerate(sentences)]
+    ids, sentence_splits = tokenizer.encode_batch_flat(sentences)
+    keys = [(document.source, document.number) for document in documents]
+    cut = pairs.make_documents(keys, sentence_splits, np.array(document_splits))
+    sizes = [document.borders[-1] - document.borders[0] for document in cut]
+    counts = Counter(
+        documents=len(documents),
+        documents_without_tokens=len(documents) - len(cut),
+        sentences=len(sentences),
+        characters=sum(map(len, sentences)),
+        tokens=len(ids),
+        unknown_tokens=int(np.count_nonzero(ids == tokenizer.unk_id)),
+    )
+    longest = max(zip(sizes, [d.key for d in cut], strict=True), default=(0, (0, 0)))
+    if config.pairs.policy == "none":
+        ids, cut = separate(ids, cut, tokenizer.sep_id)
+    word_starts = tokenizer.word_start_table()[ids]
+    payloads: list[bytes] = []
+    lengths = np.zeros(config.pairs.max_seq_length + 1, np.int64)
+    for repeat in range(config.dupe_factor):
+        plan, dropped = pairs.plan_examples(cut, config.pairs, word_starts, repeat)
+        counts.update(dropped)
+        if not plan:
+            continue
+        batch = assemble(ids, word_starts, np.array(plan), tokenizer)
+        lengths += np.bincount(batch.lengths, minlength=len(lengths))
+        counts["examples"] += len(plan)
+        counts["output_tokens"] += len(batch.token_ids)
+        counts["labels_1"] += int(batch.labels.sum())
+        payloads += serialize(batch, cut[0].key, repeat, config, tokenizer, counts)
+    counts["bytes"] = sum(map(len, payloads))
+    if config.masking == "static":
+        payloads = shuffled(payloads, config.pairs.seed, keys[0])
+    return Records(payloads, counts, lengths, (longest[0], *longest[1]))

@@ -1,0 +1,143 @@
+"""Part files: what one block became, kept until all blocks are done.
+
+A part is an npz file: for each split the records' bytes end to end and their sizes,
+and `header`, JSON with the sums for the data card and a checksum of the block's text,
+by which a resumed run knows that the part is of the same text.
+"""
+
+import io
+import json
+import multiprocessing
+import os
+import pickle
+import threading
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import google_crc32c
+import numpy as np
+
+from albert_tf.data.corpus.corpus import RawDocument
+from albert_tf.data.prepare import blocks
+from albert_tf.data.prepare.config import SPLITS, RecordConfig
+from albert_tf.errors import DataError
+from albert_tf.storage import files, streams
+
+_job = None  # (tokenizer, config) in a worker process
+
+
+@dataclass
+class Summary:
+    """Sums over all parts."""
+
+    counts: Counter = field(default_factory=Counter)
+    split_counts: dict[str, Counter] = field(default_factory=dict)
+    num_examples: Counter = field(default_factory=Counter)  # by split
+    num_bytes: Counter = field(default_factory=Counter)  # by split
+    part_sizes: dict[str, list[int]] = field(default_factory=dict)  # records a part
+    lengths: np.ndarray | None = None  # int64 [S + 1]
+    longest: tuple[int, int, int] = (0, 0, 0)
+
+
+def initialize_worker(path: str) -> None:
+    """Gives a worker process what all its jobs share, from a pickle file."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    global _job
+    with open(path, "rb") as file:
+        _job = pickle.load(file)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for its next job for ever."""
+    multiprocessing.parent_process().join()
+    os._exit(1)
+
+
+def work(block: Sequence[RawDocument], path: str) -> tuple[int, int]:
+    """`make_part` in a worker process."""
+    return make_part(block, path, *_job)
+
+
+def make_part(
+    block: Sequence[RawDocument], path: str, tokenizer, config: RecordConfig
+) -> tuple[int, int]:
+    """Writes the part of a block, unless there is one of the same text.
+
+    Returns:
+        Bytes of text and tokens written.
+    """
+    crc = size = 0
+    for document in block:
+        key = f"{document.source} {document.number} ".encode()
+        for data in (key, *(text.encode() for text in document.texts)):
+            crc = google_crc32c.extend(crc, data)
+            size += len(data)
+    if _is_done(path, crc):
+        return size, 0
+    result = blocks.process_block(block, config, tokenizer)
+    header = {"crc32c": crc, "splits": {}}
+    arrays = {}
+    for split, made in result.items():
+        header["splits"][split] = {
+            "counts": dict(made.counts),
+            "longest": made.longest,
+            "lengths": made.lengths.tolist(),
+        }
+        arrays[f"{split}_sizes"] = np.array([len(p) for p in made.payloads], np.int64)
+        arrays[f"{split}_bytes"] = np.frombuffer(b"".join(made.payloads), np.uint8)
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    buffer = io.BytesIO()  # a zip file seeks, a file in a bucket cannot
+    np.savez(buffer, **arrays)
+    with streams.write_atomically(path) as file:
+        file.write(buffer.getbuffer())
+    return size, sum(made.counts["output_tokens"] for made in result.values())
+
+
+def _is_done(path: str, crc: int) -> bool:
+    if not files.exists(path):
+        return False
+    # Of other text if an input changed since the run was interrupted.
+    return _read(path, ())[0]["crc32c"] == crc
+
+
+def _read(path: str, names: Sequence[str]) -> tuple[dict, list[np.ndarray | None]]:
+    try:
+        with streams.open_binary(path) as file, np.load(file) as part:
+            header = json.loads(part["header"].tobytes())
+            return header, [part.get(name) for name in names]
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path}: damaged part, remove it: {error}") from error
+
+
+def summarize(paths: Sequence[str]) -> Summary:
+    """Adds up the headers of all parts."""
+    total = Summary(
+        split_counts={split: Counter() for split in SPLITS},
+        part_sizes={split: [0] * len(paths) for split in SPLITS},
+    )
+    for number, path in enumerate(paths):
+        for split, made in _read(path, ())[0]["splits"].items():
+            counts = Counter(made["counts"])
+            total.counts.update(counts)
+            total.split_counts[split].update(counts)
+            total.num_examples[split] += counts["examples"]
+            total.part_sizes[split][number] = counts["examples"]
+            lengths = np.array(made["lengths"], np.int64)
+            total.lengths = lengths + (0 if total.lengths is None else total.lengths)
+            total.longest = max(total.longest, tuple(made["longest"]))
+            total.num_bytes[split] += counts["bytes"]
+    return total
+
+
+def payloads(paths: Sequence[str], split: str) -> Iterator[bytes]:
+    """The records of a split, part after part."""
+    for path in paths:
+        _, (sizes, data) = _read(path, (f"{split}_sizes", f"{split}_bytes"))
+        if sizes is None:
+            continue
+        view, at = data.tobytes(), 0
+        for size in sizes.tolist():
+            yield view[at : at + size]
+            at += size

@@ -1,0 +1,154 @@
+"""Runs the work on blocks, here or in worker processes, and shows how far it is."""
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import os
+import pickle
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
+
+import tqdm
+
+from albert_tf.data.corpus.corpus import Corpus, RawDocument
+from albert_tf.data.prepare import parts
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.errors import DataError, UsageError
+
+
+class ProgressBar:
+    """Progress in bytes of text read; the rate in tokens."""
+
+    def __init__(self, corpus: Corpus, show: bool):
+        plain = all(
+            source.size and not source.name.endswith((".gz", ".parquet"))
+            for source in corpus.sources
+        )
+        total = sum(source.size for source in corpus.sources) if plain else None
+        self._bar = tqdm.tqdm(
+            total=total, unit="B", unit_scale=True, disable=not show, desc="text"
+        )
+        self._tokens = 0
+
+    def update(self, num_bytes: int, num_tokens: int) -> None:
+        self._tokens += num_tokens
+        bar = self._bar
+        if bar.total is not None:
+            num_bytes = min(num_bytes, bar.total - bar.n)
+        bar.update(num_bytes)
+        elapsed = bar.format_dict["elapsed"] or 1e-9
+        bar.set_postfix_str(f"{self._tokens / elapsed:,.0f} tokens/s", refresh=False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        if kind is None and self._bar.total is not None:
+            self._bar.update(self._bar.total - self._bar.n)  # markup, white space
+        self._bar.close()
+
+
+class BlockPool:
+    """Works on blocks here or in processes; never more than a few blocks wait."""
+
+    def __init__(self, num_processes: int, tokenizer, config: RecordConfig):
+        if num_processes < 1:
+            raise UsageError(f"num_processes: must be positive, got {num_processes}")
+        self._job = (tokenizer, config)
+        self._waiting: deque = deque()
+        self._limit = 2 * num_processes
+        self._pool = None
+        self._files = contextlib.ExitStack()
+        if num_processes > 1:
+            # In a file: a worker that dies early, such as one whose main script starts
+            # the work anew, would leave us writing to a full pipe for ever.
+            folder = self._files.enter_context(tempfile.TemporaryDirectory())
+            path = os.path.join(folder, "job.pickle")
+            with open(path, "wb") as file:
+                pickle.dump(self._job, file)
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                num_processes,
+                # Forking a process that runs TensorFlow's threads can hang.
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=parts.initialize_worker,
+                initargs=(path,),
+            )
+
+    def submit(
+        self, block: list[RawDocument], path: str, done: Callable[[int, int], None]
+    ) -> None:
+        if self._pool is None:
+            done(*parts.make_part(block, path, *self._job))
+            return
+        while len(self._waiting) >= self._limit:
+            self._take(done)
+        self._waiting.append(self._start(parts.work, block, path))
+
+    def finish(self, done) -> None:
+        while self._waiting:
+            self._take(done)
+
+    def each(
+        self, function: Callable, items: Iterable, done: Callable[[], None]
+    ) -> None:
+        """Calls `function(item)` for all items, in any order; `done()` after each."""
+        if self._pool is None:
+            for item in items:
+                function(item)
+                done()
+            return
+        try:
+            for job in [self._start(function, item) for item in items]:
+                job.result()
+                done()
+        except BrokenProcessPool as error:
+            raise _worker_lost() from error
+
+    def _start(self, function: Callable, *arguments) -> concurrent.futures.Future:
+        """Hands out a job; the first one starts the workers."""
+        try:
+            with _without_interrupts():
+                return self._pool.submit(function, *arguments)
+        except BrokenProcessPool as error:
+            raise _worker_lost() from error
+
+    def _take(self, done) -> None:
+        try:
+            done(*self._waiting.popleft().result())
+        except BrokenProcessPool as error:
+            raise _worker_lost() from error
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=kind is not None)
+        self._files.close()
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C; this one does, afterwards.
+
+    A terminal sends it to all, and each worker would print a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _worker_lost() -> DataError:
+    return DataError(
+        "num_processes: a worker process died (out of memory? a script that calls this "
+        'without `if __name__ == "__main__":`?); the same command, perhaps with fewer '
+        "processes, takes up the work where it stopped"
+    )

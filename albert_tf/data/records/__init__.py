@@ -1,0 +1,1 @@
+"""The files of records: shards, their format and their card."""

@@ -1,0 +1,172 @@
+"""Packed rows: the plan, the batches, and taking them apart again."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf.data.batches.packing import make_plan, unpack_batch
+from albert_tf.data.batches.pretraining import data_errors, make_pretraining_dataset
+from albert_tf.data.masking.apply import MaskingConfig
+from albert_tf.errors import UsageError
+from tests.data.synthetic_records import VOCAB, make_example, write
+
+NUM, LENGTH, MOST = 83, 61, 5
+CONFIG = MaskingConfig(max_predictions_per_seq=4)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(8)
+    return [make_example(rng, length) for length in rng.integers(5, 40, NUM)]
+
+
+@pytest.fixture(scope="module")
+def pattern(rows, tmp_path_factory):
+    return write(tmp_path_factory.mktemp("records"), rows)
+
+
+def make(pattern, **changes):
+    arguments = {
+        "tokenizer": VOCAB,
+        "global_batch_size": 4,
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": 4,
+        "max_examples_per_row": MOST,
+        "seed": 23,
+        "packing": True,
+    }
+    return make_pretraining_dataset(pattern, **(arguments | changes))
+
+
+def take(dataset, count):
+    with data_errors():
+        return list(dataset.take(count).as_numpy_iterator())
+
+
+def as_tuple(example):
+    names = ("token_ids", "segment_ids", "mask_positions", "mask_ids")
+    found = tuple(tuple(example[name].tolist()) for name in names)
+    return (*found, int(example["sentence_order_labels"]))
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    lengths=st.lists(st.integers(1, 31), min_size=1, max_size=80),
+    most=st.integers(1, 9),
+    epoch=st.integers(0, 3),
+)
+def test_plan_holds_every_example_once(lengths, most, epoch):
+    lengths = np.array(lengths, np.int32)
+    plan = make_plan(lengths, CONFIG, 31, most)
+    examples = plan.assignment(5, epoch)
+    assert sorted(examples.tolist()) == list(range(len(lengths)))
+    np.testing.assert_array_equal(lengths[examples], plan.slots)
+    sizes = np.diff(plan.row_starts)
+    assert sizes.min() >= 1 and sizes.max() <= most
+    filled = np.add.reduceat(plan.slots, plan.row_starts[:-1])
+    assert filled.max() <= 31
+    budgets = np.array([CONFIG.num_to_predict(int(n)) for n in plan.slots])
+    in_row = np.add.reduceat(budgets, plan.row_starts[:-1])
+    assert in_row.max() == plan.max_predictions_per_row
+    # No two rows that could be one: best fit leaves at most one row half empty.
+    if most >= len(lengths):
+        assert (filled * 2 <= 31).sum() <= 1
+
+
+def test_best_fit_finds_the_obvious_packing():
+    lengths = np.array([7] * 10 + [3] * 10 + [10] * 2, np.int32)
+    plan = make_plan(lengths, CONFIG, 10, 4)
+    assert plan.num_rows == 12
+    assert plan.useful_token_rate == 1.0
+
+
+@pytest.mark.parametrize("capacity", [128, 512])
+def test_short_documents_fill_the_rows(capacity):
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(3.5, 0.6, 20_000), 5, capacity).astype(np.int32)
+    plan = make_plan(lengths, MaskingConfig(), capacity, 32)
+    assert plan.useful_token_rate > 0.98
+
+
+@pytest.mark.parametrize("mean", [8, 12, 16, 40])
+def test_very_short_documents_fill_long_rows(mean):
+    lengths = np.maximum(np.random.default_rng(4).poisson(mean, 20_000), 3)
+    plan = make_plan(lengths.astype(np.int32), CONFIG, 512)
+    assert plan.useful_token_rate >= 0.98
+    assert plan.max_examples_per_row <= 256
+
+
+def test_examples_of_equal_length_change_places_each_epoch():
+    plan = make_plan(np.full(40, 5, np.int32), CONFIG, 20, 4)
+    first, second = plan.assignment(1, 0), plan.assignment(1, 1)
+    assert (first != second).any()
+    assert (first != plan.assignment(2, 0)).any()
+    np.testing.assert_array_equal(first, plan.assignment(1, 0))
+
+
+def test_packed_evaluation_holds_what_the_unpacked_does(pattern):
+    """The same examples with the same masks, each once."""
+    plain = []
+    for batch in take(make(pattern, packing=False, is_training=False), 100):
+        for i in np.flatnonzero(batch["sentence_order_weights"]):
+            length = batch["padding_mask"][i].sum()
+            count = int(batch["mask_weights"][i].sum())
+            row = {n: batch[n][i, :length] for n in ("token_ids", "segment_ids")}
+            row |= {n: batch[n][i, :count] for n in ("mask_positions", "mask_ids")}
+            row["sentence_order_labels"] = batch["sentence_order_labels"][i]
+            plain.append(as_tuple(row))
+    batches = take(make(pattern, is_training=False), 100)
+    packed = [as_tuple(one) for batch in batches for one in unpack_batch(batch)]
+    assert len(plain) == NUM
+    assert sorted(packed) == sorted(plain)
+
+
+def test_rows_are_well_formed(pattern):
+    dataset = make(pattern, with_spans=True)
+    for batch in take(dataset, 30):
+        real = batch["padding_mask"] > 0
+        np.testing.assert_array_equal(batch["pack_ids"] > 0, real)
+        counts = batch["sentence_order_weights"].sum(1)
+        np.testing.assert_array_equal(batch["pack_ids"].max(1), counts)
+        assert counts.min() >= 1
+        for b in range(4):
+            packs, places = batch["pack_ids"][b], batch["position_ids"][b]
+            assert (np.diff(packs[real[b]]) >= 0).all()
+            for k in range(int(counts[b])):
+                inside = np.flatnonzero(packs == k + 1)
+                assert inside[0] == batch["cls_positions"][b, k]
+                assert batch["token_ids"][b, inside[0]] == VOCAB.cls_id
+                assert batch["token_ids"][b, inside[-1]] == VOCAB.sep_id
+                np.testing.assert_array_equal(places[inside], range(len(inside)))
+            used = batch["mask_weights"][b] > 0
+            positions = batch["mask_positions"][b][used]
+            assert real[b][positions].all() and len(set(positions)) == len(positions)
+            starts, ends = (
+                batch[f"mask_span_{side}"][b][used] for side in ("starts", "ends")
+            )
+            assert ((starts <= positions) & (positions <= ends)).all()
+        for name in ("token_ids", "segment_ids", "position_ids"):
+            assert not batch[name][~real].any()
+
+
+def test_epoch_visits_every_example_once_with_new_masks(pattern, rows):
+    steps = len(take(make(pattern, is_training=False, global_batch_size=1), 1000))
+    batches = take(make(pattern, global_batch_size=1), 2 * steps)
+    texts = []
+    for part in (batches[:steps], batches[steps:]):
+        found = [one for batch in part for one in unpack_batch(batch)]
+        restored = []
+        for one in found:
+            ids = one["token_ids"].copy()
+            ids[one["mask_positions"]] = one["mask_ids"]
+            restored.append(ids.tolist())
+        texts.append(restored)
+    expected = sorted(row["input_ids"].tolist() for row in rows)
+    assert sorted(texts[0]) == sorted(texts[1]) == expected
+    assert texts[0] != texts[1]
+
+
+def test_bad_number_of_examples(pattern):
+    with pytest.raises(UsageError, match="max_examples_per_row must .* got 0"):
+        make(pattern, max_examples_per_row=0)

@@ -1,0 +1,357 @@
+"""Batches for pretraining: order, resume, slices, evaluation, the original's files."""
+
+import dataclasses
+import json
+import pathlib
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.batches.pretraining import (
+    data_errors,
+    make_pretraining_dataset,
+    num_examples,
+)
+from albert_tf.data.masking import apply as masking
+from albert_tf.data.masking.apply import MaskingConfig, VocabInfo
+from albert_tf.data.records import tfrecord
+from albert_tf.errors import DataError, UsageError
+from tests.data.synthetic_records import VOCAB, make_example, write
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "tf1_data"
+ORIGINAL = str(GOLDEN / "seq128_pred20.tfrecord")
+ORIGINAL_VOCAB = VocabInfo(30000, 0, 2, 3, 4, (0, 1, 2, 3, 4))
+NUM, LENGTH = 37, 29
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(2)
+    lengths = rng.integers(7, LENGTH + 1, NUM)
+    return [make_example(rng, length) for length in lengths]
+
+
+@pytest.fixture(scope="module")
+def pattern(rows, tmp_path_factory):
+    return write(tmp_path_factory.mktemp("records"), rows)
+
+
+def make(pattern, **changes):
+    arguments = {
+        "tokenizer": VOCAB,
+        "global_batch_size": 6,
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": 5,
+        "seed": 19,
+    }
+    return make_pretraining_dataset(pattern, **(arguments | changes))
+
+
+def make_original(**changes):
+    arguments = {
+        "tokenizer": ORIGINAL_VOCAB,
+        "max_seq_length": 128,
+        "max_predictions_per_seq": 20,
+    }
+    return make(ORIGINAL, **(arguments | changes))
+
+
+def take(dataset, count):
+    with data_errors():
+        return list(dataset.take(count).as_numpy_iterator())
+
+
+def join(batches):
+    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, name)
+
+
+def test_num_examples(pattern):
+    assert num_examples(pattern) == NUM
+
+
+def test_order_and_masks_are_functions_of_seed_and_step(pattern, rows):
+    """Against the definition, evaluated one example at a time."""
+    seed, config = 19, MaskingConfig(max_predictions_per_seq=5)
+    batches = join(take(make(pattern), 15))
+    seen = []
+    for g in range(90):
+        epoch = g // NUM
+        number = int(
+            tf.random.experimental.index_shuffle(
+                tf.constant(g % NUM, tf.int64),
+                tf.constant([seed, epoch], tf.int64),
+                tf.constant(NUM - 1, tf.int64),
+            )
+        )
+        seen.append(number)
+        row = rows[number]
+        ids, positions, labels = masking.mask_example(
+            row["input_ids"],
+            row["segment_ids"],
+            row["token_boundary"],
+            config=config,
+            vocab=VOCAB,
+            key=(seed, epoch, number),
+        )
+        n, length = len(positions), len(ids)
+        expected = {
+            "token_ids": (ids, LENGTH),
+            "segment_ids": (row["segment_ids"], LENGTH),
+            "padding_mask": (np.ones(length), LENGTH),
+            "mask_positions": (positions, 5),
+            "mask_ids": (labels, 5),
+            "mask_weights": (np.ones(n), 5),
+        }
+        for name, (values, width) in expected.items():
+            padded = np.pad(values, (0, width - len(values)))
+            np.testing.assert_array_equal(batches[name][g], padded, name)
+        assert batches["sentence_order_labels"][g] == row["next_sentence_labels"]
+    assert sorted(seen[:NUM]) == sorted(seen[NUM : 2 * NUM]) == list(range(NUM))
+    assert seen[:NUM] != seen[NUM : 2 * NUM]
+
+
+def test_shapes_are_static(pattern):
+    for training in (True, False):
+        spec = make(pattern, is_training=training, with_spans=True).element_spec
+        for name, one in spec.items():
+            width = {"mask": [5], "sentence": []}.get(name.split("_")[0], [LENGTH])
+            assert one.shape == [6, *width], name
+            is_float = name.endswith("weights")
+            assert one.dtype == (tf.float32 if is_float else tf.int32)
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_resume_equals_continuing(pattern, packing):
+    # Steps 5 to 8 hold the turn of an epoch, packed or not.
+    whole = take(make(pattern, packing=packing), 9)
+    resumed = take(make(pattern, packing=packing, start_step=4), 5)
+    for found, expected in zip(resumed, whole[4:], strict=True):
+        assert_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("training", "packing", "counts"),
+    [
+        (True, False, (2, 4)),
+        (True, True, (4,)),
+        (False, False, (2,)),
+        (False, True, (2,)),
+    ],
+)
+def test_pipelines_share_each_global_batch(pattern, training, packing, counts):
+    changes = {"global_batch_size": 4, "is_training": training, "packing": packing}
+    whole = take(make(pattern, **changes), 12)
+    for pipelines in counts:
+        parts = [
+            take(
+                make(
+                    pattern,
+                    **changes,
+                    num_input_pipelines=pipelines,
+                    input_pipeline_id=j,
+                ),
+                12,
+            )
+            for j in range(pipelines)
+        ]
+        assert {len(part) for part in parts} == {len(whole)}
+        for step, expected in enumerate(whole):
+            assert_equal(join([part[step] for part in parts]), expected)
+
+
+def test_rows_do_not_depend_on_the_batch_size(pattern):
+    small = join(take(make(pattern, global_batch_size=4), 30))
+    # One batch of 120 holds four epochs.
+    assert_equal(join(take(make(pattern, global_batch_size=120), 1)), small)
+
+
+def test_evaluation_is_one_pass_with_fixed_masks(pattern, rows):
+    batches = take(make(pattern, is_training=False), 100)
+    assert len(batches) == 7
+    batch = join(batches)
+    weights = batch["sentence_order_weights"]
+    np.testing.assert_array_equal(weights, np.arange(42) < NUM)
+    for name, values in batch.items():
+        assert not values[NUM:].any(), name
+    ids, positions, _ = masking.mask_example(
+        rows[20]["input_ids"],
+        rows[20]["segment_ids"],
+        rows[20]["token_boundary"],
+        config=MaskingConfig(max_predictions_per_seq=5),
+        vocab=VOCAB,
+        key=(19, 0, 20),
+    )
+    np.testing.assert_array_equal(batch["token_ids"][20, : len(ids)], ids)
+    np.testing.assert_array_equal(
+        batch["mask_positions"][20, : len(positions)], positions
+    )
+    assert_equal(join(take(make(pattern, is_training=False), 100)), batch)
+
+
+def test_original_file_is_read_as_it_is():
+    batch = join(take(make_original(is_training=False, global_batch_size=13), 100))
+    stored = tfrecord.RecordSet(ORIGINAL)
+    assert len(stored) == 130
+    names = {
+        "token_ids": "input_ids",
+        "segment_ids": "segment_ids",
+        "padding_mask": "input_mask",
+        "mask_positions": "masked_lm_positions",
+        "mask_ids": "masked_lm_ids",
+        "mask_weights": "masked_lm_weights",
+    }
+    for number in range(130):
+        example = stored.example(number)
+        for name, original in names.items():
+            np.testing.assert_array_equal(batch[name][number], example[original], name)
+        label = example["next_sentence_labels"][0]
+        assert batch["sentence_order_labels"][number] == label
+    statistics = json.loads((GOLDEN / "seq128_pred20.stats.json").read_text())
+    assert batch["mask_weights"].sum() == statistics["masked_tokens"]
+    assert batch["padding_mask"].sum() == statistics["total_tokens_in_instances"]
+    share = statistics["sop_label_1_fraction"]
+    assert batch["sentence_order_labels"].mean() == pytest.approx(share)
+
+
+def test_original_file_with_new_masks():
+    changes = {"is_training": False, "global_batch_size": 13}
+    stored = join(take(make_original(**changes), 100))
+    new = join(take(make_original(**changes, remask=True), 100))
+    names = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
+    text = [
+        masking.unmask(*(b[n] for n in names), masking.ops.NUMPY) for b in (stored, new)
+    ]
+    np.testing.assert_array_equal(*text)
+    assert (new["mask_positions"] != stored["mask_positions"]).any(axis=1).mean() > 0.9
+    np.testing.assert_array_equal(
+        new["mask_weights"].sum(1), stored["mask_weights"].sum(1)
+    )
+
+
+def test_records_without_labels(rows, tmp_path):
+    bare = [{k: v for k, v in row.items() if "labels" not in k} for row in rows]
+    dataset = make(write(tmp_path, bare), is_training=False)
+    assert "sentence_order_labels" not in join(take(dataset, 9))
+
+
+def bad_file(tmp_path, rows, number, **changes):
+    """The rows with one changed; the number avoids those looked at on opening."""
+    changed = [dict(row) for _ in range(3) for row in rows]
+    changed[number] |= changes
+    return write(tmp_path, changed, num_shards=2)
+
+
+LONG = make_example(np.random.default_rng(0), LENGTH + 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (LONG, "must have 1 to max_seq_length=29 pieces, got 33"),
+        (
+            {"segment_ids": np.zeros(2, int)},
+            "(segment_ids has another|'segment_ids': 2)",
+        ),
+        ({"next_sentence_labels": np.array([2])}, r"must be in \[0, 2\), got 2"),
+    ],
+)
+@pytest.mark.parametrize("number", [0, 60])
+def test_bad_record_is_named(rows, tmp_path, number, changes, message):
+    files = bad_file(tmp_path, rows, number, **changes)
+    shard, within = divmod(number, 56)
+    where = f"set-0000{shard}-of-00002.tfrecord: (record {within}: )?.*{message}"
+    with pytest.raises(DataError, match=where) as caught:
+        take(make(files, is_training=False), 100)
+    assert "\n" not in str(caught.value)
+
+
+def test_piece_outside_of_the_vocabulary(rows, tmp_path):
+    ids = rows[1]["input_ids"].copy()
+    ids[3] = 2**40
+    files = bad_file(tmp_path, rows, 1, input_ids=ids)
+    with pytest.raises(DataError, match=r"record 1: input_ids must be in \[0, 131\)"):
+        take(make(files), 30)
+
+
+def test_bytes_that_are_no_example(tmp_path, rows):
+    files = write(tmp_path, rows, num_shards=1)
+    path = str(tmp_path / "set-00000-of-00001.tfrecord")
+    payloads = tfrecord.RecordSet(files).read(range(NUM))
+    payloads[1] = b"\xff\xfe nonsense"
+    tfrecord.write_shard(path, payloads)
+    with pytest.raises(DataError, match="record 1: "):
+        take(make(path), 30)
+
+
+def test_truncated_file(pattern, tmp_path):
+    path = tmp_path / "cut.tfrecord"
+    path.write_bytes(pathlib.Path(ORIGINAL).read_bytes()[:-5])
+    with pytest.raises(DataError, match="cut.tfrecord: record 129 .* ends inside"):
+        make(str(path), tokenizer=ORIGINAL_VOCAB)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_seq_length": 64}, "max_seq_length=128, which cannot .* got 64"),
+        ({"max_predictions_per_seq": 19}, "max_predictions_per_seq=20, .* got 19"),
+    ],
+)
+def test_original_file_of_other_lengths(changes, message):
+    with pytest.raises(DataError, match=message):
+        make_original(**changes)
+
+
+def test_other_tokenizer(rows, tmp_path):
+    files = write(tmp_path, rows)
+    card = {"tokenizer": {"sha256": "abc"}}
+    (tmp_path / "dataset.json").write_text(json.dumps(card))
+    make(files, tokenizer=dataclasses.replace(VOCAB, sha256="abc"))
+    with pytest.raises(DataError, match="dataset.json: .* sha256 abc, got def"):
+        make(files, tokenizer=dataclasses.replace(VOCAB, sha256="def"))
+
+
+def test_a_shard_that_is_not_what_the_card_says(rows, tmp_path):
+    files = write(tmp_path, rows, num_shards=1)
+    shard = {"path": "set-00000-of-00001.tfrecord", "records": NUM + 1}
+    card = {"tokenizer": {"sha256": "a"}, "splits": {"train": {"shards": [shard]}}}
+    (tmp_path / "dataset.json").write_text(json.dumps(card))
+    with pytest.raises(DataError, match=r"00001.tfrecord: holds 37 .*json says 38"):
+        make(files)
+    shard["records"] = NUM
+    (tmp_path / "dataset.json").write_text(json.dumps(card))
+    make(files)
+
+
+def test_any_tokenizer_with_the_attributes_will_do(pattern):
+    fields = {f.name: getattr(VOCAB, f.name) for f in dataclasses.fields(VOCAB)}
+    tokenizer = types.SimpleNamespace(**fields)
+    dataset = make(pattern, tokenizer=tokenizer)
+    assert_equal(take(dataset, 1)[0], take(make(pattern), 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_input_pipelines": 4}, "multiple of num_input_pipelines=4, got 6"),
+        ({"global_batch_size": 0}, "global_batch_size must be a positive .* got 0"),
+        ({"input_pipeline_id": 1}, r"input_pipeline_id must be in \[0, 1\), got 1"),
+        ({"start_step": -1}, "start_step must not be negative, got -1"),
+    ],
+)
+def test_bad_arguments(pattern, changes, message):
+    with pytest.raises(UsageError, match=message):
+        make(pattern, **changes)
+
+
+def test_stored_masks_cannot_be_packed():
+    with pytest.raises(UsageError, match="seq128_pred20.tfrecord: holds masks already"):
+        make_original(packing=True)

@@ -1,0 +1,374 @@
+"""Properties, probabilities and equality of masking in NumPy and TensorFlow."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from albert_tf.data import random_bits
+from albert_tf.data.masking import apply as masking
+from albert_tf.data.masking.apply import MaskingConfig
+from albert_tf.data.masking.ops import NUMPY
+from albert_tf.data.masking.ops_graph import TENSORFLOW
+from albert_tf.errors import UsageError
+from tests.data.synthetic_records import VOCAB, make_batch, make_example
+
+PRESETS = ("albert", "bert", "bert_wwm", "roberta", "spanbert", "electra")
+
+
+def keys_of(seed, epoch, examples, xp=NUMPY):
+    examples = xp.array(examples, "int64")
+    return random_bits.row_keys(seed, examples * 0 + epoch, examples, xp)
+
+
+def mask(batch, config, seed=11, epoch=3):
+    keys = keys_of(seed, epoch, np.arange(len(batch["token_ids"])))
+    return masking.mask_batch(batch, keys, config, VOCAB)
+
+
+def words_of(example, unit="whole_word", mode="clean"):
+    """The candidates as the original collects them, one piece after the other."""
+    words, after_special = [], True
+    specials = (VOCAB.cls_id, VOCAB.sep_id, VOCAB.mask_id, VOCAB.pad_id)
+    for i, piece in enumerate(example["input_ids"]):
+        if piece in specials:
+            after_special = after_special or mode == "clean"
+        elif unit == "piece" or after_special or example["token_boundary"][i]:
+            words.append([i])
+            after_special = False
+        else:
+            words[-1].append(i)
+    return words
+
+
+examples = st.builds(
+    lambda seed, length, starts: make_example(
+        np.random.default_rng(seed), length, starts
+    ),
+    st.integers(0, 2**32),
+    st.integers(3, 61),
+    st.sampled_from([0.05, 0.4, 0.7, 1.0]),
+)
+configs = st.builds(
+    MaskingConfig,
+    unit=st.sampled_from(["whole_word", "piece"]),
+    max_ngram=st.integers(1, 11),
+    ngram_distribution=st.sampled_from(["inverse", "uniform", "geometric"]),
+    masked_lm_prob=st.sampled_from([0.07, 0.15, 0.4, 0.9]),
+    max_predictions_per_seq=st.integers(1, 23),
+    replace_per=st.sampled_from(["token", "span"]),
+    mode=st.sampled_from(["clean", "original"]),
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(example=examples, config=configs, key=st.tuples(*[st.integers(0, 2**40)] * 3))
+def test_choice_is_whole_words_filling_the_budget(example, config, key):
+    ids = example["input_ids"]
+    masked, positions, labels = masking.mask_example(
+        ids,
+        example["segment_ids"],
+        example["token_boundary"],
+        config=config,
+        vocab=VOCAB,
+        key=key,
+    )
+    budget = min(
+        config.max_predictions_per_seq, max(1, round(len(ids) * config.masked_lm_prob))
+    )
+    assert budget == config.num_to_predict(len(ids))
+    words = words_of(example, config.unit, config.mode)
+    chosen = set(positions.tolist())
+    assert len(chosen) == len(positions) and sorted(chosen) == positions.tolist()
+    assert all(chosen.issuperset(word) or chosen.isdisjoint(word) for word in words)
+    assert chosen <= set(itertools.chain(*words))
+    sums = {0}
+    for word in words:
+        sums |= {s + len(word) for s in sums if s + len(word) <= budget}
+    assert len(chosen) == max(sums)
+    np.testing.assert_array_equal(labels, ids[positions])
+    changed = np.flatnonzero(masked != ids)
+    assert chosen.issuperset(changed.tolist())
+    if config.mode == "clean":
+        put = set(masked[positions].tolist()) - {VOCAB.mask_id}
+        assert put.isdisjoint(VOCAB.special_ids)
+
+
+def test_the_first_word_may_fill_the_budget():
+    """Two words of two pieces; the first one often comes last in the order."""
+    ids = np.array([2, 100, 68, 50, 54, 3, 70, 3])
+    boundary = np.array([1, 1, 0, 1, 0, 1, 1, 1])
+    config = MaskingConfig(masked_lm_prob=0.5)
+    for key in range(300):
+        _, positions, _ = masking.mask_example(
+            ids, ids, boundary, config=config, vocab=VOCAB, key=(1, 0, key)
+        )
+        assert len(positions) == 4
+
+
+@pytest.mark.parametrize("mode", ["clean", "original"])
+def test_unknown_pieces_are_no_targets(mode):
+    ids = np.array([2, 1, 1, 50, 1, 60, 1, 1, 3])
+    unknown = 0
+    for key in range(200):
+        _, positions, before = masking.mask_example(
+            ids,
+            ids,
+            np.ones_like(ids),
+            config=MaskingConfig(masked_lm_prob=0.2, mode=mode),
+            vocab=VOCAB,
+            key=(1, 0, key),
+        )
+        assert len(positions) == 2
+        unknown += int((before == 1).sum())
+    assert (unknown > 0) == (mode == "original")
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(rows=st.lists(examples, min_size=1, max_size=7), config=configs)
+def test_row_depends_on_its_key_alone(rows, config):
+    batch = make_batch(rows, 67)
+    out = mask(batch, config)
+    for i, row in enumerate(rows):
+        masked, positions, labels = masking.mask_example(
+            row["input_ids"],
+            row["segment_ids"],
+            row["token_boundary"],
+            config=config,
+            vocab=VOCAB,
+            key=(11, 3, i),
+        )
+        count = int(out["mask_weights"][i].sum())
+        np.testing.assert_array_equal(out["token_ids"][i, : len(masked)], masked)
+        assert not out["token_ids"][i, len(masked) :].any()
+        np.testing.assert_array_equal(out["mask_positions"][i, :count], positions)
+        np.testing.assert_array_equal(out["mask_ids"][i, :count], labels)
+        assert not out["mask_positions"][i, count:].any()
+        assert not out["mask_ids"][i, count:].any()
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(rows=st.lists(examples, min_size=1, max_size=5), config=configs)
+def test_spans_and_unmask(rows, config):
+    batch = make_batch(rows, 61)
+    out = mask(batch, config)
+    restored = masking.unmask(
+        *(out[f] for f in ("token_ids", "mask_positions", "mask_ids", "mask_weights")),
+        NUMPY,
+    )
+    np.testing.assert_array_equal(restored, batch["token_ids"])
+    for i in range(len(rows)):
+        count = int(out["mask_weights"][i].sum())
+        chosen = set(out["mask_positions"][i, :count].tolist())
+        for k in range(count):
+            start, end = out["mask_span_starts"][i, k], out["mask_span_ends"][i, k]
+            assert start <= out["mask_positions"][i, k] <= end
+            assert chosen.issuperset(range(start, end + 1))
+            assert start - 1 not in chosen and end + 1 not in chosen
+
+
+@pytest.mark.parametrize("mode", ["clean", "original"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_numpy_eager_and_tf_data_agree(preset, mode):
+    rng = np.random.default_rng(5)
+    config = MaskingConfig.from_preset(preset, max_predictions_per_seq=9, mode=mode)
+    # Long words make some rows need the exact filling.
+    rows = [make_example(rng, n, w) for n in (3, 5, 17, 43, 61) for w in (0.1, 0.6)]
+    batch = make_batch(rows, 61)
+    expected = mask(batch, config)
+
+    @tf.autograph.experimental.do_not_convert
+    def run(part):
+        part = dict(part)
+        keys = keys_of(11, 3, part.pop("example"), TENSORFLOW)
+        return masking.mask_batch(part, keys, config, VOCAB, TENSORFLOW)
+
+    numbered = batch | {"example": np.arange(len(rows))}
+    eager = run({name: tf.constant(value) for name, value in numbered.items()})
+    dataset = tf.data.Dataset.from_tensor_slices(numbered)
+    for size in (3, 10):
+        parts = list(dataset.batch(size).map(run).as_numpy_iterator())
+        for name, value in expected.items():
+            np.testing.assert_array_equal(eager[name], value, name)
+            joined = np.concatenate([part[name] for part in parts])
+            np.testing.assert_array_equal(joined, value, name)
+            assert joined.dtype == value.dtype == eager[name].numpy().dtype
+
+
+def test_draws_are_splitmix64():
+    """Against the reference implementation's published numbers for seed 1234567."""
+    state = np.array([1234567], np.uint64)
+    step = np.array([random_bits._GOLDEN], np.uint64)
+    found = [int(random_bits._mix(state + step * k, NUMPY)[0]) for k in range(1, 4)]
+    assert found == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def test_epoch_seed_and_example_change_masks():
+    rows = [make_example(np.random.default_rng(1), 61)] * 2
+    batch = make_batch(rows, 61)
+    config = MaskingConfig()
+    base = mask(batch, config)["mask_positions"]
+    assert (base[0] != base[1]).any()
+    for other in ({"epoch": 4}, {"seed": 12}):
+        assert (mask(batch, config, **other)["mask_positions"][0] != base[0]).any()
+    again = mask(batch, config)["mask_positions"]
+    np.testing.assert_array_equal(again, base)
+
+
+def long_batch(rows, length, two_segments=True, word_starts=1.0):
+    """Rows without padding, for statistics."""
+    rng = np.random.default_rng(3)
+    ids = rng.integers(5, VOCAB.vocab_size, (rows, length), dtype=np.int32)
+    boundary = (rng.random((rows, length)) < word_starts).astype(np.int32)
+    ids[:, 0], ids[:, -1] = VOCAB.cls_id, VOCAB.sep_id
+    if two_segments:
+        ids[:, length // 2] = VOCAB.sep_id
+    real = np.ones_like(ids)
+    return {"token_ids": ids, "token_boundary": boundary, "padding_mask": real}
+
+
+@pytest.mark.parametrize("mode", ["clean", "original"])
+def test_replacement_shares(mode):
+    """80/10/10 on 1.2 million pieces, within 4.5 standard deviations."""
+    batch = long_batch(2400, 512)
+    config = MaskingConfig(max_predictions_per_seq=100, mode=mode)
+    out = mask(batch, config)
+    valid = out["mask_weights"] > 0
+    assert (valid.sum(1) == 77).all()
+    new = np.take_along_axis(out["token_ids"], out["mask_positions"], 1)[valid]
+    old = out["mask_ids"][valid]
+    size = VOCAB.vocab_size - (5 if mode == "clean" else 0)
+    masks = 0.8 + (0 if mode == "clean" else 0.1 / size)
+    same = 0.1 + 0.1 / size
+    for found, share in ((new == VOCAB.mask_id, masks), (new == old, same)):
+        allowed = 4.5 * np.sqrt(share * (1 - share) / len(new))
+        assert abs(found.mean() - share) < allowed
+    random = new[(new != VOCAB.mask_id) & (new != old)]
+    counts = np.bincount(random, minlength=VOCAB.vocab_size)
+    specials = [0, 1, 2, 3]
+    assert (counts[specials] > 0).all() == (mode == "original")
+    assert counts[specials].any() == (mode == "original")
+    assert stats.chisquare(counts[5:]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("albert", {}),
+        ("albert", {"ngram_distribution": "uniform"}),
+        ("spanbert", {}),
+    ],
+)
+def test_ngram_lengths_follow_their_distribution(preset, changes):
+    """1.2 million words: within 4.5 deviations and what one cut n-gram a row does."""
+    batch = long_batch(600, 2048)
+    config = MaskingConfig.from_preset(
+        preset, max_predictions_per_seq=400, masked_lm_prob=0.15, **changes
+    )
+    out = mask(batch, config)
+    lengths = []
+    for row, valid in zip(out["mask_ngrams"], out["mask_weights"] > 0, strict=True):
+        lengths.append(np.unique(row[valid], return_counts=True)[1])
+    cut = 1 / np.mean([len(row) for row in lengths])
+    lengths = np.concatenate(lengths)
+    assert lengths.max() == config.max_ngram
+    shares = np.bincount(lengths, minlength=config.max_ngram + 1)[1:] / len(lengths)
+    p = config.ngram_probabilities()
+    assert (abs(shares - p) < 4.5 * np.sqrt(p * (1 - p) / len(lengths)) + cut).all()
+    assert abs(lengths.mean() - p @ np.arange(1, len(p) + 1)) < 0.01 + 4 * cut
+
+
+def test_probabilities_are_the_published_ones():
+    inverse = MaskingConfig().ngram_probabilities()
+    np.testing.assert_allclose(inverse, [6 / 11, 3 / 11, 2 / 11])
+    span = MaskingConfig.from_preset("spanbert").ngram_probabilities()
+    assert len(span) == 10
+    assert span @ np.arange(1, 11) == pytest.approx(3.8, abs=0.01)  # their section 3.1
+
+
+@pytest.mark.parametrize(
+    ("preset", "edge"), [("bert", 0.0), ("albert", 0.01), ("spanbert", 0.08)]
+)
+def test_every_position_has_the_same_chance(preset, edge):
+    """1.3 million pieces in rows of 64; each position within 4.5 deviations.
+
+    The n-gram that the budget cuts is more often a long one, and those at the end of a
+    segment are shorter, so that the edges of such short rows get a little more.
+    """
+    batch = long_batch(20_000, 64)
+    config = MaskingConfig.from_preset(preset, max_predictions_per_seq=20)
+    out = mask(batch, config)
+    valid = out["mask_weights"] > 0
+    assert (valid.sum(1) == round(64 * 0.15)).all()
+    counts = np.bincount(out["mask_positions"][valid], minlength=64)
+    assert not counts[[0, 32, 63]].any()
+    share = np.delete(counts, [0, 32, 63]) / len(valid)
+    expected = 10 / 61
+    deviation = np.sqrt(expected * (1 - expected) / len(valid))
+    assert abs(share - expected).max() < 4.5 * deviation + edge * expected
+
+
+def test_ngrams_cross_the_separator_only_in_the_original_mode():
+    batch = long_batch(300, 41)
+    for mode, crosses in (("clean", False), ("original", True)):
+        config = MaskingConfig(mode=mode, max_predictions_per_seq=20)
+        out = mask(batch, config)
+        middle = 20
+        found = False
+        for row, positions, valid in zip(
+            out["mask_ngrams"],
+            out["mask_positions"],
+            out["mask_weights"] > 0,
+            strict=True,
+        ):
+            before = row[valid & (positions < middle)]
+            after = row[valid & (positions > middle)]
+            found |= bool(np.intersect1d(before, after).size)
+        assert found == crosses
+
+
+def test_span_replacement_is_one_action_a_run():
+    batch = long_batch(200, 101)
+    config = MaskingConfig.from_preset("spanbert", max_predictions_per_seq=20)
+    out = mask(batch, config)
+    new = np.take_along_axis(out["token_ids"], out["mask_positions"], 1)
+    for row, starts, valid in zip(
+        new == VOCAB.mask_id,
+        out["mask_span_starts"],
+        out["mask_weights"] > 0,
+        strict=True,
+    ):
+        for start in np.unique(starts[valid]):
+            assert len(set(row[valid & (starts == start)].tolist())) == 1
+
+
+def test_electra_never_puts_random_pieces():
+    batch = long_batch(200, 101)
+    out = mask(batch, MaskingConfig.from_preset("electra"))
+    changed = out["token_ids"] != batch["token_ids"]
+    assert (out["token_ids"][changed] == VOCAB.mask_id).all()
+    share = changed.sum() / out["mask_weights"].sum()
+    assert share == pytest.approx(0.85, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unit": "letter"}, "unit must be one of whole_word, piece, got 'letter'"),
+        ({"max_ngram": 0}, "max_ngram must be a positive integer, got 0"),
+        ({"masked_lm_prob": 1.5}, r"masked_lm_prob must be in \(0, 1\), got 1.5"),
+        ({"mask_fraction": 0.95}, "add up to at most 1, got 0.95 and 0.1"),
+    ],
+)
+def test_bad_settings(changes, message):
+    with pytest.raises(UsageError, match=message):
+        MaskingConfig(**changes)
+
+
+def test_unknown_preset():
+    with pytest.raises(UsageError, match="preset must be one of albert, .* got 'x'"):
+        MaskingConfig.from_preset("x")

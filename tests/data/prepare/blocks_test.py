@@ -1,0 +1,183 @@
+"""Blocks of documents to serialized records."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.corpus.corpus import Corpus, RawDocument
+from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.prepare import blocks
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.pairs import PairConfig
+from albert_tf.data.records import tf_example
+from albert_tf.errors import UsageError
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+INPUT = str(GOLDEN / "tf1_data/input.txt")
+S, P = 96, 15
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(str(GOLDEN / "tokenization/spiece.model"))
+
+
+def _config(policy="clean", **settings):
+    return RecordConfig(
+        pairs=PairConfig(policy, S, 0.1, 5),
+        mask=MaskingConfig(max_predictions_per_seq=P),
+        **settings,
+    )
+
+
+def _records(config, tokenizer):
+    made = blocks.process_block(list(Corpus(INPUT).documents()), config, tokenizer)
+    return {
+        split: [tf_example.parse(p) for p in r.payloads] for split, r in made.items()
+    }
+
+
+@pytest.mark.parametrize("policy", ["clean", "original", "nsp"])
+def test_dynamic_records_hold_pairs_of_the_text(tokenizer, policy):
+    text = [tokenizer.encode(s) for d in Corpus(INPUT).documents() for s in d.texts]
+    flat = np.concatenate(text).astype(np.int32).tobytes()
+    table = tokenizer.word_start_table()
+    found = _records(_config(policy), tokenizer)["train"]
+    assert len(found) > 60
+    for record in found:
+        ids, segments = record["input_ids"], record["segment_ids"]
+        assert set(record) == {
+            "input_ids",
+            "segment_ids",
+            "token_boundary",
+            "next_sentence_labels",
+        }
+        assert ids[0] == tokenizer.cls_id and len(ids) <= S
+        ends = np.flatnonzero(ids == tokenizer.sep_id)
+        assert len(ends) == 2 and ends[1] == len(ids) - 1
+        np.testing.assert_array_equal(segments, np.arange(len(ids)) > ends[0])
+        np.testing.assert_array_equal(record["token_boundary"], table[ids])
+        for part in (ids[1 : ends[0]], ids[ends[0] + 1 : -1]):
+            assert len(part) and part.astype(np.int32).tobytes() in flat
+
+
+def test_labels_tell_the_order(tokenizer):
+    text = [tokenizer.encode(s) for d in Corpus(INPUT).documents() for s in d.texts]
+    flat = np.concatenate(text).astype(np.int32).tobytes()
+    labels = []
+    for record in _records(_config(), tokenizer)["train"]:
+        ids, label = (
+            record["input_ids"].astype(np.int32),
+            record["next_sentence_labels"],
+        )
+        end = int(np.flatnonzero(ids == tokenizer.sep_id)[0])
+        first, second = ids[1:end], ids[end + 1 : -1]
+        if label[0]:
+            first, second = second, first
+        assert flat.index(first.tobytes()) < flat.index(second.tobytes())
+        labels.append(int(label[0]))
+    assert abs(2 * sum(labels) - len(labels)) <= 1
+
+
+def test_full_sentences_have_one_segment(tokenizer):
+    found = _records(_config("none"), tokenizer)["train"]
+    separators = 0
+    for record in found:
+        ids = record["input_ids"]
+        assert not record["segment_ids"].any()
+        assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
+        separators += np.count_nonzero(ids[:-1] == tokenizer.sep_id)
+    assert separators > 10  # examples go over the ends of documents
+    total = sum(len(record["input_ids"]) - 2 for record in found) - separators
+    text = [tokenizer.encode(s) for d in Corpus(INPUT).documents() for s in d.texts]
+    assert total == sum(map(len, text))
+
+
+def test_static_records_are_the_originals(tokenizer):
+    config = _config("clean", masking="static", dupe_factor=2)
+    documents = list(Corpus(INPUT).documents())
+    made = blocks.process_block(documents, config, tokenizer)["train"]
+    dynamic = _records(_config("clean", dupe_factor=2), tokenizer)["train"]
+    unmasked = set()
+    fixed = {
+        name: tf.io.FixedLenFeature([size], kind)
+        for name, size, kind in (
+            ("input_ids", S, tf.int64),
+            ("input_mask", S, tf.int64),
+            ("segment_ids", S, tf.int64),
+            ("token_boundary", S, tf.int64),
+            ("masked_lm_positions", P, tf.int64),
+            ("masked_lm_ids", P, tf.int64),
+            ("masked_lm_weights", P, tf.float32),
+            ("next_sentence_labels", 1, tf.int64),
+        )
+    }
+    for payload in made.payloads:
+        record = {
+            name: value.numpy()
+            for name, value in tf.io.parse_single_example(payload, fixed).items()
+        }
+        assert set(tf_example.parse(payload)) == set(fixed)
+        used = record["masked_lm_weights"] > 0
+        ids = record["input_ids"].copy()
+        ids[record["masked_lm_positions"][used]] = record["masked_lm_ids"][used]
+        length = record["input_mask"].sum()
+        assert not record["input_mask"][length:].any() and not ids[length:].any()
+        assert used.sum() == min(P, max(1, round(length * 0.15)))
+        unmasked.add(tuple(ids[:length]))
+    assert unmasked == {tuple(record["input_ids"]) for record in dynamic}
+    assert made.counts["mask_sample_tokens"] == made.counts["output_tokens"]
+
+
+def test_the_split_is_by_document(tokenizer):
+    found = _records(_config(eval_fraction=0.3), tokenizer)
+    train, evaluation = (
+        {tuple(r["input_ids"][1:12]) for r in found[split]}
+        for split in ("train", "eval")
+    )
+    assert 10 < len(evaluation) < len(train)
+    assert not train & evaluation
+    config = _config(eval_fraction=0.01)
+    documents = (RawDocument(0, k, [], True) for k in range(20_000))
+    share = np.mean([config.split(d) == "eval" for d in documents])
+    assert abs(share - 0.01) < 0.003
+
+
+def test_records_do_not_depend_on_the_other_blocks(tokenizer):
+    documents = list(Corpus(INPUT).documents())
+    config = _config()
+    whole = blocks.process_block(documents[10:20], config, tokenizer)["train"]
+    again = blocks.process_block(documents[10:20], config, tokenizer)["train"]
+    assert whole.payloads == again.payloads
+    assert sum(whole.lengths) == len(whole.payloads)
+
+
+def test_empty_documents_are_counted(tokenizer):
+    documents = [RawDocument(0, 0, [" \t"], False), RawDocument(0, 1, ["\u0301"], True)]
+    made = blocks.process_block(documents, _config(), tokenizer)["train"]
+    assert not made.payloads
+    assert made.counts["documents_without_tokens"] == 2
+
+
+def test_blocks_hold_whole_documents(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_CHARS", 3000)
+    documents = list(Corpus(INPUT).documents())
+    made = list(blocks.make_blocks(documents))
+    assert len(made) > 8
+    assert [d for block in made for d in block] == documents
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"masking": "fresh"}, "masking: expected 'dynamic' or 'static'"),
+        ({"dupe_factor": 0}, "dupe_factor: must be positive, got 0"),
+        ({"eval_fraction": 1.0}, r"eval_fraction: must be in \[0, 1\), got 1.0"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        RecordConfig(**settings)

@@ -1,0 +1,177 @@
+"""Properties of the sentence pairs, and the statistics of the original's file."""
+
+import json
+import pathlib
+from collections import Counter
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from albert_tf.data.corpus import corpus
+from albert_tf.data.prepare import assemble, blocks, pairs
+from albert_tf.data.prepare import config as prepare_config
+from albert_tf.data.prepare.pairs import PairConfig
+from albert_tf.errors import UsageError
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+
+DOCUMENTS = st.lists(st.lists(st.integers(0, 70), max_size=12), min_size=1, max_size=8)
+
+
+def _documents(lengths, separators=False):
+    """Documents of given sentence lengths, and a word start at every third token."""
+    flat = [n for document in lengths for n in document]
+    splits = np.concatenate([[0], np.cumsum(flat)]).astype(np.int64)
+    counts = np.concatenate([[0], np.cumsum([len(d) for d in lengths])])
+    keys = [(0, k) for k in range(len(lengths))]
+    documents = pairs.make_documents(keys, splits, counts.astype(np.int64))
+    ids = np.arange(int(splits[-1]))
+    if separators:
+        ids, documents = assemble.separate(ids, documents, -1)
+    return documents, ids, (np.arange(len(ids)) % 3 == 0)
+
+
+@hypothesis.given(DOCUMENTS, st.integers(0, 5), st.sampled_from([8, 24, 61]))
+def test_clean_loses_only_what_it_counts(lengths, seed, size):
+    documents, ids, starts = _documents(lengths)
+    config = PairConfig("clean", size, 0.3, seed)
+    plan, counts = pairs.plan_examples(documents, config, starts)
+    used = Counter()
+    for a_start, a_end, b_start, b_end, label in plan:
+        assert a_end > a_start and b_end > b_start
+        assert a_end - a_start + b_end - b_start <= config.max_tokens
+        assert (b_start < a_start) == (label == 1)
+        used.update(range(a_start, a_end))
+        used.update(range(b_start, b_end))
+    assert max(used.values(), default=1) == 1
+    lost = counts["tokens_truncated"] + counts["tokens_skipped"]
+    assert len(used) + lost == len(ids)
+    labels = [example.label for example in plan]
+    assert abs(2 * sum(labels) - len(labels)) <= 1
+
+
+@hypothesis.given(
+    DOCUMENTS, st.sampled_from(["original", "nsp"]), st.sampled_from([8, 24, 61])
+)
+def test_pairs_of_the_other_policies_fit(lengths, policy, size):
+    documents, _, starts = _documents(lengths)
+    config = PairConfig(policy, size, 0.3, 1)
+    plan, _ = pairs.plan_examples(documents, config, starts)
+    for a_start, a_end, b_start, b_end, _ in plan:
+        assert a_end > a_start and b_end > b_start
+        assert a_end - a_start + b_end - b_start <= config.max_tokens
+
+
+@hypothesis.given(DOCUMENTS, st.sampled_from([8, 24, 61]))
+def test_full_sentences_lose_nothing_but_separators(lengths, size):
+    documents, ids, starts = _documents(lengths, separators=True)
+    config = PairConfig("none", size, 0.3, 1)
+    plan, counts = pairs.plan_examples(documents, config, starts)
+    found = []
+    for a_start, a_end, b_start, b_end, label in plan:
+        assert label == 0 and b_start == b_end
+        assert 0 < a_end - a_start <= config.max_tokens
+        text = ids[a_start:a_end].tolist()
+        assert text[0] != -1 and text[-1] != -1
+        found += text
+    assert [i for i in found if i != -1] == [i for i in ids.tolist() if i != -1]
+    assert not counts["tokens_truncated"]
+
+
+def test_documents_do_not_depend_on_their_neighbours():
+    lengths = [[11, 12, 9, 30, 4, 22], [8, 8, 30, 21], [33, 5, 12, 17, 9]]
+    config = PairConfig("clean", 40, 0.5, 7)
+    documents, _, starts = _documents(lengths)
+    together, _ = pairs.plan_examples(documents, config, starts)
+    alone, _ = pairs.plan_examples(documents[:2], config, starts)
+    borders = [sorted(example[:4]) for example in together]
+    assert borders[: len(alone)] == [sorted(example[:4]) for example in alone]
+
+
+def test_short_sequences_are_a_tenth():
+    documents, _, starts = _documents([[5] * 60_000])
+    config = PairConfig("clean", 128, 0.1, 3)
+    plan, _ = pairs.plan_examples(documents, config, starts)
+    sizes = np.array([e.a_end - e.a_start + e.b_end - e.b_start for e in plan])
+    # A short target still reaches the full length by its last sentence 4 in 123 times.
+    short = np.mean(sizes < config.max_tokens)
+    assert abs(short - 0.1 * (1 - 5 / 124)) < 3 * np.sqrt(0.09 / len(sizes))
+
+
+def test_truncation_takes_from_the_longer_side_and_from_both_ends():
+    counts = Counter()
+    config = PairConfig("clean", 13)
+    fronts = []
+    for seed in range(400):
+        rng = pairs.KeyedRandom(seed)
+        cut = pairs._truncate(0, 15, 20, 26, 0, config, rng, counts)
+        assert (cut.a_end - cut.a_start, cut.b_end - cut.b_start) == (5, 5)
+        fronts.append(cut.a_start)
+    # 10 tokens leave A; from the front Binomial(10, 1/2).
+    assert abs(np.mean(fronts) - 5) < 4 * np.sqrt(2.5 / 400)
+    assert abs(np.var(fronts) - 2.5) < 0.8
+    assert counts["tokens_truncated"] == 400 * 11
+
+
+def test_a_tie_takes_from_b():
+    cut = pairs._truncate(
+        0, 6, 10, 16, 0, PairConfig("clean", 14), pairs.KeyedRandom(1), Counter()
+    )
+    assert (cut.a_end - cut.a_start, cut.b_end - cut.b_start) == (6, 5)
+
+
+def test_original_has_the_statistics_of_the_originals_file():
+    stats = json.loads((GOLDEN / "tf1_data/seq128_pred20.stats.json").read_text())
+    tokenizer = AlbertTokenizer(str(GOLDEN / "tokenization/spiece.model"))
+    documents = list(corpus.Corpus(str(GOLDEN / "tf1_data/input.txt")).documents())
+    rows = []
+    for seed in range(40):
+        config = prepare_config.RecordConfig(
+            pairs=PairConfig("original", 128, 0.1, seed),
+            dupe_factor=2,
+            sample_masks=False,
+        )
+        made = blocks.process_block(documents, config, tokenizer)["train"]
+        number, sizes = made.lengths.sum(), np.arange(129)
+        mean = made.lengths @ sizes / number
+        rows.append(
+            [
+                number,
+                mean,
+                np.sqrt(made.lengths @ sizes**2 / number - mean**2),
+                made.lengths[128] / number,
+                made.counts["labels_1"] / number,
+                made.counts["random_documents"] / number,
+                made.counts["examples_truncated"] / number,
+            ]
+        )
+    rows = np.array(rows)
+    expected = [
+        stats["num_instances"],
+        stats["mean_length"],
+        stats["std_length"],
+        stats["fraction_full_length"],
+        stats["sop_label_1_fraction"],
+        stats["fraction_single_segment_chunks_forced_random_next"],
+        stats["fraction_truncated"],
+    ]
+    # The file is one draw; 40 seeds show how far such a draw lies from the mean.
+    distance = (expected - rows.mean(axis=0)) / rows.std(axis=0)
+    assert np.abs(distance).max() < 2.5, distance
+    assert rows[:, 4].mean() > 0.54  # the contamination
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policy": "sop"}, "pair_policy: expected one of"),
+        ({"max_seq_length": 5}, "max_seq_length: must be from 8 to 65536, got 5"),
+        ({"short_seq_prob": 1.5}, r"short_seq_prob: must be in \[0, 1\], got 1.5"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(UsageError, match=message):
+        PairConfig(**settings)

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.config import HEADS, PRESETS, SHARING_MODES, AlbertConfig
+from albert_tf.config import SHARING_MODES, AlbertConfig
 from albert_tf.errors import DataError
+from albert_tf.heads import HEADS
+from albert_tf.presets import PRESETS
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 COUNTS = json.loads((GOLDEN / "param_counts.json").read_text())

@@ -42,12 +42,13 @@ _PRESET = flags.DEFINE_string("preset", "albert_xxlarge_v2", "convert: the size.
 def main() -> None:
     """Measures, prints the table, writes the files."""
     from albert_tf.benchmarks import report
+    from albert_tf.reports import environment
 
     stem = (_OUTPUT.value or "").removesuffix(".json").removesuffix(".md")
     for path in [f"{stem}.json", f"{stem}.md"] if stem else []:
         if files.exists(path) and not _OVERWRITE.value:
             raise UsageError(f"--output_file: {path} exists; give --overwrite")
-    about = report.machine()
+    about = environment.machine()
     if _TOPIC.value == "data":
         rows, title = _measure_data(), "Benchmark of the data engine"
     else:

@@ -252,8 +252,8 @@ def measure_wait(
     import tensorflow as tf
 
     from albert_tf.config import AlbertConfig
-    from albert_tf.losses import pretraining_loss
     from albert_tf.models.pretrainer import AlbertPretrainer
+    from albert_tf.objectives.losses import pretraining_loss
     from albert_tf.optimizers import create_optimizer
 
     tokenizer = load_tokenizer(model)

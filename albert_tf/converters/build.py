@@ -4,14 +4,9 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.config import HEADS
-from albert_tf.converters.checkpoint import (
-    CLASSIFIER_HEADS,
-    POOLER_HEADS,
-    Checkpoint,
-    Tensor,
-)
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.errors import DataError, UsageError
+from albert_tf.heads import CLASSIFIER_HEADS, FIXED_LABELS, HEADS, POOLER_HEADS
 from albert_tf.layers.initializers import TruncatedNormal, without_initial_values
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, weight_names
@@ -33,7 +28,6 @@ CLASSES = {
     "question_answering": AlbertQuestionAnswering,
     "multiple_choice": AlbertMultipleChoice,
 }
-_FIXED_LABELS = {"question_answering": 2, "multiple_choice": 1}
 
 
 def build_model(
@@ -125,7 +119,7 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     labels = labels if labels is not None else getattr(model, "labels", None)
     if labels is not None:
         labels = [str(label) for label in labels]
-        if head in _FIXED_LABELS or len(labels) != getattr(model, "num_labels", 0):
+        if head in FIXED_LABELS or len(labels) != getattr(model, "num_labels", 0):
             raise UsageError(
                 f"labels: {len(labels)} names for a model with "
                 f"{getattr(model, 'num_labels', 'no')} labels"
@@ -154,7 +148,7 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
 
 
 def _count_labels(checkpoint: Checkpoint, head: str, asked: int | None) -> int:
-    fixed = _FIXED_LABELS.get(head)
+    fixed = FIXED_LABELS.get(head)
     stored = checkpoint.num_labels if checkpoint.has_classifier_of(head) else fixed
     if asked is not None and stored is not None and asked != stored:
         raise UsageError(

@@ -17,13 +17,6 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError
 
-CLASSIFIER_HEADS = (
-    "text_classifier",
-    "token_classifier",
-    "question_answering",
-    "multiple_choice",
-)
-POOLER_HEADS = ("pretraining", "text_classifier", "multiple_choice")
 # Names of encoder weights in all formats; anything else belongs to some head.
 _IN_ENCODER = re.compile(r"(albert|bert|backbone|layers|embeddings|encoder|pooler)[./]")
 

@@ -9,7 +9,7 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import huggingface_names as names
 from albert_tf.converters import huggingface_tokenizer, safetensors_file
-from albert_tf.converters.checkpoint import POOLER_HEADS, Checkpoint, Tensor
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
     as_groups,
     fold_projection,
@@ -20,6 +20,7 @@ from albert_tf.converters.table import (
     unfold_projection,
 )
 from albert_tf.errors import DataError, UsageError
+from albert_tf.heads import POOLER_HEADS
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 

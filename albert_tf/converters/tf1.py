@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import AlbertConfig
 from albert_tf.converters import tf1_names
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import is_bert, match, read_groups, rename
@@ -21,6 +21,7 @@ from albert_tf.converters.tf1_names import name_table
 from albert_tf.converters.tokenizer_files import spiece_of
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
+from albert_tf.presets import PRESETS
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 

@@ -15,9 +15,10 @@ import numpy as np
 from albert_tf.converters import load
 from albert_tf.data.tasks.tables import TextTable
 from albert_tf.errors import UsageError
+from albert_tf.reports.curves import draw_curves
+from albert_tf.reports.environment import describe_environment
 from albert_tf.storage import files
 from albert_tf.training.finetune_settings import FinetuneSettings
-from albert_tf.training.run_folder import describe_environment
 
 RUN_FILE = "run.json"
 KIND = "finetune_text_classifier"
@@ -109,30 +110,6 @@ def predictions_table(
         cells = [i, *([known[i]] if known else []), labels[int(row.argmax())]]
         writer.writerow([*cells, *(f"{score:.6f}" for score in row)])
     return out.getvalue()
-
-
-def draw_curves(history: list[dict[str, float]]) -> bytes:
-    """Loss and accuracy of both tables over the steps, as a PNG."""
-    # Without pyplot, whose state is global and which looks for a screen.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    steps = [line["step"] for line in history]
-    for axes, kind in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
-        for name, label in ((kind, "train"), (f"val_{kind}", "dev")):
-            if name in history[0]:
-                values = [line[name] for line in history]
-                axes.plot(steps, values, "o-", label=label, markersize=3)
-        axes.set_xlabel("step")
-        axes.set_ylabel("loss (nats)" if kind == "loss" else kind)
-        axes.grid(alpha=0.3)
-        axes.legend()
-    buffer = io.BytesIO()
-    # Without the version of matplotlib inside: same numbers, same bytes.
-    figure.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
-    return buffer.getvalue()
 
 
 def _write_json(path: str, content) -> None:

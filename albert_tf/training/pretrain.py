@@ -11,14 +11,17 @@ from albert_tf.data.batches.pretraining import PretrainingData, data_errors
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.errors import UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.objectives.baselines import trivial_baselines
 from albert_tf.optimizers.create import create_optimizer
+from albert_tf.reports import model_card
+from albert_tf.reports.curves import draw_pretraining_curves
+from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
 from albert_tf.text.load import load_tokenizer
-from albert_tf.training import loop, model_card
+from albert_tf.training import loop
 from albert_tf.training.checkpoints import TrainingCheckpoints
-from albert_tf.training.curves import draw_pretraining_curves
 from albert_tf.training.progress import Progress
-from albert_tf.training.run_folder import METRICS_FILE, RunFolder, read_metrics
+from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.settings import PretrainSettings
 from albert_tf.training.step import PretrainStep, distribute
 from albert_tf.training.strategy import create_strategy, is_chief
@@ -206,7 +209,7 @@ class _Data:
             return None
         limit = self.settings.max_eval_steps
         with data_errors():
-            baselines = loop.trivial_baselines(self.eval(), limit)
+            baselines = trivial_baselines(self.eval(), limit)
 
         def evaluate():
             batches = distribute(strategy, self.eval)

@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tqdm
 
-from albert_tf.training.run_folder import METRICS_FILE, MetricsFile, RunFolder
+from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
+from albert_tf.training.run_folder import RunFolder
 
 SHOWN = {
     "loss": "loss",

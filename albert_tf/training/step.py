@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.layers.dropout import StepSeeds
-from albert_tf.losses import MLM_EPSILON, pretraining_sums
+from albert_tf.objectives.losses import MLM_EPSILON, pretraining_sums
 
 SUM_NAMES = (
     "mlm_loss_sum",

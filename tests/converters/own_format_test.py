@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import albert_tf
-from albert_tf.config import HEADS
 from albert_tf.converters import load
 from albert_tf.errors import DataError, UsageError
+from albert_tf.heads import HEADS
 from albert_tf.models.base import weight_names
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"

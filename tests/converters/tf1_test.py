@@ -12,8 +12,8 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.converters import load, tf1, tf1_names
 from albert_tf.errors import DataError, UsageError
-from albert_tf.losses import pretraining_loss
 from albert_tf.models.base import weight_names
+from albert_tf.objectives.losses import pretraining_loss
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"

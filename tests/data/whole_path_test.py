@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf.data.batches.pretraining import PretrainingData
+from albert_tf.data.corpus import source
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import local
@@ -242,6 +243,7 @@ _BUILD = """
 import sys
 from albert_tf.data import build
 from albert_tf.data.prepare.blocks import RecordConfig
+from albert_tf.data.corpus import source
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare.pairs import PairConfig

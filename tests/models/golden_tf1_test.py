@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import tf1
-from albert_tf.losses import cross_entropy, pretraining_loss
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.objectives.losses import cross_entropy, pretraining_loss
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base"
 # What the peers agree to, times three. A wrong gelu is 4e-4 off.

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.config import HEADS, PRESETS, SHARING_MODES, AlbertConfig
+from albert_tf.config import SHARING_MODES, AlbertConfig
+from albert_tf.heads import HEADS
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import (
     AlbertMultipleChoice,
@@ -17,6 +18,7 @@ from albert_tf.models.classifiers import (
 )
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.presets import PRESETS
 
 MODELS = {
     None: AlbertBackbone,

@@ -14,9 +14,9 @@ import tensorflow as tf
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import tf1
-from albert_tf.losses import pretraining_loss
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.objectives.losses import pretraining_loss
 from albert_tf.optimizers import create_optimizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"

@@ -6,11 +6,11 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.data.batches.pretraining import PretrainingData
-from albert_tf.losses import pretraining_loss
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.objectives import baselines
+from albert_tf.objectives.losses import pretraining_loss
 from albert_tf.optimizers import create_optimizer
-from albert_tf.training import loop
 from albert_tf.training.step import PretrainStep, distribute
 from tests.data.synthetic_records import VOCAB, make_example, write
 
@@ -118,7 +118,7 @@ def test_the_step_counts_and_accumulates_packed_rows(pattern):
 
 def test_baselines_are_those_of_unpacked_rows(pattern):
     found = [
-        loop.trivial_baselines(
+        baselines.trivial_baselines(
             _data(pattern, packing=packing).batches(8, is_training=False), 0
         )
         for packing in (True, False)

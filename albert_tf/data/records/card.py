@@ -1,11 +1,11 @@
 """The data card: what a data set holds, as JSON, Markdown and a histogram."""
 
-import io
 import json
 import os
 
 import numpy as np
 
+from albert_tf.reports.curves import draw_lengths
 from albert_tf.storage import files, streams
 
 CARD_NAME = "dataset.json"
@@ -155,28 +155,6 @@ def summary_lines(data_card: dict) -> list[str]:
         listed = ", ".join(f"{name} {count:,}" for name, count in skipped.items())
         lines.append(f"skipped or cut: {listed}")
     return lines
-
-
-def draw_lengths(lengths: np.ndarray) -> bytes:
-    """A PNG of how many examples have each length.
-
-    Args:
-        lengths: int `[S + 1]`, examples of length 0, 1, ... S.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    size = len(lengths) - 1
-    figure = Figure(figsize=(6, 3))
-    FigureCanvasAgg(figure)
-    # Margins that hold the labels; to have them computed takes half a second.
-    axes = figure.add_axes((0.13, 0.17, 0.84, 0.78))
-    axes.hist(np.arange(size + 1), bins=min(size, 64), range=(1, size), weights=lengths)
-    axes.set_yscale("log" if lengths.max() > 50 else "linear")
-    axes.set(xlabel="tokens of an example", ylabel="examples")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
-    return buffer.getvalue()
 
 
 def to_markdown(data_card: dict) -> str:

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.config import AlbertConfig
-from albert_tf.training.run_folder import describe_environment
-from albert_tf.training.settings import PretrainSettings
+from albert_tf.reports.environment import describe_environment
 
 
 def describe(
-    settings: PretrainSettings,
+    settings: Any,
     config: AlbertConfig,
     metrics: Sequence[dict[str, Any]],
     tokenizer,

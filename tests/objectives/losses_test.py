@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf import losses
+from albert_tf.objectives import losses
 
 B, P, V = 3, 5, 11
 

@@ -3,10 +3,11 @@ import pathlib
 
 import pytest
 
-from albert_tf import facts
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import AlbertConfig
+from albert_tf.planning import facts
+from albert_tf.presets import PRESETS
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 COUNTS = json.loads((ROOT / "tests/golden/param_counts.json").read_text())
 
 

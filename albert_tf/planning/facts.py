@@ -7,7 +7,8 @@ import dataclasses
 import math
 from typing import Any
 
-from albert_tf.config import PRESETS, AlbertConfig
+from albert_tf.config import AlbertConfig
+from albert_tf.presets import PRESETS
 
 MILLION = 1e6
 # Table 1, in millions.

@@ -1,0 +1,1 @@
+"""Estimates of size, memory and time, before anything is built."""

@@ -1,0 +1,56 @@
+"""Measurements of a run as JSON lines."""
+
+import json
+import os
+from typing import Any
+
+from albert_tf.errors import DataError
+from albert_tf.storage import files
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class MetricsFile:
+    """Measurements of a run as JSON lines, each with its `step`.
+
+    Args:
+        path: The file.
+        last_step: int. Where the run continues; later lines, of a run that was
+            stopped after its last checkpoint, are dropped.
+    """
+
+    def __init__(self, path: str | os.PathLike, last_step: int):
+        self.path = os.fspath(path)
+        self.lines = [m for m in read_metrics(self.path) if m["step"] <= last_step]
+        self._write()
+
+    def append(self, values: dict[str, Any]) -> None:
+        """Adds a line."""
+        self.lines.append(values)
+        if files.is_remote(self.path):
+            self._write()
+            return
+        with open(self.path, "a", encoding="utf-8") as f:
+            f.write(json.dumps(values) + "\n")
+
+    def _write(self) -> None:
+        text = "".join(json.dumps(line) + "\n" for line in self.lines)
+        files.write_text(self.path, text)
+
+
+def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
+    """The lines of a metrics file; none if it is not there.
+
+    A last line cut off by a kill is left out.
+    """
+    if not files.exists(path):
+        return []
+    result = []
+    lines = files.read_text(path).splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
+            result.append(json.loads(line))
+        except json.JSONDecodeError:
+            if number < len(lines):
+                raise DataError(f"{path}: line {number} is not JSON") from None
+    return result

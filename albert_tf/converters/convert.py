@@ -6,7 +6,7 @@ import re
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect, load, parity
-from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import CLASSIFIER_HEADS, HEADS, POOLER_HEADS
 from albert_tf.storage import folders

@@ -7,8 +7,11 @@ import tempfile
 import types
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import huggingface, keras_hub, own_format, tf1
-from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters import own_format
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.huggingface import format as huggingface
+from albert_tf.converters.keras_hub import format as keras_hub
+from albert_tf.converters.tf1 import format as tf1
 from albert_tf.errors import DataError
 from albert_tf.storage import archives, files
 

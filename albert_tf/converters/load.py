@@ -6,8 +6,9 @@ import re
 import keras
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import build, detect
-from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters import detect
+from albert_tf.converters.checkpoint import keras_model
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.models.base import ConfiguredModel
 from albert_tf.storage import folders
@@ -54,7 +55,7 @@ def from_pretrained(
         path, format=format, config=config, ignore=ignore
     ) as checkpoint:
         checkpoint.check_unknown(with_heads=head == "auto")
-        return build.build_model(checkpoint, head, num_labels, seed, **kwargs)
+        return keras_model.build_model(checkpoint, head, num_labels, seed, **kwargs)
 
 
 def open_checkpoint(
@@ -137,7 +138,10 @@ def save_pretrained(
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = tokenizers.load_tokenizer(tokenizer)
     write_checkpoint(
-        build.from_model(model, tokenizer, labels), path, format, overwrite=overwrite
+        keras_model.from_model(model, tokenizer, labels),
+        path,
+        format,
+        overwrite=overwrite,
     )
 
 

@@ -3,8 +3,8 @@
 import json
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import safetensors_file, tokenizer_files
-from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint import safetensors_file, tokenizer_files
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.heads import HEADS
 from albert_tf.storage import files, folders

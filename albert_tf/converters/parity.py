@@ -7,8 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf.converters import build, peers
-from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters import peers
+from albert_tf.converters.checkpoint import keras_model
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.storage.folders import FolderWriter
 
@@ -192,7 +193,7 @@ def outputs_of(
     checkpoint: Checkpoint, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Every layer's and head's output of a model that is made for it and let go."""
-    model = build.build_model(checkpoint, checkpoint.head)
+    model = keras_model.build_model(checkpoint, checkpoint.head)
     backbone = getattr(model, "backbone", model)
     flat = {k: v.reshape(-1, v.shape[-1]) for k, v in batch.items()}
     encoded = backbone(flat, output_hidden_states=True)

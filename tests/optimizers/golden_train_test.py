@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import tf1
+from albert_tf.converters.tf1 import format as tf1
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.losses import pretraining_loss

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import CLASSIFIER_HEADS, FIXED_LABELS, HEADS, POOLER_HEADS
 from albert_tf.layers.initializers import TruncatedNormal, without_initial_values

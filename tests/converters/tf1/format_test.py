@@ -10,12 +10,14 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.converters import load, tf1, tf1_names
+from albert_tf.converters import load
+from albert_tf.converters.tf1 import format as tf1
+from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.losses import pretraining_loss
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"
 CLASSIFIER = GOLDEN / "tf1_finetune/classifier3"
 PREFIX = BASE / "albert_model.ckpt"

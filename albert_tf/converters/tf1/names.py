@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.table import Row, as_groups, is_bert, pair
+from albert_tf.converters.checkpoint.equivalences import as_groups, is_bert
+from albert_tf.converters.checkpoint.table import Row, pair
 
 # Under `bert/encoder/transformer/group_g/inner_group_i/`: the feed-forward's output
 # stands under `intermediate`, and layer norms carry default scope names.

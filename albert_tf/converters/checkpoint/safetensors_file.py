@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import ml_dtypes
 import numpy as np
 
-from albert_tf.converters.checkpoint import Tensor
+from albert_tf.converters.checkpoint.checkpoint import Tensor
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 

@@ -15,17 +15,15 @@ import h5py
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import keras_hub_names as names
-from albert_tf.converters import keras_hub_objects as objects
-from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.table import (
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.checkpoint.equivalences import (
     as_groups,
     fold_projection,
-    match,
-    rename,
     unfold_projection,
 )
-from albert_tf.converters.tokenizer_files import spiece_of
+from albert_tf.converters.checkpoint.table import match, rename
+from albert_tf.converters.checkpoint.tokenizer_files import spiece_of
+from albert_tf.converters.keras_hub import names, objects
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter

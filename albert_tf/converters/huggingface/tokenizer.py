@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.tokenizer_files import file_of
+from albert_tf.converters.checkpoint.tokenizer_files import file_of
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter

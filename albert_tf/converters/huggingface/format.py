@@ -7,18 +7,18 @@ import re
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import huggingface_names as names
-from albert_tf.converters import huggingface_tokenizer, safetensors_file
-from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.table import (
+from albert_tf.converters.checkpoint import safetensors_file
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.checkpoint.equivalences import (
     as_groups,
     fold_projection,
     is_bert,
-    match,
     read_groups,
-    rename,
     unfold_projection,
 )
+from albert_tf.converters.checkpoint.table import match, rename
+from albert_tf.converters.huggingface import names
+from albert_tf.converters.huggingface import tokenizer as huggingface_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import POOLER_HEADS
 from albert_tf.storage import files

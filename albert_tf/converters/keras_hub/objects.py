@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from albert_tf.converters.checkpoint import Tensor
+from albert_tf.converters.checkpoint.checkpoint import Tensor
 
 # Registered names of the tasks, and our names of their heads.
 HEADS = {

@@ -10,11 +10,11 @@ import safetensors.numpy
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.converters import huggingface_names
+from albert_tf.converters.huggingface import names
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden/hf_tiny"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden/hf_tiny"
 PRETRAINING = GOLDEN / "AlbertForPreTraining"
 ANSWERING = GOLDEN / "AlbertForQuestionAnswering"
 CONFIG = albert_tf.AlbertConfig(
@@ -84,7 +84,7 @@ def test_gradients_of_every_weight():
     gradients = tape.gradient(loss, [v.value for v in weights.values()])
     ours = dict(zip(weights, map(tf.convert_to_tensor, gradients), strict=True))
     theirs = np.load(PRETRAINING / "grads.npz")
-    rows = huggingface_names.name_table(model.config, False, "albert.", "pretraining")
+    rows = names.name_table(model.config, False, "albert.", "pretraining")
     rows = [row for row in rows if row.theirs in theirs]
     assert len(rows) >= 30
     for row in rows:

@@ -1,7 +1,7 @@
 """Hugging Face's names of ALBERT's and BERT's weights, head by head."""
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.table import Row, pair
+from albert_tf.converters.checkpoint.table import Row, pair
 
 _PARTS = (".weight", ".bias")
 _ALBERT_BLOCK = {

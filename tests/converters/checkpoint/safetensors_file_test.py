@@ -9,8 +9,8 @@ import safetensors.numpy
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from albert_tf.converters import safetensors_file
-from albert_tf.converters.checkpoint import Tensor
+from albert_tf.converters.checkpoint import safetensors_file
+from albert_tf.converters.checkpoint.checkpoint import Tensor
 from albert_tf.errors import DataError
 
 ARRAYS = {

@@ -1,89 +1,14 @@
-"""One row per weight: our name, the name in another format, and how to turn it."""
+"""The same model in the terms of another format."""
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint import Tensor
+from albert_tf.converters.checkpoint.checkpoint import Tensor
 from albert_tf.errors import UsageError
 
 _PROJECTION = "backbone/encoder/embedding_projection"
-
-
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """Pairs a weight with its counterpart.
-
-    Args:
-        ours: str. Canonical name (`models.base.weight_names`).
-        theirs: str. Name in the other format.
-        transpose: bool. Whether the two differ by a matrix transposition.
-        shapes: Our shape and theirs, where the two differ by a reshape; or None.
-    """
-
-    ours: str
-    theirs: str
-    transpose: bool = False
-    shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
-
-    def turn(self, array: np.ndarray) -> np.ndarray:
-        """From one side's layout to the other's; its own inverse, unless reshaped."""
-        return array.T if self.transpose else array
-
-    def to_ours(self, tensor: Tensor) -> Tensor:
-        """Their tensor in our layout."""
-        if self.shapes and tensor.shape == self.shapes[1]:
-            return tensor.map(self.shapes[0], lambda x: x.reshape(self.shapes[0]))
-        if self.transpose:
-            return tensor.map(tensor.shape[::-1], self.turn)
-        return tensor
-
-    def to_theirs(self, tensor: Tensor) -> Tensor:
-        """Our tensor in their layout, and with their name."""
-        tensor = dataclasses.replace(tensor, name=self.theirs)
-        if self.shapes:
-            return tensor.map(self.shapes[1], lambda x: x.reshape(self.shapes[1]))
-        if self.transpose:
-            return tensor.map(tensor.shape[::-1], self.turn)
-        return tensor
-
-
-def pair(ours: str, theirs: str, *names: str, transpose: bool = False) -> list[Row]:
-    """Rows of a dense layer or a layer norm.
-
-    Args:
-        ours, theirs: Names of the layer on both sides.
-        *names: Names of its two weights on their side, kernel or gamma first.
-        transpose: Whether the kernel is transposed.
-    """
-    norm = "norm" in ours.rsplit("/", 1)[-1]
-    own = ("gamma", "beta") if norm else ("kernel", "bias")
-    return [
-        Row(f"{ours}/{own[0]}", f"{theirs}{names[0]}", transpose and not norm),
-        Row(f"{ours}/{own[1]}", f"{theirs}{names[1]}"),
-    ]
-
-
-def match(
-    rows: Iterable[Row], theirs: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Our names for their tensors, and the names that no row has."""
-    rows = [row for row in rows if row.theirs in theirs]
-    ours = {row.ours: row.to_ours(theirs[row.theirs]) for row in rows}
-    known = {row.theirs for row in rows}
-    return ours, sorted(set(theirs) - known)
-
-
-def rename(
-    rows: Iterable[Row], ours: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Their names for our tensors, and our names that no row has."""
-    rows = [row for row in rows if row.ours in ours]
-    theirs = {row.theirs: row.to_theirs(ours[row.ours]) for row in rows}
-    known = {row.ours for row in rows}
-    return theirs, sorted(set(ours) - known)
 
 
 def is_bert(config: AlbertConfig) -> bool:

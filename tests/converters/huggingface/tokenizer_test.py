@@ -4,12 +4,13 @@ import pathlib
 import pytest
 
 import albert_tf
-from albert_tf.converters import huggingface_tokenizer, load
+from albert_tf.converters import load
+from albert_tf.converters.huggingface import tokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 SPIECE = GOLDEN / "tokenization/spiece.model"
 STRINGS = [
     item["text"]
@@ -34,7 +35,7 @@ TEXTS = [
 
 def pair(**options):
     ours = AlbertTokenizer(SPIECE, **options)
-    text = json.dumps(huggingface_tokenizer.to_json(ours))
+    text = json.dumps(tokenizer.to_json(ours))
     return ours, tokenizers.Tokenizer.from_str(text)
 
 

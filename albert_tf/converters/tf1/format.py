@@ -14,11 +14,12 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import tf1_names
-from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.table import is_bert, match, read_groups, rename
-from albert_tf.converters.tf1_names import name_table
-from albert_tf.converters.tokenizer_files import spiece_of
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.checkpoint.equivalences import is_bert, read_groups
+from albert_tf.converters.checkpoint.table import match, rename
+from albert_tf.converters.checkpoint.tokenizer_files import spiece_of
+from albert_tf.converters.tf1 import names as tf1_names
+from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.presets import PRESETS

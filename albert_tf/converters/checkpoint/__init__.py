@@ -1,0 +1,1 @@
+"""What every checkpoint format is read into and written from."""

@@ -1,0 +1,51 @@
+"""Runs transformers on a converted folder."""
+
+from albert_tf.converters.checkpoint.equivalences import is_bert
+from albert_tf.converters.huggingface.names import CLASS_NAMES
+
+_HF_INPUTS = {
+    "token_ids": "input_ids",
+    "segment_ids": "token_type_ids",
+    "padding_mask": "attention_mask",
+}
+
+
+_HF_OUTPUTS = {
+    "logits": "logits",
+    "start_logits": "start_logits",
+    "end_logits": "end_logits",
+    "prediction_logits": "mlm_logits",
+    "sop_logits": "sop_logits",
+    "seq_relationship_logits": "sop_logits",
+    "pooler_output": "pooler",
+}
+
+
+def run_transformers(checkpoint, path, batch):
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    kind = "Bert" if is_bert(checkpoint.config) else "Albert"
+    cls = getattr(transformers, kind + CLASS_NAMES[checkpoint.head])
+    # Only classes of the library itself, and never a pickle.
+    model = cls.from_pretrained(
+        path,
+        attn_implementation="eager",
+        trust_remote_code=False,
+        use_safetensors=True,
+        dtype=torch.float32,
+    ).eval()
+    inputs = {_HF_INPUTS[k]: torch.tensor(v).long() for k, v in batch.items()}
+    with torch.no_grad():
+        out = model(**inputs, output_hidden_states=True)
+    result = {
+        ours: out[theirs].numpy()
+        for theirs, ours in _HF_OUTPUTS.items()
+        if out.get(theirs) is not None
+    }
+    for i, state in enumerate(out.hidden_states):
+        # BERT's first state is its embeddings; ALBERT's the projected ones.
+        result["projection" if i == 0 else f"layer {i}"] = state.numpy()
+    return result

@@ -1,0 +1,27 @@
+"""Runs KerasHub on a converted preset."""
+
+import numpy as np
+
+_KH_CLASSES = {
+    None: "AlbertBackbone",
+    "masked_lm": "AlbertMaskedLM",
+    "text_classifier": "AlbertTextClassifier",
+}
+
+
+def run_keras_hub(checkpoint, path, batch):
+    import keras
+    import keras_hub
+
+    cls = getattr(keras_hub.models, _KH_CLASSES[checkpoint.head])
+    options = {} if checkpoint.head is None else {"preprocessor": None}
+    model = cls.from_preset(path, **options)
+    if checkpoint.head == "masked_lm":
+        rows, length = batch["token_ids"].shape
+        batch = {**batch, "mask_positions": np.tile(np.arange(length), (rows, 1))}
+    out = model(batch)
+    if checkpoint.head is not None:
+        return {"logits": keras.ops.convert_to_numpy(out)}
+    last = f"layer {len(checkpoint.config.layer_table())}"
+    values = {last: out["sequence_output"], "pooler": out["pooled_output"]}
+    return {name: keras.ops.convert_to_numpy(value) for name, value in values.items()}

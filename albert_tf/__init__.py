@@ -24,9 +24,9 @@ _HOME = {
     "save_pretrained": "converters.load",
     "load_tokenizer": "text.load",
     "ByteBPETokenizer": "text.byte_bpe",
-    "FillMask": "inference",
-    "Classifier": "inference",
-    "export_saved_model": "serving.saved_model",
+    "FillMask": "inference.fill_mask",
+    "Classifier": "inference.classifier",
+    "export_saved_model": "export.saved_model",
 }
 
 __all__ = ["__version__", *_HOME]

@@ -38,9 +38,9 @@ define_alias("dev_file", "eval_file")
 
 def main() -> None:
     """Reads, predicts, compares."""
-    from albert_tf.data.tasks.tables import read_table
-    from albert_tf.inference import Classifier
-    from albert_tf.training.finetune import evaluate
+    from albert_tf.inference.classifier import Classifier
+    from albert_tf.tasks.tables import read_table
+    from albert_tf.tasks.text_classification import evaluate
 
     table = read_table(
         _EVAL_FILE.value,

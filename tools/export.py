@@ -48,7 +48,7 @@ def main() -> None:
     """Loads, exports, prints the folder."""
     from albert_tf.converters import load
     from albert_tf.errors import UsageError
-    from albert_tf.serving.saved_model import export_saved_model
+    from albert_tf.export.saved_model import export_saved_model
     from albert_tf.text.load import load_tokenizer
 
     sizes = _WARMUP_BATCH_SIZES.value

@@ -34,7 +34,7 @@ define_alias("tokenizer_file", "spm_model_file")
 
 def main() -> None:
     """Loads the model, prints a table for each mask."""
-    from albert_tf.inference import FillMask
+    from albert_tf.inference.fill_mask import FillMask
 
     tokenizer = None
     if _SPM_MODEL_FILE.value:

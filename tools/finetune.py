@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
-from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.finetuning.settings import FinetuneSettings
 
 # Names of the original's run_classifier.py.
 _ALIASES = {
@@ -35,7 +35,7 @@ def main() -> None:
     settings = read_settings(FinetuneSettings)
     # Before TensorFlow is imported: a forgotten flag is told at once.
     settings.check_source()
-    from albert_tf.training.finetune import finetune_text_classifier
+    from albert_tf.training.finetuning.finetune import finetune_text_classifier
 
     verbose = 1 if sys.stdout.isatty() else 2
     print(json.dumps(finetune_text_classifier(settings, verbose=verbose), indent=2))

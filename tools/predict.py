@@ -39,9 +39,9 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
 
 def main() -> None:
     """Reads, predicts, writes."""
-    from albert_tf.data.tasks.tables import read_table
-    from albert_tf.inference import Classifier
-    from albert_tf.training.finetune_folder import predictions_table
+    from albert_tf.inference.classifier import Classifier
+    from albert_tf.tasks.tables import read_table
+    from albert_tf.tasks.text_classification import predictions_table
 
     output_file = _OUTPUT_FILE.value
     if files.exists(output_file) and not _OVERWRITE.value:

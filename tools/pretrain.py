@@ -1,7 +1,7 @@
 """Pretrains ALBERT from TFRecords; the same command resumes a stopped run.
 
 Example:
-  python tools/pretrain.py --config=configs/demo.py --input_file=data/docs \
+  python tools/pretrain.py --config=configs/pretrain/demo.py --input_file=data/docs \
       --spm_model_file=spiece.model --output_dir=runs/demo
 
 Values come from the defaults, then --config, then the flags that are given. Leaves in
@@ -19,7 +19,7 @@ from absl import flags
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
-from albert_tf.training.settings import PretrainSettings
+from albert_tf.training.pretraining.settings import PretrainSettings
 
 CONFIG = flags.DEFINE_string("config", None, "Python file with get_config(); configs/.")
 define_settings(PretrainSettings, required=False)
@@ -31,7 +31,7 @@ def main() -> None:
     values = load_experiment(CONFIG.value, PretrainSettings) if CONFIG.value else {}
     settings = read_settings(PretrainSettings, values)
     # TensorFlow only now: --help and mistakes are answered at once.
-    from albert_tf.training.pretrain import pretrain
+    from albert_tf.training.pretraining.pretrain import pretrain
 
     print(f"model: {pretrain(settings)}")
 

@@ -6,8 +6,7 @@ import time
 
 import tqdm
 
-from albert_tf.benchmarks.measure import PeakMemory
-from albert_tf.benchmarks.processes import alone
+from albert_tf.benchmarks.measure import PeakMemory, run_in_new_process
 from albert_tf.benchmarks.report import Row
 from albert_tf.config import AlbertConfig
 
@@ -20,10 +19,10 @@ def run(preset: str = "albert_xxlarge_v2") -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         source = os.path.join(folder, "source")
-        alone(_save, preset, source)
+        run_in_new_process(_save, preset, source)
         for format in tqdm.tqdm(_FORMATS, desc=f"converting {preset}"):
             target = os.path.join(folder, format)
-            seconds, peak = alone(measure_convert, source, target, format)
+            seconds, peak = run_in_new_process(measure_convert, source, target, format)
             name = f"{preset} ({size / 1e6:.1f} M parameters) to {format}"
             rows.append(Row(f"{name}: time", seconds, "s"))
             rows.append(Row(f"{name}: peak memory", peak, "MB"))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import tqdm
 
 from albert_tf.benchmarks import measure
-from albert_tf.benchmarks.processes import alone
+from albert_tf.benchmarks.measure import run_in_new_process
 from albert_tf.benchmarks.report import Row
 from albert_tf.data.corpus.corpus import open_corpus
 from albert_tf.data.masking.config import MaskingConfig
@@ -110,7 +110,7 @@ def _speed(settings: Settings, text: str, size: int, model: str) -> list[Row]:
     order = [name for _ in range(settings.rounds) for name in runs]
     for name in tqdm.tqdm(order, desc=f"text to records ({size / 1e6:.1f} MB)"):
         function, values = runs[name]
-        found[name].append(alone(function, *values))
+        found[name].append(run_in_new_process(function, *values))
     medians = {name: statistics.median(values) for name, values in found.items()}
     baseline, _, one, two, static = medians.values()
     recorded = measure.ORIGINAL_TOKENS_PER_SECOND
@@ -193,11 +193,15 @@ def _input_pipeline(settings, text: str, model: str, folder: str) -> list[Row]:
     rows = []
     names = ("masking in tf.data, one core", "share of a step that waits for its batch")
     with tqdm.tqdm(total=2, desc="records to batches") as bar:
-        speed, details = alone(measure_masking, prefix, model, length, settings.seconds)
+        speed, details = run_in_new_process(
+            measure_masking, prefix, model, length, settings.seconds
+        )
         details["mean_length"] = round(card["examples"]["mean_length"], 1)
         rows.append(Row(names[0], speed, "tokens/s", ">= 2,000,000", details))
         bar.update()
-        share, details = alone(measure_wait, prefix, model, length, settings.seconds)
+        share, details = run_in_new_process(
+            measure_wait, prefix, model, length, settings.seconds
+        )
         rows.append(Row(names[1], 100 * share, "%", "< 1", details))
         bar.update()
     return rows
@@ -306,7 +310,7 @@ def _memory(settings, text: str, size: int, model: str, folder: str) -> list[Row
         with open(path, "wb") as file:
             for _ in range(max(1, round(megabytes * 1e6 / size))):
                 file.write(content)
-        peak = alone(measure_memory, path, model, settings.max_seq_length)
+        peak = run_in_new_process(measure_memory, path, model, settings.max_seq_length)
         os.remove(path)
         name = f"peak resident memory, {megabytes} MB of text, 2 processes"
         rows.append(Row(name, peak, "MB", "< 1500"))

@@ -2,14 +2,18 @@
 
 import dataclasses
 import gc
+import importlib.util
 from typing import Any
 
 import keras
 import numpy as np
 
-from albert_tf.converters import peers
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.huggingface import format as huggingface
+from albert_tf.converters.huggingface.peer import run_transformers
+from albert_tf.converters.keras_hub import format as keras_hub
+from albert_tf.converters.keras_hub.peer import run_keras_hub
 from albert_tf.errors import DataError
 from albert_tf.storage.folders import FolderWriter
 
@@ -161,7 +165,7 @@ def run_both(
         ("source_peer", part, report.source, source),
         ("target_peer", written, report.target, target),
     ):
-        theirs = peers.run(checkpoint, path, batch)
+        theirs = run_peer(checkpoint, path, batch)
         if theirs is None:
             report.notes.append(f"{checkpoint.format}: no library here to compare with")
         else:
@@ -240,3 +244,28 @@ def _add(report: Report, column: str, first: dict, second: dict) -> None:
                 f"{report.source}: {name} differs by {difference:.2e} "
                 f"({_COLUMNS[column]}), more than {TOLERANCE} of {largest:.3g}"
             )
+
+
+def run_peer(
+    checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray] | None:
+    """Outputs of the library a checkpoint is for.
+
+    Args:
+        checkpoint: What `path` holds.
+        path: Of the folder.
+        batch: Of `make_batch`.
+
+    Returns:
+        Outputs named as by `outputs_of`; None if there is no such library, or
+        it is not installed.
+    """
+    if checkpoint.format == huggingface.NAME and _installed("transformers", "torch"):
+        return run_transformers(checkpoint, path, batch)
+    if checkpoint.format == keras_hub.NAME and _installed("keras_hub"):
+        return run_keras_hub(checkpoint, path, batch)
+    return None
+
+
+def _installed(*modules: str) -> bool:
+    return all(importlib.util.find_spec(module) for module in modules)

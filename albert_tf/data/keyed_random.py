@@ -1,7 +1,11 @@
-"""A small random generator that starts from a key in half a microsecond.
+"""Random numbers that are a pure function of what they are drawn for.
 
-SplitMix64 (Steele, Lea, Flood 2014). The numbers depend on the key alone, so they are
-the same on every machine and with every version of Python and NumPy.
+SplitMix64 (Steele, Lea, Flood 2014), in two forms. `KeyedRandom` starts from a key in
+half a microsecond and draws one number after the other. `row_keys` and `draws` compute
+whole arrays, with the counter given instead of kept: a draw depends only on (seed,
+epoch, example, purpose, index), so it is the same for any batch size, order or number
+of workers, in NumPy and in TensorFlow. The numbers are the same on every machine and
+with every version of Python and NumPy.
 """
 
 _WORD = 2**64 - 1
@@ -10,6 +14,10 @@ _GOLDEN = 0x9E3779B97F4A7C15
 # What a key is for; the first part after the seed.
 DOCUMENT, LABELS, SPLIT, ORDER = range(1, 5)
 EXAMPLE = 6  # 5 would draw other masks from the same seed
+# What a draw is for; each has a stream of its own.
+NGRAM_LENGTH, NGRAM_ORDER, ACTION, REPLACEMENT, PACKING = range(1, 6)
+
+NUM_BITS = 31  # a draw is an int32 in [0, 2**NUM_BITS)
 
 
 def mix(value: int) -> int:
@@ -55,3 +63,56 @@ class KeyedRandom:
             total += (self.bits() >> (64 - used)).bit_count()
             count -= used
         return total
+
+
+def row_keys(seed: int, epochs, examples, xp):
+    """One key an example.
+
+    Args:
+        seed: int.
+        epochs: int64 `[B]`.
+        examples: int64 `[B]`, the number of the example in its data set.
+        xp: `masking.ops.NUMPY` or `masking.ops_graph.TENSORFLOW`.
+
+    Returns:
+        uint64 `[B]`.
+    """
+    key = mix((seed + _GOLDEN) & _WORD)
+    for part in (epochs, examples):
+        key = _mix_array(_add(xp.array(part, "uint64"), key, xp), xp)
+    return key
+
+
+def draws(keys, purpose: int, index, xp):
+    """Uniform integers.
+
+    Args:
+        keys: uint64 `[B]`, from `row_keys`.
+        purpose: int, one of the constants above.
+        index: int32 `[B, N]` or `[N]`, not negative.
+        xp: the array operations.
+
+    Returns:
+        int32 `[B, N]` in `[0, 2**31)`; equal keys, purposes and indices draw alike.
+    """
+    stream = _mix_array(_add(keys, mix(purpose), xp), xp)[:, None]
+    step = xp.array(index, "uint64") * xp.array([_GOLDEN], "uint64")
+    return xp.array(
+        xp.shift_right(_mix_array(stream + step, xp), 64 - NUM_BITS), "int32"
+    )
+
+
+def threshold(probability: float) -> int:
+    """A draw is below this with the given probability."""
+    return round(probability * 2**NUM_BITS)
+
+
+def _add(x, y, xp):
+    """Sum modulo 2**64; y may be a Python int."""
+    return x + (xp.array([y], "uint64") if isinstance(y, int) else y)
+
+
+def _mix_array(z, xp):
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        z = (z ^ xp.shift_right(z, shift)) * xp.array([factor], "uint64")
+    return z ^ xp.shift_right(z, 31)

@@ -3,10 +3,13 @@
 Legend: `B` batch, `T` sequence, `D` hidden, `C` labels, `K` choices.
 """
 
+from collections.abc import Sequence
+
 import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.heads import truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
@@ -168,3 +171,29 @@ class AlbertMultipleChoice(_Classifier):
         shape = ops.shape(inputs["token_ids"])
         flat = {k: ops.reshape(v, (-1, shape[-1])) for k, v in inputs.items()}
         return ops.reshape(self.logits(flat, training, seeds), (-1, shape[1]))
+
+
+def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list[str]:
+    """The names of a text classifier's classes.
+
+    Args:
+        model: The classifier.
+        labels: Names that take precedence over the model's own.
+
+    Raises:
+        UsageError: If the model is no text classifier, or the number is another.
+    """
+    num_labels = getattr(model, "num_labels", None)
+    if num_labels is None or not getattr(model, "uses_pooler", False):
+        raise UsageError(
+            f"model must be an AlbertTextClassifier, received {type(model).__name__}"
+        )
+    labels = labels if labels is not None else getattr(model, "labels", None)
+    if labels is None:
+        return [f"LABEL_{i}" for i in range(num_labels)]
+    if len(labels) != num_labels:
+        raise UsageError(
+            f"labels: expected {num_labels} names, as many as the model has labels, "
+            f"received {len(labels)}"
+        )
+    return [str(label) for label in labels]

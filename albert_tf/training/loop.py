@@ -9,16 +9,15 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError
 from albert_tf.objectives.losses import pretraining_means
-from albert_tf.training.checkpoints import TrainingCheckpoints
 from albert_tf.training.progress import Progress, Stopwatch
-from albert_tf.training.settings import PretrainSettings
-from albert_tf.training.step import PretrainStep
+from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.tensorflow.step import PretrainStep
 
 
 def train(
     step: PretrainStep,
     batches: tf.distribute.DistributedDataset,
-    settings: PretrainSettings,
+    settings: Any,
     checkpoints: TrainingCheckpoints,
     progress: Progress,
     evaluate: Callable[[], dict[str, Any]] | None = None,
@@ -128,7 +127,7 @@ class _Sums:
         return values
 
 
-def _steps_until_boundary(done: int, settings: PretrainSettings) -> int:
+def _steps_until_boundary(done: int, settings: Any) -> int:
     """How many steps one call may take before something else is due."""
     boundaries = [settings.log_steps, settings.save_checkpoints_steps]
     boundaries += [settings.eval_steps] if settings.eval_steps else []

@@ -1,5 +1,8 @@
 """Runs transformers on a converted folder."""
 
+import numpy as np
+
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.checkpoint.equivalences import is_bert
 from albert_tf.converters.huggingface.names import CLASS_NAMES
 
@@ -21,7 +24,19 @@ _HF_OUTPUTS = {
 }
 
 
-def run_transformers(checkpoint, path, batch):
+def run_transformers(
+    checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Runs a batch through transformers.
+
+    Args:
+        checkpoint: `Checkpoint`. What `path` holds.
+        path: str. Path of the folder.
+        batch: dict. Inputs, from `parity.make_batch`.
+
+    Returns:
+        dict. Outputs, named as by `parity.outputs_of`.
+    """
     import torch
     import transformers
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+
 _KH_CLASSES = {
     None: "AlbertBackbone",
     "masked_lm": "AlbertMaskedLM",
@@ -9,7 +11,19 @@ _KH_CLASSES = {
 }
 
 
-def run_keras_hub(checkpoint, path, batch):
+def run_keras_hub(
+    checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Runs a batch through KerasHub.
+
+    Args:
+        checkpoint: `Checkpoint`. What `path` holds.
+        path: str. Path of the folder.
+        batch: dict. Inputs, from `parity.make_batch`.
+
+    Returns:
+        dict. Outputs, named as by `parity.outputs_of`.
+    """
     import keras
     import keras_hub
 

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data import random_bits
+from albert_tf.data import keyed_random
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.masking.ops import NUMPY
 from albert_tf.errors import UsageError
@@ -73,9 +73,9 @@ class PackPlan:
     def assignment(self, seed: int, epoch: int) -> np.ndarray:
         """int64 `[N]`: the example in each slot."""
         numbers = np.arange(len(self.lengths), dtype=np.int64)
-        keys = random_bits.row_keys(seed, np.array([epoch]), numbers, NUMPY)
+        keys = keyed_random.row_keys(seed, np.array([epoch]), numbers, NUMPY)
         index = np.zeros((1,), np.int32)
-        drawn = random_bits.draws(keys, random_bits.PACKING, index, NUMPY)[:, 0]
+        drawn = keyed_random.draws(keys, keyed_random.PACKING, index, NUMPY)[:, 0]
         examples = np.empty_like(numbers)
         by_length = np.argsort(self.slots, kind="stable")
         examples[by_length] = np.lexsort((drawn, self.lengths))

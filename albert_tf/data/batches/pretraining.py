@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data import random_bits
+from albert_tf.data import keyed_random
 from albert_tf.data.batches.order import shuffled
 from albert_tf.data.batches.packing import PackPlan, make_plan, pack_batch
 from albert_tf.data.batches.reader import ExampleReader, data_errors
@@ -240,7 +240,7 @@ class _Examples:
             stored = [batch.pop(name) for name in stored]
             batch[features.TOKEN_IDS] = unmask(tokens, *stored, TENSORFLOW)
         if features.MASK_POSITIONS not in batch:
-            keys = random_bits.row_keys(self.seed, epochs, numbers, TENSORFLOW)
+            keys = keyed_random.row_keys(self.seed, epochs, numbers, TENSORFLOW)
             vocab = self.reader.vocab
             batch |= mask_batch(batch, keys, self.config, vocab, TENSORFLOW)
             if not self.with_spans:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import features
-from albert_tf.data import random_bits
+from albert_tf.data import keyed_random
 from albert_tf.data.masking import choice as mask_choice
 from albert_tf.data.masking import ops
 from albert_tf.data.masking.choice import Choice, choose
@@ -45,16 +45,16 @@ def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabIn
     """
     ids = xp.where(choice.valid, xp.take(token_ids, choice.positions), 0)
     unit = choice.span_starts if config.replace_per == "span" else choice.positions
-    action = random_bits.draws(keys, random_bits.ACTION, unit, xp)
-    drawn = random_bits.draws(keys, random_bits.REPLACEMENT, choice.positions, xp)
+    action = keyed_random.draws(keys, keyed_random.ACTION, unit, xp)
+    drawn = keyed_random.draws(keys, keyed_random.REPLACEMENT, choice.positions, xp)
     if config.mode == "original":
         pieces = np.arange(vocab.vocab_size, dtype=np.int32)
     else:
         pieces = vocab.text_ids()
-    at = xp.shift_right(xp.array(drawn, "int64") * len(pieces), random_bits.NUM_BITS)
+    at = xp.shift_right(xp.array(drawn, "int64") * len(pieces), keyed_random.NUM_BITS)
     random_ids = xp.lookup(xp.array(pieces, "int32"), xp.array(at, "int32"))
-    below = random_bits.threshold(config.mask_fraction)
-    random_below = random_bits.threshold(config.mask_fraction + config.random_fraction)
+    below = keyed_random.threshold(config.mask_fraction)
+    random_below = keyed_random.threshold(config.mask_fraction + config.random_fraction)
     new = xp.where(action < random_below, random_ids, ids)
     new = xp.where(action < below, vocab.mask_id, new)
     return _put(token_ids, choice.positions, choice.valid, new, xp), ids
@@ -89,7 +89,7 @@ def mask_batch(
 
     Args:
         batch: has `token_ids`, `token_boundary` and `padding_mask`, int32 `[B, T]`.
-        keys: uint64 `[B]`, from `random_bits.row_keys`.
+        keys: uint64 `[B]`, from `keyed_random.row_keys`.
         config: what to mask.
         vocab: which ids there are.
         xp: `array_ops.NUMPY` or `graph_ops.TENSORFLOW`.
@@ -157,7 +157,7 @@ def mask_example(
         features.PADDING_MASK: np.ones((1, len(token_ids)), np.int32),
     }
     xp = ops.NUMPY
-    keys = random_bits.row_keys(seed, np.array([epoch]), np.array([example]), xp)
+    keys = keyed_random.row_keys(seed, np.array([epoch]), np.array([example]), xp)
     masked = {k: v[0] for k, v in mask_batch(row, keys, config, vocab, xp).items()}
     count = int(masked[features.MASK_WEIGHTS].sum())
     return (

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from albert_tf.data import random_bits
+from albert_tf.data import keyed_random
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 
 _REVERSED = 2**19  # a place in its n-gram counted from the back; so T < 2**19
-_LAST = 2 ** (random_bits.NUM_BITS + 20)  # sort keys of pieces never masked start here
+_LAST = 2 ** (keyed_random.NUM_BITS + 20)  # sort keys of pieces never masked start here
 
 
 class Choice(NamedTuple):
@@ -70,7 +70,7 @@ def choose(
         token_ids: int32 `[B, T]`, unmasked.
         token_boundary: int32 `[B, T]`, 1 where a piece starts a word.
         padding_mask: int32 `[B, T]`, 1 = a real piece.
-        keys: uint64 `[B]`, from `random_bits.row_keys`.
+        keys: uint64 `[B]`, from `keyed_random.row_keys`.
         config: what to choose.
         vocab: names the special ids.
         xp: `array_ops.NUMPY` or `graph_ops.TENSORFLOW`.
@@ -117,10 +117,10 @@ def _find_ngrams(words, starts, maskable, keys, config, xp):
     if config.max_ngram == 1:
         return words
     columns = xp.range(xp.num_columns(words))
-    drawn = random_bits.draws(keys, random_bits.NGRAM_LENGTH, columns, xp)
+    drawn = keyed_random.draws(keys, keyed_random.NGRAM_LENGTH, columns, xp)
     lengths = drawn * 0 + 1
     for cumulative in np.cumsum(config.ngram_probabilities())[:-1]:
-        more = drawn >= random_bits.threshold(cumulative)
+        more = drawn >= keyed_random.threshold(cumulative)
         lengths = lengths + xp.array(more, "int32")
     ends = xp.cumsum(lengths)  # words covered by draws 0..k
     if config.mode == "original":
@@ -135,7 +135,7 @@ def _find_ngrams(words, starts, maskable, keys, config, xp):
 
 def _rank(words, ngrams, maskable, keys, xp) -> _Ranked:
     """Brings the pieces of each row into the order they are considered in."""
-    draws = random_bits.draws(keys, random_bits.NGRAM_ORDER, ngrams, xp)
+    draws = keyed_random.draws(keys, keyed_random.NGRAM_ORDER, ngrams, xp)
     columns = xp.range(xp.num_columns(words))
     # The lowest bit of the draw tells from which side a budget too small cuts.
     place = xp.where((draws & 1) == 1, 2 * _REVERSED - 1 - columns, columns)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf import features
-from albert_tf.data import keyed_random, random_bits
+from albert_tf.data import keyed_random
 from albert_tf.data.keyed_random import KeyedRandom
 from albert_tf.data.masking import apply as masking
 from albert_tf.data.masking import ops
@@ -93,7 +93,9 @@ def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
     seed = config.pairs.seed
     base = KeyedRandom(seed, keyed_random.EXAMPLE, *key).bits() >> 2
     numbers = base + np.arange(len(batch.lengths))
-    keys = random_bits.row_keys(seed, np.full(len(numbers), repeat), numbers, ops.NUMPY)
+    keys = keyed_random.row_keys(
+        seed, np.full(len(numbers), repeat), numbers, ops.NUMPY
+    )
     vocab = VocabInfo.from_tokenizer(tokenizer)
     if config.masking == "static":
         payloads = [b""] * len(keys)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from albert_tf.data import random_bits
+from albert_tf.data import keyed_random
 from albert_tf.data.masking import apply as masking
 from albert_tf.data.masking.apply import MaskingConfig
 from albert_tf.data.masking.ops import NUMPY
@@ -22,7 +22,7 @@ PRESETS = ("albert", "bert", "bert_wwm", "roberta", "spanbert", "electra")
 
 def keys_of(seed, epoch, examples, xp=NUMPY):
     examples = xp.array(examples, "int64")
-    return random_bits.row_keys(seed, examples * 0 + epoch, examples, xp)
+    return keyed_random.row_keys(seed, examples * 0 + epoch, examples, xp)
 
 
 def mask(batch, config, seed=11, epoch=3):
@@ -202,8 +202,8 @@ def test_numpy_eager_and_tf_data_agree(preset, mode):
 def test_draws_are_splitmix64():
     """Against the reference implementation's published numbers for seed 1234567."""
     state = np.array([1234567], np.uint64)
-    step = np.array([random_bits._GOLDEN], np.uint64)
-    found = [int(random_bits._mix(state + step * k, NUMPY)[0]) for k in range(1, 4)]
+    step = np.array([keyed_random._GOLDEN], np.uint64)
+    found = [int(keyed_random._mix(state + step * k, NUMPY)[0]) for k in range(1, 4)]
     assert found == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 

@@ -1,0 +1,162 @@
+"""What an exported model can be asked, by the kind of model.
+
+Legend: `B` batch, `T` sequence, `D` hidden, `C` labels, `V` vocabulary.
+
+Names of inputs and outputs are the interface of a served model. All outputs have the
+batch first and are dense, as the row form of TensorFlow Serving's REST API wants it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.export.text_inputs import TextInputs, token_inputs
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.classifiers import label_names
+from albert_tf.models.masked_lm import AlbertMaskedLM
+from albert_tf.models.pretrainer import AlbertPretrainer
+
+CLASSIFY_METHOD = "tensorflow/serving/classify"
+
+
+class Signature(NamedTuple):
+    """One endpoint: a function of tensors, and what they are."""
+
+    function: Callable[..., dict[str, tf.Tensor]]
+    inputs: tuple[tf.TensorSpec, ...]
+
+
+def make_signatures(
+    model: keras.Model, text_inputs: TextInputs, labels: Sequence[str] | None
+) -> dict[str, Signature]:
+    """The endpoints of a model.
+
+    A text classifier's `serving_default(text)`, `pair(text, text_pair)` and
+    `tokens(token_ids, lengths, segment_ids)` return `probabilities` and `logits`
+    `[B, C]` and `label` `[B]`; `classify(inputs)` is TensorFlow Serving's Classify
+    API. A backbone's or pretrainer's return `mean_output` (over the real tokens) and
+    `pooled_output` `[B, D]`. Both have `embed(text)`, which returns the latter, and
+    `preprocess(text)`, which returns what the model is given. A masked LM or
+    pretrainer has `masked_lm(token_ids, lengths, segment_ids, mask_positions)` too.
+
+    Args:
+        model: `AlbertTextClassifier`, `AlbertBackbone`, `AlbertPretrainer` or
+            `AlbertMaskedLM`.
+        text_inputs: `TextInputs`.
+        labels: Names of the `C` classes, or None.
+
+    Raises:
+        UsageError: If the model is of another kind, or the labels do not fit.
+    """
+    backbone = model if isinstance(model, AlbertBackbone) else model.backbone
+    embed = _embedder(backbone)
+    has_mlm = isinstance(model, AlbertMaskedLM | AlbertPretrainer)
+    if has_mlm or isinstance(model, AlbertBackbone):
+        answer = embed
+    else:
+        answer = _classifier(model, tf.constant(label_names(model, labels)))
+    from_tokens = _token_reader(model.config)
+    text, pair = _strings("text"), _strings("text_pair")
+    tokens = (_ints("token_ids", 2), _ints("lengths", 1), _ints("segment_ids", 2))
+    signatures = {
+        "serving_default": Signature(lambda text: answer(text_inputs(text)), (text,)),
+        "pair": Signature(
+            lambda text, text_pair: answer(text_inputs(text, text_pair)), (text, pair)
+        ),
+        "tokens": Signature(
+            lambda token_ids, lengths, segment_ids: answer(
+                from_tokens(token_ids, lengths, segment_ids)
+            ),
+            tokens,
+        ),
+        "preprocess": Signature(lambda text: text_inputs(text), (text,)),
+        "embed": Signature(lambda text: embed(text_inputs(text)), (text,)),
+    }
+    if has_mlm:
+        signatures["masked_lm"] = Signature(
+            _masked_lm(model, from_tokens), (*tokens, _ints("mask_positions", 2))
+        )
+    elif answer is not embed:
+        signatures["classify"] = Signature(
+            _classify_api(answer, text_inputs, label_names(model, labels)),
+            (_strings("inputs"),),
+        )
+    return signatures
+
+
+def _token_reader(config: AlbertConfig) -> Callable:
+    def from_tokens(token_ids, lengths, segment_ids):
+        return token_inputs(
+            token_ids,
+            lengths,
+            segment_ids,
+            vocab_size=config.vocab_size,
+            type_vocab_size=config.type_vocab_size,
+            max_positions=config.max_position_embeddings,
+        )
+
+    return from_tokens
+
+
+def _classifier(model, labels: tf.Tensor) -> Callable:
+    def answer(inputs):
+        logits = model(inputs, training=False)
+        return {
+            "probabilities": tf.nn.softmax(logits),
+            "logits": logits,
+            "label": tf.gather(labels, tf.argmax(logits, -1)),
+        }
+
+    return answer
+
+
+def _embedder(backbone) -> Callable:
+    def embed(inputs):
+        outputs = backbone(inputs, training=False)
+        sequence = tf.cast(outputs["sequence_output"], tf.float32)
+        mask = tf.cast(inputs["padding_mask"], tf.float32)
+        total = tf.einsum("btd,bt->bd", sequence, mask)
+        result = {"mean_output": total / tf.reduce_sum(mask, -1, keepdims=True)}
+        if "pooled_output" in outputs:
+            result["pooled_output"] = tf.cast(outputs["pooled_output"], tf.float32)
+        return result
+
+    return embed
+
+
+def _masked_lm(model, from_tokens) -> Callable:
+    def masked_lm(token_ids, lengths, segment_ids, mask_positions):
+        inputs = from_tokens(token_ids, lengths, segment_ids)
+        inside = (mask_positions >= 0) & (mask_positions < tf.shape(token_ids)[1])
+        message = "mask_positions: from 0 to the columns of token_ids - 1"
+        check = tf.debugging.Assert(tf.reduce_all(inside), [message])
+        with tf.control_dependencies([check]):
+            inputs["mask_positions"] = tf.identity(mask_positions)
+        outputs = model(inputs, training=False)
+        logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
+        return {"logits": logits}
+
+    return masked_lm
+
+
+def _classify_api(answer, text_inputs, labels) -> Callable:
+    def classify(inputs):
+        """Serialized `tf.Example`s with a feature `text`."""
+        feature = tf.io.FixedLenFeature([], tf.string, "")
+        text = tf.io.parse_example(inputs, {"text": feature})["text"]
+        scores = answer(text_inputs(text))["probabilities"]
+        classes = tf.repeat(tf.constant([labels]), tf.shape(scores)[0], axis=0)
+        return {"classes": classes, "scores": scores}
+
+    return classify
+
+
+def _strings(name: str) -> tf.TensorSpec:
+    return tf.TensorSpec([None], tf.string, name)
+
+
+def _ints(name: str, rank: int) -> tf.TensorSpec:
+    return tf.TensorSpec([None] * rank, tf.int32, name)

@@ -1,0 +1,1 @@
+"""Answers from a model in Python."""

@@ -1,0 +1,1 @@
+"""One fine-tuning run, from its settings to a folder."""

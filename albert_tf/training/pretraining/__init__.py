@@ -1,0 +1,1 @@
+"""One pretraining run, from its settings to a folder."""

@@ -1,0 +1,1 @@
+"""Training with TensorFlow: step, strategy, checkpoints."""

@@ -1,0 +1,35 @@
+"""A small ALBERT on docstrings, the pretraining step of `make demo`.
+
+Command (what `tools/demo.py` runs; the data comes from the commands before it there):
+    python tools/pretrain.py --config=configs/pretrain/demo.py \
+        --input_file=demo_output/data/docs --eval_file=demo_output/data/docs-eval \
+        --spm_model_file=demo_output/spiece.model --output_dir=demo_output/pretrain
+Hardware: 2 CPU cores.
+Expected result: see "What is measured" in README.md.
+"""
+
+import pathlib
+from typing import Any
+
+HERE = pathlib.Path(__file__).parent
+
+
+def get_config() -> dict[str, Any]:
+    """Settings, by the names of `PretrainSettings`."""
+    return {
+        "albert_config_file": str(HERE / "demo_albert_config.json"),
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 10,
+        "train_batch_size": 32,
+        "optimizer": "adamw",
+        "learning_rate": 8e-4,
+        "num_train_steps": 2400,
+        "num_warmup_steps": 240,
+        "jit_compile": True,
+        "iterations_per_loop": 25,
+        "log_steps": 50,
+        "eval_steps": 600,
+        "eval_batch_size": 100,
+        "max_eval_steps": 0,
+        "save_checkpoints_steps": 600,
+    }

@@ -1,0 +1,420 @@
+"""The exported model: equal to the Keras model, robust, and nothing but computation."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import DataError, UsageError
+from albert_tf.export import manifest
+from albert_tf.export.saved_model import export_saved_model
+from albert_tf.inference.classifier import Classifier
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.classifiers import AlbertQuestionAnswering, AlbertTextClassifier
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+STRINGS = GOLDEN / "tokenization" / "strings.json"
+LABELS = ["no", "maybe", "ja ✓"]
+CONFIG = AlbertConfig(
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=40,
+    initializer_range=0.5,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+
+
+@pytest.fixture(scope="module")
+def classify(tokenizer):
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=5)
+    return Classifier(model, tokenizer, LABELS)
+
+
+@pytest.fixture(scope="module")
+def folder(classify, tmp_path_factory):
+    base = tmp_path_factory.mktemp("served")
+    made = export_saved_model(
+        classify.model,
+        base / "model",
+        tokenizer=classify.tokenizer,
+        labels=LABELS,
+        version=7,
+        warmup_batch_sizes=(1, 2),
+    )
+    assert made == str(base / "model" / "7")
+    assert [path.name for path in (base / "model").iterdir()] == ["7"]
+    return pathlib.Path(made)
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    return tf.saved_model.load(folder)
+
+
+@pytest.fixture(scope="module")
+def ask(loaded):
+    def ask(texts, signature="serving_default", **others):
+        inputs = {"text": tf.constant(texts, tf.string), **others}
+        outputs = loaded.signatures[signature](**inputs)
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    return ask
+
+
+TEXTS = ["I loved it!", "", "The 1990, café's " * 30, "x"]
+
+
+def test_text_equals_the_keras_model(ask, classify):
+    got = ask(TEXTS)
+    assert got.keys() == {"probabilities", "logits", "label"}
+    np.testing.assert_allclose(got["logits"], classify.logits(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(
+        got["probabilities"], classify.probabilities(TEXTS), atol=1e-6
+    )
+    expected = [row["label"] for row in classify(TEXTS)]
+    assert [label.decode() for label in got["label"]] == expected
+    assert len(set(expected)) > 1
+
+
+def test_pair_equals_the_keras_model(ask, classify):
+    pairs = ["yes", "the dog " * 40, "a", ""]
+    got = ask(TEXTS, "pair", text_pair=tf.constant(pairs))
+    np.testing.assert_allclose(got["logits"], classify.logits(TEXTS, pairs), atol=1e-5)
+
+
+def test_tokens_preprocess_embed_classify(ask, loaded, classify, tokenizer):
+    inputs = ask(TEXTS, "preprocess")
+    assert inputs["token_ids"].shape == (4, 40)
+    tokens = {
+        "token_ids": tf.constant(inputs["token_ids"]),
+        "lengths": tf.constant(inputs["padding_mask"].sum(1), tf.int32),
+        "segment_ids": tf.constant(inputs["segment_ids"]),
+    }
+    got = loaded.signatures["tokens"](**tokens)
+    np.testing.assert_allclose(got["logits"], classify.logits(TEXTS), atol=1e-5)
+    outputs = classify.model.backbone(inputs)
+    embedded = ask(TEXTS, "embed")
+    np.testing.assert_allclose(
+        embedded["pooled_output"], outputs["pooled_output"], atol=1e-5
+    )
+    mask = inputs["padding_mask"][..., None]
+    mean = (outputs["sequence_output"] * mask).numpy().sum(1) / mask.sum(1)
+    np.testing.assert_allclose(embedded["mean_output"], mean, atol=1e-5)
+    examples = [
+        tf.train.Example(
+            features=tf.train.Features(
+                feature={
+                    "text": tf.train.Feature(
+                        bytes_list=tf.train.BytesList(value=[text.encode()])
+                    )
+                }
+            )
+        ).SerializeToString()
+        for text in TEXTS
+    ]
+    got = loaded.signatures["classify"](inputs=tf.constant(examples))
+    np.testing.assert_allclose(got["scores"], classify.probabilities(TEXTS), atol=1e-6)
+    assert got["classes"].numpy()[3].tolist() == [x.encode() for x in LABELS]
+
+
+def test_a_batch_padded_by_the_server(loaded, classify, tokenizer):
+    # A server that merges requests repeats the first element of a matrix.
+    row = [tokenizer.cls_id, *tokenizer.encode("hello world"), tokenizer.sep_id]
+    padded = row + [row[0]] * 7
+    got = loaded.signatures["tokens"](
+        token_ids=tf.constant([padded]),
+        lengths=tf.constant([len(row)]),
+        segment_ids=tf.ones_like([padded]) - 1,
+    )
+    np.testing.assert_allclose(
+        got["logits"], classify.logits(["hello world"]), atol=1e-5
+    )
+
+
+def test_batch_of_none_and_padding_changes_nothing(ask):
+    assert ask([])["probabilities"].shape == (0, 3)
+    alone = np.concatenate([ask([text])["logits"] for text in TEXTS])
+    np.testing.assert_allclose(ask(TEXTS)["logits"], alone, atol=1e-5)
+
+
+BAD_TEXTS = {
+    "empty": (b"", b""),
+    "blanks": (b" \n\t ", b""),
+    "only NUL": (b"\0\0", b""),
+    "NUL inside": (b"a\0b", b"a b"),
+    "NUL then text": (b"\0the cat", b"the cat"),
+    "bad byte": (b"abc \xff\xfe def", b"abc def"),
+    "truncated": (b"the caf\xc3", b"the caf"),
+    "overlong": (b"x \xc0\xaf y", b"x y"),
+    "surrogate": (b"x\xed\xa0\x80y", b"x y"),
+    "special pieces": (b"[CLS] x [SEP] [MASK] <pad>", None),
+    "byte order mark": (b"\xef\xbb\xbfhi", None),
+    "control": (b"a\x01\x02\x1bb", None),
+    "emoji": ("good 👍🏽 👩‍👩‍👧".encode(), None),
+    "zero width": ("a\u200bb".encode(), None),
+    "right to left": ("مرحبا".encode(), None),
+    "cjk": ("你好世界".encode(), None),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TEXTS)
+def test_bad_texts(ask, tokenizer, case):
+    text, same_as = BAD_TEXTS[case]
+    good = "a good film"
+    got = ask([good, text, good], "preprocess")
+    probabilities = ask([good, text, good])["probabilities"]
+    assert np.isfinite(probabilities).all()
+    # The neighbours are answered as if they had been asked alone.
+    np.testing.assert_allclose(
+        probabilities[[0, 2]], ask([good, good])["probabilities"], atol=1e-6
+    )
+    ids = got["token_ids"][1][got["padding_mask"][1] == 1].tolist()
+    expected = tokenizer.encode(text if same_as is None else same_as)
+    assert ids == [tokenizer.cls_id, *expected[:38], tokenizer.sep_id]
+    specials = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
+    assert not specials & set(ids[1:-1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"the cat " * 400_000,
+        b"a" * 3_000_000,
+        b" " * 1_000_000 + b"the cat",
+        "\ufdfa".encode() * 300_000,
+        b"\xff" * 2_000_000,
+    ],
+    ids=["words", "one word", "blanks", "expanding", "not UTF-8"],
+)
+def test_huge_texts_cost_little(ask, text):
+    got = ask([text, b"x"], "preprocess")
+    assert got["token_ids"].shape == (2, 16 if text[:1] in b" \xff" else 40)
+    if text.startswith(b" "):
+        assert got["padding_mask"][0].sum() == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"token_ids": [[2, 30000, 3]]}, "token_ids: from 0 to 29999"),
+        ({"token_ids": [[2, -1, 3]]}, "token_ids: from 0 to 29999"),
+        ({"segment_ids": [[0, 2, 0]]}, "segment_ids: from 0 to 1"),
+        ({"lengths": [0]}, "lengths: from 1 to the columns"),
+        ({"lengths": [4]}, "lengths: from 1 to the columns"),
+        (
+            {"token_ids": [[2] * 41], "segment_ids": [[0] * 41]},
+            "token_ids: at most 40 columns",
+        ),
+    ],
+)
+def test_bad_tokens(loaded, changes, message):
+    inputs = {"token_ids": [[2, 5, 3]], "lengths": [3], "segment_ids": [[0, 0, 0]]}
+    inputs = {k: tf.constant(v) for k, v in {**inputs, **changes}.items()}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        loaded.signatures["tokens"](**inputs)
+
+
+def test_wrong_types(loaded):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected to be a string"):
+        loaded.signatures["serving_default"](text=tf.constant([1]))
+    with pytest.raises(TypeError):
+        loaded.signatures["serving_default"](texts=tf.constant(["a"]))
+
+
+def test_operations(folder):
+    found = manifest.check_operations(folder)
+    from_text = {"SentencepieceOp", "SentencepieceTokenizeOp", "NormalizeUTF8"}
+    unusual = {op for op in found if ">" in op or "Sentence" in op or "UTF8" in op}
+    assert unusual <= from_text
+    bad = {"ReadFile", "WriteFile", "PyFunc", "EagerPyFunc", "XlaCallModule"}
+    assert not found & bad
+
+
+def test_no_path_of_this_machine(folder):
+    data = (folder / "saved_model.pb").read_bytes()
+    for path in (str(folder), str(pathlib.Path.home()), "site-packages", ".py"):
+        assert path.encode() not in data
+
+
+def test_manifest(folder):
+    found = manifest.verify_saved_model(folder)
+    assert found["labels"] == LABELS
+    assert found["max_seq_length"] == 40
+    assert found["signatures"]["tokens"]["lengths"] == "int32 [None]"
+    assert found["signatures"].keys() == {
+        "serving_default",
+        "pair",
+        "tokens",
+        "preprocess",
+        "embed",
+        "classify",
+    }
+    files = {path for path in folder.rglob("*") if path.is_file()}
+    assert len(files) == len(found["files"]) + 1
+
+
+def test_manifest_finds_changes(folder, tmp_path):
+    made = tmp_path / "m"
+    shutil.copytree(folder, made)
+    with pytest.raises(DataError, match="manifest.json: sha256 is not 00"):
+        manifest.verify_saved_model(made, sha256="00")
+    (made / "assets" / "x").write_text("new")
+    with pytest.raises(DataError, match="assets/x: is not the listed file"):
+        manifest.verify_saved_model(made)
+    (made / "assets" / "x").unlink()
+    (made / "fingerprint.pb").unlink()
+    with pytest.raises(DataError, match="fingerprint.pb: is missing"):
+        manifest.verify_saved_model(made)
+    (made / "assets.extra" / "manifest.json").write_text("[]")
+    with pytest.raises(DataError, match="not a manifest"):
+        manifest.verify_saved_model(made)
+
+
+def test_a_program_that_reads_files_is_refused(tmp_path):
+    module = tf.Module()
+    module.read = tf.function(
+        tf.io.read_file, input_signature=[tf.TensorSpec([], tf.string)]
+    )
+    tf.saved_model.save(module, str(tmp_path / "m"))
+    with pytest.raises(DataError, match=r"not allowed: \['ReadFile'\]"):
+        manifest.check_operations(tmp_path / "m")
+    module = tf.Module()
+    module.add = tf.function(
+        lambda x: x + x,
+        input_signature=[tf.TensorSpec([], tf.float32)],
+        jit_compile=True,
+    )
+    tf.saved_model.save(module, str(tmp_path / "x"))
+    with pytest.raises(DataError, match="is jit-compiled"):
+        manifest.check_operations(tmp_path / "x")
+    (tmp_path / "x" / "saved_model.pb").write_bytes(b"\xff\xff")
+    with pytest.raises(DataError, match="not a SavedModel"):
+        manifest.check_operations(tmp_path / "x")
+    with pytest.raises(DataError, match="cannot be read"):
+        manifest.check_operations(tmp_path / "none")
+
+
+_CLEAN_PROCESS = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+before = set(sys.modules)
+loaded = tf.saved_model.load(sys.argv[1])
+got = loaded.signatures["serving_default"](text=tf.constant(json.loads(sys.argv[2])))
+names = {name.split(".")[0] for name in set(sys.modules) - before}
+ours = {"albert_tf", "keras", "keras_hub", "sentencepiece"}
+print(json.dumps({
+    "logits": got["logits"].numpy().tolist(),
+    "labels": [label.decode() for label in got["label"].numpy()],
+    "imported": sorted(names & ours | {"albert_tf"} & set(sys.modules)),
+}))
+"""
+
+
+def test_clean_process(folder, classify, tmp_path):
+    """Neither this package nor Keras is needed, or imported."""
+    result = subprocess.run(
+        [sys.executable, "-c", _CLEAN_PROCESS, folder, json.dumps(TEXTS)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    got = json.loads(result.stdout)
+    np.testing.assert_allclose(got["logits"], classify.logits(TEXTS), atol=1e-5)
+    assert got["labels"] == [row["label"] for row in classify(TEXTS)]
+    assert got["imported"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [AlbertBackbone, AlbertPretrainer])
+def test_encoders(kind, tokenizer, tmp_path):
+    model = kind(CONFIG, seed=1)
+    made = export_saved_model(
+        model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=()
+    )
+    extra = pathlib.Path(made, "assets.extra")
+    assert [path.name for path in extra.iterdir()] == ["manifest.json"]
+    loaded = tf.saved_model.load(made)
+    got = loaded.signatures["serving_default"](text=tf.constant(["a cat", "b"]))
+    assert got.keys() == {"mean_output", "pooled_output"}
+    assert ("masked_lm" in loaded.signatures) == (kind is AlbertPretrainer)
+    assert "classify" not in loaded.signatures
+    if kind is AlbertBackbone:
+        return
+    tokens = {"token_ids": [[2, 4, 3]], "segment_ids": [[0, 0, 0]]}
+    inputs = {k: tf.constant(v) for k, v in tokens.items()}
+    inputs["mask_positions"] = tf.constant([[1]])
+    got = loaded.signatures["masked_lm"](lengths=tf.constant([3]), **inputs)
+    expected = model(inputs)["mlm_logits"]
+    np.testing.assert_allclose(got["logits"], expected, atol=1e-5)
+    inputs["mask_positions"] = tf.constant([[3]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="mask_positions: from 0"):
+        loaded.signatures["masked_lm"](lengths=tf.constant([3]), **inputs)
+
+
+def test_refuses(classify, folder, tokenizer, tmp_path):
+    def export(model=classify.model, path=tmp_path / "m", **kwargs):
+        export_saved_model(model, path, **{"tokenizer": tokenizer, **kwargs})
+
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(UsageError, match="7: exists already"):
+        export(path=folder.parent, version=7)
+    with pytest.raises(UsageError, match="7: exists already"):
+        export(path=folder)
+    assert sorted(folder.rglob("*")) == before
+    with pytest.raises(UsageError, match="version must be positive, received 0"):
+        export(version=0)
+    with pytest.raises(UsageError, match="max_position_embeddings=40, received 41"):
+        export(max_seq_length=41)
+    with pytest.raises(UsageError, match="received AlbertQuestionAnswering"):
+        export(AlbertQuestionAnswering(CONFIG))
+    with pytest.raises(UsageError, match="labels: expected 3 names, .* received 2"):
+        export(labels=["a", "b"])
+    with pytest.raises(UsageError, match="at most vocab_size=40 pieces"):
+        export(AlbertBackbone(CONFIG.replace(vocab_size=40)))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=5)
+    model.classifier.bias.assign([np.nan, 0, 0])
+    with pytest.raises(DataError, match="not finite"):
+        export_saved_model(
+            model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=(1,)
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_byte_level_bpe_takes_strings_too(tmp_path):
+    pytest.importorskip("tokenizers")
+    texts = [item["text"] for item in json.loads(STRINGS.read_text())]
+    data = train_tokenizer(texts, model_type="byte_bpe", vocab_size=400, progress=False)
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=5)
+    classify = Classifier(model, ByteBPETokenizer(data), LABELS)
+    folder = export_saved_model(
+        model, tmp_path / "m", tokenizer=classify.tokenizer, labels=LABELS
+    )
+    served = tf.saved_model.load(folder).signatures["serving_default"]
+    texts = ["I  loved\nit!", "", *TEXTS, "  Tab\tand \u3000 wide ", *texts[:20]]
+    got = served(text=tf.constant(texts))["logits"].numpy()
+    np.testing.assert_allclose(got, classify.logits(texts), atol=1e-5)

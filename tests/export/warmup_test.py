@@ -1,0 +1,55 @@
+"""Warm-up requests: what the server reads is what was meant."""
+
+import numpy as np
+import pytest
+
+from albert_tf.export import warmup
+
+
+def requests():
+    names = ["serving_default", "pair", "tokens", "preprocess", "embed", "classify"]
+    return warmup.make_requests(names, 100, (1, 8), token=1)
+
+
+def test_every_length_and_batch():
+    made = requests()
+    shapes = {x["token_ids"].shape for name, x in made if name == "tokens"}
+    lengths = (16, 32, 64, 100)
+    assert shapes == {(size, length) for size in (1, 8) for length in lengths}
+    assert {name for name, _ in made} == {
+        "serving_default",
+        "pair",
+        "tokens",
+        "preprocess",
+        "embed",
+    }
+    assert len(made) == 2 * 2 * 4 + 3
+
+
+def test_written_and_read_back(tmp_path):
+    path = str(tmp_path / warmup.FILE)
+    warmup.write_requests(path, requests())
+    for (name, inputs), (other_name, others) in zip(
+        requests(), warmup.read_requests(path), strict=True
+    ):
+        assert name == other_name
+        assert inputs.keys() == others.keys()
+        for key, value in inputs.items():
+            np.testing.assert_array_equal(value, others[key])
+
+
+def test_the_servers_own_messages_read_the_same():
+    pytest.importorskip("tensorflow_serving")
+    import tensorflow as tf
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    for name, inputs in requests():
+        data = warmup.prediction_log(name, inputs)
+        log = prediction_log_pb2.PredictionLog.FromString(data)
+        request = log.predict_log.request
+        assert request.model_spec.signature_name == name
+        assert request.inputs.keys() == inputs.keys()
+        for key, value in inputs.items():
+            np.testing.assert_array_equal(tf.make_ndarray(request.inputs[key]), value)
+        # Nothing is left over: written again, it is the same size.
+        assert len(log.SerializeToString()) == len(data)

@@ -1,0 +1,104 @@
+"""Reading tables, good and bad."""
+
+import gzip
+
+import pytest
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.tables import find_labels, label_ids, read_table
+
+
+def write(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_csv_with_quotes(tmp_path):
+    path = write(
+        tmp_path,
+        "a.csv",
+        'label,text\r\npos,"Good, ""really""\r\ngood"\r\n\r\nneg,ü\r\n',
+    )
+    table = read_table(path)
+    assert table.texts == ['Good, "really"\r\ngood', "ü"]
+    assert table.labels == ["pos", "neg"]
+    assert table.text_pairs is None
+    assert table.lines == [3, 5]
+
+
+def test_tsv_without_quotes_and_header(tmp_path):
+    path = write(tmp_path, "a.tsv", 'gj\t1\t*\t"Sailors rode\ngj\t0\t\tIt\'s "it"\n')
+    table = read_table(
+        path, text_column="3", label_column="1", header=False, quoting=False
+    )
+    assert table.texts == ['"Sailors rode', 'It\'s "it"']
+    assert table.labels == ["1", "0"]
+    assert table.lines == [1, 2]
+
+
+def test_pairs_gzip_bom_delimiter(tmp_path):
+    text = "\ufeffa;b;c\nx;y;1\n".encode()
+    path = write(tmp_path, "a.csv.gz", gzip.compress(text))
+    table = read_table(
+        path,
+        text_column="a",
+        text_pair_column="b",
+        label_column=None,
+        delimiter=";",
+    )
+    assert (table.texts, table.text_pairs, table.labels) == (["x"], ["y"], None)
+
+
+def test_long_cell(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\n" + "word " * 60_000 + ",x\n")
+    assert len(read_table(path).texts[0]) == 300_000
+
+
+BAD = {
+    "empty": (b"", "found an empty file"),
+    "only header": (b"text,label\n", "expected rows below the header"),
+    "column": (b"sentence,label\na,b\n", "no column 'text'; expected one of sentence"),
+    "twice": (b"text,text,label\na,b,c\n", "more than one column 'text'"),
+    "ragged": (b"text,label\na,b\nc\n", "line 3: expected 2 columns, found 1"),
+    "more": (b"text,label\na,b,c\n", "line 2: expected 2 columns, found 3"),
+    "encoding": (b"text,label\na,b\n\xe9,b\n", "line 3: not UTF-8"),
+    "binary": (bytes(range(128, 256)), "line 1: not UTF-8"),
+    "quote": (b'text,label\n"a,b\nc,d\n', "line 2: not CSV: unexpected end"),
+    "after quote": (b'text,label\na,b\n"a"x,b\n', "line 3: not CSV"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_tables(tmp_path, case):
+    content, message = BAD[case]
+    with pytest.raises(DataError, match=message) as caught:
+        read_table(write(tmp_path, "a.csv", content))
+    assert "a.csv" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_bad_gzip_bad_number(tmp_path):
+    with pytest.raises(DataError, match="none.csv: cannot be read"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(DataError, match="not a whole gzip file"):
+        read_table(write(tmp_path, "a.csv.gz", gzip.compress(b"text,label\n")[:-3]))
+    with pytest.raises(DataError, match="no column '2'; expected a number from 0 to 1"):
+        path = write(tmp_path, "b.csv", "a,b\n")
+        read_table(path, text_column="2", label_column="1", header=False)
+    with pytest.raises(UsageError, match="delimiter must be one character"):
+        read_table(tmp_path / "b.csv", delimiter=",,")
+
+
+def test_labels(tmp_path):
+    table = read_table(write(tmp_path, "a.csv", "text,label\na,10\nb,9\nc,10\n"))
+    assert find_labels(table) == ["9", "10"]
+    assert label_ids(table, ["9", "10"]) == [1, 0, 1]
+    with pytest.raises(DataError, match="line 3: expected a label of 10, found '9'"):
+        label_ids(table, ["10"])
+    empty = read_table(write(tmp_path, "b.csv", "text,label\na,x\nb,\n"))
+    with pytest.raises(DataError, match="line 3: the label is empty"):
+        find_labels(empty)
+    one = read_table(write(tmp_path, "c.csv", "text,label\na,x\n"))
+    with pytest.raises(DataError, match="at least 2 different labels, found only 'x'"):
+        find_labels(one)

@@ -1,0 +1,107 @@
+"""Two machines, here two processes, train to the weights of one."""
+
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+ROOT = pathlib.Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/golden"
+CONFIG = {
+    "format": "albert_tf",
+    "vocab_size": 30000,
+    "embedding_size": 8,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 128,
+}
+
+
+def start(folder, output, distribution, environment=None):
+    config = folder / "config.json"
+    config.write_text(json.dumps(CONFIG))
+    flags = {
+        "input_file": GOLDEN / "tf1_data/seq128_pred20.tfrecord",
+        "eval_file": GOLDEN / "tf1_data/seq128_pred20.tfrecord",
+        "spm_model_file": GOLDEN / "tokenization/spiece.model",
+        "albert_config_file": config,
+        "output_dir": output,
+        "max_seq_length": 128,
+        "max_predictions_per_seq": 20,
+        "train_batch_size": 8,
+        "eval_batch_size": 24,
+        "num_train_steps": 6,
+        "num_warmup_steps": 2,
+        "log_steps": 2,
+        "eval_steps": 3,
+        "save_checkpoints_steps": 4,
+        "distribution": distribution,
+    }
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "tools/pretrain.py"), *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def finish(*processes):
+    for process in processes:
+        _, errors = process.communicate(timeout=400)
+        assert process.returncode == 0, errors[-3000:]
+
+
+@pytest.mark.slow
+def test_two_workers_equal_one_device(tmp_path):
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    one, two = tmp_path / "one", tmp_path / "two"
+    finish(start(tmp_path, one, "one_device"))
+    clusters = [
+        {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
+        for index in range(2)
+    ]
+    environments = [{"TF_CONFIG": json.dumps(cluster)} for cluster in clusters]
+    finish(*(start(tmp_path, two, "multi_worker", e) for e in environments))
+    a, b = (
+        safetensors.numpy.load_file(folder / "model/model.safetensors")
+        for folder in (one, two)
+    )
+    differences = {name: np.abs(a[name] - b[name]).max() for name in a}
+    # Its gradient is zero but for rounding, which the optimizer amplifies.
+    differences.pop("backbone/encoder/attention_0/key/bias")
+    assert max(differences.values()) < 5e-5, differences
+    lines = [(f / "metrics.jsonl").read_text().splitlines() for f in (one, two)]
+    for first, second in zip(*(map(json.loads, x) for x in lines), strict=True):
+        for name in ("split", "step"):
+            assert first[name] == second[name]
+        for name in ("loss", "mlm_accuracy", "sop_accuracy"):
+            assert first[name] == pytest.approx(second[name], abs=1e-4)
+    # Only the chief's checkpoints are left.
+    names = {path.name.split(".")[0] for path in (two / "checkpoints").iterdir()}
+    assert names == {"checkpoint", "step-4", "step-6"}
+
+
+def test_missing_cluster_is_a_usage_error(tmp_path):
+    process = start(tmp_path, tmp_path / "run", "multi_worker", {"TF_CONFIG": "{}"})
+    _, errors = process.communicate(timeout=200)
+    assert process.returncode == 2
+    assert "TF_CONFIG" in errors and "Traceback" not in errors

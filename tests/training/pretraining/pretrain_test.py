@@ -1,0 +1,205 @@
+"""`tools/pretrain.py` as a person runs it: whole, killed, resumed, and misused."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.prepare import local
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.pairs import PairConfig
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+ROOT = pathlib.Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/golden"
+RECORDS = GOLDEN / "tf1_data/seq128_pred20.tfrecord"
+STEPS = 30
+CONFIG = {
+    "vocab_size": 30000,
+    "embedding_size": 8,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 20,
+    "max_position_embeddings": 128,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+
+
+@pytest.fixture(scope="module")
+def config_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "albert_config.json"
+    path.write_text(json.dumps({**CONFIG, "embedding_size": 8}))
+    return path
+
+
+def command(config_file, output_dir, **changes):
+    flags = {
+        "input_file": RECORDS,
+        "eval_file": RECORDS,
+        "spm_model_file": GOLDEN / "tokenization/spiece.model",
+        "albert_config_file": config_file,
+        "output_dir": output_dir,
+        "max_seq_length": 128,
+        "max_predictions_per_seq": 20,
+        "train_batch_size": 4,
+        "eval_batch_size": 26,
+        "num_train_steps": STEPS,
+        "num_warmup_steps": 2,
+        "log_steps": 3,
+        "eval_steps": 12,
+        "save_checkpoints_steps": 4,
+        "seed": 7,
+        **changes,
+    }
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    return [sys.executable, str(ROOT / "tools/pretrain.py"), *arguments]
+
+
+def run(*args, **changes):
+    return subprocess.run(command(*args, **changes), capture_output=True, text=True)
+
+
+def metrics(folder):
+    lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("tokens_per_second", None)
+    return lines
+
+
+def kill_after(arguments, folder, step):
+    """Starts a run and kills it -9 soon after it recorded a step."""
+    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+    deadline = time.time() + 300
+    while process.poll() is None and time.time() < deadline:
+        path = folder / "metrics.jsonl"
+        if path.exists() and f'"step": {step},' in path.read_text():
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"never reached step {step}")
+
+
+@pytest.mark.slow
+def test_killed_run_continues_to_the_same_bits(config_file, tmp_path):
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    result = run(config_file, whole)
+    assert result.returncode == 0, result.stderr
+    step = random.Random(3).randrange(9, STEPS - 6, 3)
+    kill_after(command(config_file, killed), killed, step)
+    assert not (killed / "model").exists()
+    result = run(config_file, killed)
+    assert result.returncode == 0, result.stderr
+    assert "continuing from step" in result.stderr
+    model = "model/model.safetensors"
+    assert (whole / model).read_bytes() == (killed / model).read_bytes()
+    # Logging begins anew at the restored step, so a record after it may average over
+    # fewer steps; evaluations are the same to the bit.
+    evaluations = [m for m in metrics(whole) if m["split"] == "eval"]
+    assert evaluations == [m for m in metrics(killed) if m["split"] == "eval"]
+    assert [m["step"] for m in metrics(killed)] == [m["step"] for m in metrics(whole)]
+    assert (whole / "curves.png").stat().st_size > 10_000
+    assert "held out" in (whole / "README.md").read_text()
+    # A third time: the run is complete, and nothing is touched.
+    before = (whole / model).stat().st_mtime_ns
+    assert run(config_file, whole).returncode == 0
+    assert (whole / model).stat().st_mtime_ns == before
+    # Another run in the same folder is refused before anything is written.
+    result = run(config_file, whole, learning_rate=0.5)
+    assert result.returncode == 2
+    assert "holds another run" in result.stderr and "0.5" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.slow
+def test_bfloat16_micro_batches_from_a_checkpoint(config_file, tmp_path):
+    config = albert_tf.AlbertConfig.from_json(config_file)
+    start = albert_tf.AlbertPretrainer(config, seed=5)
+    albert_tf.save_pretrained(start, tmp_path / "start")
+    result = run(
+        config_file,
+        tmp_path / "run",
+        init_checkpoint=tmp_path / "start",
+        precision="bfloat16",
+        gradient_accumulation_steps=2,
+        optimizer="adamw",
+        num_train_steps=3,
+        eval_steps=0,
+    )
+    assert result.returncode == 0, result.stderr
+    trained = albert_tf.from_pretrained(tmp_path / "run/model", head="pretraining")
+    moved = [
+        np.abs(new - old).max()
+        for new, old in zip(trained.get_weights(), start.get_weights(), strict=True)
+    ]
+    # From there, and not far: each step moves a weight by about the learning rate.
+    assert 0 < max(moved) < 0.02
+    # A checkpoint of another size is refused before anything is written.
+    other = albert_tf.AlbertPretrainer(config.replace(intermediate_size=24))
+    albert_tf.save_pretrained(other, tmp_path / "other")
+    result = run(config_file, tmp_path / "no", init_checkpoint=tmp_path / "other")
+    assert result.returncode == 2 and "--init_checkpoint" in result.stderr
+    assert not (tmp_path / "no").exists()
+
+
+@pytest.mark.parametrize(
+    "changes, code, message",
+    [
+        ({"max_seq_length": 600}, 2, "--max_seq_length must be at most"),
+        ({"train_batch_size": 0}, 2, "--train_batch_size must be positive"),
+        ({"precision": "float8"}, 2, "--precision must be"),
+        ({"distribution": "cloud"}, 2, "--distribution must be one of"),
+        ({"input_file": "nowhere*.tfrecord"}, 1, "nowhere*.tfrecord"),
+        ({"spm_model_file": __file__}, 1, "step"),
+        ({"max_predictions_per_seq": 5}, 1, "5"),
+        ({"bogus": 1}, 2, "--bogus"),
+    ],
+)
+def test_mistakes_cost_one_line(config_file, tmp_path, changes, code, message):
+    folder = tmp_path / "run"
+    result = run(config_file, folder, **changes)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    assert not folder.exists()
+    if message != "step":
+        assert message in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packing", [False, True])
+def test_full_sentences_train_the_masked_lm_alone(config_file, tmp_path, packing):
+    tokenizer = AlbertTokenizer(GOLDEN / "tokenization/spiece.model")
+    local.create_pretraining_data(
+        Corpus(str(GOLDEN / "tf1_data/input.txt")),
+        str(tmp_path / "d/x"),
+        tokenizer,
+        RecordConfig(pairs=PairConfig("none", 64)),
+        num_processes=1,
+        progress=False,
+    )
+    result = run(
+        config_file,
+        tmp_path / "run",
+        input_file=tmp_path / "d",
+        eval_file=tmp_path / "d",
+        max_seq_length=64,
+        num_train_steps=6,
+        packing=packing,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "MLM accuracy" in result.stderr and "SOP" not in result.stderr
+    for line in metrics(tmp_path / "run"):
+        assert line["loss"] == line["mlm_loss"]
+        assert not [name for name in line if name.startswith("sop")]
+    assert "| held out |" in (tmp_path / "run/README.md").read_text()

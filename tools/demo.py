@@ -130,14 +130,14 @@ def _classify(out: pathlib.Path, model: pathlib.Path) -> dict[str, float]:
         "classifier_from_scratch": (["--from_scratch"], scratch),
     }
     accuracies = {}
-    for name, (switches, flags) in runs.items():
-        _tool("finetune", *switches, output_dir=out / name, **common, **flags)
+    for name, (switches, values) in runs.items():
+        _tool("finetune", *switches, output_dir=out / name, **common, **values)
         metrics = json.loads((out / name / "metrics.json").read_text())
         accuracies[name] = metrics["dev_accuracy"]
     return accuracies
 
 
-def _tool(name: str, *switches: str, **flags) -> str:
+def _tool(name: str, *switches: str, **values) -> str:
     """Prints and runs a command; returns what it printed."""
     arguments = list(switches)
     for key, value in flags.items():

@@ -78,10 +78,8 @@ def open_checkpoint(
     Returns:
         The `Checkpoint`, its `unknown` tensors not yet refused.
     """
-    if format is not None and format not in detect.FORMATS:
-        raise UsageError(
-            f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"
-        )
+    if format is not None:
+        _check_format(format)
     checkpoint = detect.open_path(os.fspath(path), format, config)
     if ignore is not None:
         pattern = compile_ignore(ignore)
@@ -153,9 +151,27 @@ def write_checkpoint(
     overwrite: bool = False,
 ) -> None:
     """Writes a checkpoint, tensor by tensor; see `save_pretrained`."""
+    _check_format(format)
+    with folders.writing(path, overwrite) as out:
+        write_files(checkpoint, out, format)
+
+
+def write_files(
+    checkpoint: Checkpoint, out: folders.FolderWriter, format: str = "albert_tf"
+) -> None:
+    """Writes the files of a checkpoint into a folder that is being written.
+
+    Args:
+        checkpoint: `Checkpoint`. What to write.
+        out: `FolderWriter`. Destination; the caller may add files of its own.
+        format: str. Name of the format; see `save_pretrained`.
+    """
+    _check_format(format)
+    detect.FORMATS[format].write(checkpoint, out)
+
+
+def _check_format(format: str) -> None:
     if format not in detect.FORMATS:
         raise UsageError(
             f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"
         )
-    with folders.writing(path, overwrite) as out:
-        detect.FORMATS[format].write(checkpoint, out)

@@ -2,7 +2,7 @@
 # make test        ruff and every test but tests/peers
 # make test-peers  the comparisons with transformers, torch and KerasHub
 # make test-beam   the Apache Beam pipeline, in an environment without TensorFlow
-# make lint | format | | lock | clean
+# make lint | format | lock | clean
 
 VENV ?= .venv
 # The first interpreter that starts and is new enough; `make PYTHON=... demo` to choose.

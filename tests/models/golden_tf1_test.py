@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.tf1 import format as tf1
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.losses import cross_entropy, pretraining_loss
@@ -29,7 +28,7 @@ EDGES = [
 def model():
     config = AlbertConfig.from_json(GOLDEN / "albert_config.json")
     model = AlbertPretrainer(config, seed=1)
-    tf1.load_weights(model, str(GOLDEN / "albert_model.ckpt"))
+    load_golden_weights(model, str(GOLDEN / "albert_model.ckpt"))
     return model
 
 
@@ -189,6 +188,7 @@ import numpy as np, keras
 from albert_tf.config import AlbertConfig
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
+from tests.tf1_weights import load_golden_weights
 assert keras.backend.backend() == {backend!r}
 data = np.load({str(tmp_path / "data.npz")!r})
 model = AlbertPretrainer(AlbertConfig.from_json({str(GOLDEN / "albert_config.json")!r}))

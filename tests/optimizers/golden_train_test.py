@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.tf1 import format as tf1
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.losses import pretraining_loss
 from albert_tf.optimizers import create_optimizer
+from tests.tf1_weights import load_golden_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 RUN = GOLDEN / "tf1_train/lamb_ordered"
@@ -43,7 +43,7 @@ def trained():
     """Returns (model, optimizer, the run's log, what our run logged)."""
     log = json.loads((RUN / "log.json").read_text())
     model = AlbertPretrainer(AlbertConfig.from_json(START / "albert_config.json"))
-    tf1.load_weights(model, str(START / "albert_model.ckpt"))
+    load_golden_weights(model, str(START / "albert_model.ckpt"))
     optimizer = create_optimizer(
         "lamb",
         learning_rate=log["init_lr"],

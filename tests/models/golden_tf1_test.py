@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.converters.tf1.names import name_table
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.losses import cross_entropy, pretraining_loss
+from tests.tf1_weights import load_golden_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base"
 # What the peers agree to, times three. A wrong gelu is 4e-4 off.
@@ -131,7 +133,7 @@ def test_gradients_of_all_variables(model, batch):
         loss = pretraining_loss(model(batch), batch)["loss"]
     variables = {name: w.value for name, w in weights.items()}
     gradients = tape.gradient(loss, variables)
-    rows = tf1.name_table(model.config)
+    rows = name_table(model.config)
     assert {row.theirs for row in rows} == set(golden.files)
     assert {row.ours for row in rows} == set(weights)
     assert len(rows) == 32
@@ -188,7 +190,6 @@ import numpy as np, keras
 from albert_tf.config import AlbertConfig
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
-from tests.tf1_weights import load_golden_weights
 assert keras.backend.backend() == {backend!r}
 data = np.load({str(tmp_path / "data.npz")!r})
 model = AlbertPretrainer(AlbertConfig.from_json({str(GOLDEN / "albert_config.json")!r}))
@@ -205,7 +206,7 @@ assert "tensorflow" not in sys.modules
         tmp_path / "data.npz",
         **{
             f"weight/{row.ours}": row.turn(reader.get_tensor(row.theirs))
-            for row in tf1.name_table(config)
+            for row in name_table(config)
         },
         **{
             "in/token_ids": io["in/input_ids"],

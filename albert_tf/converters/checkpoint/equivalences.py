@@ -44,7 +44,7 @@ def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
 
 
 def read_groups(config: AlbertConfig, rule: str) -> AlbertConfig:
-    """Sets a format's group rule in a config that was read, if it makes a difference."""
+    """Sets a format's group rule in a config that was read, if it matters."""
     other = config.replace(group_rule=rule)
     return config if config.layer_table() == other.layer_table() else other
 

@@ -213,7 +213,7 @@ def _torch_tensors(path: str) -> dict[str, Tensor]:
         items = [(str(name), value) for name, value in state.items()]
         if not all(isinstance(value, torch.Tensor) for _, value in items):
             raise ValueError("contains values that are not tensors")
-    # torch raises whatever its parser runs into: UnpicklingError, RuntimeError, EOFError.
+    # torch raises whatever its parser runs into: UnpicklingError, EOFError and more.
     except Exception as e:
         reason = str(e).split("\n")[0][:200]
         raise DataError(f"{path}: not a torch file of tensors: {reason}") from None
@@ -264,7 +264,7 @@ def _head(values: dict, theirs: dict[str, Tensor]) -> str | None:
 
 
 def _labels(values: dict) -> list[str] | None:
-    """Returns the names of the classes in order; None for LABEL_0, LABEL_1, …"""
+    """Returns the names of the classes in order; None for LABEL_0, LABEL_1."""
     try:
         by_id = {int(k): str(v) for k, v in values["id2label"].items()}
         labels = [by_id[i] for i in range(len(by_id))]

@@ -136,7 +136,9 @@ class AlbertConfig:
             **changes: Fields to set differently, as in `replace`.
         """
         if name not in PRESETS:
-            raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
+            raise ValueError(
+                f"preset must be one of {', '.join(PRESETS)}, received {name!r}"
+            )
         return cls(**PRESETS[name]).replace(**changes)
 
     @classmethod
@@ -269,7 +271,9 @@ class AlbertConfig:
             num_labels: int. Number of labels of a classifier that leaves it open.
         """
         if head not in (None, *heads.HEADS):
-            raise ValueError(f"no head {head!r}; there are {', '.join(heads.HEADS)}")
+            raise ValueError(
+                f"head must be one of {', '.join(heads.HEADS)}, received {head!r}"
+            )
         row = heads.find(head)
         counts = self.parameter_counts()
         if not row.uses_pooler:

@@ -1,4 +1,4 @@
-"""What an ALBERT (or BERT) encoder looks like: sizes, sharing, presets, counts.
+"""Describes an ALBERT or BERT encoder: sizes, sharing, presets, parameter counts.
 
 Legend: `V` vocabulary, `E` embedding, `D` hidden, `F` feed-forward, `N` heads,
 `L` layers, `G` groups of layers that share weights.
@@ -10,20 +10,19 @@ import numbers
 import os
 from typing import Any, NamedTuple
 
-from albert_tf import config_json
+from albert_tf import config_json, heads
 from albert_tf.errors import DataError
-from albert_tf.heads import HEADS
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files
 
 SHARING_MODES = ("all", "attention", "ffn", "none")
-# A config file that says more would only exhaust the memory.
+# A config file with more blocks than this would only exhaust the memory.
 MAX_BLOCKS = 4096
 ACTIVATIONS = ("gelu_new", "gelu", "relu", "tanh", "silu", "linear")
 
 
 class LayerWeights(NamedTuple):
-    """Which weights one application of the transformer block reads."""
+    """Lists the weights that one application of the transformer block reads."""
 
     attention: int
     attention_layer_norm: int
@@ -33,40 +32,45 @@ class LayerWeights(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class AlbertConfig:
-    """Sizes of an encoder; the keys of the released `albert_config.json`, and some.
+    """Describes an encoder with the keys of the released `albert_config.json` and more.
 
     Args:
         vocab_size: int. `V`.
-        embedding_size: int. `E`. Equal to `hidden_size`, there is no projection.
+        embedding_size: int. `E`. If equal to `hidden_size`, there is no projection.
         hidden_size: int. `D`.
-        num_hidden_layers: int. `L`, how often a block is applied.
+        num_hidden_layers: int. `L`, the number of times a block is applied.
         num_hidden_groups: int. `G`; layer `i` belongs to group `i * G // L`.
-        inner_group_num: int. Blocks applied one after the other in every layer.
+        inner_group_num: int. Number of blocks in every layer, applied in turn.
         num_attention_heads: int. `N`, a divisor of `D`.
         intermediate_size: int. `F`.
         hidden_act: str. `"gelu_new"` is the tanh approximation (what the original
             computes for `"gelu"`), `"gelu"` the exact one.
         hidden_dropout_prob: float in `[0, 1)`.
         attention_probs_dropout_prob: float in `[0, 1)`.
-        max_position_embeddings: int. Longest sequence.
+        max_position_embeddings: int. Length of the longest sequence.
         type_vocab_size: int. Number of segments.
         initializer_range: float. Standard deviation of the truncated normal.
-        layer_norm_eps: float.
+        layer_norm_eps: float. Epsilon of the layer norms.
         classifier_dropout_prob: float. Dropout before a task's classifier.
-        sharing: Which weights the layers of a group share (ALBERT, Table 4):
+        sharing: str. Weights that the layers of a group share (ALBERT, Table 4):
             `"all"`, `"attention"`, `"ffn"` or `"none"` (BERT).
-        share_layer_norm: bool. False gives each layer its own layer norms, as
-            some released TensorFlow 1 checkpoints have.
-        embedding_projection: `"auto"`, which is none where `E` and `D` are equal, or
-            `"always"`, as Hugging Face and KerasHub have it.
-        mlm_layer_norm_eps: float or None. Of the masked LM head, where it is not
-            `layer_norm_eps` (KerasHub's is 1e-5).
-        group_rule: How a layer finds its group. `"integer"` is exact; the floating
-            point of `"original"` and `"huggingface"` differs for sizes such as L = 18,
-            G = 14, and is only for checkpoints that were trained so.
+        share_layer_norm: bool. False gives each layer its own layer norms, as in
+            some released TensorFlow 1 checkpoints.
+        embedding_projection: str. `"auto"` projects only if `E` and `D` differ,
+            `"always"` in any case, as Hugging Face and KerasHub do.
+        mlm_layer_norm_eps: float or None. Epsilon of the masked LM head's layer norm
+            if it is not `layer_norm_eps` (KerasHub uses 1e-5).
+        group_rule: str. Computes the group of a layer. `"integer"` is exact; the
+            floating-point rules `"original"` and `"huggingface"` differ from it for
+            sizes such as L = 18, G = 14, and are only for checkpoints trained that way.
+        family: str or None. The model this encoder belongs to, which determines its
+            names in other formats: `"albert"` or `"bert"`. None derives it: an encoder
+            of BERT's architecture (nothing shared, no projection, one block per layer)
+            is `"bert"`, any other is `"albert"`. Only this architecture can be set to
+            `"bert"`; ALBERT includes it, so it can be set to `"albert"` too.
 
     Raises:
-        ValueError: If a value is impossible; the message names it.
+        ValueError: If a value is invalid; the message names it.
     """
 
     vocab_size: int = 30000
@@ -90,6 +94,7 @@ class AlbertConfig:
     embedding_projection: str = "auto"
     mlm_layer_norm_eps: float | None = None
     group_rule: str = "integer"
+    family: str | None = None
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -110,26 +115,38 @@ class AlbertConfig:
                 f"num_hidden_layers times inner_group_num must be at most {MAX_BLOCKS}"
                 f", received {self.num_hidden_layers} and {self.inner_group_num}"
             )
+        if self.family is None:
+            object.__setattr__(self, "family", self._derived_family())
+        elif self.family == "bert" and self._derived_family() != "bert":
+            raise ValueError(
+                "family 'bert' needs sharing='none', embedding_size equal to "
+                "hidden_size, embedding_projection='auto' and inner_group_num=1, "
+                f"received sharing={self.sharing!r}, sizes {self.embedding_size} and "
+                f"{self.hidden_size}, {self.embedding_projection!r} and "
+                f"{self.inner_group_num}"
+            )
 
     @classmethod
     def from_preset(cls, name: str, **changes) -> "AlbertConfig":
-        """A released model's sizes.
+        """Returns the config of a released model.
 
         Args:
-            name: `albert_{base,large,xlarge,xxlarge}_v{1,2}`, `bert_base` or
+            name: str. `albert_{base,large,xlarge,xxlarge}_v{1,2}`, `bert_base` or
                 `bert_large` (uncased).
-            **changes: Fields to set differently.
+            **changes: Fields to set differently, as in `replace`.
         """
         if name not in PRESETS:
-            raise ValueError(f"no preset {name!r}; there are {', '.join(PRESETS)}")
-        return cls(**{**PRESETS[name], **changes})
+            raise ValueError(
+                f"preset must be one of {', '.join(PRESETS)}, received {name!r}"
+            )
+        return cls(**PRESETS[name]).replace(**changes)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "AlbertConfig":
-        """From the content of our, the original's or Hugging Face's JSON.
+        """Reads the content of our, the original's or Hugging Face's JSON.
 
         The original calls the tanh approximation `"gelu"`, Hugging Face
-        `"gelu_new"`; which of the two wrote `values` is told by their other keys
+        `"gelu_new"`; the other keys show which of the two wrote `values`
         (`config_json.dialect`).
         """
         return cls(**config_json.to_fields(values, dataclasses.fields(cls)))
@@ -152,7 +169,7 @@ class AlbertConfig:
             raise DataError(f"{path}: {e}") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, with a mark that tells the dialect."""
+        """Returns the fields and a key that marks the dialect."""
         return {"format": config_json.OURS, **dataclasses.asdict(self)}
 
     def to_json(self, path: str | os.PathLike) -> None:
@@ -160,8 +177,19 @@ class AlbertConfig:
         files.write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
 
     def replace(self, **changes) -> "AlbertConfig":
-        """A copy with some fields set differently."""
+        """Returns a copy with some fields set differently.
+
+        A family that follows from the architecture follows it again: with another
+        `sharing`, `bert_base` becomes an ALBERT. A family set against the derived one
+        is kept.
+        """
+        if self.family == self._derived_family():
+            changes = {"family": None, **changes}
         return dataclasses.replace(self, **changes)
+
+    def _derived_family(self) -> str:
+        is_plain = self.sharing == "none" and self.inner_group_num == 1
+        return "bert" if is_plain and not self.has_embedding_projection else "albert"
 
     @property
     def head_size(self) -> int:
@@ -175,10 +203,10 @@ class AlbertConfig:
         return always or self.embedding_size != self.hidden_size
 
     def layer_table(self) -> tuple[LayerWeights, ...]:
-        """Weights read by each application of the block, in order.
+        """Returns the weights that each application of the block reads, in order.
 
-        One row per layer and inner block (`L * inner_group_num` rows). Shared parts
-        are numbered by group, others by application.
+        There is one row per layer and inner block (`L * inner_group_num` rows). Shared
+        parts are numbered by group, others by application.
         """
         share_attention = self.sharing in ("all", "attention")
         share_ffn = self.sharing in ("all", "ffn")
@@ -198,7 +226,7 @@ class AlbertConfig:
         return tuple(rows)
 
     def group_numbers(self) -> tuple[int, ...]:
-        """The groups that some layer uses, in order; all, by the integer rule."""
+        """Returns the groups used by a layer, in order; the integer rule uses all."""
         return tuple(sorted({*map(self._group_of, range(self.num_hidden_layers))}))
 
     def _group_of(self, layer: int) -> int:
@@ -210,15 +238,14 @@ class AlbertConfig:
         return layer * G // L  # uses every group, which the other two do not
 
     def parameter_counts(self) -> dict[str, int]:
-        """Number of parameters of each part of the encoder, pooler included."""
+        """Returns the number of parameters of each part of the encoder and pooler."""
         V, E, D, F = (
             self.vocab_size,
             self.embedding_size,
             self.hidden_size,
             self.intermediate_size,
         )
-        # As many as are built: a group that the floating point of `group_rule` skips
-        # has weights too.
+        # A group skipped by a floating-point `group_rule` is built and counted too.
         columns = zip(*self.layer_table(), strict=True)
         distinct = LayerWeights(*(max(column) + 1 for column in columns))
         positions = self.max_position_embeddings + self.type_vocab_size
@@ -234,39 +261,37 @@ class AlbertConfig:
         }
 
     def num_parameters(self, head: str | None = None, num_labels: int = 2) -> int:
-        """Number of trainable parameters, without building anything.
+        """Returns the number of trainable parameters without building anything.
+
+        The token table, tied to the MLM output, counts once.
 
         Args:
-            head: None for the backbone with its pooler, or one of `HEADS`. Masked
-                LM, token classification and question answering have no pooler. The
-                token table, tied to the MLM output, counts once.
-            num_labels: int. Of the two classifiers.
+            head: str or None. One of `heads.HEADS`, counted without a pooler if it
+                does not use one, or None for the backbone with its pooler.
+            num_labels: int. Number of labels of a classifier that leaves it open.
         """
+        if head not in (None, *heads.HEADS):
+            raise ValueError(
+                f"head must be one of {', '.join(heads.HEADS)}, received {head!r}"
+            )
+        row = heads.find(head)
         counts = self.parameter_counts()
-        backbone = sum(counts.values())
-        if head is None:
-            return backbone
+        if not row.uses_pooler:
+            del counts["pooler"]
         E, D = self.embedding_size, self.hidden_size
-        without_pooler = backbone - counts["pooler"]
-        mlm = (D + 1) * E + 2 * E + self.vocab_size
-        totals = {
-            "pretraining": backbone + mlm + 2 * (D + 1),
-            "masked_lm": without_pooler + mlm,
-            "text_classifier": backbone + num_labels * (D + 1),
-            "token_classifier": without_pooler + num_labels * (D + 1),
-            "question_answering": without_pooler + 2 * (D + 1),
-            "multiple_choice": backbone + D + 1,
+        sizes = {
+            "mlm_head": (D + 1) * E + 2 * E + self.vocab_size,
+            "sop_head": 2 * (D + 1),
+            "classifier": (row.fixed_labels or num_labels) * (D + 1),
         }
-        if head not in totals:
-            raise ValueError(f"no head {head!r}; there are {', '.join(HEADS)}")
-        return totals[head]
+        return sum(counts.values()) + sum(sizes[part] for part in row.parts)
 
     def flops_per_token(self, sequence_length: int | None = None) -> int:
-        """Multiply-adds, counted as two, of the encoder's forward pass per token.
+        """Returns the FLOPs per token of the encoder's forward pass.
 
-        Sharing weights does not change it. Matrix products only: projections,
-        feed-forward and both attention products at `sequence_length` (default: the
-        longest).
+        A multiply-add counts as two. Sharing weights does not change the number. Only
+        matrix products count: projections, feed-forward and both attention products
+        at `sequence_length` (default: the longest).
         """
         T = sequence_length or self.max_position_embeddings
         D, F = self.hidden_size, self.intermediate_size
@@ -283,8 +308,9 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
         "hidden_act": ACTIVATIONS,
         "embedding_projection": ("auto", "always"),
         "group_rule": ("integer", "original", "huggingface"),
+        "family": config_json.FAMILIES,
     }
-    if value is None and name == "mlm_layer_norm_eps":
+    if value is None and name in ("mlm_layer_norm_eps", "family"):
         return
     if name in allowed:
         ok, rule = value in allowed[name], f"one of {', '.join(allowed[name])}"

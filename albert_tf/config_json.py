@@ -1,7 +1,8 @@
-"""The dialects of config JSON: ours, the original's and Hugging Face's."""
+"""Reads config JSON in three dialects: ours, the original's and Hugging Face's."""
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +17,8 @@ REQUIRED = (
     "num_attention_heads",
     "intermediate_size",
 )
-# Keys of released albert_config.json files which the original never reads, and
-# those of brightmart/albert_zh and BERT that do not change what is computed.
+# Keys of released albert_config.json files that the original never reads, and keys of
+# brightmart/albert_zh and BERT that do not change what is computed.
 IGNORED_ORIGINAL = {
     "net_structure_type",
     "gap_size",
@@ -31,27 +32,30 @@ IGNORED_ORIGINAL = {
     "pooler_size_per_head",
     "pooler_type",
 }
-# Keys which, at another value, mean a model that this package does not compute.
+# Any other value of these keys means a model that this package does not compute.
 MUST_BE = {
     "ln_type": ("postln",),
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
     "add_cross_attention": (False, None),
 }
-# Hugging Face's names -> ours. Same function, other name.
+# Hugging Face's names -> ours, for the same function.
 HF_ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_new",
     "gelu_fast": "gelu_new",
     "gelu_python": "gelu",
     "swish": "silu",
 }
+# Families of models by the `model_type` that Hugging Face gives them.
+FAMILIES = ("albert", "bert")
+_CLASS = re.compile(r"(TF|Flax)?(Albert|Bert)(Model|For|LMHead|PreTrained)")
 
 
 def dialect(values: dict[str, Any]) -> str:
-    """Who wrote a config: `OURS`, `HUGGINGFACE` or `ORIGINAL`.
+    """Returns who wrote a config: `OURS`, `HUGGINGFACE` or `ORIGINAL`.
 
-    `layer_norm_eps` has been in Hugging Face's files since the first release and is
-    in none of the original's.
+    Hugging Face's files have had `layer_norm_eps` since the first release; the
+    original's never have it.
     """
     if values.get("format") == OURS:
         return OURS
@@ -64,9 +68,13 @@ def to_fields(
 ) -> dict[str, Any]:
     """Translates the content of a config JSON to `AlbertConfig` fields.
 
+    Args:
+        values: dict. The content of the file.
+        fields: sequence of dataclass fields. The fields of `AlbertConfig`.
+
     Raises:
         ValueError: If a size is missing, a key is unknown (Hugging Face's files
-            may hold any other key), or the config describes another model.
+            may have additional keys), or the config describes another model.
     """
     if not isinstance(values, dict):
         raise ValueError(f"expected a JSON object, received {type(values).__name__}")
@@ -81,41 +89,55 @@ def to_fields(
                 f"{key} must be {allowed[0]!r}, received {values[key]!r}: "
                 "such a model computes something else"
             )
-    model_type = values.get("model_type") or _model_type(values)
-    if kind == HUGGINGFACE and model_type not in ("albert", "bert"):
-        raise ValueError(f"model_type must be albert or bert, received {model_type!r}")
+    family = _family(values, kind)
     if kind != HUGGINGFACE:
         others = {"share_parameter_across_layers"}
-        # What a model folder of ours says besides: head, labels, tokenizer options.
+        # The config.json of our model folders also has the head, the labels and the
+        # tokenizer's options.
         others |= {"format", "model", "tokenizer"} if kind == OURS else set()
         _refuse_unknown(values, known | others)
     result = {k: v for k, v in values.items() if k in known}
-    if _is_bert(values, kind):
+    if family == "bert":
         result["embedding_size"] = values["hidden_size"]
         result["sharing"] = "none"
+    if kind == HUGGINGFACE:
+        result["family"] = family
     if values.get("share_parameter_across_layers") is False:
         result["sharing"] = "none"
     act = result.get("hidden_act")
     if kind == ORIGINAL and act in (None, "gelu"):
         result["hidden_act"] = "gelu_new"
     elif kind == HUGGINGFACE:
-        default = "gelu" if model_type == "bert" else "gelu_new"
+        default = "gelu" if family == "bert" else "gelu_new"
         result["hidden_act"] = HF_ACTIVATIONS.get(str(act), act or default)
-        # BERT's optional key of a similar name.
+        # BERT's optional key has a slightly different name.
         if values.get("classifier_dropout") is not None:
             result["classifier_dropout_prob"] = values["classifier_dropout"]
     return result
 
 
-def _is_bert(values: dict[str, Any], kind: str) -> bool:
-    # Hugging Face's first files have no `model_type`.
-    model_type = values.get("model_type") if kind == HUGGINGFACE else None
-    return kind != OURS and (model_type or _model_type(values)) == "bert"
-
-
-def _model_type(values: dict[str, Any]) -> str:
+def _family(values: dict[str, Any], kind: str) -> str | None:
+    """Returns the family that the keys show; None if the file is ours."""
+    if kind == OURS:
+        return None
     albert_keys = ("embedding_size", "num_hidden_groups", "inner_group_num")
-    return "albert" if any(k in values for k in albert_keys) else "bert"
+    guessed = "albert" if any(k in values for k in albert_keys) else "bert"
+    if kind == ORIGINAL:
+        return guessed
+    if model_type := values.get("model_type"):
+        if model_type not in FAMILIES:
+            raise ValueError(
+                f"model_type must be {' or '.join(FAMILIES)}, received {model_type!r}"
+            )
+        return model_type
+    # Hugging Face's first files have no model_type; RoBERTa's look like BERT's.
+    classes = values.get("architectures")
+    for name in classes if isinstance(classes, list) else ():
+        if not _CLASS.match(str(name)):
+            raise ValueError(
+                f"architectures must be of {' or '.join(FAMILIES)}, received {name!r}"
+            )
+    return guessed
 
 
 def _refuse_unknown(values: dict[str, Any], known: set[str]) -> None:

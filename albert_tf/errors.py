@@ -1,4 +1,4 @@
-"""The two kinds of mistake a user can make, told apart by their exit code."""
+"""Defines the two kinds of error a user can cause, one exit code each."""
 
 
 class UsageError(ValueError):
@@ -6,4 +6,4 @@ class UsageError(ValueError):
 
 
 class DataError(ValueError):
-    """The content of a file is not what it must be (exit code 1)."""
+    """The content of a file is invalid (exit code 1)."""

@@ -1,24 +1,118 @@
-"""The heads there are, one row each."""
+"""Describes every head a model can have, one row each.
 
-HEADS = (
-    "pretraining",
-    "masked_lm",
-    "text_classifier",
-    "token_classifier",
-    "question_answering",
-    "multiple_choice",
+Configs, models, converters and export look a head up here instead of naming it.
+"""
+
+import dataclasses
+import importlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """Describes what stands on top of the encoder.
+
+    Args:
+        name: str or None. Name of the head; None is the backbone alone.
+        keras_class: str. Module in `albert_tf.models` and class of the model.
+        layers: tuple of str. The dense layer of each of the head's parts.
+        uses_pooler: bool. Whether the head reads the pooled output.
+        fixed_labels: int or None. Number of labels if it cannot be chosen.
+        huggingface_class: str. Hugging Face's class name after the family's name.
+        keras_hub_class: str or None. KerasHub's class; None if it has none.
+        can_export: bool. Whether `export_saved_model` accepts the model.
+    """
+
+    name: str | None
+    keras_class: str
+    layers: tuple[str, ...] = ()
+    uses_pooler: bool = False
+    fixed_labels: int | None = None
+    huggingface_class: str = ""
+    keras_hub_class: str | None = None
+    can_export: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The layers of the model beside its backbone."""
+        return tuple(layer.partition("/")[0] for layer in self.layers)
+
+    @property
+    def has_classifier(self) -> bool:
+        """Whether the head is a dense layer named `classifier`."""
+        return "classifier" in self.parts
+
+    def load_class(self) -> type:
+        """Imports and returns the Keras model."""
+        module, _, name = self.keras_class.partition(".")
+        return getattr(importlib.import_module(f"albert_tf.models.{module}"), name)
+
+
+BACKBONE = Head(
+    name=None,
+    keras_class="backbone.AlbertBackbone",
+    uses_pooler=True,
+    huggingface_class="Model",
+    keras_hub_class="AlbertBackbone",
+    can_export=True,
 )
+HEADS: dict[str, Head] = {
+    head.name: head
+    for head in (
+        Head(
+            name="pretraining",
+            keras_class="pretrainer.AlbertPretrainer",
+            layers=("mlm_head/dense", "sop_head"),
+            uses_pooler=True,
+            huggingface_class="ForPreTraining",
+            can_export=True,
+        ),
+        Head(
+            name="masked_lm",
+            keras_class="masked_lm.AlbertMaskedLM",
+            layers=("mlm_head/dense",),
+            huggingface_class="ForMaskedLM",
+            keras_hub_class="AlbertMaskedLM",
+            can_export=True,
+        ),
+        Head(
+            name="text_classifier",
+            keras_class="classifiers.AlbertTextClassifier",
+            layers=("classifier",),
+            uses_pooler=True,
+            huggingface_class="ForSequenceClassification",
+            keras_hub_class="AlbertTextClassifier",
+            can_export=True,
+        ),
+        Head(
+            name="token_classifier",
+            keras_class="classifiers.AlbertTokenClassifier",
+            layers=("classifier",),
+            huggingface_class="ForTokenClassification",
+        ),
+        Head(
+            name="question_answering",
+            keras_class="classifiers.AlbertQuestionAnswering",
+            layers=("classifier",),
+            fixed_labels=2,
+            huggingface_class="ForQuestionAnswering",
+        ),
+        Head(
+            name="multiple_choice",
+            keras_class="classifiers.AlbertMultipleChoice",
+            layers=("classifier",),
+            uses_pooler=True,
+            fixed_labels=1,
+            huggingface_class="ForMultipleChoice",
+        ),
+    )
+}
 
 
-CLASSIFIER_HEADS = (
-    "text_classifier",
-    "token_classifier",
-    "question_answering",
-    "multiple_choice",
-)
+def find(name: str | None) -> Head:
+    """Returns the row of a head, or of the backbone for None."""
+    return BACKBONE if name is None else HEADS[name]
 
 
-POOLER_HEADS = ("pretraining", "text_classifier", "multiple_choice")
-
-
-FIXED_LABELS = {"question_answering": 2, "multiple_choice": 1}
+def all_rows() -> tuple[Head, ...]:
+    """Returns the rows of the backbone and of every head."""
+    return (BACKBONE, *HEADS.values())

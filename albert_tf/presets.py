@@ -1,4 +1,4 @@
-"""Sizes of the released models."""
+"""Holds the configs of the released models, by name."""
 
 from typing import Any
 
@@ -21,6 +21,7 @@ def _bert(d: int, layers: int, heads: int) -> dict[str, Any]:
         "embedding_size": d,
         "hidden_act": "gelu",
         "sharing": "none",
+        "family": "bert",
     }
 
 

@@ -163,6 +163,10 @@ BAD = [
     (HF_BERT | {"position_embedding_type": "relative_key"}, "must be 'absolute'"),
     (HF_BERT | {"is_decoder": True}, "is_decoder must be False, received True"),
     (HF_ALBERT | {"model_type": "roberta"}, "must be albert or bert, .*'roberta'"),
+    (
+        {**SIZES, "layer_norm_eps": 1e-5, "architectures": ["RobertaForMaskedLM"]},
+        "architectures must be of albert or bert, received 'RobertaForMaskedLM'",
+    ),
     (HF_ALBERT | {"hidden_act": "mish"}, "hidden_act must be one of .*'mish'"),
     (HF_ALBERT | {"hidden_act": ["gelu"]}, "hidden_act must be one of .*'gelu'"),
     (HF_BERT | {"hidden_size": None}, "size must be a positive integer, .*None"),

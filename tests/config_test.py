@@ -111,9 +111,9 @@ def test_counts_of_groups(groups, millions):
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="no preset 'albert_huge'; there are albert_b"):
+    with pytest.raises(ValueError, match="one of albert_b.*received 'albert_huge'"):
         AlbertConfig.from_preset("albert_huge")
-    with pytest.raises(ValueError, match="no head 'nsp'; there are pretraining, "):
+    with pytest.raises(ValueError, match="one of pretraining, .*received 'nsp'"):
         AlbertConfig().num_parameters("nsp")
     assert all(AlbertConfig().num_parameters(head) > 0 for head in HEADS)
 
@@ -343,3 +343,43 @@ def test_a_byte_order_mark_is_tolerated(tmp_path):
     path = tmp_path / "config.json"
     path.write_text(json.dumps(AlbertConfig().to_dict()), "utf-8-sig")
     assert AlbertConfig.from_json(path) == AlbertConfig()
+
+
+BERT = {"sharing": "none", "embedding_size": 768}
+
+
+def test_the_family_follows_from_the_architecture():
+    assert AlbertConfig().family == "albert"
+    assert AlbertConfig(**BERT).family == "bert"
+    assert AlbertConfig().replace(**BERT).family == "bert"
+    for change in (
+        {"sharing": "all"},
+        {"inner_group_num": 2},
+        {"embedding_size": 128},
+        {"embedding_projection": "always"},
+    ):
+        assert AlbertConfig(**{**BERT, **change}).family == "albert"
+        assert AlbertConfig.from_preset("bert_base", **change).family == "albert"
+        with pytest.raises(ValueError, match="family 'bert' needs sharing='none', "):
+            AlbertConfig(**{**BERT, **change}, family="bert")
+
+
+def test_a_family_set_by_hand_is_kept():
+    config = AlbertConfig(**BERT, family="albert")
+    assert config.replace(hidden_dropout_prob=0.1).family == "albert"
+    assert AlbertConfig.from_dict(config.to_dict()) == config
+    assert config.replace(family=None).family == "bert"
+
+
+def test_the_family_is_written_and_older_files_lack_it():
+    config = AlbertConfig.from_preset("bert_base")
+    values = config.to_dict()
+    assert values.pop("family") == "bert"
+    assert AlbertConfig.from_dict(values) == config
+    with pytest.raises(ValueError, match="family must be one of albert, bert, .*'gpt'"):
+        AlbertConfig(family="gpt")
+
+
+def test_presets_have_a_family():
+    for name in PRESETS:
+        assert AlbertConfig.from_preset(name).family == name.split("_")[0]

@@ -1,9 +1,9 @@
 """Converts a checkpoint between formats and prints a parity report.
 
 Formats: albert_tf (this package's folder), huggingface, keras_hub, tf1 (the original's
-checkpoint). The input may also be a .tar.gz as released, or a TF-Hub export; what it is
-is found out. Nothing is written unless every tensor finds its counterpart and both
-sides compute the same.
+checkpoint). The input may also be a released .tar.gz or a TF-Hub export; its format is
+detected. Nothing is written unless every tensor has a counterpart and both sides
+compute the same outputs.
 
 Example: `albert-tf convert_checkpoint --input=albert_base_v2.tar.gz
 --output=albert_base_hf --format=huggingface`
@@ -23,23 +23,25 @@ _FORMATS = ["albert_tf", "huggingface", "keras_hub", "tf1"]
 _INPUT = flags.DEFINE_string(
     "input", None, "Folder, archive or checkpoint prefix.", required=True
 )
-_OUTPUT = flags.DEFINE_string("output", None, "Folder to make.", required=True)
+_OUTPUT = flags.DEFINE_string("output", None, "Folder to create.", required=True)
 _FORMAT = flags.DEFINE_enum(
     "format", None, _FORMATS, "Format of the output.", required=True
 )
 _FROM = flags.DEFINE_enum(
-    "from", None, _FORMATS, "Format of the input, where it holds several."
+    "from", None, _FORMATS, "Format of the input, if it holds several."
 )
 _HEAD = flags.DEFINE_string(
-    "head", "auto", "auto: what the input holds; none: the encoder; or a head's name."
+    "head",
+    "auto",
+    "auto: the input's head; none: the encoder alone; or the name of a head.",
 )
 _CONFIG_FILE = flags.DEFINE_string(
-    "albert_config_file", "", "Config in place of the input's, or where it has none."
+    "albert_config_file", "", "Config to use instead of the input's, or if it has none."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json in place of the input's.",
+    "SentencePiece model or tokenizer.json to use instead of the input's.",
 )
 _IGNORE = flags.DEFINE_string(
     "ignore", "", "Regular expression of tensors that may be left over or missing."
@@ -48,7 +50,7 @@ _VERIFY = flags.DEFINE_enum(
     "verify",
     "reload",
     ["none", "reload", "peer"],
-    "reload: run input and output here. peer: run the library each is for, too.",
+    "reload: run input and output here; peer: also run the library each is for.",
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a model folder.")
 define_alias("to", "format")

@@ -1,7 +1,7 @@
 """Prints sizes and costs of models, with the paper's numbers beside ours.
 
-Parameters by part, multiply-adds (counted as two) a token, weights and activations in
-memory. Sharing weights saves parameters, not time.
+It prints parameters by part, FLOPs per token (a multiply-add counts as two), and the
+memory of weights and activations. Sharing weights saves parameters, not time.
 
 Example: `albert-tf facts --preset=albert_base_v2,bert_base --batch_size=64`
 """
@@ -17,14 +17,20 @@ from absl import flags
 from albert_tf.cli.flags import define_alias
 from albert_tf.cli.run import run
 
-_PRESET = flags.DEFINE_list("preset", [], "Names of presets. Default: all.")
-_CONFIG_FILE = flags.DEFINE_list("albert_config_file", [], "Configs, with or without.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Of the activations.", 1)
+_PRESET = flags.DEFINE_list("preset", [], "Presets to describe. Default: all.")
+_CONFIG_FILE = flags.DEFINE_list(
+    "albert_config_file",
+    [],
+    "Config files to describe, instead of or in addition to --preset.",
+)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "batch_size", 32, "Batch size of the activations.", 1
+)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length", None, "Default: the model's longest.", 1
+    "max_seq_length", None, "Sequence length. Default: the longest of each model.", 1
 )
 _PRECISION = flags.DEFINE_enum(
-    "precision", "float32", ["float32", "bfloat16"], "Of the activations."
+    "precision", "float32", ["float32", "bfloat16"], "Precision of the activations."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print JSON.")
 define_alias("config_file", "albert_config_file")
@@ -41,7 +47,9 @@ def main() -> None:
     presets = _PRESET.value or ([] if _CONFIG_FILE.value else list(PRESETS))
     for name in presets:
         if name not in PRESETS:
-            raise UsageError(f"preset: no {name!r}; there are {', '.join(PRESETS)}")
+            raise UsageError(
+                f"--preset: must be one of {', '.join(PRESETS)}, received {name!r}"
+            )
     configs = {name: AlbertConfig.from_preset(name) for name in presets}
     configs |= {path: AlbertConfig.from_json(path) for path in _CONFIG_FILE.value}
     options = {

@@ -1,1 +1,1 @@
-"""Checkpoint formats, each a table of names used in both directions."""
+"""Reads and writes checkpoints in every format; loads, saves, converts and compares."""

@@ -1,4 +1,4 @@
-"""Converts a checkpoint and proves it (`tools/convert_checkpoint.py`)."""
+"""Converts checkpoints between formats and verifies the result."""
 
 import dataclasses
 import os
@@ -8,7 +8,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect, load, parity
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import CLASSIFIER_HEADS, HEADS, POOLER_HEADS
+from albert_tf.heads import HEADS, find
 from albert_tf.storage import folders
 
 VERIFY = ("none", "reload", "peer")
@@ -27,31 +27,34 @@ def convert_checkpoint(
     verify: str = "reload",
     overwrite: bool = False,
 ) -> parity.Report:
-    """Converts; the target appears only if everything agrees.
+    """Converts a checkpoint; the target appears only if both sides agree.
 
     Args:
-        source: What `from_pretrained` takes.
-        target: Folder to make.
-        format: `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
-        head: Head to convert; `"auto"` for the source's.
-        source_format: Where the source holds several.
-        config: In place of the source's.
-        tokenizer: `AlbertTokenizer` to write; default: the source's.
-        ignore: Regular expression of tensor names that may be left over on either
-            side. Without it, every tensor must find its counterpart.
-        verify: `"none"`: names and shapes only. `"reload"`: both sides are loaded and
-            run. `"peer"`: the library the files are for is run too.
-        overwrite: Whether a model folder may be replaced.
+        source: path. Anything that `from_pretrained` reads.
+        target: path. Folder to create.
+        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
+        head: str or None. Head to convert; `"auto"` for the source's.
+        source_format: str or None. Format of the source if it holds several.
+        config: `AlbertConfig` or None. Used instead of the source's config.
+        tokenizer: `AlbertTokenizer` or None. Tokenizer to write; default: the
+            source's.
+        ignore: str or None. Regular expression of tensor names that may be left over
+            on either side. Without it, every tensor must have a counterpart.
+        verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
+            both sides, `"peer"` also runs the library that each side is for.
+        overwrite: bool. Whether an existing model folder may be replaced.
 
     Returns:
         The `parity.Report`, also written beside the weights.
 
     Raises:
         DataError: If tensors are left over or numbers differ.
-        UsageError: If an argument is impossible.
+        UsageError: If an argument is invalid.
     """
     if verify not in VERIFY:
-        raise UsageError(f"verify must be one of {', '.join(VERIFY)}, got {verify!r}")
+        raise UsageError(
+            f"verify must be one of {', '.join(VERIFY)}, received {verify!r}"
+        )
     if format not in detect.FORMATS:
         raise UsageError(
             f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"
@@ -79,18 +82,25 @@ def convert_checkpoint(
 def select(
     checkpoint: Checkpoint, head: str | None, allowed: re.Pattern | None = None
 ) -> Checkpoint:
-    """The part of a checkpoint that a head needs.
+    """Returns the part of a checkpoint that a head needs.
+
+    Args:
+        checkpoint: `Checkpoint`. The source.
+        head: str or None. Head to select; `"auto"` for the checkpoint's.
+        allowed: compiled pattern or None. Names of layers that may be missing.
 
     Raises:
-        DataError: If a tensor of the head is not there, and not allowed to be missing.
+        DataError: If a tensor of the head is missing and not allowed to be.
+        UsageError: If the head is unknown.
     """
     head = checkpoint.head if head == "auto" else head
     if head not in (None, *HEADS):
         raise UsageError(
             f"head must be one of {', '.join(HEADS)}, none or auto, received {head!r}"
         )
-    parts = {"backbone", *_parts(head)}
-    if head in CLASSIFIER_HEADS and not checkpoint.has_classifier_of(head):
+    row = find(head)
+    parts = {"backbone", *row.parts}
+    if row.has_classifier and not checkpoint.has_classifier_of(head):
         parts.remove("classifier")
     tensors = {
         name: tensor
@@ -98,33 +108,19 @@ def select(
         if name.split("/")[0] in parts
     }
     has = {name.rpartition("/")[0] for name in tensors}
-    needed = [_NEEDED[part] for part in _parts(head)]
-    if head in POOLER_HEADS:
+    needed = list(row.layers)
+    # A bare encoder is converted with or without its pooler.
+    if head is not None and row.uses_pooler:
         needed.append("backbone/pooler")
     for layer in needed:
         if layer not in has and not (allowed and allowed.search(layer)):
             raise DataError(
-                f"{checkpoint.path}: holds no {layer}, which a {head} needs; it is "
-                "never made up (--ignore allows it to be missing)"
+                f"{checkpoint.path}: holds no {layer}, which a {head} needs; initial "
+                "values are never written (--ignore allows it to be missing)"
             )
     labels = checkpoint.labels if head == checkpoint.head else None
     return dataclasses.replace(
         checkpoint, head=head, tensors=tensors, labels=labels, notes=[]
-    )
-
-
-_NEEDED = {
-    "mlm_head": "mlm_head/dense",
-    "sop_head": "sop_head",
-    "classifier": "classifier",
-}
-
-
-def _parts(head: str | None) -> tuple[str, ...]:
-    if head in CLASSIFIER_HEADS:
-        return ("classifier",)
-    return {"pretraining": ("mlm_head", "sop_head"), "masked_lm": ("mlm_head",)}.get(
-        head, ()
     )
 
 

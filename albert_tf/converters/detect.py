@@ -1,4 +1,4 @@
-"""Finds out which format a path is in, without running anything it holds."""
+"""Detects the format of a path and opens it, without running code in it."""
 
 import contextlib
 import json
@@ -32,9 +32,12 @@ def open_path(
     """Opens a folder, an archive or a checkpoint's prefix.
 
     Args:
-        path: What to open.
-        format: One of `FORMATS`, where a folder holds several.
-        config: In place of the config in the files.
+        path: str. What to open.
+        format: str or None. One of `FORMATS`, if a folder holds several.
+        config: `AlbertConfig` or None. Used instead of the config in the files.
+
+    Returns:
+        The `Checkpoint`, to be closed by a `with` statement.
 
     Raises:
         DataError: If there is not exactly one format, or its files are damaged.
@@ -59,7 +62,7 @@ def open_path(
 
 
 def format_of(path: str | os.PathLike) -> str:
-    """The name of the one format a folder is in.
+    """Returns the name of the only format a folder is in.
 
     Raises:
         DataError: If it is in none, or in several.
@@ -68,8 +71,8 @@ def format_of(path: str | os.PathLike) -> str:
     if not files.exists(path):
         raise DataError(f"{path}: no such file or folder")
     if not files.is_folder(path):
-        kind = "may hold code and " if path.endswith(_PROGRAMS) else ""
-        raise DataError(f"{path}: {kind}is no checkpoint of a known format")
+        kind = "may contain code and " if path.endswith(_PROGRAMS) else ""
+        raise DataError(f"{path}: {kind}is not a checkpoint of a known format")
     names = set(files.list_folder(path))
     config = _config(path) if "config.json" in names else None
     found = [k for k, module in FORMATS.items() if module.matches(path, names, config)]
@@ -77,7 +80,7 @@ def format_of(path: str | os.PathLike) -> str:
         return found[0]
     if found:
         raise DataError(
-            f"{path}: holds several formats ({', '.join(found)}); say which is meant"
+            f"{path}: holds several formats ({', '.join(found)}); specify one of them"
         )
     raise DataError(
         f"{path}: none of the known formats ({', '.join(FORMATS)}) in its "

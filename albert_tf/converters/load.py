@@ -1,4 +1,4 @@
-"""Loading and saving models in every format (`from_pretrained`, `save_pretrained`)."""
+"""Loads and saves models in every format (`from_pretrained`, `save_pretrained`)."""
 
 import os
 import re
@@ -30,31 +30,32 @@ def from_pretrained(
     """Loads a model from a folder of any known format, or a TensorFlow 1 checkpoint.
 
     Args:
-        path: Our own folder, a Hugging Face folder, a KerasHub preset, a folder,
-            `.tar.gz` or prefix of a TensorFlow 1 checkpoint, or a TF-Hub export.
-        head: None for the backbone; `"pretraining"`, `"masked_lm"`,
+        path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
+            folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, or a TF-Hub
+            export.
+        head: str or None. None for the backbone; `"pretraining"`, `"masked_lm"`,
             `"text_classifier"`, `"token_classifier"`, `"question_answering"`,
-            `"multiple_choice"`; or `"auto"` for the head that the files hold.
-        num_labels: Of a new classifier; default 2, or the number the files hold.
-        format: `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`, where a
-            folder holds several.
-        config: `AlbertConfig` in place of the one in the files, or where there is
-            none.
-        ignore: Regular expression of tensor names that may be left unread.
-        seed: Of the initial values of a head that the files do not hold.
-        **kwargs: For the model, such as `dtype` or `name`.
+            `"multiple_choice"`; or `"auto"` for the head in the files.
+        num_labels: int or None. Number of labels of a new classifier; default: the
+            number in the files, or 2.
+        format: str or None. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or
+            `"tf1"`, if a folder holds several.
+        config: `AlbertConfig` or None. Used instead of the config in the files.
+        ignore: str or None. Regular expression of tensor names that may be left
+            unread.
+        seed: int or None. Seed of the initial values of weights not in the files.
+        **kwargs: Arguments of the model, such as `dtype` or `name`.
 
     Returns:
-        The model; `model.untrained_weights` lists what the files did not hold.
+        The model; `model.untrained_weights` lists the weights not in the files.
 
     Raises:
-        DataError: If the files are of no known format or damaged.
-        UsageError: If an argument is impossible.
+        DataError: If the files are damaged or not of a known format.
+        UsageError: If an argument is invalid.
     """
     with open_checkpoint(
         path, format=format, config=config, ignore=ignore
     ) as checkpoint:
-        checkpoint.check_unknown(with_heads=head == "auto")
         return keras_model.build_model(checkpoint, head, num_labels, seed, **kwargs)
 
 
@@ -65,18 +66,21 @@ def open_checkpoint(
     config: AlbertConfig | None = None,
     ignore: str | None = None,
 ) -> Checkpoint:
-    """Finds out what `path` is and reads everything but the tensors' values.
+    """Detects the format of `path` and reads everything but the tensors' values.
 
-    Use it in a `with` statement.
+    Opening unpacks an archive or hashes a folder's files, so a command opens a path
+    once and takes the config, labels, tokenizer (`make_tokenizer`) and model
+    (`keras_model.build_model`) from it, all inside a `with` statement.
 
     Args:
-        path: See `from_pretrained`.
-        format: Name of the format, where the path holds several.
-        config: In place of the config in the files.
-        ignore: Regular expression of tensor names that may be left unread.
+        path: path. See `from_pretrained`.
+        format: str or None. Name of the format, if the path holds several.
+        config: `AlbertConfig` or None. Used instead of the config in the files.
+        ignore: str or None. Regular expression of tensor names that may be left
+            unread.
 
     Returns:
-        The `Checkpoint`, its `unknown` tensors not yet refused.
+        The `Checkpoint`; `build_model` refuses its `unknown` tensors.
     """
     if format is not None:
         _check_format(format)
@@ -90,10 +94,10 @@ def open_checkpoint(
 
 
 def compile_ignore(ignore: str) -> re.Pattern:
-    """The pattern of an `ignore` argument.
+    """Compiles the pattern of an `ignore` argument.
 
     Raises:
-        UsageError: If it is no regular expression.
+        UsageError: If it is not a regular expression.
     """
     try:
         return re.compile(ignore)
@@ -102,7 +106,7 @@ def compile_ignore(ignore: str) -> re.Pattern:
 
 
 def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
-    """The tokenizer beside a model's weights, with its options.
+    """Loads the tokenizer stored beside a model's weights, with its options.
 
     Raises:
         DataError: If there is none, or it has more pieces than the model.
@@ -120,15 +124,15 @@ def save_pretrained(
     labels: list[str] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes a model as a folder, all of it or nothing.
+    """Writes a model as a folder, completely or not at all.
 
     Args:
-        model: A backbone or one of the task models.
-        path: Of the folder to make.
-        format: `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
-        tokenizer: `Tokenizer`, or the path of its file.
-        labels: Names of the classes.
-        overwrite: Whether a model folder of that name may be replaced.
+        model: keras.Model. A backbone or one of the task models.
+        path: path. Folder to create.
+        format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
+        tokenizer: `Tokenizer` or path. The tokenizer or its file.
+        labels: list of str or None. Names of the classes.
+        overwrite: bool. Whether an existing model folder may be replaced.
 
     Raises:
         UsageError: If the folder exists, or the format cannot express the model.

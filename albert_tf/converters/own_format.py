@@ -1,4 +1,4 @@
-"""Our own folder: config, safetensors, tokenizer, and a manifest with their digests."""
+"""Reads and writes our own folders: config, weights, tokenizer and a manifest."""
 
 import json
 
@@ -16,7 +16,7 @@ WEIGHTS = "model.safetensors"
 
 
 def matches(path: str, names: set[str], config: dict | None) -> bool:
-    """Whether a folder is one of ours."""
+    """Returns whether a folder is one of ours."""
     return config is not None and config.get("format") == NAME
 
 
@@ -24,7 +24,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     """Opens a folder that `write` made.
 
     Raises:
-        DataError: If a file is missing, changed, or not what it must be.
+        DataError: If a file is missing, changed or invalid.
     """
     listed = folders.verify(path)
     for name in (CONFIG, WEIGHTS):

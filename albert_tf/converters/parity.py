@@ -1,4 +1,4 @@
-"""What a conversion did, in numbers: tensors matched, outputs compared."""
+"""Verifies a conversion: compares tensors and outputs and reports the differences."""
 
 import dataclasses
 import gc
@@ -17,11 +17,12 @@ from albert_tf.converters.keras_hub.peer import run_keras_hub
 from albert_tf.errors import DataError
 from albert_tf.storage.folders import FolderWriter
 
-# Of the largest value of an output, or of 1 if that is more. What a format cannot
-# express (an epsilon in the masked LM head) stays below, a wrong activation does not.
+# Relative to the largest value of an output, or to 1 if that is larger. What a format
+# cannot express (an epsilon in the masked LM head) stays below it; a wrong activation
+# does not.
 TOLERANCE = 1e-4
 _SEED = 20191126
-# Few tokens: most of the time of a comparison of xxlarge goes into these.
+# Few tokens: they take most of the time of comparing xxlarge.
 _LENGTH = 12
 
 
@@ -30,18 +31,21 @@ class Report:
     """A conversion's parity report.
 
     Args:
-        source, target: Paths.
-        source_format, target_format: Names of formats.
-        head: What was converted.
-        parameters: Number of values in the tensors matched.
-        matched: For every tensor its name here, on both sides, its shape, and whether
-            the values are equal bit for bit.
-        only_in_source, only_in_target: Names without a counterpart.
-        dropped: Names in the source that are no weights.
-        notes: What the target's format cannot express.
-        outputs: For every layer and head the largest differences: `reload` between
-            the two sides, both run here; `source_peer` and `target_peer` between
-            this package and the library that a side is for.
+        source: str. Path that was read.
+        target: str. Path that was written.
+        source_format: str. Format of the source.
+        target_format: str. Format of the target.
+        head: str or None. Head that was converted.
+        parameters: int. Number of values in the matched tensors.
+        matched: list of dict. For every tensor our name, the names on both sides, the
+            shape, and whether the values are equal bit for bit.
+        only_in_source: list of str. Names that the target does not have.
+        only_in_target: list of str. Names that the source does not have.
+        dropped: list of str. Names in the source that are not weights.
+        notes: list of str. What the target's format cannot express.
+        outputs: dict. For every layer and head the largest differences: `reload`
+            between the two sides, both run here; `source_peer` and `target_peer`
+            between this package and the library that a side is for.
     """
 
     source: str
@@ -63,11 +67,11 @@ class Report:
         out.write("parity.txt", (self.to_text() + "\n").encode())
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Returns the fields, for JSON."""
         return dataclasses.asdict(self)
 
     def to_text(self) -> str:
-        """A table for people."""
+        """Returns the report as readable text."""
         exact = sum(row["equal"] for row in self.matched)
         lines = [
             f"{self.source} ({self.source_format}) -> {self.target} "
@@ -78,7 +82,7 @@ class Report:
         for title, names in (
             ("only in the source", self.only_in_source),
             ("only in the target", self.only_in_target),
-            ("no weights, left out", self.dropped),
+            ("not weights, left out", self.dropped),
             ("note", self.notes),
         ):
             shown = names[:8] if title != "note" else names
@@ -110,10 +114,13 @@ def compare(
     """Compares the tensors of both sides, one at a time.
 
     Args:
-        source: What was read.
-        part: What of it was to be written.
-        written: The target, opened again.
-        target_format: Name of its format.
+        source: `Checkpoint`. What was read.
+        part: `Checkpoint`. The part of it that was written.
+        written: `Checkpoint`. The target, opened again.
+        target_format: str. Name of the target's format.
+
+    Raises:
+        DataError: If a value changed.
     """
     report = Report(
         source=source.path,
@@ -150,7 +157,13 @@ def compare(
 def run_both(
     report: Report, part: Checkpoint, written: Checkpoint, with_peers: bool
 ) -> None:
-    """Runs both sides, one after the other, and adds the differences.
+    """Runs both sides one after the other and adds the differences to the report.
+
+    Args:
+        report: `Report`. Changed in place.
+        part: `Checkpoint`. The part of the source that was written.
+        written: `Checkpoint`. The target, opened again.
+        with_peers: bool. Whether to also run the library that each side is for.
 
     Raises:
         DataError: If an output differs by more than `TOLERANCE`.
@@ -167,13 +180,13 @@ def run_both(
     ):
         theirs = run_peer(checkpoint, path, batch)
         if theirs is None:
-            report.notes.append(f"{checkpoint.format}: no library here to compare with")
+            report.notes.append(f"{checkpoint.format}: no library to compare with")
         else:
             _add(report, column, ours, theirs)
 
 
 def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
-    """Two rows of random tokens with two segments, one with padding."""
+    """Returns two rows of random tokens with two segments; one row has padding."""
     rng = np.random.default_rng(_SEED)
     config = checkpoint.config
     length = min(_LENGTH, config.max_position_embeddings)
@@ -196,7 +209,7 @@ def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
 def outputs_of(
     checkpoint: Checkpoint, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Every layer's and head's output of a model that is made for it and let go."""
+    """Builds a model, returns the output of every layer and head, and frees it."""
     model = keras_model.build_model(checkpoint, checkpoint.head)
     backbone = getattr(model, "backbone", model)
     flat = {k: v.reshape(-1, v.shape[-1]) for k, v in batch.items()}
@@ -213,7 +226,7 @@ def outputs_of(
         out = model(batch)
         result.update(_heads(out, model.untrained_weights))
     result = {k: keras.ops.convert_to_numpy(value) for k, value in result.items()}
-    # Keras models are cycles; without this, two would be in memory at a time.
+    # Keras models are reference cycles; without this, two would be in memory.
     del model, backbone
     gc.collect()
     return result
@@ -249,16 +262,16 @@ def _add(report: Report, column: str, first: dict, second: dict) -> None:
 def run_peer(
     checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray] | None:
-    """Outputs of the library a checkpoint is for.
+    """Runs the library that a checkpoint is for.
 
     Args:
-        checkpoint: What `path` holds.
-        path: Of the folder.
-        batch: Of `make_batch`.
+        checkpoint: `Checkpoint`. What `path` holds.
+        path: str. Path of the folder.
+        batch: dict. From `make_batch`.
 
     Returns:
-        Outputs named as by `outputs_of`; None if there is no such library, or
-        it is not installed.
+        dict or None. Outputs named as by `outputs_of`; None if there is no such
+        library or it is not installed.
     """
     if checkpoint.format == huggingface.NAME and _installed("transformers", "torch"):
         return run_transformers(checkpoint, path, batch)

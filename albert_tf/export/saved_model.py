@@ -22,15 +22,13 @@ from albert_tf.export.signatures import (
     make_signatures,
 )
 from albert_tf.export.text_inputs import TextInputs
-from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.heads import all_rows
 from albert_tf.models.classifiers import AlbertTextClassifier, label_names
-from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.storage import files
 from albert_tf.text import inputs as packing
 from albert_tf.text.tokenizer import Tokenizer
 
-_KINDS = (AlbertTextClassifier, AlbertBackbone, AlbertPretrainer, AlbertMaskedLM)
+_KINDS = tuple(row.load_class() for row in all_rows() if row.can_export)
 
 
 def export_saved_model(

@@ -1,1 +1,1 @@
-"""Keras layers of ALBERT; each file says what it computes."""
+"""Holds the Keras layers of ALBERT."""

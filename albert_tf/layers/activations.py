@@ -1,4 +1,4 @@
-"""Activation functions by the name a config gives them."""
+"""Implements the activation functions that a config names."""
 
 import math
 from collections.abc import Callable
@@ -11,10 +11,10 @@ _CUBIC = 0.044715 * _SCALE
 
 @ops.custom_gradient
 def gelu_tanh(x):
-    """The tanh approximation of gelu, with a gradient that reuses the tanh.
+    """Computes the tanh approximation of gelu, with a gradient that reuses the tanh.
 
-    The same function as `keras.ops.gelu(x, approximate=True)`; TensorFlow derives that
-    one through a power, which is most of the cost of a feed-forward on a CPU.
+    The same function as `keras.ops.gelu(x, approximate=True)`, whose gradient in
+    TensorFlow goes through a power, most of the cost of a feed-forward on a CPU.
     """
     square = x * x
     tanh = ops.tanh(x * (_SCALE + _CUBIC * square))
@@ -30,7 +30,7 @@ def gelu_tanh(x):
 
 
 def get_activation(name: str) -> Callable:
-    """The function of `AlbertConfig.hidden_act`.
+    """Returns the function of an `AlbertConfig.hidden_act`.
 
     `gelu_new` is the tanh approximation, the one that the original's `gelu` computes
     (`modeling.get_activation`); it differs from the exact `gelu` by up to 1e-3.

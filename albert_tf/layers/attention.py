@@ -1,4 +1,4 @@
-"""Self-attention whose weights are read once and applied many times.
+"""Implements self-attention whose weights are read once and applied many times.
 
 Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size.
 """
@@ -12,7 +12,7 @@ from keras import ops
 from albert_tf.layers.initializers import TruncatedNormal
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
-# without any real token then attends as if unmasked and nothing becomes NaN.
+# without real tokens then attends as if unmasked, and nothing becomes NaN.
 MASKED_SCORE = -10000.0
 
 
@@ -26,15 +26,16 @@ class AttentionTensors(NamedTuple):
 
 
 def attention_bias(padding_mask=None, pack_ids=None):
-    """What is added to the attention scores.
+    """Returns what is added to the attention scores.
 
     Args:
-        padding_mask: `[B, T]`, non-zero where a key may be attended, or None.
-        pack_ids: int32 `[B, T]`, which example of a packed row a token belongs to (0
-            is padding), or None. Tokens see their own example only.
+        padding_mask: `[B, T]` or None. Non-zero where a key may be attended.
+        pack_ids: int32 `[B, T]` or None. The example of a packed row that a token
+            belongs to (0 is padding). Tokens see only their own example.
 
     Returns:
-        float32 `[B, 1, 1, T]` or, for packed rows, `[B, 1, T, T]`; None if both are.
+        float32 `[B, 1, 1, T]` or, for packed rows, `[B, 1, T, T]`; None if both
+        arguments are None.
     """
     if pack_ids is not None:
         visible = ops.equal(pack_ids[:, None, :, None], pack_ids[:, None, None, :])
@@ -50,13 +51,13 @@ class SelfAttention(keras.layers.Layer):
     """Multi-head self-attention (the original's `attention_layer`) as two functions.
 
     Query, key and value are three kernels, because LAMB's trust ratio and every
-    checkpoint format treat them apart; `read` joins them once per forward pass.
+    checkpoint format treat them separately; `read` joins them once per forward pass.
 
     Args:
         hidden_size: int. `D`.
         num_attention_heads: int. `N`.
-        initializer_range: float.
-        seed: int or None.
+        initializer_range: float. Standard deviation of the initial values.
+        seed: int or None. Seed of the initial values.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class SelfAttention(keras.layers.Layer):
         self.built = True
 
     def read(self) -> AttentionTensors:
-        """The weights in the compute dtype, query, key and value side by side."""
+        """Returns the weights in the compute dtype, query, key and value joined."""
         d = self.dense
         qkv = (d["query"], d["key"], d["value"])
         cast = lambda weights: [ops.cast(w, self.compute_dtype) for w in weights]  # noqa: E731
@@ -103,14 +104,14 @@ class SelfAttention(keras.layers.Layer):
         )
 
     def call(self, x, bias=None, training=False, weights=None, probs_dropout=None):
-        """Attends.
+        """Computes the attention.
 
         Args:
-            x: `[B, T, D]`.
-            bias: From `attention_bias`, or None.
-            training: bool.
-            weights: `AttentionTensors` read before, or None to read them now.
-            probs_dropout: Function of the probabilities, or None.
+            x: `[B, T, D]`. The input.
+            bias: tensor or None. From `attention_bias`.
+            training: bool. Not used here.
+            weights: `AttentionTensors` or None. From `read`; None reads them now.
+            probs_dropout: callable or None. Applied to the probabilities.
 
         Returns:
             `[B, T, D]`, before dropout and residual, and the probabilities

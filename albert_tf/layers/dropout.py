@@ -1,4 +1,4 @@
-"""Dropout whose masks can be a pure function of the training step."""
+"""Implements dropout whose masks can be a pure function of the training step."""
 
 import keras
 from keras import ops
@@ -12,25 +12,25 @@ class StepSeeds(keras.random.SeedGenerator):
 
     Keras keeps a counter in a variable, which no checkpoint format stores and which
     gives every replica of a `tf.distribute` strategy the same masks. Here mask number
-    `i` of a step depends on `(seed, step, i)` alone, so a resumed run continues with
-    the masks it would have had, and a replica gets its own by folding its number
-    into `seed`. (With `jit_compile=True` TensorFlow draws by another algorithm: other
-    masks than without, but again always the same.)
+    `i` of a step depends only on `(seed, step, i)`, so a resumed run continues with
+    the same masks as an uninterrupted one, and a replica gets its own masks by folding
+    its number into `seed`. (With `jit_compile=True` TensorFlow uses another random
+    algorithm: the masks differ from those without it, but are reproducible too.)
 
     Args:
-        seed: int32 scalar. The run's seed, different for every replica.
-        step: int32 scalar, the micro-step.
+        seed: int32 scalar. Seed of the run, different for every replica.
+        step: int32 scalar. Number of the micro-step.
     """
 
     def __init__(self, seed, step):
-        # No call of super().__init__(): it would make the variable avoided here.
+        # super().__init__() is not called: it would create the variable avoided here.
         self._seed = ops.cast(seed, "uint32")
         self._step = ops.cast(step, "uint32")
         self._taken = 0
 
     def next(self, ordered=True):
-        """The next seed, uint32 `[2]`."""
-        # Mixed into the seed, not the step, so that steps have 31 bits for themselves.
+        """Returns the next seed, uint32 `[2]`."""
+        # Mixed into the seed, not into the step, so that steps have 31 bits.
         number = ops.cast(self._taken * _SPREAD % 2**31, "uint32")
         self._taken += 1
         return ops.stack([ops.bitwise_xor(self._seed, number), self._step])
@@ -38,11 +38,11 @@ class StepSeeds(keras.random.SeedGenerator):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class Dropout(keras.layers.Layer):
-    """Dropout that takes its seeds from the caller, or else from Keras.
+    """Dropout that uses the caller's seeds, or else Keras's.
 
     Args:
-        rate: float in `[0, 1)`.
-        seed: int or None. Of the generator used when the caller passes none.
+        rate: float in `[0, 1)`. Dropout rate.
+        seed: int or None. Seed of the generator used if the caller passes no seeds.
 
     Call arguments:
         x: Tensor of any shape.

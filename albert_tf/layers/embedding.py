@@ -1,4 +1,4 @@
-"""Token, position and segment embeddings of size E, projected to D by the encoder.
+"""Embeds tokens, positions and segments in E dimensions, which the encoder projects.
 
 Legend: `B` batch, `T` sequence, `V` vocabulary, `P` positions, `S` segments, `E`
 embedding.
@@ -24,10 +24,10 @@ class FactorizedEmbedding(keras.layers.Layer):
         embedding_size: int. `E`.
         max_position_embeddings: int. `P`.
         type_vocab_size: int. `S`.
-        initializer_range: float.
-        layer_norm_eps: float.
-        dropout: float.
-        seed: int or None. Of the initial values and of dropout.
+        initializer_range: float. Standard deviation of the initial values.
+        layer_norm_eps: float. Epsilon of the layer norm.
+        dropout: float. Dropout rate.
+        seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
         token_ids: int32 `[B, T]`, values in `[0, V)`.
@@ -38,7 +38,7 @@ class FactorizedEmbedding(keras.layers.Layer):
         `[B, T, E]` in the compute dtype.
 
     Raises:
-        ValueError: If T is more than P.
+        ValueError: If T is greater than P.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class FactorizedEmbedding(keras.layers.Layer):
                 name=name,
                 shape=(size, self.embedding_size),
                 initializer=TruncatedNormal(stddev=self.initializer_range, seed=seed),
-                # Read in full precision: the gradient of a frequent token sums
-                # thousands of rows.
+                # In full precision, because the gradient of a frequent token is a
+                # sum of thousands of rows.
                 autocast=False,
             )
             setattr(self, name, weight)
@@ -113,8 +113,8 @@ class FactorizedEmbedding(keras.layers.Layer):
             )
         return self.position_embeddings[: ops.shape(token_ids)[1]]
 
-    def compute_output_shape(self, token_ids_shape, *args, **kwargs):
-        return (*token_ids_shape, self.embedding_size)
+    def compute_output_shape(self, input_shape):
+        return (*input_shape, self.embedding_size)
 
     def get_config(self):
         return {
@@ -131,6 +131,6 @@ class FactorizedEmbedding(keras.layers.Layer):
 
 
 def _look_up(table, ids):
-    # The reshape changes nothing but TensorFlow's gradient, which would be sparse:
-    # with repeated ids Keras's Adam family then computes wrong updates.
+    # The reshape makes TensorFlow's gradient dense. With a sparse gradient and
+    # repeated ids, Keras's Adam optimizers compute wrong updates.
     return ops.take(ops.reshape(table, table.shape), ids, axis=0)

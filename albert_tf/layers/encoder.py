@@ -1,4 +1,4 @@
-"""The encoder: a few blocks of weights, applied L times by a table.
+"""Applies a few blocks of transformer weights L times, as a table says.
 
 Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `N` heads, `L` layers.
 """
@@ -15,7 +15,7 @@ from albert_tf.layers.initializers import TruncatedNormal
 
 
 class EncoderOutput(NamedTuple):
-    """What `SharedEncoder` returns."""
+    """The outputs of `SharedEncoder`."""
 
     sequence_output: keras.KerasTensor  # [B, T, D]
     hidden_states: tuple  # the projected embeddings, then every block's [B, T, D]
@@ -26,14 +26,14 @@ class EncoderOutput(NamedTuple):
 class SharedEncoder(keras.layers.Layer):
     """Post-layer-norm transformer blocks that share weights (ALBERT, section 3.1).
 
-    `config.layer_table()` says which attention, feed-forward and layer norms each
-    application reads, so every sharing mode, groups, inner groups and BERT are one
-    mechanism. The weights are cast, and query, key and value joined, once per forward
-    pass, not once per layer.
+    `config.layer_table()` lists the attention, feed-forward and layer norms that each
+    application reads, so one mechanism covers every sharing mode, groups, inner groups
+    and BERT. Once per forward pass, not once per layer, the weights are cast and query,
+    key and value are joined.
 
     Args:
         config: `AlbertConfig`.
-        seed: int or None. Of the initial values and of dropout.
+        seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
         x: `[B, T, E]`.
@@ -133,6 +133,10 @@ class SharedEncoder(keras.layers.Layer):
             attentions.append(probs)
         return EncoderOutput(x, tuple(hidden_states), tuple(attentions))
 
+    def compute_output_shape(self, input_shape):
+        """Returns the shape of the sequence output, for `summary()`."""
+        return (*input_shape[:2], self.config.hidden_size)
+
     def compute_output_spec(self, x, *args, **kwargs):
         shape = (*x.shape[:2], self.config.hidden_size)
         hidden = keras.KerasTensor(shape, self.compute_dtype)
@@ -163,10 +167,10 @@ def _layer_norms(part, count, config, policy):
 
 
 class _SeedCounter:
-    """Gives every weight a seed of its own, or none at all."""
+    """Gives every weight its own seed, or none if the model has none."""
 
     def __init__(self, seed):
-        # Apart from the embedding's, which counts up from the same seed.
+        # Far from the embedding's seeds, which count up from the same number.
         self.next = None if seed is None else seed + 1000
 
     def take(self, n):

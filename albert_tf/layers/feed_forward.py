@@ -1,4 +1,4 @@
-"""The two-layer feed-forward part of a block.
+"""Implements the two-layer feed-forward part of a block.
 
 Legend: `B` batch, `T` sequence, `D` hidden, `F` feed-forward.
 """
@@ -23,14 +23,14 @@ class FeedForwardTensors(NamedTuple):
 
 @keras.saving.register_keras_serializable("albert_tf")
 class FeedForward(keras.layers.Layer):
-    """`act(x W1 + b1) W2 + b2`, with weights that can be read beforehand.
+    """`act(x W1 + b1) W2 + b2`, with weights that can be read in advance.
 
     Args:
         hidden_size: int. `D`.
         intermediate_size: int. `F`.
         activation: str. See `activations.get_activation`.
-        initializer_range: float.
-        seed: int or None.
+        initializer_range: float. Standard deviation of the initial values.
+        seed: int or None. Seed of the initial values.
     """
 
     def __init__(
@@ -69,13 +69,13 @@ class FeedForward(keras.layers.Layer):
         self.built = True
 
     def read(self) -> FeedForwardTensors:
-        """The weights in the compute dtype."""
+        """Returns the weights in the compute dtype."""
         layers = (self.intermediate, self.output_dense)
         weights = [w for layer in layers for w in (layer.kernel, layer.bias)]
         return FeedForwardTensors(*(ops.cast(w, self.compute_dtype) for w in weights))
 
     def call(self, x, weights=None):
-        """`[B, T, D]` to `[B, T, D]`, before dropout and residual."""
+        """Maps `[B, T, D]` to `[B, T, D]`, before dropout and residual."""
         w = weights or self.read()
         inner = ops.matmul(x, w.intermediate_kernel) + w.intermediate_bias
         inner = get_activation(self.activation)(inner)

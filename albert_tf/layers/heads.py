@@ -1,4 +1,4 @@
-"""What stands on top of the encoder: masked LM, and dense classifiers.
+"""Builds what stands on top of the encoder: the masked LM and dense classifiers.
 
 Legend: `B` batch, `P` predictions, `V` vocabulary, `E` embedding, `D` hidden.
 """
@@ -14,13 +14,13 @@ from albert_tf.layers.initializers import TruncatedNormal
 def truncated_normal_dense(
     units: int, config: AlbertConfig, seed: int | None, **kwargs
 ) -> keras.layers.Dense:
-    """A dense layer with the original's initial values."""
+    """Returns a dense layer with the original's initial values."""
     initializer = TruncatedNormal(stddev=config.initializer_range, seed=seed)
     return keras.layers.Dense(units, kernel_initializer=initializer, **kwargs)
 
 
 def gather_positions(x, positions):
-    """Rows of `x` `[B, T, D]` at `positions` int `[B, P]`: `[B, P, D]`."""
+    """Returns the rows of `x` `[B, T, D]` at `positions` int `[B, P]`: `[B, P, D]`."""
     return ops.take_along_axis(x, ops.expand_dims(positions, -1), axis=1)
 
 
@@ -29,12 +29,12 @@ class MaskedLMHead(keras.layers.Layer):
     """Scores the vocabulary, with the token table as output weights.
 
     A dense layer to E dimensions, activation, layer norm, then the tied table and a
-    bias (the original's `get_masked_lm_output`). The layer norm keeps the config's
-    epsilon, unless `mlm_layer_norm_eps` is another.
+    bias (the original's `get_masked_lm_output`). The layer norm's epsilon is
+    `mlm_layer_norm_eps`, or else `layer_norm_eps`.
 
     Args:
         config: `AlbertConfig`.
-        seed: int or None.
+        seed: int or None. Seed of the initial values.
 
     Call arguments:
         x: `[B, P, D]`.
@@ -74,6 +74,10 @@ class MaskedLMHead(keras.layers.Layer):
         table = ops.cast(word_embeddings, x.dtype)
         logits = ops.matmul(x, ops.transpose(table))
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
+
+    def compute_output_shape(self, input_shape):
+        """Returns the shape of the logits, for `summary()`."""
+        return (*input_shape[:2], self.config.vocab_size)
 
     def compute_output_spec(self, x, word_embeddings):
         shape = (*x.shape[:2], self.config.vocab_size)

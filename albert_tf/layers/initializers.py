@@ -1,4 +1,4 @@
-"""Initial values of weights, and how to do without them."""
+"""Draws the initial values of weights, or skips drawing them."""
 
 import contextlib
 import contextvars
@@ -12,9 +12,9 @@ _SKIP = contextvars.ContextVar("albert_tf_skip_initial_values", default=False)
 
 @contextlib.contextmanager
 def without_initial_values() -> Iterator[None]:
-    """Makes kernels and tables zero instead of random, for weights soon loaded.
+    """Sets kernels and tables to zero instead of random values before loading them.
 
-    Drawing 223 million numbers takes longer than reading them, and needs more memory.
+    Drawing 223 million numbers takes longer and needs more memory than reading them.
     """
     token = _SKIP.set(True)
     try:
@@ -25,7 +25,7 @@ def without_initial_values() -> Iterator[None]:
 
 @keras.saving.register_keras_serializable("albert_tf")
 class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """The original's initial values; zeros inside of `without_initial_values`."""
+    """The original's initial values, or zeros within `without_initial_values`."""
 
     def __call__(self, shape, dtype=None):
         if _SKIP.get():

@@ -1,1 +1,1 @@
-"""Keras models; each file is one kind."""
+"""Holds the Keras models: the backbone and one file per kind of head."""

@@ -1,4 +1,4 @@
-"""The encoder with its embeddings and pooler.
+"""Builds the encoder with its embeddings and pooler.
 
 Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `K` examples in a row.
 """
@@ -14,19 +14,19 @@ from albert_tf.models.base import ConfiguredModel, as_inputs
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertBackbone(ConfiguredModel):
-    """ALBERT (or BERT) without a head.
+    """ALBERT or BERT without a head: embeddings, encoder and pooler.
 
     Args:
         config: `AlbertConfig`.
-        add_pooler: bool. Whether there is a tanh layer on `[CLS]`.
-        seed: int or None. Of the initial values.
+        add_pooler: bool. Whether to add the pooler, a tanh layer on `[CLS]`.
+        seed: int or None. Seed of the initial values.
 
     Call arguments:
         inputs: dict, or `token_ids` alone:
             token_ids: int32 `[B, T]`.
             segment_ids: int32 `[B, T]`; default all 0.
-            padding_mask: int `[B, T]`, 1 = real; default all 1. A row without any
-                real token attends as if unmasked, as in the original.
+            padding_mask: int `[B, T]`, 1 = real; default all 1. A row without real
+                tokens attends as if unmasked, as in the original.
             pack_ids, position_ids: int32 `[B, T]`, and cls_positions: int32 `[B, K]`,
                 for packed rows.
         training: bool. Whether dropout is on.
@@ -81,7 +81,7 @@ class AlbertBackbone(ConfiguredModel):
                 dtype=policy,
                 name="pooler",
             )
-        self.build()
+        self.build((None, None))
 
     def build(self, input_shape=None):
         if self.built:
@@ -127,6 +127,18 @@ class AlbertBackbone(ConfiguredModel):
         if output_attentions:
             outputs["attentions"] = encoded.attentions
         return outputs
+
+    def compute_output_shape(self, input_shape):
+        """Returns the shapes of the outputs that are always there, for `summary()`."""
+        shapes = {"sequence_output": (*input_shape, self.config.hidden_size)}
+        if self.pooler is not None:
+            shapes["pooled_output"] = (input_shape[0], self.config.hidden_size)
+        return shapes
+
+    def compute_output_spec(self, *args, **kwargs):
+        # Traces `call`. Keras would use compute_output_shape, which knows neither the
+        # optional outputs nor packed rows.
+        return super(keras.layers.Layer, self).compute_output_spec(*args, **kwargs)
 
     @property
     def word_embeddings(self):

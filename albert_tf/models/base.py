@@ -1,4 +1,4 @@
-"""What all models have in common: a config, eager building, serialization."""
+"""Defines what all models share: a config, eager building, serialization."""
 
 import warnings
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ _OTHER_NAMES = {
 
 
 class ConfiguredModel(keras.Model):
-    """A Keras model made from an `AlbertConfig`, with its weights built at once.
+    """A Keras model built from an `AlbertConfig`, its weights included.
 
     Args:
         config: `AlbertConfig`.
-        seed: int or None. Of the initial values; None draws from
-            `keras.utils.set_random_seed`'s generator.
+        seed: int or None. Seed of the initial values; None uses the generator that
+            `keras.utils.set_random_seed` seeds.
     """
 
     def __init__(self, config: AlbertConfig, *, seed: int | None = None, **kwargs):
@@ -39,11 +39,11 @@ class ConfiguredModel(keras.Model):
 
     @property
     def untrained_weights(self) -> list[str]:
-        """Names of weights that a checkpoint did not hold and nobody trained yet."""
+        """Names of weights that were neither loaded nor trained."""
         return sorted(self._untrained)
 
     def mark_untrained(self, names: Iterable[str]) -> None:
-        """Says which weights have initial values; `fit` and `predict` warn once."""
+        """Marks weights as having initial values; `fit` and `predict` warn once."""
         self._untrained = frozenset(names)
         self._has_warned = False
 
@@ -67,16 +67,21 @@ class ConfiguredModel(keras.Model):
             )
 
     def seed_of(self, part: int) -> int | None:
-        """A seed for a part of the model, far from the other parts' seeds."""
+        """Returns a seed for a part of the model, far from the other parts' seeds."""
         return None if self.seed is None else self.seed + 100_000 * part
 
     def get_config(self):
-        return {
+        config = {
             "name": self.name,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             "config": self.config.to_dict(),
             "seed": self.seed,
         }
+        # Only what was set after construction, so that other configs stay as they are.
+        frozen = [name for name, x in _layers_by_name(self).items() if not x.trainable]
+        labels = list(self.labels) if self.labels else None
+        state = {"frozen": frozen, "labels": labels, "problem_type": self.problem_type}
+        return {**config, **{key: value for key, value in state.items() if value}}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -84,19 +89,36 @@ class ConfiguredModel(keras.Model):
         config["config"] = AlbertConfig.from_dict(config["config"])
         if isinstance(config.get("dtype"), dict):
             config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        return cls(**config)
+        frozen, labels = config.pop("frozen", ()), config.pop("labels", None)
+        problem_type = config.pop("problem_type", None)
+        model = cls(**config)
+        model.labels = tuple(labels) if labels else None
+        model.problem_type = problem_type
+        layers = _layers_by_name(model)
+        for name in frozen:
+            layers[name].trainable = False
+        return model
+
+
+def _layers_by_name(model: keras.Model) -> dict[str, keras.layers.Layer]:
+    """Returns the model under "" and its layers, those of its backbone included."""
+    layers = {"": model, **{layer.name: layer for layer in model.layers}}
+    backbone = getattr(model, "backbone", None)
+    for layer in backbone.layers if backbone is not None else ():
+        layers[f"backbone/{layer.name}"] = layer
+    return layers
 
 
 def as_inputs(inputs, *needed: str) -> dict:
-    """The dict of input tensors; a lone tensor is `token_ids`.
+    """Returns the dict of input tensors; a single tensor becomes `token_ids`.
 
     Args:
-        inputs: dict or tensor.
-        *needed: Keys that must be there, besides `token_ids`.
+        inputs: dict or tensor. The model's inputs.
+        *needed: str. Required keys besides `token_ids`.
 
     Raises:
-        ValueError: If a key is missing, or is one that other packages use: it
-            would be ignored.
+        ValueError: If a key is missing, or is another package's name for an input,
+            which would be ignored.
     """
     if not isinstance(inputs, dict):
         if isinstance(inputs, (list, tuple)):
@@ -112,14 +134,14 @@ def as_inputs(inputs, *needed: str) -> dict:
 
 
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:
-    """The model's weights by their canonical names, in the order they were made.
+    """Returns the model's weights by canonical names, in the order of creation.
 
     A name is the variable's path without the model's own name, such as
     `backbone/encoder/attention_0/query/kernel`; it does not depend on how the user
     named the model. Seeds of random generators are not weights.
     """
-    # Keras starts a path with the name of the model that was built as one whole, and
-    # a backbone is: its variables begin with "backbone", a head's with the model's.
+    # Keras starts a path with the name of the model that built the variable: a
+    # backbone's variables begin with "backbone", a head's with the model's name.
     backbone = getattr(model, "backbone", None)
     inner = weight_names(backbone) if backbone is not None else {}
     names = {f"backbone/{name}": variable for name, variable in inner.items()}

@@ -1,4 +1,4 @@
-"""ALBERT with a dense classifier: of texts, of tokens, of spans, of choices.
+"""Puts a dense classifier on ALBERT: for texts, tokens, answer spans and choices.
 
 Legend: `B` batch, `T` sequence, `D` hidden, `C` labels, `K` choices.
 """
@@ -10,6 +10,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
+from albert_tf.heads import HEADS
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.heads import truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
@@ -23,7 +24,7 @@ class _Classifier(ConfiguredModel):
     answering may have, though nothing uses it.
     """
 
-    uses_pooler = True
+    head: str  # the name of its row in `HEADS`
     has_dropout = True
 
     def __init__(
@@ -35,6 +36,9 @@ class _Classifier(ConfiguredModel):
         seed: int | None = None,
         **kw,
     ):
+        fixed = HEADS[self.head].fixed_labels
+        if fixed is not None and num_labels != fixed:
+            raise ValueError(f"num_labels must be {fixed}, received {num_labels}")
         if num_labels < 1:
             raise ValueError(f"num_labels must be positive, received {num_labels}")
         super().__init__(config, seed=seed, **kw)
@@ -60,8 +64,13 @@ class _Classifier(ConfiguredModel):
         self.classifier.build((None, self.config.hidden_size))
         self.built = True
 
+    @property
+    def uses_pooler(self) -> bool:
+        """Whether the classifier reads the pooled output."""
+        return HEADS[self.head].uses_pooler
+
     def logits(self, inputs, training, seeds):
-        """float32 `[B, C]`, or `[B, T, C]` without a pooler."""
+        """Returns float32 `[B, C]`, or `[B, T, C]` without a pooler."""
         outputs = self.backbone(as_inputs(inputs), training=training, seeds=seeds)
         x = outputs["pooled_output" if self.uses_pooler else "sequence_output"]
         x = self.dropout(x, training=training, seeds=seeds)
@@ -82,7 +91,7 @@ class AlbertTextClassifier(_Classifier):
         config: `AlbertConfig`. `classifier_dropout_prob` is applied to the pooled
             output.
         num_labels: int. `C`; 1 for regression.
-        seed: int or None. Of the initial values and of dropout.
+        seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
         inputs, training, seeds: As for `AlbertBackbone`.
@@ -90,6 +99,8 @@ class AlbertTextClassifier(_Classifier):
     Returns:
         float32 logits `[B, C]`.
     """
+
+    head = "text_classifier"
 
     def __init__(self, config: AlbertConfig, *, num_labels: int = 2, **kwargs):
         super().__init__(config, num_labels=num_labels, **kwargs)
@@ -105,13 +116,13 @@ class AlbertTokenClassifier(_Classifier):
     Args:
         config: `AlbertConfig`.
         num_labels: int. `C`.
-        seed: int or None. Of the initial values and of dropout.
+        seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
         inputs, training, seeds: As for `AlbertBackbone`.
     """
 
-    uses_pooler = False
+    head = "token_classifier"
 
     def call(self, inputs, training=False, seeds=None):
         return self.logits(inputs, training, seeds)
@@ -123,7 +134,7 @@ class AlbertQuestionAnswering(_Classifier):
 
     Args:
         config: `AlbertConfig`.
-        seed: int or None. Of the initial values.
+        seed: int or None. Seed of the initial values.
 
     Call arguments:
         inputs, training, seeds: As for `AlbertBackbone`.
@@ -132,12 +143,10 @@ class AlbertQuestionAnswering(_Classifier):
         dict with `start_logits` and `end_logits`, float32 `[B, T]`.
     """
 
-    uses_pooler = False
+    head = "question_answering"
     has_dropout = False
 
     def __init__(self, config: AlbertConfig, *, num_labels: int = 2, **kwargs):
-        if num_labels != 2:
-            raise ValueError(f"num_labels must be 2, received {num_labels}")
         super().__init__(config, num_labels=num_labels, **kwargs)
 
     def call(self, inputs, training=False, seeds=None):
@@ -151,7 +160,7 @@ class AlbertMultipleChoice(_Classifier):
 
     Args:
         config: `AlbertConfig`.
-        seed: int or None. Of the initial values and of dropout.
+        seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
         inputs: dict as for `AlbertBackbone`, every value `[B, K, T]`.
@@ -161,9 +170,9 @@ class AlbertMultipleChoice(_Classifier):
         float32 logits `[B, K]`.
     """
 
+    head = "multiple_choice"
+
     def __init__(self, config: AlbertConfig, *, num_labels: int = 1, **kwargs):
-        if num_labels != 1:
-            raise ValueError(f"num_labels must be 1, received {num_labels}")
         super().__init__(config, num_labels=num_labels, **kwargs)
 
     def call(self, inputs, training=False, seeds=None):
@@ -174,14 +183,15 @@ class AlbertMultipleChoice(_Classifier):
 
 
 def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list[str]:
-    """The names of a text classifier's classes.
+    """Returns the names of a text classifier's classes.
 
     Args:
-        model: The classifier.
-        labels: Names that take precedence over the model's own.
+        model: keras.Model. The classifier.
+        labels: sequence of str or None. Names that replace the model's own.
 
     Raises:
-        UsageError: If the model is no text classifier, or the number is another.
+        UsageError: If the model is not a text classifier, or the number of names is
+            not its number of labels.
     """
     num_labels = getattr(model, "num_labels", None)
     if num_labels is None or not getattr(model, "uses_pooler", False):

@@ -1,4 +1,4 @@
-"""ALBERT with the masked LM head alone.
+"""Builds ALBERT with the masked LM head alone.
 
 Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary.
 """
@@ -18,7 +18,7 @@ class AlbertMaskedLM(ConfiguredModel):
     Args:
         config: `AlbertConfig`.
         add_pooler: bool. Whether the backbone keeps a pooler, which is not used here.
-        seed: int or None. Of the initial values.
+        seed: int or None. Seed of the initial values.
 
     Call arguments:
         inputs: dict as for `AlbertBackbone`; `mask_positions` int32 `[B, P]` is

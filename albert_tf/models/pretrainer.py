@@ -1,4 +1,4 @@
-"""ALBERT with both pretraining heads.
+"""Builds ALBERT with both pretraining heads.
 
 Legend: `B` batch, `P` predictions, `V` vocabulary, `D` hidden, `K` examples in a row.
 """
@@ -21,7 +21,7 @@ class AlbertPretrainer(ConfiguredModel):
 
     Args:
         config: `AlbertConfig`.
-        seed: int or None. Of the initial values.
+        seed: int or None. Seed of the initial values.
 
     Call arguments:
         inputs: dict as for `AlbertBackbone`, and `mask_positions` int32 `[B, P]`.

@@ -1,4 +1,4 @@
-"""LAMB and AdamW of the original, on any Keras backend.
+"""Implements the original's LAMB and AdamW on any Keras backend.
 
 Imports only keras, numpy and the standard library.
 """

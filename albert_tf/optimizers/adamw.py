@@ -1,4 +1,4 @@
-"""AdamW as BERT and ALBERT define it."""
+"""Implements AdamW as BERT and ALBERT define it."""
 
 import keras
 

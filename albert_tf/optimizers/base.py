@@ -1,4 +1,4 @@
-"""What LAMB and AdamW share: the order of a step, and the moments of Adam.
+"""Implements what LAMB and AdamW share: the order of a step and Adam's moments.
 
 A step is: dense gradients -> sum over replicas -> clip by global norm -> update.
 Keras 3.15 does each of the first three differently, and each difference changes the
@@ -21,7 +21,7 @@ from keras import ops
 
 from albert_tf.errors import UsageError
 
-# Names of the original's and of our variables which get neither decay nor LAMB's
+# Names of the original's and of our variables that get neither decay nor LAMB's
 # trust ratio: gamma and beta of every layer normalization, and all biases.
 DEFAULT_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
 
@@ -222,7 +222,7 @@ def canonical_path(variable: keras.Variable) -> str:
 
 
 def _dense(gradient, variable):
-    """Adds up the rows of a sparse gradient (`tf.IndexedSlices`, told by its parts)."""
+    """Adds up the rows of a sparse gradient (`tf.IndexedSlices`, by its attributes)."""
     if not (hasattr(gradient, "values") and hasattr(gradient, "dense_shape")):
         return gradient
     return ops.segment_sum(gradient.values, gradient.indices, variable.shape[0])

@@ -1,4 +1,4 @@
-"""One call for an optimizer with its schedule."""
+"""Creates an optimizer together with its learning-rate schedule."""
 
 from typing import Any
 
@@ -33,17 +33,18 @@ def create_optimizer(
     4096, and fine-tuned with `"adamw"`.
 
     Args:
-        name: `"lamb"` or `"adamw"`.
+        name: str. `"lamb"` or `"adamw"`.
         learning_rate: float > 0. The peak of the schedule (`WarmupPolynomialDecay`).
         num_train_steps: int > 0. The rate has decayed at this step.
         num_warmup_steps: int >= 0. Steps of linear warm-up.
         weight_decay_rate: float >= 0. Added to the update, times the weight.
-        clip_norm: float > 0, or None: the largest global norm of the gradients.
-        poly_power: float > 0. Of the decay; 1.0 is linear.
+        clip_norm: float > 0, or None. Largest global norm of the gradients.
+        poly_power: float > 0. Power of the decay; 1.0 is linear.
         start_warmup_step: int >= 0. The warm-up begins here.
         end_learning_rate: float >= 0. The rate after `num_train_steps`.
         step_offset: int >= 0. Update i uses the rate of step i + step_offset.
-        allow_negative_rate: bool. As the original's, before `start_warmup_step`.
+        allow_negative_rate: bool. Whether the rate is negative before
+            `start_warmup_step`, as in the original.
         **optimizer_arguments: `beta_1`, `beta_2`, `epsilon`, `loss_scale_factor`,
             `exclude_from_weight_decay` (`AdamStyleOptimizer`), and for `"lamb"`
             `exclude_from_layer_adaptation` (`Lamb`).

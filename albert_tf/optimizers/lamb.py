@@ -1,4 +1,4 @@
-"""LAMB as ALBERT was pretrained with."""
+"""Implements LAMB as used to pretrain ALBERT."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,9 +18,10 @@ class Lamb(AdamStyleOptimizer):
     The ratio is per variable: fusing two variables into one changes training.
 
     Args:
-        exclude_from_layer_adaptation: regular expressions of the names without trust
-            ratio. None, the default, takes those of `exclude_from_weight_decay`.
-        **kwargs: see `AdamStyleOptimizer`.
+        exclude_from_layer_adaptation: sequence of str or None. Regular expressions of
+            the names without trust ratio; default: those of
+            `exclude_from_weight_decay`.
+        **kwargs: See `AdamStyleOptimizer`.
 
     Differs from `keras.optimizers.Lamb`: no bias correction, epsilon 1e-6, decay before
     the ratio, exclusions, and the order of a step (see `base.py`).
@@ -41,7 +42,7 @@ class Lamb(AdamStyleOptimizer):
         self._adaptation_flags = frozenset()
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the slots and finds out which variables get a trust ratio."""
+        """Creates the slots and selects the variables that get a trust ratio."""
         if self.built:
             return
         super().build(variables)

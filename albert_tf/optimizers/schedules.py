@@ -1,4 +1,4 @@
-"""The learning rate of the original: linear warm-up, then polynomial decay."""
+"""Implements the original's learning rate: linear warm-up, then polynomial decay."""
 
 import math
 from typing import Any
@@ -30,9 +30,9 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         end_learning_rate: float in `[0, learning_rate]`.
         start_warmup_step: int >= 0. The warm-up begins here.
         step_offset: int >= 0. Added to the step. 0, the default, uses rate 0 for the
-            first update (step 0). The original's code races here: it increments the
-            step without ordering against the update, and on TF 1.15 with reference
-            variables update number i was always seen to use the rate of step i + 1;
+            first update (step 0). The original's code has a race here: it increments
+            the step without ordering it against the update, and on TF 1.15 with
+            reference variables update number i always used the rate of step i + 1;
             1 reproduces such a run.
         allow_negative_rate: bool. Before `start_warmup_step` the original's formula is
             negative, which climbs the loss. False, the default, uses 0 there; True

@@ -1,1 +1,1 @@
-"""Estimates of size, memory and time, before anything is built."""
+"""Estimates size, memory and time before anything is built."""

@@ -1,4 +1,4 @@
-"""What can be said of a model without running it, beside what the paper says.
+"""Computes sizes and costs of a model without running it, beside the paper's numbers.
 
 Sources: ALBERT (arXiv:1909.11942), Tables 1, 3, 4, 12 and 2.
 """
@@ -33,18 +33,18 @@ INCONSISTENCIES = (
     "xlarge has 60M in Tables 1 and 12; the released model has 58.7M",
     "base with all shared has 81.6 on MNLI in Tables 2, 3 and 7, but 82.0 in 4 and 5",
     "E=128 without sharing averages 81.7 in Table 3, but 81.6 in Table 4",
-    "Tables 3 and 4 cut off where nothing is shared (89.65M is 89M, or the pooler is "
-    "left out: 89.06M) and round where all is (11.68M is 12M)",
+    "Tables 3 and 4 truncate where nothing is shared (89.65M is 89M, or the pooler is "
+    "left out: 89.06M) and round where everything is (11.68M is 12M)",
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One number of ours beside the paper's.
+    """One of our numbers beside the paper's.
 
     Args:
-        what: str.
-        ours: int. Parameters.
+        what: str. Table and row.
+        ours: int. Number of parameters.
         paper: int. Millions of parameters.
     """
 
@@ -54,9 +54,9 @@ class Comparison:
 
     @property
     def agrees(self) -> bool:
-        """Whether the two are the same to a million or 1.5%.
+        """Whether the two differ by less than a million or 1.5%.
 
-        The paper rounds in places and cuts off in others, and does not say whether it
+        The paper sometimes rounds and sometimes truncates, and does not say whether it
         counts the pooler (0.6M in base).
         """
         difference = abs(self.ours / MILLION - self.paper)
@@ -69,12 +69,12 @@ def describe(
     sequence_length: int | None = None,
     bytes_per_value: int = 4,
 ) -> dict[str, Any]:
-    """Counts of one model.
+    """Returns sizes and costs of one model.
 
     Args:
-        config: `AlbertConfig`.
-        batch_size: int. Of the activation memory.
-        sequence_length: int. Default: the longest.
+        config: `AlbertConfig`. The model.
+        batch_size: int. Batch size of the activations.
+        sequence_length: int or None. Default: the model's longest.
         bytes_per_value: int. 4 for float32, 2 for bfloat16.
 
     Returns:
@@ -98,19 +98,19 @@ def describe(
 def activations(
     config: AlbertConfig, batch_size: int, sequence_length: int, recompute: bool = False
 ) -> int:
-    """Values that training keeps for the backward pass, an estimate.
+    """Estimates how many values training keeps for the backward pass.
 
     A block keeps its input, query, key, value, context, both residual sums and both
-    normalized ones, the attention scores and probabilities, and the feed-forward's two
-    inner values: `9 D + 2 F + 2 N T` for each token. Sharing weights does not change
-    it. Heads, dropout masks and fused kernels are not counted.
+    normalized sums, the attention scores and probabilities, and the feed-forward's two
+    inner values: `9 D + 2 F + 2 N T` per token. Sharing weights does not change the
+    number. Heads, dropout masks and fused kernels are not counted.
 
     Args:
-        config: `AlbertConfig`.
-        batch_size: int.
+        config: `AlbertConfig`. The model.
+        batch_size: int. Number of examples.
         sequence_length: int. T.
-        recompute: bool. Only every block's input is kept, and one block is computed
-            again at a time.
+        recompute: bool. Whether only the input of every block is kept and one block
+            at a time is computed again.
     """
     D, F, T = config.hidden_size, config.intermediate_size, sequence_length
     block = 9 * D + 2 * F + 2 * config.num_attention_heads * T
@@ -123,11 +123,11 @@ def activations(
 
 
 def comparisons() -> list[Comparison]:
-    """Every number of parameters in the paper that can be computed."""
+    """Compares every number of parameters in the paper that can be computed."""
     rows = []
     for name, paper in PAPER_PARAMETERS.items():
         preset = name if name in PRESETS else f"{name}_v2"
-        # The paper's BERT has ALBERT's 30,000 pieces.
+        # The paper's BERT has ALBERT's vocabulary of 30,000.
         config = AlbertConfig.from_preset(preset, vocab_size=30000)
         rows.append(Comparison(f"Table 1: {name}", config.num_parameters(), paper))
     for size, (unshared, shared) in PAPER_EMBEDDING.items():
@@ -142,7 +142,7 @@ def comparisons() -> list[Comparison]:
 
 
 def table(configs: dict[str, AlbertConfig], **options) -> str:
-    """Counts of several models as text; `options` as for `describe`."""
+    """Returns a text table of several models; `options` as for `describe`."""
     rows = {name: describe(config, **options) for name, config in configs.items()}
     parts = list(next(iter(rows.values()))["parameters"])
     width = max(map(len, rows))
@@ -157,7 +157,7 @@ def table(configs: dict[str, AlbertConfig], **options) -> str:
             agrees = "yes"
         texts = [f"{cell:.2f}" for cell in cells]
         lines.append(_line(name, [*texts, str(paper or "-"), agrees], names, width))
-    names = ["MFLOP a token", "weights", "activations", "if recomputed"]
+    names = ["MFLOP/token", "weights", "activations", "if recomputed"]
     lines += ["", "cost of a forward pass, and memory", _line("", names, names, width)]
     for name, row in rows.items():
         flops = f"{row['flops_per_token'] / MILLION:,.1f}"
@@ -168,7 +168,7 @@ def table(configs: dict[str, AlbertConfig], **options) -> str:
 
 
 def paper_table() -> str:
-    """The paper's numbers beside ours, and where it contradicts itself."""
+    """Returns a text table of the paper's numbers and ours, and its contradictions."""
     rows = comparisons()
     width = max(len(row.what) for row in rows)
     names = ["ours", "paper", "agrees"]

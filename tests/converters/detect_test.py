@@ -64,7 +64,7 @@ def test_empty_folder_and_unknown_files(tmp_path):
 def test_programs_are_not_opened(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(pickle.dumps(Evil(tmp_path / "made")))
-    refused(path, "may hold code")
+    refused(path, "may contain code")
     assert os.listdir(tmp_path) == [name]
 
 

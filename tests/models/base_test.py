@@ -220,3 +220,47 @@ def test_inputs_of_other_packages_are_refused(inputs, message):
 def test_what_a_model_needs_is_named():
     with pytest.raises(ValueError, match="must have 'mask_positions', received"):
         AlbertPretrainer(CONFIG)({"token_ids": np.ones((1, 4), "int32")})
+
+
+@pytest.mark.parametrize("kind", [AlbertBackbone, AlbertPretrainer, AlbertMaskedLM])
+def test_summary_shows_every_shape(kind):
+    lines = []
+    model = kind(CONFIG, seed=1)
+    model.summary(print_fn=lines.append, expand_nested=True, line_length=160)
+    text = "\n".join(map(str, lines))
+    assert "?" not in text
+    assert f"(None, None, {CONFIG.hidden_size})" in text
+
+
+def test_optional_outputs_of_a_symbolic_call():
+    out = AlbertBackbone(CONFIG, seed=1)(
+        keras.Input((7,), dtype="int32"), output_hidden_states=True
+    )
+    assert len(out["hidden_states"]) == CONFIG.num_hidden_layers + 1
+
+
+@pytest.mark.parametrize("frozen", ["", "backbone", "backbone/embeddings"])
+def test_what_is_frozen_stays_frozen(frozen, tmp_path):
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
+    part = model
+    for name in filter(None, frozen.split("/")):
+        part = getattr(part, name)
+    part.trainable = False
+    count = len(model.trainable_weights)
+    assert count < len(model.weights)
+    model.save(tmp_path / "m.keras")
+    again = keras.saving.load_model(tmp_path / "m.keras")
+    assert len(again.trainable_weights) == count
+    assert [v.path for v in again.trainable_weights] == [
+        v.path for v in model.trainable_weights
+    ]
+
+
+def test_labels_and_problem_type_are_saved(tmp_path):
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    assert not {"labels", "problem_type", "frozen"} & set(model.get_config())
+    model.labels, model.problem_type = ("no", "yes"), "single_label_classification"
+    model.save(tmp_path / "m.keras")
+    again = keras.saving.load_model(tmp_path / "m.keras")
+    assert again.labels == ("no", "yes")
+    assert again.problem_type == "single_label_classification"

@@ -8,10 +8,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.tf1 import format as tf1
+from albert_tf.converters.tf1.names import name_table
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.losses import cross_entropy, pretraining_loss
+from tests.tf1_weights import load_golden_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base"
 # What the peers agree to, times three. A wrong gelu is 4e-4 off.
@@ -29,7 +30,7 @@ EDGES = [
 def model():
     config = AlbertConfig.from_json(GOLDEN / "albert_config.json")
     model = AlbertPretrainer(config, seed=1)
-    tf1.load_weights(model, str(GOLDEN / "albert_model.ckpt"))
+    load_golden_weights(model, str(GOLDEN / "albert_model.ckpt"))
     return model
 
 
@@ -132,7 +133,7 @@ def test_gradients_of_all_variables(model, batch):
         loss = pretraining_loss(model(batch), batch)["loss"]
     variables = {name: w.value for name, w in weights.items()}
     gradients = tape.gradient(loss, variables)
-    rows = tf1.name_table(model.config)
+    rows = name_table(model.config)
     assert {row.theirs for row in rows} == set(golden.files)
     assert {row.ours for row in rows} == set(weights)
     assert len(rows) == 32
@@ -205,7 +206,7 @@ assert "tensorflow" not in sys.modules
         tmp_path / "data.npz",
         **{
             f"weight/{row.ours}": row.turn(reader.get_tensor(row.theirs))
-            for row in tf1.name_table(config)
+            for row in name_table(config)
         },
         **{
             "in/token_ids": io["in/input_ids"],

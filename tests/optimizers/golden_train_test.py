@@ -13,11 +13,12 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.tf1 import format as tf1
+from albert_tf.converters.tf1.names import name_table
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.losses import pretraining_loss
 from albert_tf.optimizers import create_optimizer
+from tests.tf1_weights import load_golden_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 RUN = GOLDEN / "tf1_train/lamb_ordered"
@@ -43,7 +44,7 @@ def trained():
     """Returns (model, optimizer, the run's log, what our run logged)."""
     log = json.loads((RUN / "log.json").read_text())
     model = AlbertPretrainer(AlbertConfig.from_json(START / "albert_config.json"))
-    tf1.load_weights(model, str(START / "albert_model.ckpt"))
+    load_golden_weights(model, str(START / "albert_model.ckpt"))
     optimizer = create_optimizer(
         "lamb",
         learning_rate=log["init_lr"],
@@ -93,7 +94,7 @@ def test_weights_and_slots_equal_the_original(trained):
     model, optimizer, _, _ = trained
     after = np.load(RUN / "after10.npz")
     weights = weight_names(model)
-    rows = tf1.name_table(model.config)
+    rows = name_table(model.config)
     assert {row.ours for row in rows} == set(weights)
     for row in rows:
         variable = weights[row.ours]
@@ -114,7 +115,7 @@ def test_weights_and_slots_equal_the_original(trained):
 def test_names_excluded_from_decay_and_adaptation(trained):
     model, optimizer, log, _ = trained
     weights = weight_names(model)
-    for row in tf1.name_table(model.config):
+    for row in name_table(model.config):
         variable = weights[row.ours]
         assert (
             optimizer.uses_weight_decay(variable)

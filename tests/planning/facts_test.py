@@ -74,4 +74,4 @@ def test_command(tmp_path, run_python):
     assert list(models) == [str(path)]
     result = run_python(tool, "--preset=albert_huge")
     assert result.returncode == 2
-    assert result.stderr.startswith("error: preset: no 'albert_huge'")
+    assert result.stderr.startswith("error: --preset: must be one of albert_b")

@@ -1,1 +1,1 @@
-"""What every checkpoint format is read into and written from."""
+"""Holds what all checkpoint formats share: the model as stored, and its files."""

@@ -1,9 +1,9 @@
-"""What every checkpoint format is read into, and written from.
+"""Defines `Checkpoint`, which every format is read into and written from.
 
 A `Checkpoint` names its tensors as `models.base.weight_names` names the weights of a
 model around a backbone (`backbone/…`, `mlm_head/…`, `sop_head/…`, `classifier/…`), in
-our layouts. Its tensors are promises: a value is read when it is asked for, so that a
-conversion holds one tensor at a time and never two copies of a model.
+our layouts. A tensor's value is read only when it is needed, so a conversion holds one
+tensor at a time and never two copies of a model.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError
 
-# Names of encoder weights in all formats; anything else belongs to some head.
+# Names of encoder weights in all formats; all other names belong to a head.
 _IN_ENCODER = re.compile(r"(albert|bert|backbone|layers|embeddings|encoder|pooler)[./]")
 
 
@@ -26,9 +26,9 @@ class Tensor:
     """A tensor that is read when it is needed.
 
     Args:
-        name: str. What the file it comes from calls it.
-        shape: tuple of ints, of what `read` returns.
-        read: Function without arguments; returns a float32 array.
+        name: str. Name in the file it comes from.
+        shape: tuple of int. Shape of the array that `read` returns.
+        read: callable. Takes no arguments and returns a float32 array.
     """
 
     name: str
@@ -37,11 +37,11 @@ class Tensor:
 
     @classmethod
     def of(cls, name: str, array: np.ndarray) -> "Tensor":
-        """A tensor that is in memory already."""
+        """Returns a tensor that is already in memory."""
         return cls(name, tuple(array.shape), lambda: array)
 
     def map(self, shape: Sequence[int], turn: Callable) -> "Tensor":
-        """The same tensor in another layout."""
+        """Returns the same tensor in another layout."""
         return dataclasses.replace(
             self, shape=tuple(shape), read=lambda: turn(self.read())
         )
@@ -49,24 +49,26 @@ class Tensor:
 
 @dataclasses.dataclass
 class Checkpoint:
-    """A model as files hold it.
+    """A model as stored in files.
 
     Args:
-        format: str. Where it comes from.
-        path: str. For messages.
-        config: `AlbertConfig`.
-        tensors: Canonical name to `Tensor`.
-        head: One of `config.HEADS`, or None for a bare encoder.
-        also: Other heads that the classifier may be; the files do not say.
-        labels: Names of the classes, or None.
-        problem_type: `"regression"`, `"single_label_classification"`,
-            `"multi_label_classification"` or None.
-        tokenizer: Function that returns the `AlbertTokenizer`, or None.
-        untrained: Canonical names of weights that have only initial values.
-        unknown: Names in the files that no table has.
-        dropped: Names that are known to be no weights (optimizer slots, counters).
-        notes: What a user should know about the conversion, one line each.
-        resources: What is open until the checkpoint's `with` block ends.
+        format: str. Name of the format it was read from.
+        path: str. Path, for errors.
+        config: `AlbertConfig`. The encoder.
+        tensors: dict. Canonical name to `Tensor`.
+        head: str or None. One of `heads.HEADS`, or None for a bare encoder.
+        also: tuple of str. Other heads that the classifier may be, if the files do
+            not record which one it is.
+        labels: list of str or None. Names of the classes.
+        problem_type: str or None. `"regression"`, `"single_label_classification"` or
+            `"multi_label_classification"`.
+        tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
+        untrained: list of str. Canonical names of weights with initial values only.
+        unknown: list of str. Names in the files that no table lists.
+        dropped: list of str. Names that are known not to be weights (optimizer slots,
+            counters).
+        notes: list of str. What a user should know about the conversion.
+        resources: ExitStack. Closed when the checkpoint's `with` block ends.
     """
 
     format: str
@@ -85,6 +87,7 @@ class Checkpoint:
     resources: contextlib.ExitStack = dataclasses.field(
         default_factory=contextlib.ExitStack, repr=False
     )
+    _tokenizer: Any = dataclasses.field(default=None, init=False, repr=False)
 
     def __enter__(self) -> "Checkpoint":
         return self
@@ -94,7 +97,7 @@ class Checkpoint:
 
     @property
     def num_labels(self) -> int | None:
-        """Outputs of the classifier, from its kernel; None without one."""
+        """The number of the classifier's outputs; None without a classifier."""
         kernel = self.tensors.get("classifier/kernel")
         if kernel is None:
             return None
@@ -104,15 +107,17 @@ class Checkpoint:
 
     @property
     def has_pooler(self) -> bool:
-        """Whether the pooler's weights are here."""
+        """Whether the checkpoint has the pooler's weights."""
         return "backbone/pooler/kernel" in self.tensors
 
     def make_tokenizer(self):
-        """The tokenizer of the files.
+        """Returns the tokenizer of the files, which is built by the first call.
 
         Raises:
             DataError: If there is none, or it has more pieces than the model.
         """
+        if self._tokenizer is not None:
+            return self._tokenizer
         if self.tokenizer is None:
             raise DataError(f"{self.path}: holds no tokenizer")
         tokenizer = self.tokenizer()
@@ -121,29 +126,30 @@ class Checkpoint:
                 f"{self.path}: its tokenizer has {tokenizer.vocab_size} pieces, but "
                 f"the model's vocab_size is {self.config.vocab_size}"
             )
+        self._tokenizer = tokenizer
         return tokenizer
 
     def has_classifier_of(self, head: str | None) -> bool:
-        """Whether the classifier here is one for that head."""
+        """Returns whether the checkpoint has a classifier for that head."""
         return head is not None and head in (self.head, *self.also)
 
     def guess_head(self) -> str | None:
-        """What the tensors are for, where that is unambiguous."""
+        """Returns the head that the tensors are for, if it is unambiguous."""
         has = {name.split("/")[0] for name in self.tensors}
         if "mlm_head" in has:
             return "pretraining" if "sop_head" in has else "masked_lm"
         return None
 
     def check_unknown(self, with_heads: bool = True) -> None:
-        """Raises a DataError that names a tensor which no table has.
+        """Raises a DataError if there is a tensor that no table lists.
 
         Args:
-            with_heads: Whether a tensor outside of the encoder is refused too.
+            with_heads: bool. Whether tensors outside the encoder are refused too.
         """
         found = [n for n in self.unknown if with_heads or _IN_ENCODER.match(n)]
         if found:
             more = f" and {len(found) - 1} more" if len(found) > 1 else ""
             raise DataError(
                 f"{self.path}: unknown tensor {found[0]}{more} ({self.format} "
-                "format); name it to be ignored if it is no weight of the model"
+                "format); ignore it by name if it is not a weight of the model"
             )

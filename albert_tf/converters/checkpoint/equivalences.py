@@ -1,4 +1,4 @@
-"""The same model in the terms of another format."""
+"""Rewrites a model in the terms of another format without changing its outputs."""
 
 from collections.abc import Mapping
 
@@ -11,29 +11,20 @@ from albert_tf.errors import UsageError
 _PROJECTION = "backbone/encoder/embedding_projection"
 
 
-def is_bert(config: AlbertConfig) -> bool:
-    """Whether a config is BERT's: nothing shared, nothing factorized."""
-    return (
-        config.sharing == "none"
-        and not config.has_embedding_projection
-        and config.inner_group_num == 1
-    )
-
-
 def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
-    """The same model in the terms of ALBERT's config: groups of equal layers.
+    """Describes a model as ALBERT's config does, by groups of equal layers.
 
     Args:
-        config: `AlbertConfig`.
-        format: str. For the message.
-        rule: The `group_rule` of the format.
+        config: `AlbertConfig`. The model.
+        format: str. Name of the format, for errors.
+        rule: str. The `group_rule` of the format.
 
     Returns:
-        A config with the sharing `"all"`. Layers that share nothing are as many
-        groups. Names of the weights do not change.
+        A config with the sharing `"all"`. Each layer that shares nothing becomes a
+        group of its own. The names of the weights do not change.
 
     Raises:
-        UsageError: If there is none.
+        UsageError: If the model cannot be described that way.
     """
     if config.sharing == "none":
         layers = config.num_hidden_layers
@@ -53,22 +44,22 @@ def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
 
 
 def read_groups(config: AlbertConfig, rule: str) -> AlbertConfig:
-    """Notes a format's group rule in a config that was read, where it matters."""
+    """Sets a format's group rule in a config that was read, if it matters."""
     other = config.replace(group_rule=rule)
     return config if config.layer_table() == other.layer_table() else other
 
 
 def fold_projection(config: AlbertConfig, ours: dict[str, Tensor]) -> AlbertConfig:
-    """Takes out an identity that stands for no projection.
+    """Removes a projection that is the identity.
 
     Hugging Face and KerasHub project even if E = D; the original does not.
 
     Args:
-        config: `AlbertConfig`.
-        ours: Tensors by canonical name; changed in place.
+        config: `AlbertConfig`. The config that was read.
+        ours: dict. Tensors by canonical name; changed in place.
 
     Returns:
-        The config that fits.
+        The config that describes the remaining tensors.
     """
     if config.embedding_size != config.hidden_size:
         return config.replace(embedding_projection="auto")
@@ -86,7 +77,7 @@ def fold_projection(config: AlbertConfig, ours: dict[str, Tensor]) -> AlbertConf
 def unfold_projection(
     config: AlbertConfig, ours: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The tensors with an identity where there is no projection."""
+    """Returns the tensors with an identity added if there is no projection."""
     ours, size = dict(ours), config.hidden_size
     if not config.has_embedding_projection:
         for part, value in (("kernel", np.eye(size)), ("bias", np.zeros(size))):

@@ -1,4 +1,4 @@
-"""From a `Checkpoint` to a Keras model and back."""
+"""Builds Keras models from checkpoints, and checkpoints from Keras models."""
 
 import keras
 import numpy as np
@@ -6,28 +6,9 @@ from absl import logging
 
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
 from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import CLASSIFIER_HEADS, FIXED_LABELS, HEADS, POOLER_HEADS
+from albert_tf.heads import HEADS, Head, all_rows, find
 from albert_tf.layers.initializers import TruncatedNormal, without_initial_values
-from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, weight_names
-from albert_tf.models.classifiers import (
-    AlbertMultipleChoice,
-    AlbertQuestionAnswering,
-    AlbertTextClassifier,
-    AlbertTokenClassifier,
-)
-from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.models.pretrainer import AlbertPretrainer
-
-CLASSES = {
-    None: AlbertBackbone,
-    "pretraining": AlbertPretrainer,
-    "masked_lm": AlbertMaskedLM,
-    "text_classifier": AlbertTextClassifier,
-    "token_classifier": AlbertTokenClassifier,
-    "question_answering": AlbertQuestionAnswering,
-    "multiple_choice": AlbertMultipleChoice,
-}
 
 
 def build_model(
@@ -37,39 +18,46 @@ def build_model(
     seed: int | None = None,
     **kwargs,
 ) -> ConfiguredModel:
-    """Makes a model and loads its weights, tensor by tensor.
+    """Builds a model and loads its weights, tensor by tensor.
+
+    To build it with another config (other dropout rates), set `checkpoint.config`
+    first.
 
     Args:
-        checkpoint: What to load.
-        head: One of `config.HEADS`, None for the backbone alone, or `"auto"` for what
-            the checkpoint holds.
-        num_labels: Of a new classifier; default: the checkpoint's, or 2.
-        seed: Of weights that the checkpoint lacks.
-        **kwargs: For the model, such as `dtype`.
+        checkpoint: `Checkpoint`. An open checkpoint.
+        head: str or None. One of `heads.HEADS`, None for the backbone alone, or
+            `"auto"` for the checkpoint's head.
+        num_labels: int or None. Number of labels of a new classifier; default: the
+            checkpoint's, or 2.
+        seed: int or None. Seed of the weights that the checkpoint lacks.
+        **kwargs: Arguments of the model, such as `dtype`.
 
     Returns:
         The model. `model.untrained_weights` lists what was not in the checkpoint,
         `model.labels` and `model.problem_type` are the checkpoint's.
 
     Raises:
-        UsageError: If `head` or `num_labels` is impossible.
-        DataError: If a weight of the encoder is missing or has another shape.
+        UsageError: If `head` or `num_labels` is invalid.
+        DataError: If a weight of the encoder is missing or has another shape, or a
+            tensor is unknown.
     """
+    checkpoint.check_unknown(with_heads=head == "auto")
     head = checkpoint.head if head == "auto" else head
-    if head not in CLASSES:
+    if head not in (None, *HEADS):
         raise UsageError(
             f"head must be one of {', '.join(HEADS)}, None or auto, received {head!r}"
         )
-    if head in CLASSIFIER_HEADS:
-        kwargs["num_labels"] = _count_labels(checkpoint, head, num_labels)
+    row = find(head)
+    if row.has_classifier:
+        kwargs["num_labels"] = _count_labels(checkpoint, row, num_labels)
     elif num_labels is not None:
         raise UsageError(f"num_labels: head {head!r} has no labels")
-    if head is None or (head == checkpoint.head and head not in POOLER_HEADS):
-        # As many weights as the checkpoint has, so that none is lost on the way.
+    if head is None or (head == checkpoint.head and not row.uses_pooler):
+        # Keeps a pooler that the checkpoint has, so that no weight is lost.
         kwargs.setdefault("add_pooler", checkpoint.has_pooler)
     _check_sizes(checkpoint)
     with without_initial_values():
-        model = CLASSES[head](checkpoint.config, seed=seed, **kwargs)
+        model = row.load_class()(checkpoint.config, seed=seed, **kwargs)
     untrained = _assign(model, checkpoint, head)
     model.mark_untrained(untrained)
     if untrained:
@@ -85,30 +73,32 @@ def build_model(
 
 
 def head_of(model: keras.Model) -> str | None:
-    """The name of a model's head, None for a backbone.
+    """Returns the name of a model's head, None for a backbone.
 
     Raises:
-        UsageError: If the model is none of this package's.
+        UsageError: If the model is not one of this package's.
     """
-    for head, kind in CLASSES.items():
+    classes = {row.name: row.load_class() for row in all_rows()}
+    for head, kind in classes.items():
         if type(model) is kind:
             return head
     raise UsageError(
-        f"model must be one of {', '.join(c.__name__ for c in CLASSES.values())}, "
+        f"model must be one of {', '.join(c.__name__ for c in classes.values())}, "
         f"received {type(model).__name__}"
     )
 
 
 def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
-    """The `Checkpoint` of a model in memory; it reads the model's variables.
+    """Returns a `Checkpoint` that reads the variables of a model in memory.
 
     Args:
-        model: A backbone or task model.
-        tokenizer: `AlbertTokenizer` to write with it, or None.
-        labels: Names of the classes; default: those the model was loaded with.
+        model: keras.Model. A backbone or task model.
+        tokenizer: `AlbertTokenizer` or None. Tokenizer to write with the model.
+        labels: sequence of str or None. Names of the classes; default: those the
+            model was loaded with.
 
     Raises:
-        UsageError: If the number of labels or the vocabulary does not fit.
+        UsageError: If the number of labels or the vocabulary does not match.
     """
     head = head_of(model)
     prefix = "backbone/" if head is None else ""
@@ -119,7 +109,7 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     labels = labels if labels is not None else getattr(model, "labels", None)
     if labels is not None:
         labels = [str(label) for label in labels]
-        if head in FIXED_LABELS or len(labels) != getattr(model, "num_labels", 0):
+        if find(head).fixed_labels or len(labels) != getattr(model, "num_labels", 0):
             raise UsageError(
                 f"labels: {len(labels)} names for a model with "
                 f"{getattr(model, 'num_labels', 'no')} labels"
@@ -147,19 +137,20 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
     )
 
 
-def _count_labels(checkpoint: Checkpoint, head: str, asked: int | None) -> int:
-    fixed = FIXED_LABELS.get(head)
-    stored = checkpoint.num_labels if checkpoint.has_classifier_of(head) else fixed
+def _count_labels(checkpoint: Checkpoint, head: Head, asked: int | None) -> int:
+    stored = head.fixed_labels
+    if checkpoint.has_classifier_of(head.name):
+        stored = checkpoint.num_labels
     if asked is not None and stored is not None and asked != stored:
         raise UsageError(
-            f"num_labels: the {head} of {checkpoint.path} has {stored}, "
+            f"num_labels: the {head.name} of {checkpoint.path} has {stored}, "
             f"received {asked}"
         )
     return stored or asked or 2
 
 
 def _check_sizes(checkpoint: Checkpoint) -> None:
-    """Compares the sizes in the config with the files before memory is taken."""
+    """Checks the sizes in the config against the files before allocating memory."""
     c = checkpoint.config
     sizes = {
         "embeddings/word_embeddings": (c.vocab_size, c.embedding_size),
@@ -186,13 +177,13 @@ def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
 
 
 def _assign(model, checkpoint: Checkpoint, head: str | None) -> list[str]:
-    """Copies the values; returns the names of weights that are not there."""
+    """Copies the values and returns the names of the missing weights."""
     prefix = "backbone/" if head is None else ""
     missing = []
     for name, variable in weight_names(model).items():
         full = prefix + name
         tensor = checkpoint.tensors.get(full)
-        # A classifier of tokens is none of texts, though both are a dense layer.
+        # A token classifier is not a text classifier, though both are a dense layer.
         if full.startswith("classifier/") and not checkpoint.has_classifier_of(head):
             tensor = None
         if tensor is not None and full in checkpoint.untrained:
@@ -212,7 +203,7 @@ def _assign(model, checkpoint: Checkpoint, head: str | None) -> list[str]:
 
 
 def _initial_value(model: ConfiguredModel, name: str, shape, number: int):
-    """What a weight that is not in the files starts from."""
+    """Returns the initial value of a weight that is not in the files."""
     kind = name.rpartition("/")[2]
     if kind == "gamma":
         return keras.ops.ones(shape)

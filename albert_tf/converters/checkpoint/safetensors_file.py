@@ -1,9 +1,19 @@
-"""The safetensors format, read with distrust and written in one pass.
+"""Reads safetensors files that may be hostile, and writes them in one pass.
 
 A file is 8 bytes (the header's length, little endian), the header (JSON: name to dtype,
 shape, and the first and last byte of its data), and the data. Nothing in it can be
-executed; what can be wrong is the header, so every number of it is checked before any
-data is touched.
+executed, but the header can be wrong, so every number in it is checked before any data
+is read.
+
+The `safetensors` library is not used here, because it cannot do three things that
+safetensors_file_test.py tests:
+
+* It maps a file into memory; if the file shrinks while it is read, the process dies of
+  SIGBUS instead of reporting an error (`test_file_that_shrinks_while_it_is_read`).
+* It opens paths of the local file system only (`test_remote_file`).
+* It serializes a complete dict of values; a writer that takes one tensor at a time and
+  passes the bytes to a stream, which hashes them, does not exist
+  (`test_one_tensor_is_in_memory_at_a_time`).
 """
 
 import json
@@ -37,16 +47,16 @@ _SPACE_AFTER_HEADER = 8
 
 
 def read(path: str | os.PathLike) -> dict[str, Tensor]:
-    """The tensors of a file; their values are read later, one at a time.
+    """Reads the header of a file; the values are read later, one tensor at a time.
 
     Args:
-        path: Of a `.safetensors` file; `gs://` too.
+        path: path. A `.safetensors` file on this machine or in a bucket.
 
     Returns:
-        Name to `Tensor`; float16 and bfloat16 become float32 when read.
+        dict. Name to `Tensor`; float16 and bfloat16 become float32 when read.
 
     Raises:
-        DataError: If the file is not what its header says.
+        DataError: If the file does not match its header.
     """
     path = os.fspath(path)
     try:
@@ -63,11 +73,11 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
 
 
 def read_sharded(index: str | os.PathLike) -> dict[str, Tensor]:
-    """The tensors of the files that a `….safetensors.index.json` lists.
+    """Reads the headers of the files that a `….safetensors.index.json` lists.
 
     Raises:
-        DataError: If the index is not usable, names a file outside its folder, or
-            disagrees with a file about what it holds.
+        DataError: If the index is invalid, names a file outside its folder, or
+            disagrees with a file about its tensors.
     """
     try:
         content = json.loads(files.read_text(index))
@@ -93,9 +103,12 @@ def write(f: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str
     """Writes float32 tensors, one at a time.
 
     Args:
-        f: Opened for writing; need not be seekable.
-        tensors: Name to `Tensor`. `read` must return the shape promised.
-        metadata: Strings for the header.
+        f: binary file. Open for writing; need not be seekable.
+        tensors: mapping. Name to `Tensor`; `read` must return an array of its shape.
+        metadata: mapping. Strings for the header.
+
+    Raises:
+        DataError: If a tensor has another shape than announced.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     offset = 0
@@ -117,7 +130,9 @@ def write(f: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str
             raise DataError(
                 f"{name}: expected shape {tensor.shape}, received {array.shape}"
             )
-        f.write(array.reshape(-1).view(np.uint8).data)
+        # GFile takes bytes only, and not a view of the array.
+        f.write(array.tobytes())
+        del array  # before the next one is read
 
 
 def _read_header(f: BinaryIO, size: int, path: str) -> tuple[int, dict[str, dict]]:
@@ -130,7 +145,7 @@ def _read_header(f: BinaryIO, size: int, path: str) -> tuple[int, dict[str, dict
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=_no_duplicates)
     except (ValueError, RecursionError) as e:
-        raise DataError(f"{path}: header is not usable JSON: {e}") from None
+        raise DataError(f"{path}: header is not valid JSON: {e}") from None
     if not isinstance(header, dict):
         raise DataError(f"{path}: header is not a JSON object")
     header.pop("__metadata__", None)
@@ -176,7 +191,7 @@ def _check_entry(name: str, entry: Any, path: str) -> None:
 
 
 def _check_layout(header: dict[str, dict], size: int, path: str) -> None:
-    """The data must follow one upon another, and end where the file does."""
+    """Checks that the data is contiguous and ends where the file does."""
     end = 0
     for name in sorted(header, key=lambda n: header[n]["data_offsets"]):
         first, last = header[name]["data_offsets"]
@@ -202,7 +217,7 @@ def _reader(path: str, start: int, entry: dict) -> Callable[[], np.ndarray]:
                 data = f.read(last - first)
             array = np.frombuffer(data, dtype).reshape(shape)
         else:
-            # Not mapped: pages of a mapped file that shrinks would end the process.
+            # Not mapped: if a mapped file shrinks, reading it kills the process.
             count = math.prod(shape)
             array = np.fromfile(path, dtype, count, offset=start + first)
             if array.size != count:

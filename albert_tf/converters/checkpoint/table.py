@@ -1,4 +1,4 @@
-"""One row per weight: our name, the name in another format, and how to turn it."""
+"""Renames weights between formats by tables with one row per weight."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -15,8 +15,8 @@ class Row:
     Args:
         ours: str. Canonical name (`models.base.weight_names`).
         theirs: str. Name in the other format.
-        transpose: bool. Whether the two differ by a matrix transposition.
-        shapes: Our shape and theirs, where the two differ by a reshape; or None.
+        transpose: bool. Whether one is the transpose of the other.
+        shapes: tuple or None. Our shape and theirs, if they differ by a reshape.
     """
 
     ours: str
@@ -25,11 +25,11 @@ class Row:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def turn(self, array: np.ndarray) -> np.ndarray:
-        """From one side's layout to the other's; its own inverse, unless reshaped."""
+        """Transposes an array of either side to the other side's layout if needed."""
         return array.T if self.transpose else array
 
     def to_ours(self, tensor: Tensor) -> Tensor:
-        """Their tensor in our layout."""
+        """Returns their tensor in our layout."""
         if self.shapes and tensor.shape == self.shapes[1]:
             return tensor.map(self.shapes[0], lambda x: x.reshape(self.shapes[0]))
         if self.transpose:
@@ -37,7 +37,7 @@ class Row:
         return tensor
 
     def to_theirs(self, tensor: Tensor) -> Tensor:
-        """Our tensor in their layout, and with their name."""
+        """Returns our tensor in their layout and with their name."""
         tensor = dataclasses.replace(tensor, name=self.theirs)
         if self.shapes:
             return tensor.map(self.shapes[1], lambda x: x.reshape(self.shapes[1]))
@@ -47,12 +47,13 @@ class Row:
 
 
 def pair(ours: str, theirs: str, *names: str, transpose: bool = False) -> list[Row]:
-    """Rows of a dense layer or a layer norm.
+    """Returns the rows of a dense layer or a layer norm.
 
     Args:
-        ours, theirs: Names of the layer on both sides.
-        *names: Names of its two weights on their side, kernel or gamma first.
-        transpose: Whether the kernel is transposed.
+        ours: str. Our name of the layer.
+        theirs: str. Their name of the layer.
+        *names: str. Their names of its two weights, kernel or gamma first.
+        transpose: bool. Whether the kernel is transposed.
     """
     norm = "norm" in ours.rsplit("/", 1)[-1]
     own = ("gamma", "beta") if norm else ("kernel", "bias")
@@ -65,7 +66,7 @@ def pair(ours: str, theirs: str, *names: str, transpose: bool = False) -> list[R
 def match(
     rows: Iterable[Row], theirs: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Our names for their tensors, and the names that no row has."""
+    """Returns their tensors by our names, and the names that no row has."""
     rows = [row for row in rows if row.theirs in theirs]
     ours = {row.ours: row.to_ours(theirs[row.theirs]) for row in rows}
     known = {row.theirs for row in rows}
@@ -75,7 +76,7 @@ def match(
 def rename(
     rows: Iterable[Row], ours: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Their names for our tensors, and our names that no row has."""
+    """Returns our tensors by their names, and our names that no row has."""
     rows = [row for row in rows if row.ours in ours]
     theirs = {row.theirs: row.to_theirs(ours[row.ours]) for row in rows}
     known = {row.ours for row in rows}

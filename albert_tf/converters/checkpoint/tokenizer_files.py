@@ -1,4 +1,4 @@
-"""The file a tokenizer is made of."""
+"""Names the file that a tokenizer is stored in, for all formats."""
 
 from albert_tf.errors import UsageError
 from albert_tf.text.byte_bpe import ByteBPETokenizer
@@ -10,19 +10,20 @@ JSON = ByteBPETokenizer.file_name
 
 
 def file_of(tokenizer: Tokenizer) -> tuple[str, bytes]:
-    """Name and content of the file that, with `get_config()`, makes a tokenizer."""
+    """Returns name and content of the file that stores a tokenizer's vocabulary."""
     return tokenizer.file_name, tokenizer.model
 
 
 def spiece_of(tokenizer: Tokenizer, format: str) -> bytes:
-    """A tokenizer's SentencePiece model.
+    """Returns a tokenizer's SentencePiece model.
 
     Raises:
-        UsageError: If it is of another kind, which the format cannot hold.
+        UsageError: If the tokenizer is of another kind, which the format cannot store.
     """
     name, content = file_of(tokenizer)
     if name != SPIECE:
         raise UsageError(
-            f"{format} holds SentencePiece tokenizers, not {type(tokenizer).__name__}"
+            f"{format} stores SentencePiece tokenizers only, received "
+            f"{type(tokenizer).__name__}"
         )
     return content

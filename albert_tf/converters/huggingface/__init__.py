@@ -1,1 +1,1 @@
-"""Hugging Face model folders."""
+"""Reads, writes and runs Hugging Face model folders."""

@@ -1,4 +1,7 @@
-"""Hugging Face folders: safetensors (or an old torch file), config, tokenizer."""
+"""Reads and writes Hugging Face folders: weights, config and tokenizer.
+
+Weights are read from safetensors or an old torch file and written as safetensors.
+"""
 
 import dataclasses
 import json
@@ -12,15 +15,15 @@ from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.checkpoint.equivalences import (
     as_groups,
     fold_projection,
-    is_bert,
     read_groups,
     unfold_projection,
 )
 from albert_tf.converters.checkpoint.table import match, rename
 from albert_tf.converters.huggingface import names
 from albert_tf.converters.huggingface import tokenizer as huggingface_tokenizer
+from albert_tf.converters.huggingface.family import Family
 from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import POOLER_HEADS
+from albert_tf.heads import all_rows, find
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 
@@ -47,11 +50,10 @@ _FIELDS = (
     "layer_norm_eps",
     "classifier_dropout_prob",
 )
-_ALBERT_ONLY = ("embedding_size", "num_hidden_groups", "inner_group_num")
 
 
 def matches(path: str, listed: set[str], config: dict | None) -> bool:
-    """Whether a folder is one of Hugging Face's."""
+    """Returns whether a folder is one of Hugging Face's."""
     weights = {WEIGHTS, INDEX, TORCH_WEIGHTS} & listed
     foreign = config is not None and (
         config.get("format") == "albert_tf" or "registered_name" in config
@@ -62,8 +64,12 @@ def matches(path: str, listed: set[str], config: dict | None) -> bool:
 def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     """Opens a folder.
 
+    Args:
+        path: str. Path of the folder.
+        config: `AlbertConfig` or None. Used instead of the config in the folder.
+
     Raises:
-        DataError: If a file is missing, damaged or not what it must be.
+        DataError: If a file is missing, damaged or invalid.
     """
     config_path = files.join(path, "config.json")
     if not files.exists(config_path):
@@ -72,16 +78,19 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         config = AlbertConfig.from_json(config_path)
     values = json.loads(files.read_text(config_path))
     theirs = {_modern(name): t for name, t in _tensors(path).items()}
-    bert = values.get("model_type") == "bert"
+    family = names.FAMILIES[config.family]
     theirs, dropped = _drop_buffers(theirs)
-    stem = "bert." if bert else "albert."
-    prefix = stem if any(name.startswith(stem) for name in theirs) else ""
-    _untie(path, theirs, bert, prefix)
-    config = config if bert else read_groups(config, NAME)
+    has_stem = any(name.startswith(family.stem) for name in theirs)
+    prefix = family.stem if has_stem else ""
+    _untie(path, theirs, family, prefix)
     head = _head(values, theirs)
-    named = config if bert else config.replace(group_rule=NAME)
-    ours, unknown = match(names.name_table(named, bert, prefix, head), theirs)
-    config = config if bert else fold_projection(config, ours)
+    named = config
+    if family.has_groups:
+        config = read_groups(config, NAME)
+        named = config.replace(group_rule=NAME)
+    ours, unknown = match(names.name_table(named, prefix, head), theirs)
+    if family.embedding_projection is not None:
+        config = fold_projection(config, ours)
     checkpoint = Checkpoint(
         format=NAME,
         path=path,
@@ -102,58 +111,61 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
 def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     """Writes the files of a folder.
 
+    Args:
+        checkpoint: `Checkpoint`. What to write.
+        out: `FolderWriter`. Destination.
+
     Raises:
         UsageError: If Hugging Face's classes cannot express the model.
     """
-    head = checkpoint.head
-    config, bert = checkpoint.config, is_bert(checkpoint.config)
-    if not bert:
+    head, config = checkpoint.head, checkpoint.config
+    family = names.FAMILIES[config.family]
+    if family.has_groups:
         config = as_groups(config, NAME, NAME)
     if not config.share_layer_norm:
         raise UsageError(f"{NAME} cannot express share_layer_norm=False")
-    if not bert and len(config.group_numbers()) != config.num_hidden_groups:
+    if family.has_groups and len(config.group_numbers()) != config.num_hidden_groups:
         raise UsageError(
             f"{NAME} would need weights for groups that none of "
             f"{config.num_hidden_layers} layers uses"
         )
-    stem = "bert" if bert else "albert"
-    prefix = "" if head is None else f"{stem}."
-    ours = _with_pooler(checkpoint, bert)
-    ours = ours if bert else unfold_projection(config, ours)
-    theirs, left = rename(names.name_table(config, bert, prefix, head), ours)
+    prefix = "" if head is None else family.stem
+    ours = _with_pooler(checkpoint)
+    if family.embedding_projection is not None:
+        ours = unfold_projection(config, ours)
+    theirs, left = rename(names.name_table(config, prefix, head), ours)
     if left:
         raise UsageError(f"{NAME} has no name for {left[0]}")
     with out.open(WEIGHTS) as f:
         safetensors_file.write(f, theirs, {"format": "pt"})
-    out.write_json("config.json", _config(checkpoint, config, bert))
+    out.write_json("config.json", _config(checkpoint, config, family))
     if checkpoint.tokenizer is not None:
         huggingface_tokenizer.write(checkpoint.make_tokenizer(), config, out)
 
 
-def _with_pooler(checkpoint: Checkpoint, bert: bool) -> dict[str, Tensor]:
-    """Only what the head's class has: some have no pooler."""
+def _with_pooler(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """Leaves out the pooler if the head's class has none."""
     head, ours = checkpoint.head, dict(checkpoint.tensors)
     pooler = [name for name in ours if name.startswith("backbone/pooler/")]
     if head is None and not pooler:
         raise UsageError(f"{NAME}: its bare model has a pooler, this one has none")
-    if head is not None and head not in POOLER_HEADS and pooler:
+    if pooler and not find(head).uses_pooler:
         checkpoint.notes.append(f"{NAME}: {head} has no pooler; it is left out")
         ours = {name: t for name, t in ours.items() if name not in pooler}
     return ours
 
 
-def _config(checkpoint: Checkpoint, config: AlbertConfig, bert: bool) -> dict:
-    kind = "Bert" if bert else "Albert"
-    fields = [f for f in _FIELDS if not (bert and f in _ALBERT_ONLY)]
+def _config(checkpoint: Checkpoint, config: AlbertConfig, family: Family) -> dict:
+    class_name = family.class_prefix + find(checkpoint.head).huggingface_class
+    renamed = family.config_names
     result = {
-        "architectures": [kind + names.CLASS_NAMES[checkpoint.head]],
-        "model_type": kind.lower(),
-        **{field: getattr(config, field) for field in fields},
+        "architectures": [class_name],
+        "model_type": family.model_type,
+        **{field: getattr(config, field) for field in _FIELDS if field not in renamed},
         "dtype": "float32",
         "tie_word_embeddings": True,
+        **{theirs: getattr(config, ours) for ours, theirs in renamed.items() if theirs},
     }
-    if bert:
-        result["classifier_dropout"] = result.pop("classifier_dropout_prob")
     eps = config.mlm_layer_norm_eps
     if eps not in (None, config.layer_norm_eps) and "mlm_head/output_bias" in (
         checkpoint.tensors
@@ -167,7 +179,8 @@ def _config(checkpoint: Checkpoint, config: AlbertConfig, bert: bool) -> dict:
         result["pad_token_id"] = tokenizer.pad_id
         result["bos_token_id"] = tokenizer.cls_id
         result["eos_token_id"] = tokenizer.sep_id
-    if checkpoint.head in ("text_classifier", "token_classifier"):
+    head = find(checkpoint.head)
+    if head.has_classifier and head.fixed_labels is None:
         count = checkpoint.num_labels
         labels = checkpoint.labels or [f"LABEL_{i}" for i in range(count)]
         result["id2label"] = {str(i): label for i, label in enumerate(labels)}
@@ -199,8 +212,8 @@ def _torch_tensors(path: str) -> dict[str, Tensor]:
         state = torch.load(path, map_location="cpu", weights_only=True)
         items = [(str(name), value) for name, value in state.items()]
         if not all(isinstance(value, torch.Tensor) for _, value in items):
-            raise ValueError("holds other things than tensors")
-    # torch raises whatever its parser meets: UnpicklingError, RuntimeError, EOFError…
+            raise ValueError("contains values that are not tensors")
+    # torch raises whatever its parser runs into: UnpicklingError, EOFError and more.
     except Exception as e:
         reason = str(e).split("\n")[0][:200]
         raise DataError(f"{path}: not a torch file of tensors: {reason}") from None
@@ -211,7 +224,7 @@ def _torch_tensors(path: str) -> dict[str, Tensor]:
 
 
 def _modern(name: str) -> str:
-    """BERT's oldest files call a layer norm's weights as TensorFlow does."""
+    """Renames layer norms, which BERT's oldest files name as TensorFlow does."""
     new = {"gamma": "weight", "beta": "bias"}
     return _LEGACY.sub(lambda m: f"{m[1]}.{new[m[2]]}", name)
 
@@ -221,11 +234,9 @@ def _drop_buffers(theirs: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[st
     return {k: t for k, t in theirs.items() if k not in dropped}, dropped
 
 
-def _untie(path: str, theirs: dict[str, Tensor], bert: bool, prefix: str) -> None:
-    """Takes out second names of tied weights, once they are seen to be equal."""
-    bias, second_bias, second_table = names.decoder_names(bert)
-    table = f"{prefix}embeddings.word_embeddings.weight"
-    for first, second in ((bias, second_bias), (table, second_table)):
+def _untie(path: str, theirs: dict[str, Tensor], family: Family, prefix: str) -> None:
+    """Removes second names of tied weights after checking that they are equal."""
+    for second, first in names.tied_names(family, prefix).items():
         if second not in theirs:
             continue
         tensor = theirs.pop(second)
@@ -239,19 +250,21 @@ def _untie(path: str, theirs: dict[str, Tensor], bert: bool, prefix: str) -> Non
 
 
 def _head(values: dict, theirs: dict[str, Tensor]) -> str | None:
-    """Which head the folder says it has."""
+    """Returns the head that the config or the tensors' names show."""
     architectures = values.get("architectures")
-    written = architectures[0] if isinstance(architectures, list) else None
-    for head, name in names.CLASS_NAMES.items():
-        if written in (f"Albert{name}", f"Bert{name}"):
-            return head
+    is_list = isinstance(architectures, list) and architectures
+    written = architectures[0] if is_list else None
+    prefixes = [family.class_prefix for family in names.FAMILIES.values()]
+    for row in all_rows():
+        if written in [f"{prefix}{row.huggingface_class}" for prefix in prefixes]:
+            return row.name
     if "qa_outputs.weight" in theirs:
         return "question_answering"
     return "text_classifier" if "classifier.weight" in theirs else None
 
 
 def _labels(values: dict) -> list[str] | None:
-    """Names of the classes in order, unless they only count: LABEL_0, LABEL_1."""
+    """Returns the names of the classes in order; None for LABEL_0, LABEL_1."""
     try:
         by_id = {int(k): str(v) for k, v in values["id2label"].items()}
         labels = [by_id[i] for i in range(len(by_id))]

@@ -1,72 +1,48 @@
-"""Hugging Face's names of ALBERT's and BERT's weights, head by head."""
+"""Pairs our names of weights with Hugging Face's, for every family and head."""
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.table import Row, pair
+from albert_tf.converters.huggingface.albert import ALBERT
+from albert_tf.converters.huggingface.bert import BERT
+from albert_tf.converters.huggingface.family import Family
 
-_PARTS = (".weight", ".bias")
-_ALBERT_BLOCK = {
-    "attention_{}/query": "attention.query",
-    "attention_{}/key": "attention.key",
-    "attention_{}/value": "attention.value",
-    "attention_{}/output": "attention.dense",
-    "attention_layer_norm_{}": "attention.LayerNorm",
-    "ffn_{}/intermediate": "ffn",
-    "ffn_{}/output": "ffn_output",
-    "ffn_layer_norm_{}": "full_layer_layer_norm",
-}
-_BERT_BLOCK = {
-    "attention_{}/query": "attention.self.query",
-    "attention_{}/key": "attention.self.key",
-    "attention_{}/value": "attention.self.value",
-    "attention_{}/output": "attention.output.dense",
-    "attention_layer_norm_{}": "attention.output.LayerNorm",
-    "ffn_{}/intermediate": "intermediate.dense",
-    "ffn_{}/output": "output.dense",
-    "ffn_layer_norm_{}": "output.LayerNorm",
-}
-# The class for each head, after "Albert" or "Bert".
-CLASS_NAMES = {
-    None: "Model",
-    "pretraining": "ForPreTraining",
-    "masked_lm": "ForMaskedLM",
-    "text_classifier": "ForSequenceClassification",
-    "token_classifier": "ForTokenClassification",
-    "question_answering": "ForQuestionAnswering",
-    "multiple_choice": "ForMultipleChoice",
-}
+# By `AlbertConfig.family`.
+FAMILIES = {"albert": ALBERT, "bert": BERT}
 # Buffers that old versions saved.
 NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_PARTS = (".weight", ".bias")
 
 
-def name_table(config: AlbertConfig, bert: bool, prefix: str, head: str | None):
-    """Rows for a model.
+def name_table(config: AlbertConfig, prefix: str, head: str | None) -> list[Row]:
+    """Returns the rows of a model.
 
     Args:
-        config: `AlbertConfig`; for ALBERT, with the sharing `"all"`.
-        bert: bool. Which of the two models.
-        prefix: `"albert."`, `"bert."` or, in a bare model, `""`.
-        head: One of `config.HEADS` or None.
+        config: `AlbertConfig`. A family with groups needs the sharing `"all"`.
+        prefix: str. `Family.stem` or, in a bare model, `""`.
+        head: str or None. One of `heads.HEADS`, or None for a bare model.
     """
-    rows = _encoder(config, bert, prefix)
-    if head == "question_answering":
-        rows += _dense("classifier", "qa_outputs")
-    else:
-        rows += _dense("classifier", "classifier")
-    transform = "cls.predictions.transform." if bert else "predictions."
-    rows += _dense("mlm_head/dense", f"{transform}dense")
-    rows += pair("mlm_head/layer_norm", f"{transform}LayerNorm", *_PARTS)
-    rows.append(Row("mlm_head/output_bias", decoder_names(bert)[0]))
-    sop = "cls.seq_relationship" if bert else "sop_classifier.classifier"
-    return rows + _dense("sop_head", sop)
+    family = FAMILIES[config.family]
+    rows = _encoder(config, family, prefix)
+    is_answering = head == "question_answering"
+    rows += _dense("classifier", "qa_outputs" if is_answering else "classifier")
+    rows += _dense("mlm_head/dense", f"{family.mlm_transform}.dense")
+    norm = f"{family.mlm_transform}.LayerNorm"
+    rows += pair("mlm_head/layer_norm", norm, *_PARTS)
+    rows.append(Row("mlm_head/output_bias", f"{family.mlm_head}.bias"))
+    return rows + _dense("sop_head", family.sop_head)
 
 
-def decoder_names(bert: bool) -> tuple[str, str, str]:
-    """The masked LM's bias, its second name, and the tied table's second name."""
-    stem = "cls.predictions" if bert else "predictions"
-    return f"{stem}.bias", f"{stem}.decoder.bias", f"{stem}.decoder.weight"
+def tied_names(family: Family, prefix: str) -> dict[str, str]:
+    """Returns the second names of tied weights and the names they stand for."""
+    return {
+        f"{family.mlm_head}.decoder.bias": f"{family.mlm_head}.bias",
+        f"{family.mlm_head}.decoder.weight": (
+            f"{prefix}embeddings.word_embeddings.weight"
+        ),
+    }
 
 
-def _encoder(config: AlbertConfig, bert: bool, prefix: str) -> list[Row]:
+def _encoder(config: AlbertConfig, family: Family, prefix: str) -> list[Row]:
     rows = [
         Row(f"backbone/embeddings/{name}", f"{prefix}embeddings.{name}.weight")
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
@@ -74,22 +50,18 @@ def _encoder(config: AlbertConfig, bert: bool, prefix: str) -> list[Row]:
     rows += pair(
         "backbone/embeddings/layer_norm", f"{prefix}embeddings.LayerNorm", *_PARTS
     )
-    if not bert:  # there even if E = D
-        mapping = f"{prefix}encoder.embedding_hidden_mapping_in"
-        rows += _dense("backbone/encoder/embedding_projection", mapping)
+    if family.embedding_projection is not None:
+        rows += _dense(
+            "backbone/encoder/embedding_projection",
+            f"{prefix}{family.embedding_projection}",
+        )
     blocks = max(row.attention for row in config.layer_table()) + 1
     for block in range(blocks):
-        if bert:
-            scope = f"{prefix}encoder.layer.{block}"
-        else:
-            number, inner = divmod(block, config.inner_group_num)
-            group = config.group_numbers()[number]
-            scope = f"{prefix}encoder.albert_layer_groups.{group}.albert_layers.{inner}"
-        for ours, theirs in (_BERT_BLOCK if bert else _ALBERT_BLOCK).items():
+        scope = f"{prefix}{family.block_scope(config, block)}"
+        for ours, theirs in family.blocks.items():
             name = f"backbone/encoder/{ours.format(block)}"
             rows += _dense(name, f"{scope}.{theirs}")
-    pooler = f"{prefix}pooler.dense" if bert else f"{prefix}pooler"
-    return rows + _dense("backbone/pooler", pooler)
+    return rows + _dense("backbone/pooler", f"{prefix}{family.pooler}")
 
 
 def _dense(ours: str, theirs: str) -> list[Row]:

@@ -3,8 +3,8 @@
 import numpy as np
 
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.equivalences import is_bert
-from albert_tf.converters.huggingface.names import CLASS_NAMES
+from albert_tf.converters.huggingface.names import FAMILIES
+from albert_tf.heads import find
 
 _HF_INPUTS = {
     "token_ids": "input_ids",
@@ -42,9 +42,9 @@ def run_transformers(
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    kind = "Bert" if is_bert(checkpoint.config) else "Albert"
-    cls = getattr(transformers, kind + CLASS_NAMES[checkpoint.head])
-    # Only classes of the library itself, and never a pickle.
+    prefix = FAMILIES[checkpoint.config.family].class_prefix
+    cls = getattr(transformers, prefix + find(checkpoint.head).huggingface_class)
+    # Only the library's own classes are run, and a pickle is never loaded.
     model = cls.from_pretrained(
         path,
         attn_implementation="eager",

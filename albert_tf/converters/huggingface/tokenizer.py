@@ -1,17 +1,17 @@
-"""Our tokenizer as Hugging Face's `tokenizer.json`, and back.
+"""Writes our tokenizers as Hugging Face's `tokenizer.json` and reads them back.
 
-Written for `AutoTokenizer`, whose ids are then ours. `transformers`' own class
-`AlbertTokenizer` rebuilds its steps and gives other ids for about a third of all lines
-of prose, so the files name the general class, which takes the steps as written:
+`AutoTokenizer` returns our ids for the files written here. `transformers`' own class
+`AlbertTokenizer` rebuilds the steps and returns other ids for about a third of all
+lines of prose, so the files name the general class, which runs the steps as written:
 
-1. the normalization of `text_normalization` (white space, NFKD, combining class, final
+1. the normalization of `text.normalization` (white space, NFKD, combining class, final
    sigma, lower case) as regular expressions;
 2. the vocabulary's own character map;
 3. the unigram model, with user-defined pieces scored as SentencePiece scores them.
 
-Not expressible: the digit-comma rule re-splits a piece after the fact. Here those
-pieces cannot be chosen at all, which is the same unless a piece such as `,000` then
-wins against `,` and `000`. Special pieces written in the text are always special.
+The digit-comma rule, which splits a piece again after it was chosen, cannot be
+expressed. Here those pieces are never chosen, which is the same unless a piece such as
+`,000` then wins against `,` and `000`. Special pieces in the text are always special.
 """
 
 import base64
@@ -30,7 +30,7 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 _SPIECE = "spiece.model"
 _JSON = "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
-# Below every real score, so that a piece with it is never chosen.
+# Below every real score, so that a piece with this score is never chosen.
 _NEVER = -1000.0
 
 
@@ -62,7 +62,7 @@ def write(tokenizer, config: AlbertConfig, out: FolderWriter) -> None:
 
 
 def finder(path: str) -> Callable | None:
-    """A function that makes the folder's `AlbertTokenizer`, or None if it has none."""
+    """Returns a function that builds the folder's tokenizer; None if it has none."""
     for name, make in ((_SPIECE, _from_spiece), (_JSON, _from_json)):
         if files.exists(files.join(path, name)):
             return lambda make=make, name=name: make(path, files.join(path, name))
@@ -70,7 +70,7 @@ def finder(path: str) -> Callable | None:
 
 
 def to_json(tokenizer) -> dict:
-    """The content of `tokenizer.json`."""
+    """Returns the content of `tokenizer.json`."""
     proto = _proto(file_of(tokenizer)[1])
     specials = {i: tokenizer.id_to_token(i) for i in tokenizer.special_ids}
     return {
@@ -82,7 +82,7 @@ def to_json(tokenizer) -> dict:
                 "id": i,
                 "content": token,
                 "single_word": False,
-                # What stands before a mask keeps no space of its own.
+                # A mask removes the space before it.
                 "lstrip": i == tokenizer.mask_id,
                 "rstrip": False,
                 "normalized": False,
@@ -91,7 +91,7 @@ def to_json(tokenizer) -> dict:
             for i, token in specials.items()
         ],
         "normalizer": {"type": "Sequence", "normalizers": _steps(tokenizer, proto)},
-        # "first": what follows a special piece without white space continues a word.
+        # "first": text that follows a special piece without a space continues a word.
         "pre_tokenizer": {
             "type": "Sequence",
             "pretokenizers": [_metaspace("first"), _split(specials.values())],
@@ -115,7 +115,7 @@ def _steps(tokenizer, proto) -> list[dict]:
         marks = text.combining_pattern().pattern
         steps += [{"type": "NFKD"}, _replace(marks, "")]
     if tokenizer.do_lower_case:
-        # Their lower case knows no context; capital sigma is done before it.
+        # Their lower-casing ignores context, so final sigma is handled before it.
         before, _, after = text.final_sigma_pattern().partition("Σ")
         after = after.removeprefix("(").removesuffix(")")
         steps.append(_replace(f"{before}\\KΣ(?={after})", "ς"))
@@ -137,7 +137,7 @@ def _strip() -> dict:
 
 
 def _split(specials: Iterable[str]) -> dict:
-    """Keeps what only lower-casing made like a special piece from being one."""
+    """Prevents text that lower-casing turned into a special piece from being one."""
     tails = (f"{re.escape(s[0])}(?={re.escape(s[1:])})" for s in specials if s)
     return {
         "type": "Split",
@@ -217,7 +217,7 @@ def _options(path: str) -> dict:
 
 
 def _from_json(path: str, name: str):
-    """Makes a SentencePiece model of the unigram model in a `tokenizer.json`."""
+    """Builds a SentencePiece model from the unigram model in a `tokenizer.json`."""
     from sentencepiece import sentencepiece_model_pb2 as pb2
 
     try:

@@ -1,1 +1,1 @@
-"""KerasHub presets."""
+"""Reads, writes and runs KerasHub presets."""

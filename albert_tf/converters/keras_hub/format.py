@@ -1,8 +1,8 @@
-"""KerasHub presets: JSON and HDF5, read and written without KerasHub.
+"""Reads and writes KerasHub presets (JSON and HDF5) without KerasHub.
 
-Differences of the peer that a config cannot undo: its masked LM head has a layer norm
-epsilon of 1e-5 (a preset that is read keeps it as `mlm_layer_norm_eps`), its activation
-is always the tanh approximation, and its tokenizer does not lower-case.
+KerasHub differs in ways that a config cannot undo: its masked LM head has a layer norm
+epsilon of 1e-5 (kept as `mlm_layer_norm_eps` when a preset is read), its activation is
+always the tanh approximation, and its tokenizer does not lower-case.
 """
 
 import contextlib
@@ -49,12 +49,16 @@ _FIELDS = {
 
 
 def matches(path: str, listed: set[str], config: dict | None) -> bool:
-    """Whether a folder is a preset."""
+    """Returns whether a folder is a preset."""
     return config is not None and "registered_name" in config
 
 
 def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     """Opens a preset.
+
+    Args:
+        path: str. Path of the folder.
+        config: `AlbertConfig` or None. Used instead of the config in the preset.
 
     Raises:
         DataError: If a file is missing, damaged, or of another model.
@@ -62,7 +66,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     preset = _json(path, "config.json")
     if preset.get("registered_name") != "keras_hub>AlbertBackbone":
         raise DataError(
-            f"{path}: expected a preset of keras_hub>AlbertBackbone, found "
+            f"{path}: expected a preset of keras_hub>AlbertBackbone, received "
             f"{preset.get('registered_name')!r}"
         )
     config = config or _read_config(path, preset)
@@ -103,13 +107,18 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     )
     if values.get("activation") not in (None, "linear"):
         checkpoint.notes.append(
-            f"{NAME}'s classifier applies {values['activation']}; here are logits"
+            f"{NAME}'s classifier applies {values['activation']}; this model "
+            "returns logits"
         )
     return checkpoint
 
 
 def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     """Writes the files of a preset.
+
+    Args:
+        checkpoint: `Checkpoint`. What to write.
+        out: `FolderWriter`. Destination.
 
     Raises:
         UsageError: If KerasHub's classes cannot express the model.
@@ -148,7 +157,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     if length:
         out.write_json("preprocessor.json", task["config"]["preprocessor"])
     weights = {k: t for k, t in theirs.items() if is_task[k]}
-    # Tasks are compiled when loaded, and Keras warns of an optimizer without state.
+    # KerasHub compiles a loaded task, and Keras warns of an optimizer without state.
     for i, value in enumerate((np.int64(0), np.float32(1e-5))):
         name = f"{names.TASK}optimizer/vars/{i}"
         weights[name] = Tensor.of(name, np.asarray(value))
@@ -218,7 +227,7 @@ def _json(path: str, name: str) -> dict:
 def _tensors(
     path: str, name: str, stem: str, resources: contextlib.ExitStack
 ) -> dict[str, Tensor]:
-    """The datasets of an HDF5 file; links to other files are refused."""
+    """Returns the datasets of an HDF5 file; links to other files are refused."""
     where = files.join(path, name)
     try:
         source = where
@@ -226,7 +235,7 @@ def _tensors(
             source = io.BytesIO(files.read_bytes(where))
         f = resources.enter_context(h5py.File(source, "r"))
         return {t.name: t for t in _datasets(f, stem, where)}
-    # h5py lets several kinds of error through from the library.
+    # h5py passes on several kinds of error from the HDF5 library.
     except (OSError, RuntimeError, KeyError, ValueError) as e:
         if isinstance(e, DataError):
             raise

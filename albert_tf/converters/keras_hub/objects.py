@@ -1,4 +1,4 @@
-"""The JSON of KerasHub's objects, as `keras.saving` writes it."""
+"""Builds the JSON of KerasHub's objects, as `keras.saving` writes it."""
 
 import datetime
 import math
@@ -7,23 +7,26 @@ from typing import Any
 import keras
 
 from albert_tf.converters.checkpoint.checkpoint import Tensor
+from albert_tf.heads import HEADS as ROWS
+from albert_tf.heads import find
 
 # Registered names of the tasks, and our names of their heads.
 HEADS = {
-    "keras_hub>AlbertMaskedLM": "masked_lm",
-    "keras_hub>AlbertTextClassifier": "text_classifier",
+    f"keras_hub>{row.keras_hub_class}": name
+    for name, row in ROWS.items()
+    if row.keras_hub_class
 }
 VERSION = "0.32.0"
 _MODULE = "keras_hub.src.models.albert"
 
 
 def backbone(values: dict[str, Any]) -> dict:
-    """`AlbertBackbone` with these arguments."""
+    """Returns an `AlbertBackbone` with these arguments."""
     return _object("albert_backbone", "AlbertBackbone", **values)
 
 
 def tokenizer() -> dict:
-    """`AlbertTokenizer`, its vocabulary in the assets."""
+    """Returns an `AlbertTokenizer` whose vocabulary is in the assets."""
     return _object(
         "albert_tokenizer",
         "AlbertTokenizer",
@@ -37,15 +40,16 @@ def tokenizer() -> dict:
 
 
 def task(head: str, backbone: dict, length: int | None, **classifier) -> dict:
-    """A task around a backbone.
+    """Returns a task around a backbone.
 
     Args:
-        head: One of the values of `HEADS`.
-        backbone: Of `backbone`.
-        length: Longest sequence of its preprocessor; None for no preprocessor.
+        head: str. One of the values of `HEADS`.
+        backbone: dict. From `backbone`.
+        length: int or None. Longest sequence of its preprocessor; None for no
+            preprocessor.
         **classifier: `num_classes` and `dropout`.
     """
-    kind = "AlbertMaskedLM" if head == "masked_lm" else "AlbertTextClassifier"
+    kind = find(head).keras_hub_class
     values = {} if head == "masked_lm" else {"activation": "linear", **classifier}
     prepared = None if length is None else _preprocessor(head, kind, length)
     return _object(
@@ -54,7 +58,7 @@ def task(head: str, backbone: dict, length: int | None, **classifier) -> dict:
 
 
 def metadata(tensors: dict[str, Tensor], is_task: dict[str, bool]) -> dict:
-    """Versions and size."""
+    """Returns the content of `metadata.json`: versions and size."""
     count = sum(math.prod(t.shape) for k, t in tensors.items() if not is_task[k])
     return {
         "keras_version": keras.__version__,

@@ -3,12 +3,7 @@
 import numpy as np
 
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-
-_KH_CLASSES = {
-    None: "AlbertBackbone",
-    "masked_lm": "AlbertMaskedLM",
-    "text_classifier": "AlbertTextClassifier",
-}
+from albert_tf.heads import find
 
 
 def run_keras_hub(
@@ -27,7 +22,7 @@ def run_keras_hub(
     import keras
     import keras_hub
 
-    cls = getattr(keras_hub.models, _KH_CLASSES[checkpoint.head])
+    cls = getattr(keras_hub.models, find(checkpoint.head).keras_hub_class)
     options = {} if checkpoint.head is None else {"preprocessor": None}
     model = cls.from_preset(path, **options)
     if checkpoint.head == "masked_lm":

@@ -1,1 +1,1 @@
-"""TensorFlow 1 checkpoints of the original code."""
+"""Reads and writes TensorFlow 1 checkpoints of the original code."""

@@ -1,38 +1,36 @@
-"""TensorFlow 1 checkpoints of the original (google-research/albert) and of BERT.
+"""Reads and writes TensorFlow 1 checkpoints of google-research/albert and BERT.
 
-Reads folders as released, a checkpoint's prefix, TF-Hub exports and other SavedModels
-(only their `variables/`; the graph is never loaded), and writes what `tf.train.Saver`
-writes.
+It reads folders as released, a checkpoint's prefix, TF-Hub exports and other
+SavedModels (only their `variables/`; the graph is never loaded), and writes what
+`tf.train.Saver` writes.
 """
 
 import contextlib
 import os
 import re
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.checkpoint.equivalences import is_bert, read_groups
+from albert_tf.converters.checkpoint.equivalences import read_groups
 from albert_tf.converters.checkpoint.table import match, rename
 from albert_tf.converters.checkpoint.tokenizer_files import spiece_of
 from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError, UsageError
-from albert_tf.models.base import weight_names
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 
 NAME = "tf1"
-# What TensorFlow's reader raises for files that are not what they must be.
+# What TensorFlow's reader raises for invalid files.
 _ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 PREFIX = "model.ckpt-best"
 _CONFIGS = ("albert_config.json", "bert_config.json", "config.json")
 _VOCABULARIES = ("30k-clean.model", "spiece.model")
-# What a graph of the original can compute, in its own words.
+# The activations of the original, by its own names.
 _ACTIVATIONS = {"gelu_new": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
 _FIELDS = (
     "attention_probs_dropout_prob",
@@ -49,16 +47,15 @@ _FIELDS = (
     "type_vocab_size",
     "vocab_size",
 )
-_ALBERT_ONLY = ("embedding_size", "num_hidden_groups", "inner_group_num")
 
 
 def is_prefix(path: str) -> bool:
-    """Whether a path is a checkpoint's, without its `.index`."""
+    """Returns whether a path is a checkpoint's prefix, without `.index`."""
     return not files.exists(path) and files.exists(f"{path}.index")
 
 
 def matches(path: str, names: set[str], config: dict | None) -> bool:
-    """Whether a folder holds a checkpoint or a SavedModel."""
+    """Returns whether a folder holds a checkpoint or a SavedModel."""
     return any(n.endswith(".index") for n in names) or (
         files.exists(files.join(path, "variables", "variables.index"))
     )
@@ -67,8 +64,12 @@ def matches(path: str, names: set[str], config: dict | None) -> bool:
 def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     """Opens a folder or a checkpoint's prefix.
 
+    Args:
+        path: str. The folder or prefix.
+        config: `AlbertConfig` or None. Used instead of the config in the folder.
+
     Raises:
-        DataError: If there is no single checkpoint, or it is damaged.
+        DataError: If there is not exactly one checkpoint, or it is damaged.
     """
     prefix = path if is_prefix(path) else _find_prefix(path)
     folder = os.path.dirname(prefix) if is_prefix(path) else path
@@ -81,7 +82,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     norms = tf1_names.unshared_norms(theirs, config)
     if norms:
         config = config.replace(share_layer_norm=False)
-    if not is_bert(config):
+    if tf1_names.FAMILIES[config.family].has_groups:
         config = read_groups(config, "original")
     head = _head(theirs)
     ours, unknown = match(name_table(config, head), theirs)
@@ -105,10 +106,15 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
 def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     """Writes a checkpoint, its config and its vocabulary.
 
+    Args:
+        checkpoint: `Checkpoint`. What to write.
+        out: `FolderWriter`. Destination.
+
     Raises:
         UsageError: If the original cannot express the model.
     """
-    config, bert = checkpoint.config, is_bert(checkpoint.config)
+    config = checkpoint.config
+    family = tf1_names.FAMILIES[config.family]
     _check_expressible(checkpoint)
     theirs, left = rename(name_table(config, checkpoint.head), checkpoint.tensors)
     if left:
@@ -123,39 +129,16 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         ],
     )
     values = {"hidden_act": _ACTIVATIONS[config.hidden_act]}
-    if config.sharing == "none" and not bert:
+    if config.sharing == "none" and family.has_groups:
         config = config.replace(num_hidden_groups=config.num_hidden_layers)
-    fields = [f for f in _FIELDS if not (bert and f in _ALBERT_ONLY)]
+    fields = [field for field in _FIELDS if field not in family.missing_fields]
     values.update({field: getattr(config, field) for field in fields})
-    out.write_json("bert_config.json" if bert else "albert_config.json", values)
+    out.write_json(family.config_file, values)
     if checkpoint.tokenizer is not None:
         out.write(_VOCABULARIES[0], spiece_of(checkpoint.make_tokenizer(), NAME))
     if checkpoint.labels:
         out.write("labels.txt", "".join(f"{x}\n" for x in checkpoint.labels).encode())
     out.write("checkpoint", f'model_checkpoint_path: "{PREFIX}"\n'.encode())
-
-
-def load_weights(model: keras.Model, checkpoint: str | os.PathLike) -> None:
-    """Loads an `AlbertPretrainer` from a checkpoint of the original.
-
-    Args:
-        model: `AlbertPretrainer`.
-        checkpoint: Prefix of the checkpoint's files, without `.index`.
-
-    Raises:
-        DataError: If a weight is missing or has another shape.
-    """
-    theirs = _tensors(os.fspath(checkpoint))
-    ours, _ = match(name_table(model.config), theirs)
-    for name, variable in weight_names(model).items():
-        if name not in ours:
-            raise DataError(f"{checkpoint}: no tensor for {name}")
-        if ours[name].shape != tuple(variable.shape):
-            raise DataError(
-                f"{checkpoint}: {ours[name].name} must have shape "
-                f"{tuple(variable.shape)}, received {ours[name].shape}"
-            )
-        variable.assign(ours[name].read())
 
 
 def _check_expressible(checkpoint: Checkpoint) -> None:
@@ -171,7 +154,7 @@ def _check_expressible(checkpoint: Checkpoint) -> None:
         raise UsageError(f"{NAME} has no projection where E = D")
     if checkpoint.head in ("token_classifier", "multiple_choice"):
         checkpoint.notes.append(
-            f"{NAME} does not say that its classifier is a {checkpoint.head}"
+            f"{NAME} does not record that its classifier is a {checkpoint.head}"
         )
     for name in ("layer_norm_eps", "mlm_layer_norm_eps"):
         if getattr(config, name) not in (None, 1e-12):
@@ -202,7 +185,7 @@ def _find_prefix(folder: str) -> str:
 
 
 def _latest(folder: str, names: list[str]) -> list[str]:
-    """The checkpoint that the file `checkpoint` names."""
+    """Returns the checkpoint that the file `checkpoint` names, if it is listed."""
     where = files.join(folder, "checkpoint")
     text = files.read_text(where) if files.exists(where) else ""
     found = re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE)
@@ -214,7 +197,7 @@ def _tensors(prefix: str) -> dict[str, Tensor]:
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
-        # A data file that is missing or short shows only when it is read.
+        # The reader notices a missing or truncated data file only when it reads it.
         _check_data(prefix)
     except _ERRORS as e:
         raise DataError(f"{prefix}: not a TensorFlow checkpoint: {_line(e)}") from None
@@ -237,7 +220,7 @@ def _check_data(prefix: str) -> None:
     data = re.compile(re.escape(base) + r"\.data-\d{5}-of-(\d{5})$")
     found = [m for m in map(data.match, files.list_folder(folder or ".")) if m]
     if not found or len(found) != int(found[0][1]):
-        raise ValueError(f"{len(found)} of its data files are there")
+        raise ValueError(f"found {len(found)} of its data files")
 
 
 def _line(error: Exception) -> str:
@@ -249,7 +232,7 @@ def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
         for name in _CONFIGS:
             if files.exists(files.join(place, name)):
                 return AlbertConfig.from_json(files.join(place, name))
-    # TF-Hub modules have none; nothing but heads and depth is not in the shapes.
+    # TF-Hub modules have no config; the shapes show all sizes but heads and depth.
     shapes = {name: tensor.shape for name, tensor in theirs.items()}
     block = "bert/encoder/transformer/group_0/inner_group_0/ffn_1/intermediate/dense"
     with contextlib.suppress(KeyError, ValueError):
@@ -260,8 +243,8 @@ def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
             if sizes == (D, F) and name.startswith("albert") and name.endswith("v2"):
                 return AlbertConfig.from_preset(name, vocab_size=V, embedding_size=E)
     raise DataError(
-        f"{folder}: holds no albert_config.json, and its shapes are no released "
-        "model's; give the config"
+        f"{folder}: no albert_config.json, and the shapes are not those of a released "
+        "model; a config is required"
     )
 
 

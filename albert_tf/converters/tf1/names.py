@@ -1,42 +1,23 @@
-"""The original's names of ALBERT's and BERT's weights, and their variants."""
+"""Pairs our names of weights with the original's, and reads variants of those."""
 
 import re
 from collections.abc import Iterable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.equivalences import as_groups, is_bert
+from albert_tf.converters.checkpoint.equivalences import as_groups
 from albert_tf.converters.checkpoint.table import Row, pair
+from albert_tf.converters.tf1.albert import ALBERT
+from albert_tf.converters.tf1.bert import BERT
+from albert_tf.converters.tf1.family import KERNEL, NORM, dense_or_norm
 
-# Under `bert/encoder/transformer/group_g/inner_group_i/`: the feed-forward's output
-# stands under `intermediate`, and layer norms carry default scope names.
-_BLOCK = {
-    "attention_{}/query": "attention_1/self/query",
-    "attention_{}/key": "attention_1/self/key",
-    "attention_{}/value": "attention_1/self/value",
-    "attention_{}/output": "attention_1/output/dense",
-    "attention_layer_norm_{}": "LayerNorm",
-    "ffn_{}/intermediate": "ffn_1/intermediate/dense",
-    "ffn_{}/output": "ffn_1/intermediate/output/dense",
-    "ffn_layer_norm_{}": "LayerNorm_1",
-}
-_BERT_BLOCK = {
-    "attention_{}/query": "attention/self/query",
-    "attention_{}/key": "attention/self/key",
-    "attention_{}/value": "attention/self/value",
-    "attention_{}/output": "attention/output/dense",
-    "attention_layer_norm_{}": "attention/output/LayerNorm",
-    "ffn_{}/intermediate": "intermediate/dense",
-    "ffn_{}/output": "output/dense",
-    "ffn_layer_norm_{}": "output/LayerNorm",
-}
-_KERNEL = ("/kernel", "/bias")
-_NORM = ("/gamma", "/beta")
+# By `AlbertConfig.family`.
+FAMILIES = {"albert": ALBERT, "bert": BERT}
 _HEADS = {
     "pretraining": "cls/seq_relationship/output_{}",
     "question_answering": "cls/squad/output_{}",
     None: "output_{}",
 }
-# Optimizer slots and counters; Keras' own bookkeeping in exports.
+# Optimizer slots, counters, and Keras's bookkeeping in exports.
 NO_WEIGHTS = re.compile(
     r"(^|/)(global_step|beta[12]_power|learning_rate|loss_scale|good_steps"
     r"|current_loss_scale|checkpoint_initializer\w*)(/|$)"
@@ -44,7 +25,7 @@ NO_WEIGHTS = re.compile(
     r"|LAMBOptimizer(_\d+)?|AdamWeightDecayOptimizer(_\d+)?)$"
     r"|^_CHECKPOINTABLE_OBJECT_GRAPH$|^save_counter"
 )
-# SQuAD 2's beam head, which no model here has.
+# SQuAD 2's beam head, which no model of this package has.
 BEAM_HEAD = re.compile(r"^(start_logits|end_logits|answer_class)/")
 _UNSHARED = re.compile(
     r"^(?P<scope>bert/encoder/transformer/group_\d+(_\d+)?/layer_(?P<layer>\d+)/"
@@ -57,35 +38,34 @@ _KERAS_NORM = re.compile(
 
 
 def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[Row]:
-    """Rows for the encoder and heads, in the original's names.
+    """Returns the rows of the encoder and its heads, in the original's names.
 
     Args:
         config: `AlbertConfig`.
-        head: Whose output weights and bias to name; every table has the masked LM's.
+        head: str or None. Head whose output weights and bias are named; the masked
+            LM's are in every table.
     """
-    bert = is_bert(config)
-    shared_norms = config.share_layer_norm
-    if not bert:
+    family = FAMILIES[config.family]
+    if family.has_groups:
+        has_shared_norms = config.share_layer_norm
         config = as_groups(config, "tf1", "original")
-    norm = "LayerNorm" if shared_norms else "layer_normalization"
+        config = config.replace(share_layer_norm=has_shared_norms)
+    norm = "LayerNorm" if config.share_layer_norm else "layer_normalization"
     rows = [
         Row(f"backbone/embeddings/{name}", f"bert/embeddings/{name}")
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
     ]
-    rows += pair("backbone/embeddings/layer_norm", f"bert/embeddings/{norm}", *_NORM)
+    rows += dense_or_norm("embeddings/layer_norm", f"bert/embeddings/{norm}")
     if config.has_embedding_projection:
-        rows += pair(
-            "backbone/encoder/embedding_projection",
-            "bert/encoder/embedding_hidden_mapping_in",
-            *_KERNEL,
-        )
-    rows += _bert_blocks(config) if bert else _blocks(config, shared_norms)
-    rows += pair("backbone/pooler", "bert/pooler/dense", *_KERNEL)
+        mapping = "bert/encoder/embedding_hidden_mapping_in"
+        rows += dense_or_norm("encoder/embedding_projection", mapping)
+    rows += family.blocks(config)
+    rows += dense_or_norm("pooler", "bert/pooler/dense")
     transform = "cls/predictions/transform"
     last = 2 * len(config.layer_table()) + 1
-    norm = "LayerNorm" if shared_norms else f"layer_normalization_{last}"
-    rows += pair("mlm_head/dense", f"{transform}/dense", *_KERNEL)
-    rows += pair("mlm_head/layer_norm", f"{transform}/{norm}", *_NORM)
+    norm = "LayerNorm" if config.share_layer_norm else f"layer_normalization_{last}"
+    rows += pair("mlm_head/dense", f"{transform}/dense", *KERNEL)
+    rows += pair("mlm_head/layer_norm", f"{transform}/{norm}", *NORM)
     rows.append(Row("mlm_head/output_bias", "cls/predictions/output_bias"))
     ours = "sop_head" if head == "pretraining" else "classifier"
     theirs = _HEADS.get(head, _HEADS[None])
@@ -95,13 +75,16 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
 
 
 def standard_names(names: Iterable[str]) -> dict[str, str]:
-    """Names in a checkpoint, with what stands before `bert/` taken off.
+    """Strips the scope before `bert/` from the names in a checkpoint.
 
-    TF-Hub modules loaded into a model have `module/`, and TensorFlow 2's converters
-    of TensorFlow 1 models keep such scopes too.
+    TF-Hub modules loaded into a model have the scope `module/`, and TensorFlow 2's
+    converters of TensorFlow 1 models keep such scopes too.
+
+    Args:
+        names: iterable of str. The names in the checkpoint.
 
     Returns:
-        The usual name to the one in the checkpoint.
+        dict. The usual name to the one in the checkpoint.
     """
     names = list(names)
     inside = [name for name in names if "/bert/embeddings/" in name]
@@ -111,14 +94,18 @@ def standard_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def unshared_norms(names: Iterable[str], config: AlbertConfig) -> dict[str, str]:
-    """Our names of the layer norms of the variant that does not share them.
+    """Maps our names of layer norms to those of the variant that does not share them.
 
-    Keras numbered them over the whole graph (0 the embeddings', then two a layer);
-    within a layer the lower number is the attention's. Known from
+    Keras numbered them over the whole graph (0 for the embeddings, then two per
+    layer); within a layer the lower number is the attention's. See
     google-research/albert issue 241.
 
+    Args:
+        names: iterable of str. The standard names in the checkpoint.
+        config: `AlbertConfig`.
+
     Returns:
-        The usual name of such a table to the name in the checkpoint; empty if the
+        dict. Our name of a weight to its name in the checkpoint; empty if the
         checkpoint is not of this variant.
     """
     blocks: dict[tuple[int, int], dict[int, str]] = {}
@@ -140,46 +127,3 @@ def unshared_norms(names: Iterable[str], config: AlbertConfig) -> dict[str, str]
             stem = "backbone/embeddings" if "embeddings" in scope else "mlm_head"
             result[f"{stem}/layer_norm/{weight}"] = name
     return result
-
-
-def _blocks(config: AlbertConfig, shared_norms: bool) -> list[Row]:
-    rows = []
-    blocks = max(row.attention for row in config.layer_table()) + 1
-    for block in range(blocks):
-        number, inner = divmod(block, config.inner_group_num)
-        group = config.group_numbers()[number]
-        scope = f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
-        for ours, theirs in _BLOCK.items():
-            if shared_norms or "norm" not in ours:
-                rows += _rows(ours.format(block), f"{scope}/{theirs}")
-    if shared_norms:
-        return rows
-    entered: dict[int, int] = {}
-    for number, row in enumerate(config.layer_table()):
-        layer, inner = divmod(number, config.inner_group_num)
-        group = config.group_numbers()[row.attention // config.inner_group_num]
-        if inner == 0:
-            # TensorFlow numbers a name scope that is entered again.
-            entered[group] = entered.get(group, -1) + 1
-        suffix = f"_{entered[group]}" if entered[group] else ""
-        scope = (
-            f"bert/encoder/transformer/group_{group}{suffix}/layer_{layer}/"
-            f"inner_group_{inner}/layer_normalization"
-        )
-        rows += _rows(f"attention_layer_norm_{number}", f"{scope}_{2 * number + 1}")
-        rows += _rows(f"ffn_layer_norm_{number}", f"{scope}_{2 * number + 2}")
-    return rows
-
-
-def _bert_blocks(config: AlbertConfig) -> list[Row]:
-    return [
-        row
-        for layer in range(config.num_hidden_layers)
-        for ours, theirs in _BERT_BLOCK.items()
-        for row in _rows(ours.format(layer), f"bert/encoder/layer_{layer}/{theirs}")
-    ]
-
-
-def _rows(ours: str, theirs: str) -> list[Row]:
-    parts = _NORM if "norm" in ours else _KERNEL
-    return pair(f"backbone/encoder/{ours}", theirs, *parts)

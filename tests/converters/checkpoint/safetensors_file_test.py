@@ -1,11 +1,13 @@
 import io
 import json
 import struct
+import weakref
 
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -80,9 +82,9 @@ BAD = {
     "three offsets": ({"a": entry([1], [0, 4, 8])}, 4, "first and last"),
     "no entry": ({"a": [1]}, 4, "needs dtype"),
     "list": ([1, 2], 0, "not a JSON object"),
-    "not JSON": (b"{nope", 0, "not usable JSON"),
-    "not UTF-8": (b'{"\xff": 1}', 0, "not usable JSON"),
-    "nested": (b"[" * 100_000, 0, "not usable JSON"),
+    "not JSON": (b"{nope", 0, "not valid JSON"),
+    "not UTF-8": (b'{"\xff": 1}', 0, "not valid JSON"),
+    "nested": (b"[" * 100_000, 0, "not valid JSON"),
     "twice": (b'{"a": 1, "a": 2}', 0, "twice"),
 }
 
@@ -116,6 +118,42 @@ def test_file_that_shrinks_while_it_is_read(tmp_path):
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(DataError, match="became shorter"):
         tensor.read()
+
+
+def test_remote_file():
+    path = "ram://safetensors_file_test/x.safetensors"
+    tensors = {name: Tensor.of(name, array) for name, array in ARRAYS.items()}
+    with tf.io.gfile.GFile(path, "wb") as f:
+        safetensors_file.write(f, tensors, {"format": "pt"})
+    again = safetensors_file.read(path)
+    assert set(again) == set(ARRAYS)
+    for name, tensor in again.items():
+        np.testing.assert_array_equal(tensor.read(), ARRAYS[name])
+
+
+def test_one_tensor_is_in_memory_at_a_time():
+    earlier = []
+
+    def read():
+        assert all(array() is None for array in earlier)
+        array = np.ones(4, np.float32)
+        earlier.append(weakref.ref(array))
+        return array
+
+    class Stream:
+        """A stream that cannot seek."""
+
+        size = 0
+
+        def write(self, data):
+            assert isinstance(data, bytes)
+            self.size += len(data)
+
+    stream = Stream()
+    names = ("a", "b", "c")
+    tensors = {name: Tensor(name, (4,), read) for name in names}
+    safetensors_file.write(stream, tensors, {})
+    assert stream.size > 3 * 16
 
 
 VALID = safetensors.numpy.save(ARRAYS)

@@ -84,7 +84,7 @@ def test_gradients_of_every_weight():
     gradients = tape.gradient(loss, [v.value for v in weights.values()])
     ours = dict(zip(weights, map(tf.convert_to_tensor, gradients), strict=True))
     theirs = np.load(PRETRAINING / "grads.npz")
-    rows = names.name_table(model.config, False, "albert.", "pretraining")
+    rows = names.name_table(model.config, "albert.", "pretraining")
     rows = [row for row in rows if row.theirs in theirs]
     assert len(rows) >= 30
     for row in rows:
@@ -225,6 +225,43 @@ def test_layers_that_share_nothing_become_groups(tmp_path):
     first, second = weight_names(model), weight_names(again)
     for name, variable in first.items():
         np.testing.assert_array_equal(variable.numpy(), second[name].numpy())
+
+
+BERT = CONFIG.replace(sharing="none", embedding_size=12)
+
+
+def test_bert_without_model_type(tmp_path):
+    """Hugging Face's first files."""
+    model = albert_tf.AlbertMaskedLM(BERT, seed=1, add_pooler=False)
+    albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
+    where = tmp_path / "m/config.json"
+    values = json.loads(where.read_text())
+    assert values.pop("model_type") == "bert"
+    where.write_text(json.dumps(values))
+    again = albert_tf.from_pretrained(tmp_path / "m", head="auto")
+    assert again.config.family == "bert"
+    for name, variable in weight_names(model).items():
+        value = weight_names(again)[name].numpy()
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=name)
+    where.write_text(json.dumps({**values, "architectures": ["RobertaForMaskedLM"]}))
+    with pytest.raises(DataError, match=r"config\.json: .*'RobertaForMaskedLM'"):
+        albert_tf.from_pretrained(tmp_path / "m", head="auto")
+    where.write_text(json.dumps({**values, "model_type": "roberta"}))
+    with pytest.raises(DataError, match=r"config\.json: .*'roberta'"):
+        albert_tf.from_pretrained(tmp_path / "m", head="auto")
+
+
+@pytest.mark.parametrize("family", ["albert", "bert"])
+def test_the_family_decides_the_names(family, tmp_path):
+    model = albert_tf.AlbertBackbone(BERT.replace(family=family), seed=1)
+    albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
+    values = json.loads((tmp_path / "m/config.json").read_text())
+    assert values["model_type"] == family
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert again.config.family == family
+    for name, variable in weight_names(model).items():
+        value = weight_names(again)[name].numpy()
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=name)
 
 
 def test_a_bare_model_needs_its_pooler(tmp_path):

@@ -49,7 +49,7 @@ def read_parquet(
                         bad.report(
                             "rows_without_text",
                             f"{path}: column {text_field!r} must hold strings, "
-                            f"got {value!r}",
+                            f"received {value!r}",
                         )
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error

@@ -72,10 +72,12 @@ class Corpus:
         on_bad_input: str = "error",
     ):
         if format not in FORMATS:
-            raise UsageError(f"input_format: expected one of {FORMATS}, got {format!r}")
+            raise UsageError(
+                f"input_format: expected one of {FORMATS}, received {format!r}"
+            )
         if on_bad_input not in ("error", "skip"):
             raise UsageError(
-                f"on_bad_input: expected 'error' or 'skip', got {on_bad_input!r}"
+                f"on_bad_input: expected 'error' or 'skip', received {on_bad_input!r}"
             )
         self.text_field = text_field
         self.on_bad_input = on_bad_input
@@ -116,7 +118,7 @@ class Corpus:
                 self.counts["inputs_repeated"] += path in names
                 names.setdefault(path, format)
         if not names:
-            raise UsageError(f"input_file: names no input, got {inputs!r}")
+            raise UsageError(f"input_file: names no input, received {inputs!r}")
         return [self._source(name, kind) for name, kind in names.items()]
 
     def _source(self, name: str, kind: str) -> Source:
@@ -231,6 +233,6 @@ def _docstring_limit(name: str) -> int | None:
     if key != "max_bytes" or not value.isdigit():
         raise UsageError(
             f"input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>', "
-            f"got {name!r}"
+            f"received {name!r}"
         )
     return int(value)

@@ -23,7 +23,7 @@ def check_language(language: str) -> str:
     """
     if not _LANGUAGE.fullmatch(language):
         raise UsageError(
-            f"language: expected a code such as 'en' or 'zh', got {language!r}"
+            f"language: expected a code such as 'en' or 'zh', received {language!r}"
         )
     return language
 

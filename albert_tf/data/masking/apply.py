@@ -47,7 +47,7 @@ def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabIn
     unit = choice.span_starts if config.replace_per == "span" else choice.positions
     action = keyed_random.draws(keys, keyed_random.ACTION, unit, xp)
     drawn = keyed_random.draws(keys, keyed_random.REPLACEMENT, choice.positions, xp)
-    if config.mode == "original":
+    if config.rules == "original":
         pieces = np.arange(vocab.vocab_size, dtype=np.int32)
     else:
         pieces = vocab.text_ids()

@@ -78,7 +78,7 @@ def choose(
     real = padding_mask > 0
     table = np.zeros(vocab.vocab_size, np.int32)
     table[[vocab.cls_id, vocab.sep_id, vocab.mask_id, vocab.pad_id]] = 1
-    if config.mode == "clean":  # the original masks unknown pieces too
+    if config.rules == "albert_tf":  # the original masks unknown pieces too
         table[list(vocab.special_ids)] = 1
     known = (token_ids >= 0) & (token_ids < vocab.vocab_size)  # others are an error
     kinds = xp.lookup(xp.array(table, "int32"), xp.where(known, token_ids, 0))
@@ -99,7 +99,7 @@ def _find_words(maskable, token_boundary, config, xp):
     """Number of the word of each piece, `[B, T]` from 0, and whether it starts one."""
     if config.unit == "piece":
         starts = maskable
-    elif config.mode == "clean":
+    elif config.rules == "albert_tf":
         starts = maskable & ((token_boundary > 0) | ~xp.shift(maskable, False))
     else:  # a word goes on behind [SEP] if no boundary is there
         starts = maskable & ((token_boundary > 0) | (xp.cumsum(maskable) == 1))
@@ -123,7 +123,7 @@ def _find_ngrams(words, starts, maskable, keys, config, xp):
         more = drawn >= keyed_random.threshold(cumulative)
         lengths = lengths + xp.array(more, "int32")
     ends = xp.cumsum(lengths)  # words covered by draws 0..k
-    if config.mode == "original":
+    if config.rules == "original":
         return xp.searchsorted(ends, words, "right")
     stretches = xp.cumsum(~maskable)
     opening = xp.searchsorted(stretches, stretches, "left")

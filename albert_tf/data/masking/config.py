@@ -11,7 +11,7 @@ _CHOICES = {
     "unit": ("whole_word", "piece"),
     "ngram_distribution": ("inverse", "uniform", "geometric"),
     "replace_per": ("token", "span"),
-    "mode": ("clean", "original"),
+    "rules": ("albert_tf", "original"),
 }
 
 # What the published models do. None leaves the default of ALBERT.
@@ -44,7 +44,7 @@ _MAX_NGRAM = 512
 def check_probability(masked_lm_prob: float) -> None:
     """UsageError unless this is a share of pieces that can be masked."""
     if not 0 < masked_lm_prob < 1:
-        raise UsageError(f"masked_lm_prob must be in (0, 1), got {masked_lm_prob}")
+        raise UsageError(f"masked_lm_prob must be in (0, 1), received {masked_lm_prob}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +62,8 @@ class MaskingConfig:
         random_fraction: share replaced by a random piece; the others stay.
         replace_per: "token" draws what happens for each piece, "span" once for each
             run of neighbouring chosen pieces.
-        mode: "clean" never lets a run cross a special piece nor puts a special piece
-            in; "original" does both, as the original code.
+        rules: "albert_tf" never lets a run cross a special token and never uses a
+            special token as replacement; "original" does both, as the original code.
     """
 
     unit: str = "whole_word"
@@ -74,30 +74,31 @@ class MaskingConfig:
     mask_fraction: float = 0.8
     random_fraction: float = 0.1
     replace_per: str = "token"
-    mode: str = "clean"
+    rules: str = "albert_tf"
 
     def __post_init__(self):
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise UsageError(
                     f"{name} must be one of {', '.join(choices)}, "
-                    f"got {getattr(self, name)!r}"
+                    f"received {getattr(self, name)!r}"
                 )
         for name in ("max_ngram", "max_predictions_per_seq"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
                 raise UsageError(
-                    f"{name} must be a positive integer, got {getattr(self, name)!r}"
+                    f"{name} must be a positive integer, received {value!r}"
                 )
         if self.max_ngram > _MAX_NGRAM:
             raise UsageError(
-                f"max_ngram must be at most {_MAX_NGRAM}, got {self.max_ngram}"
+                f"max_ngram must be at most {_MAX_NGRAM}, received {self.max_ngram}"
             )
         check_probability(self.masked_lm_prob)
         rest = 1 - self.mask_fraction - self.random_fraction
         if min(self.mask_fraction, self.random_fraction, rest + 1e-9) < 0:
             raise UsageError(
                 "mask_fraction and random_fraction must not be negative and add up to "
-                f"at most 1, got {self.mask_fraction} and {self.random_fraction}"
+                f"at most 1, received {self.mask_fraction} and {self.random_fraction}"
             )
 
     @classmethod
@@ -110,7 +111,8 @@ class MaskingConfig:
         """
         if name not in _PRESETS:
             raise UsageError(
-                f"masking preset must be one of {', '.join(_PRESETS)}, got {name!r}"
+                f"masking preset must be one of {', '.join(_PRESETS)}, "
+                f"received {name!r}"
             )
         return cls(**(_PRESETS[name] | changes))
 
@@ -156,11 +158,11 @@ class VocabInfo:
         wrong = [i for i in self.special_ids if not 0 <= i < self.vocab_size]
         if wrong:
             raise UsageError(
-                f"special ids must be in [0, {self.vocab_size}), got {wrong[0]}"
+                f"special ids must be in [0, {self.vocab_size}), received {wrong[0]}"
             )
         if not len(self.text_ids()):
             raise UsageError(
-                f"a vocabulary needs pieces of text, got {self.vocab_size} "
+                f"a vocabulary needs pieces of text, received {self.vocab_size} "
                 f"pieces with {len(self.special_ids)} special ones"
             )
 

@@ -122,7 +122,7 @@ class RecordSet:
         wrong = indices[(indices < 0) | (indices >= len(self))]
         if len(wrong):
             raise UsageError(
-                f"record number must be in [0, {len(self)}), got {wrong[0]}"
+                f"record number must be in [0, {len(self)}), received {wrong[0]}"
             )
         shards = np.searchsorted(self._starts, indices, side="right") - 1
         numbers = indices - self._starts[shards]

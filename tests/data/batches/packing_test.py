@@ -168,5 +168,5 @@ def test_epoch_visits_every_example_once_with_new_masks(pattern, rows):
 
 
 def test_bad_number_of_examples(pattern):
-    with pytest.raises(UsageError, match="max_examples_per_row must .* got 0"):
+    with pytest.raises(UsageError, match="max_examples_per_row must .* received 0"):
         make(pattern, max_examples_per_row=0)

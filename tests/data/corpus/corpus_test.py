@@ -303,7 +303,7 @@ def test_a_file_that_vanishes_is_named(tmp_path):
 
 def test_wrong_arguments(tmp_path):
     path = _write(tmp_path / "a.txt", LINES)
-    with pytest.raises(UsageError, match="input_format: .*got 'xml'"):
+    with pytest.raises(UsageError, match="input_format: .*received 'xml'"):
         Corpus(path, "xml")
     with pytest.raises(UsageError, match="on_bad_input"):
         Corpus(path, on_bad_input="ignore")

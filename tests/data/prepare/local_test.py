@@ -302,6 +302,37 @@ def test_files_can_be_named(tokenizer, tmp_path):
     }
 
 
+def test_an_old_data_set_stays_until_the_new_one_is_complete(
+    tokenizer, tmp_path, monkeypatch
+):
+    source = str(GOLDEN / "tf1_data/input.txt")
+    output = tmp_path / "t"
+    _make(source, output, tokenizer, num_shards=2)
+    old = _content(tmp_path)
+    frame, framed = tfrecord.frame, []
+
+    def fail(payload):
+        framed.append(payload)
+        if len(framed) == 30:
+            raise OSError(errno.EIO, "Input/output error")
+        return frame(payload)
+
+    monkeypatch.setattr(tfrecord, "frame", fail)
+    other = _config(eval_fraction=0.5)
+    with pytest.raises(DataError, match="Input/output error"):
+        _make(source, output, tokenizer, other, num_shards=3, overwrite=True)
+    monkeypatch.undo()
+    kept = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.name in old}
+    assert kept == old
+    # The same run again, now with fewer shards.
+    _make(source, output, tokenizer, other, num_shards=1, overwrite=True)
+    new = _content(tmp_path)
+    assert "t-00000-of-00001.tfrecord" in new and new != old
+    assert not {name for name in new if "-of-00002" in name or "-of-00003" in name}
+    assert not [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
+    assert len(tfrecord.RecordSet(str(output)))
+
+
 def test_a_full_disk_leaves_no_half_file(tokenizer, tmp_path, monkeypatch):
     real = files.open_binary
 
@@ -337,7 +368,7 @@ def test_repeated_documents_can_be_dropped(tokenizer, tmp_path):
 def test_nothing_to_train_on(tokenizer, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n\n")
-    with pytest.raises(DataError, match="gave no training example: 0 documents"):
+    with pytest.raises(DataError, match="contains no training example: 0 documents"):
         _make(str(path), tmp_path / "t", tokenizer)
     path.write_text("Hi.\n")
     with pytest.raises(DataError, match="no training example: 1 documents with 2 tok"):
@@ -387,10 +418,10 @@ local.create_pretraining_data(
     [
         ("folder/", {}, "output_file: must name files or a prefix"),
         ("a,b", {}, "several files must end in .tfrecord"),
-        ("a", {"num_shards": 0}, "num_shards: must be positive, got 0"),
+        ("a", {"num_shards": 0}, "num_shards: must be positive, received 0"),
         ("a.tfrecord", {"num_shards": 2}, "2, but output_file names 1"),
-        ("a.tfrecord,b", {"num_shards": None}, "must end in .tfrecord, got 'b'"),
-        ("a", {"num_processes": -1}, "num_processes: must be positive, got -1"),
+        ("a.tfrecord,b", {"num_shards": None}, "must end in .tfrecord, received 'b'"),
+        ("a", {"num_processes": -1}, "num_processes: must be positive, received -1"),
     ],
 )
 def test_wrong_arguments_are_refused(tokenizer, tmp_path, output, settings, message):

@@ -123,7 +123,7 @@ def test_empty_and_missing_files_are_refused(tmp_path):
 
 def test_a_number_out_of_range_is_refused(tmp_path):
     found = tfrecord.RecordSet(_make(tmp_path, [2]))
-    with pytest.raises(UsageError, match=r"\[0, 2\), got 2"):
+    with pytest.raises(UsageError, match=r"\[0, 2\), received 2"):
         found.read([0, 2])
 
 

@@ -4,11 +4,9 @@ Legend: `n` examples to read, `T` sequence, `P` predictions, `V` vocabulary.
 """
 
 import contextlib
-import copy
 import json
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -76,8 +74,6 @@ class ExampleReader:
         self.records = RecordSet(pattern)
         self.vocab = vocab
         self.max_seq_length = max_seq_length
-        self._remote = any(map(files.is_remote, self.records.paths))
-        self._local = threading.local()
         form = schema.describe(self.records)
         first = self.records.example(0)
         self.is_static = form["form"] == "static"
@@ -164,7 +160,7 @@ class ExampleReader:
 
     def _serialized(self, indices):
         def read(numbers):
-            payloads = self._thread_records().read(numbers)
+            payloads = self.records.read(numbers)
             for number, payload in zip(numbers, payloads, strict=True):
                 if not _is_framed(payload):
                     self._fail("must be a tf.train.Example", number, payload[:16])
@@ -172,14 +168,6 @@ class ExampleReader:
 
         serialized = tf.numpy_function(read, [indices], tf.string)
         return tf.ensure_shape(serialized, indices.shape)
-
-    def _thread_records(self) -> RecordSet:
-        # Seeking and reading a remote file is not one step, so threads cannot share it.
-        if not self._remote:
-            return self.records
-        if not hasattr(self._local, "records"):
-            self._local.records = copy.copy(self.records)
-        return self._local.records
 
     def _parse(self, indices) -> dict[str, tf.RaggedTensor]:
         names = list(_TOKENS)

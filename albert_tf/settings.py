@@ -8,20 +8,30 @@ in `configs/`.
 import dataclasses
 import importlib.util
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.errors import DataError
 
 
-def setting(text: str, *default):
+def setting(
+    text: str,
+    *default,
+    choices: Sequence[str] | None = None,
+    repeated: bool = False,
+):
     """Returns a dataclass field with a help text.
 
     Args:
         text: str. Help text of the field and of its flag.
         *default: Default value. Without one, the field is required.
+        choices: Sequence. Values that the flag accepts; None for any.
+        repeated: bool. Whether a field of type `tuple[str, ...]` takes one value per
+            flag, which may be repeated, instead of one comma-separated list.
     """
     kwargs = {"default": default[0]} if default else {}
-    return dataclasses.field(metadata={"help": text}, **kwargs)
+    metadata = {"help": text, "choices": choices, "repeated": repeated}
+    return dataclasses.field(metadata=metadata, **kwargs)
 
 
 def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:

@@ -66,15 +66,17 @@ def _measure_data():
 
     for flag in (_BYTES, _ROUNDS, _SECONDS):
         if not 0 < flag.value < float("inf"):
-            raise UsageError(f"--{flag.name}: must be positive, got {flag.value}")
+            raise UsageError(f"--{flag.name}: must be positive, received {flag.value}")
     if _LENGTH.value < 8:
-        raise UsageError(f"--max_seq_length: must be at least 8, got {_LENGTH.value}")
+        raise UsageError(
+            f"--max_seq_length: must be at least 8, received {_LENGTH.value}"
+        )
     if _MODEL.value:
         load_tokenizer(_MODEL.value)  # now, not after minutes
     sizes = _MEMORY.value
     if not sizes or not all(size.isdecimal() and int(size) for size in sizes):
         raise UsageError(
-            f"--memory_megabytes: expected positive numbers, got {','.join(sizes)}"
+            f"--memory_megabytes: expected positive numbers, received {','.join(sizes)}"
         )
     settings = data_speed.Settings(
         input_file=_INPUT.value,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import tqdm
 
+from albert_tf import features
 from albert_tf.benchmarks import measure
 from albert_tf.benchmarks.measure import run_in_new_process
 from albert_tf.benchmarks.report import Row
@@ -153,11 +154,11 @@ def measure_original(
 
 
 def _record_config(length: int, dupe_factor: int, as_original: bool) -> RecordConfig:
-    original = "original" if as_original else "clean"
     return RecordConfig(
-        pairs=PairConfig(original, length),
+        pairs=PairConfig("original" if as_original else "clean", length),
         mask=MaskingConfig(
-            max_predictions_per_seq=20 if as_original else _MASKED, mode=original
+            max_predictions_per_seq=20 if as_original else _MASKED,
+            rules="original" if as_original else "albert_tf",
         ),
         masking="static" if as_original else "dynamic",
         dupe_factor=dupe_factor,
@@ -226,7 +227,7 @@ def measure_masking(
     tokens = count = 0
     start, start_cpu = time.perf_counter(), time.process_time()
     while not count or time.perf_counter() - start < seconds:
-        tokens += int(next(batches)["padding_mask"].sum())
+        tokens += int(next(batches)[features.PADDING_MASK].sum())
         count += 1
     passed, used = time.perf_counter() - start, time.process_time() - start_cpu
     details = {"batches": count, "tokens_per_cpu_second": round(tokens / used)}

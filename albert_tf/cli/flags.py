@@ -28,6 +28,10 @@ def define_settings(settings: type, required: bool = True) -> None:
         default = None if field.default is dataclasses.MISSING else field.default
         if field.type is bool:
             flags.DEFINE_bool(field.name, default, text)
+        elif field.metadata.get("choices"):
+            flags.DEFINE_enum(field.name, default, field.metadata["choices"], text)
+        elif field.metadata.get("repeated"):
+            flags.DEFINE_multi_string(field.name, list(default or ()), text)
         elif field.type == tuple[str, ...]:
             flags.DEFINE_list(field.name, list(default or ()), text)
         elif field.type in (int, int | None):

@@ -1,8 +1,8 @@
-"""Random numbers that are a pure function of what they are drawn for.
+"""Draws random numbers that are a pure function of their purpose.
 
-SplitMix64 (Steele, Lea, Flood 2014), in two forms. `KeyedRandom` starts from a key in
-half a microsecond and draws one number after the other. `row_keys` and `draws` compute
-whole arrays, with the counter given instead of kept: a draw depends only on (seed,
+SplitMix64 (Steele, Lea, Flood 2014), in two forms. `KeyedRandom` is seeded by a
+key in half a microsecond and draws one number after the other. `row_keys` and `draws`
+compute whole arrays, with the counter given instead of kept: a draw depends only on (seed,
 epoch, example, purpose, index), so it is the same for any batch size, order or number
 of workers, in NumPy and in TensorFlow. The numbers are the same on every machine and
 with every version of Python and NumPy.
@@ -11,10 +11,10 @@ with every version of Python and NumPy.
 _WORD = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
-# What a key is for; the first part after the seed.
+# Purpose of a key; the first part after the seed.
 DOCUMENT, LABELS, SPLIT, ORDER = range(1, 5)
 EXAMPLE = 6  # 5 would draw other masks from the same seed
-# What a draw is for; each has a stream of its own.
+# Purpose of a draw; each has its own stream.
 NGRAM_LENGTH, NGRAM_ORDER, ACTION, REPLACEMENT, PACKING = range(1, 6)
 
 NUM_BITS = 31  # a draw is an int32 in [0, 2**NUM_BITS)
@@ -28,7 +28,7 @@ def mix(value: int) -> int:
 
 
 class KeyedRandom:
-    """Draws numbers that are a function of a key and of how many were drawn.
+    """Draws numbers that depend only on a key and on how many were drawn before.
 
     Args:
         *key: ints, such as seed, purpose and document number.
@@ -56,7 +56,7 @@ class KeyedRandom:
         return low + (self.bits() * (high - low + 1) >> 64)
 
     def heads(self, count: int) -> int:
-        """How many of `count` fair coins show heads."""
+        """Returns how many of `count` fair coins show heads."""
         total = 0
         while count > 0:
             used = min(count, 64)
@@ -66,12 +66,12 @@ class KeyedRandom:
 
 
 def row_keys(seed: int, epochs, examples, xp):
-    """One key an example.
+    """Returns one key per example.
 
     Args:
-        seed: int.
-        epochs: int64 `[B]`.
-        examples: int64 `[B]`, the number of the example in its data set.
+        seed: int. Seed of the run.
+        epochs: int64 `[B]`. Epoch of each example.
+        examples: int64 `[B]`. Number of each example in its data set.
         xp: `masking.ops.NUMPY` or `masking.ops_graph.TENSORFLOW`.
 
     Returns:
@@ -84,13 +84,13 @@ def row_keys(seed: int, epochs, examples, xp):
 
 
 def draws(keys, purpose: int, index, xp):
-    """Uniform integers.
+    """Draws uniform integers.
 
     Args:
         keys: uint64 `[B]`, from `row_keys`.
-        purpose: int, one of the constants above.
+        purpose: int. One of the constants above.
         index: int32 `[B, N]` or `[N]`, not negative.
-        xp: the array operations.
+        xp: The array operations.
 
     Returns:
         int32 `[B, N]` in `[0, 2**31)`; equal keys, purposes and indices draw alike.
@@ -103,12 +103,12 @@ def draws(keys, purpose: int, index, xp):
 
 
 def threshold(probability: float) -> int:
-    """A draw is below this with the given probability."""
+    """Returns the number that a draw is below with the given probability."""
     return round(probability * 2**NUM_BITS)
 
 
 def _add(x, y, xp):
-    """Sum modulo 2**64; y may be a Python int."""
+    """Returns the sum modulo 2**64; y may be a Python int."""
     return x + (xp.array([y], "uint64") if isinstance(y, int) else y)
 
 

@@ -41,4 +41,4 @@ def test_wrong_flags(run_python):
     tool = str(ROOT / "tools/benchmark.py")
     done = run_python(tool, "--memory_megabytes=2,x")
     assert done.returncode == 2
-    assert "--memory_megabytes: expected positive numbers, got 2,x" in done.stderr
+    assert "--memory_megabytes: expected positive numbers, received 2,x" in done.stderr

@@ -1,15 +1,15 @@
-"""The order of examples in an epoch."""
+"""Shuffles the examples of an epoch without a table of their order."""
 
 import tensorflow as tf
 
 
 def shuffled(rows, size: int, seed: int):
-    """The place of each row of the endless stream in its epoch's permutation.
+    """Returns the place of each row of the endless stream in its epoch's permutation.
 
     Args:
-        rows: int64 `[n]`, consecutive.
-        size: N.
-        seed: of the permutations.
+        rows: int64 `[n]`. Consecutive numbers.
+        size: int. N.
+        seed: int. Seed of the permutations.
 
     Returns:
         int64 `[n]` numbers in `[0, N)`, and int64 `[n]` epochs.

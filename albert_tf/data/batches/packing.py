@@ -119,7 +119,7 @@ def make_plan(
         max_examples_per_row = _enough_examples(counts, max_seq_length)
     if max_examples_per_row < 1:
         raise UsageError(
-            f"max_examples_per_row must be at least 1, got {max_examples_per_row}"
+            f"max_examples_per_row must be at least 1, received {max_examples_per_row}"
         )
     groups = _best_fit(counts, max_seq_length, max_examples_per_row)
     slots = np.concatenate([np.tile(row, count) for row, count in groups])

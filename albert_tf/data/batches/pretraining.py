@@ -1,16 +1,16 @@
-"""Batches for pretraining as a pure function of (seed, step).
+"""Reads batches for pretraining, each a pure function of (seed, step).
 
 Example number g of the endless training stream belongs to epoch `g // N` and is record
 `index_shuffle(g % N)` of that epoch's permutation; its masks are drawn from (seed,
-epoch, record). So training resumes at any step at once and exactly, with any number of
-workers, without saving the state of an iterator.
+epoch, record). Training therefore resumes at any step at once and exactly, with any
+number of workers, without saving the state of an iterator.
 
 Legend: `B` global batch, `b` rows of one pipeline, `T` sequence, `P` predictions,
 `N` examples (or packed rows) of the data set.
 """
 
 import dataclasses
-import functools
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -38,7 +38,7 @@ _SPANS = (features.MASK_NGRAMS, features.MASK_SPAN_STARTS, features.MASK_SPAN_EN
 
 
 def num_examples(pattern: str | Sequence[str]) -> int:
-    """The number of records in the files of a pattern."""
+    """Returns the number of records in the files of a pattern."""
     return len(RecordSet(pattern))
 
 
@@ -62,44 +62,28 @@ def make_pretraining_dataset(
 ) -> tf.data.Dataset:
     """Reads records, ours or the original's, into batches.
 
-    Training is endless and shuffled, each epoch in a new order and with new masks.
-    Evaluation is one pass in the order of the files, masked as epoch 0; its last batch
-    is filled up with rows of padding whose weights are 0, so that shapes are static
-    and every worker takes as many steps; `sentence_order_weights` `[b]` tells them
-    apart, and means over weights are exact.
+    Training is endless and shuffled: each epoch has a new order and new masks.
+    Evaluation is one pass in the order of the files, masked as epoch 0. Its last batch
+    is filled with rows of padding whose weights are 0 (`sentence_order_weights` `[b]`
+    marks them), so that shapes are static, every worker takes the same number of
+    steps, and means over weights are exact.
 
     Errors in the content surface while iterating, wrapped by TensorFlow; iterate
     inside `with data_errors():` to get them as `DataError`.
 
     Args:
-        pattern: a path, a glob, a comma-separated list of them or a sequence.
-        tokenizer: an `AlbertTokenizer`, or `VocabInfo`.
-        global_batch_size: B, rows a step over all pipelines.
-        max_seq_length: T.
-        max_predictions_per_seq: P, at most so many masked pieces an example.
-        seed: of order and masks.
-        start_step: the first step; the batches are those a run from 0 would see there.
-        masking: what to mask, by default ALBERT's; its
-            `max_predictions_per_seq` is replaced by the argument. Records of the
-            original keep the masks they have, unless `remask`.
-        remask: take the masks out of the original's records and draw new ones.
-        with_spans: add `mask_ngrams`, `mask_span_starts`, `mask_span_ends`.
-        is_training: see above.
-        num_input_pipelines: n, how many processes share each global batch.
-        input_pipeline_id: j; this one gets rows `[j*B/n, (j+1)*B/n)`.
-        packing: several examples in one row (see the module `packing`); N then
-            counts rows, and P becomes the largest sum of predictions in a row.
-        max_examples_per_row: K, for packed rows; None as in `packing.make_plan`.
+        pattern, tokenizer, max_seq_length, max_predictions_per_seq, seed, masking,
+            remask, with_spans, packing, max_examples_per_row: As for
+            `PretrainingData`.
+        global_batch_size, start_step, is_training, num_input_pipelines,
+            input_pipeline_id: As for `PretrainingData.batches`.
 
     Returns:
-        Dicts with the keys of `features`: `token_ids`, `segment_ids`, `padding_mask`
-        int32 `[b, T]`, `mask_positions`, `mask_ids` int32 `[b, P]`, `mask_weights`
-        float32 `[b, P]`, and `sentence_order_labels` int32 `[b]` if the records have
-        them; packed rows as described in `packing.pack_batch`.
+        `tf.data.Dataset`. As from `PretrainingData.batches`.
 
     Raises:
-        UsageError: The arguments do not fit together.
-        DataError: The records do not fit to them.
+        UsageError: If the arguments do not fit together.
+        DataError: If the records do not fit them.
     """
     data = PretrainingData(
         pattern,
@@ -123,19 +107,34 @@ def make_pretraining_dataset(
 
 
 class PretrainingData:
-    """Records opened and, for packed rows, planned once; batches as often as needed.
+    """Opens records and, for packed rows, plans them once, for any number of data sets.
 
     Args:
-        pattern, tokenizer, max_seq_length, max_predictions_per_seq, seed, masking,
-        remask, with_spans, packing, max_examples_per_row: as for
-            `make_pretraining_dataset`.
+        pattern: str or Sequence. A path, a glob, a comma-separated list of them or a
+            sequence.
+        tokenizer: `AlbertTokenizer` or `VocabInfo`. The tokenizer of the records.
+        max_seq_length: int. T.
+        max_predictions_per_seq: int. P, the maximum number of masked tokens per
+            example.
+        seed: int. Seed of the order and the masks.
+        masking: `MaskingConfig`. What to mask; ALBERT's by default. Its
+            `max_predictions_per_seq` is replaced by the argument. Records of the
+            original keep their masks, unless `remask` is set.
+        remask: bool. Whether to remove the masks of the original's records and draw
+            new ones.
+        with_spans: bool. Whether to add `mask_ngrams`, `mask_span_starts` and
+            `mask_span_ends`.
+        packing: bool. Whether to put several examples into one row (see the module
+            `packing`). N then counts rows, and P becomes the largest sum of
+            predictions in a row.
+        max_examples_per_row: int. K, for packed rows; None as in `packing.make_plan`.
 
     Attributes:
-        summary: str, how many rows there are, and how full they are if packed.
+        summary: str. The number of rows, and how full they are if packed.
 
     Raises:
-        UsageError: The arguments do not fit together.
-        DataError: The records do not fit to them.
+        UsageError: If the arguments do not fit together.
+        DataError: If the records do not fit them.
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class PretrainingData:
         )
         if reader.is_static and not remask and (with_spans or packing):
             raise UsageError(
-                f"{reader.records.paths[0]}: holds masks already; with_spans and "
+                f"{reader.records.paths[0]}: already contains masks; with_spans and "
                 "packing need records made with --masking=dynamic, or remask"
             )
         self._pad_id = reader.vocab.pad_id
@@ -188,7 +187,24 @@ class PretrainingData:
         num_input_pipelines: int = 1,
         input_pipeline_id: int = 0,
     ) -> tf.data.Dataset:
-        """The data set; see `make_pretraining_dataset`."""
+        """Returns a data set of batches; see also `make_pretraining_dataset`.
+
+        Args:
+            global_batch_size: int. B, the number of rows per step over all pipelines.
+            start_step: int. The first step. Batches are those that a run from step 0
+                would see there.
+            is_training: bool. Whether to shuffle endlessly instead of one pass.
+            num_input_pipelines: int. n, the number of processes that share each global
+                batch.
+            input_pipeline_id: int. j; this process gets rows `[j*B/n, (j+1)*B/n)`.
+
+        Returns:
+            `tf.data.Dataset` of dicts with the keys of `features`: `token_ids`,
+            `segment_ids`, `padding_mask` int32 `[b, T]`, `mask_positions`, `mask_ids`
+            int32 `[b, P]`, `mask_weights` float32 `[b, P]`, and
+            `sentence_order_labels` int32 `[b]` if the records have them; packed rows
+            as described in `packing.pack_batch`.
+        """
         _check_arguments(
             global_batch_size, num_input_pipelines, input_pipeline_id, start_step
         )
@@ -213,14 +229,14 @@ class PretrainingData:
             steps = tf.data.Dataset.range(start_step, max(start_step, num_steps))
         options = tf.data.Options()
         options.deterministic = True
-        off = tf.data.experimental.AutoShardPolicy.OFF  # the batches are sliced already
+        off = tf.data.experimental.AutoShardPolicy.OFF  # batches are already sliced
         options.experimental_distribute.auto_shard_policy = off
         dataset = steps.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
         return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 class _Examples:
-    """One example a row."""
+    """Source of rows of one example each."""
 
     def __init__(self, reader: ExampleReader, config, seed: int, with_spans: bool):
         self.reader = reader
@@ -232,7 +248,7 @@ class _Examples:
         return len(self.reader)
 
     def batch(self, numbers, epochs, pad_to_longest: bool = False) -> dict:
-        """Records `numbers` int64 `[n]`, masked as in `epochs` int64 `[n]`."""
+        """Returns records `numbers` int64 `[n]`, masked as in `epochs` int64 `[n]`."""
         batch = self.reader.read(numbers, pad_to_longest)
         if self.reader.remask:
             stored = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
@@ -251,7 +267,7 @@ class _Examples:
 
 
 class _PackedRows:
-    """Several examples a row, as a plan has them."""
+    """Source of rows of several examples, as planned."""
 
     def __init__(self, examples: _Examples, max_examples_per_row: int | None):
         reader = examples.reader
@@ -262,31 +278,40 @@ class _PackedRows:
             reader.max_seq_length,
             max_examples_per_row,
         )
-        # A batch has rows of two epochs at the turn from one to the next.
-        self._assignment = functools.lru_cache(2)(
-            functools.partial(self.plan.assignment, examples.seed)
-        )
+        self._assignments: dict[int, np.ndarray] = {}
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return self.plan.num_rows
 
     def batch(self, rows, epochs) -> dict:
-        """Rows `rows` int64 `[n]` of the plan, filled and masked as in `epochs`."""
+        """Returns rows `rows` int64 `[n]`, filled and masked as in `epochs`."""
 
         def find(rows, epochs):
             assignments = [self._assignment(epoch) for epoch in epochs.tolist()]
             members, counts = self.plan.members(rows, assignments)
             return members, np.repeat(epochs, counts), counts
 
-        found = tf.numpy_function(find, [rows, epochs], [tf.int64] * 3)
-        members, epochs = (tf.ensure_shape(one, [None]) for one in found[:2])
-        counts = tf.ensure_shape(found[2], rows.shape)
+        outputs = tf.numpy_function(find, [rows, epochs], [tf.int64] * 3)
+        members, epochs = (tf.ensure_shape(one, [None]) for one in outputs[:2])
+        counts = tf.ensure_shape(outputs[2], rows.shape)
         batch = self.examples.batch(members, epochs, pad_to_longest=True)
         return pack_batch(batch, counts, self.plan, self.examples.reader.vocab.pad_id)
 
+    def _assignment(self, epoch: int) -> np.ndarray:
+        """Returns the examples of an epoch's rows, computed once for all threads."""
+        with self._lock:
+            if epoch not in self._assignments:
+                # A batch has rows of two epochs at the turn from one to the next.
+                for old in sorted(self._assignments)[:-1]:
+                    del self._assignments[old]
+                assignment = self.plan.assignment(self.examples.seed, epoch)
+                self._assignments[epoch] = assignment
+            return self._assignments[epoch]
+
 
 def _blank_rows(batch: dict, inside, pad_id: int) -> dict:
-    """Empties the rows beyond the end of the data."""
+    """Replaces the rows beyond the end of the data by padding."""
     labels = batch.get(features.SENTENCE_ORDER_LABELS)
     weights = features.SENTENCE_ORDER_WEIGHTS
     if labels is not None and weights not in batch:
@@ -302,11 +327,11 @@ def _check_arguments(batch_size: int, pipelines: int, pipeline: int, step: int) 
     if batch_size < 1 or pipelines < 1 or batch_size % pipelines:
         raise UsageError(
             "global_batch_size must be a positive multiple of num_input_pipelines="
-            f"{pipelines}, got {batch_size}"
+            f"{pipelines}, received {batch_size}"
         )
     if not 0 <= pipeline < pipelines:
         raise UsageError(
-            f"input_pipeline_id must be in [0, {pipelines}), got {pipeline}"
+            f"input_pipeline_id must be in [0, {pipelines}), received {pipeline}"
         )
     if step < 0:
-        raise UsageError(f"start_step must not be negative, got {step}")
+        raise UsageError(f"start_step must not be negative, received {step}")

@@ -1,14 +1,12 @@
-"""Any records of a data set as one padded batch, checked, inside tf.data.
+"""Reads any records of a data set as one padded, checked batch, inside tf.data.
 
-Legend: `n` examples asked for, `T` sequence, `P` predictions, `V` vocabulary.
+Legend: `n` examples to read, `T` sequence, `P` predictions, `V` vocabulary.
 """
 
 import contextlib
-import copy
 import json
 import os
 import re
-import threading
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -28,20 +26,21 @@ _NUM_SAMPLED = 16
 
 @contextlib.contextmanager
 def data_errors() -> Iterator[None]:
-    """Turns what a data set raises while it is iterated back into `DataError`.
+    """Turns errors raised while a data set is iterated back into `DataError`.
 
-    TensorFlow wraps an error raised inside a data set, with a traceback in its text.
+    TensorFlow wraps an error that is raised inside a data set, and adds a traceback to
+    its text.
     """
     try:
         yield
     except UnicodeDecodeError:  # TensorFlow quotes the bytes it cannot parse
-        raise DataError("a record is no tf.train.Example message") from None
+        raise DataError("a record is not a tf.train.Example message") from None
     except (tf.errors.InvalidArgumentError, tf.errors.UnknownError) as error:
-        found = re.search(r"(?:DataError|UsageError): ([^\n]+)", error.message)
-        if found:
-            raise DataError(found.group(1)) from None
+        ours = re.search(r"(?:DataError|UsageError): ([^\n]+)", error.message)
+        if ours:
+            raise DataError(ours.group(1)) from None
         if "parse" in error.message and "xample" in error.message:
-            raise DataError("a record is no tf.train.Example message") from None
+            raise DataError("a record is not a tf.train.Example message") from None
         raise
 
 
@@ -49,11 +48,12 @@ class ExampleReader:
     """Reads and checks pretraining records, ours or the original's.
 
     Args:
-        pattern: the files, as for `RecordSet`.
-        vocab: of the tokenizer the records were made with.
-        max_seq_length: T; no example may be longer, static ones must have just that.
-        max_predictions_per_seq: P, that static records must have; None if their masks
-            are to be taken out.
+        pattern: str or Sequence. The files, as for `RecordSet`.
+        vocab: `VocabInfo`. Vocabulary of the tokenizer the records were made with.
+        max_seq_length: int. T. Longer examples are rejected; static examples must have
+            exactly this length.
+        max_predictions_per_seq: int or None. P, which static records must have; None
+            if their masks are to be removed.
 
     Attributes:
         records: the `RecordSet`.
@@ -61,7 +61,7 @@ class ExampleReader:
         has_labels: bool, whether they hold `next_sentence_labels`.
 
     Raises:
-        DataError: The files do not fit to that.
+        DataError: If the files do not match these arguments.
     """
 
     def __init__(
@@ -74,25 +74,23 @@ class ExampleReader:
         self.records = RecordSet(pattern)
         self.vocab = vocab
         self.max_seq_length = max_seq_length
-        self._remote = any(map(files.is_remote, self.records.paths))
-        self._local = threading.local()
         form = schema.describe(self.records)
         first = self.records.example(0)
         self.is_static = form["form"] == "static"
         self.remask = self.is_static and max_predictions_per_seq is None
-        self.has_labels = self._name(features.SENTENCE_ORDER_LABELS) in first
+        self.has_labels = features.record_name(features.SENTENCE_ORDER_LABELS) in first
         if self.is_static:
-            asked = {"max_seq_length": (form["sequence_length"], max_seq_length)}
+            pairs = {"max_seq_length": (form["sequence_length"], max_seq_length)}
             if not self.remask:
-                asked["max_predictions_per_seq"] = (
+                pairs["max_predictions_per_seq"] = (
                     form["num_predictions"],
                     max_predictions_per_seq,
                 )
-            for name, (stored, wanted) in asked.items():
-                if stored != wanted:
+            for name, (stored, given) in pairs.items():
+                if stored != given:
                     raise DataError(
                         f"{self.records.paths[0]}: was written with {name}="
-                        f"{stored}, which cannot be changed, got {wanted}"
+                        f"{stored}, which cannot be changed, received {given}"
                     )
         self._num_predictions = form["num_predictions"]
         self._check_cards()
@@ -107,8 +105,8 @@ class ExampleReader:
         """Reads examples by their number, in a graph.
 
         Args:
-            indices: int64 `[n]`.
-            pad_to_longest: bool, T becomes the longest of these n.
+            indices: int64 `[n]`. Numbers of the examples.
+            pad_to_longest: bool. Whether T is the longest of these n examples.
 
         Returns:
             `token_ids`, `segment_ids`, `token_boundary`, `padding_mask` int32
@@ -139,14 +137,14 @@ class ExampleReader:
         return batch
 
     def lengths(self) -> np.ndarray:
-        """int32 `[len(self)]`: the real pieces of each example; reads everything."""
+        """Returns the lengths of all examples, int32 `[len(self)]`, by reading them."""
         name = features.PADDING_MASK if self.is_static else features.TOKEN_IDS
-        spec = {self._name(name): tf.io.RaggedFeature(tf.int64)}
+        spec = {features.record_name(name): tf.io.RaggedFeature(tf.int64)}
 
         @tf.autograph.experimental.do_not_convert
         def count(indices):
             values = tf.io.parse_example(self._serialized(indices), spec)
-            values = values[self._name(name)]
+            values = values[features.record_name(name)]
             if self.is_static:
                 return tf.cast(tf.reduce_sum(values, axis=1), tf.int32)
             return tf.cast(values.row_lengths(), tf.int32)
@@ -154,18 +152,15 @@ class ExampleReader:
         dataset = tf.data.Dataset.range(len(self)).batch(1024)
         dataset = dataset.map(count, num_parallel_calls=tf.data.AUTOTUNE)
         with data_errors():
-            found = np.concatenate(list(dataset.as_numpy_iterator()))
-        wrong = np.flatnonzero((found < 1) | (found > self.max_seq_length))
+            lengths = np.concatenate(list(dataset.as_numpy_iterator()))
+        wrong = np.flatnonzero((lengths < 1) | (lengths > self.max_seq_length))
         if len(wrong):
-            self._fail(self._too_long(), wrong[0], found[wrong[0]])
-        return found
-
-    def _name(self, name: str) -> str:
-        return features.RECORD_NAMES.get(name, name)
+            self._fail(self._too_long(), wrong[0], lengths[wrong[0]])
+        return lengths
 
     def _serialized(self, indices):
         def read(numbers):
-            payloads = self._thread_records().read(numbers)
+            payloads = self.records.read(numbers)
             for number, payload in zip(numbers, payloads, strict=True):
                 if not _is_framed(payload):
                     self._fail("must be a tf.train.Example", number, payload[:16])
@@ -173,14 +168,6 @@ class ExampleReader:
 
         serialized = tf.numpy_function(read, [indices], tf.string)
         return tf.ensure_shape(serialized, indices.shape)
-
-    def _thread_records(self) -> RecordSet:
-        # Seeking and reading a remote file is not one step, so threads cannot share it.
-        if not self._remote:
-            return self.records
-        if not hasattr(self._local, "records"):
-            self._local.records = copy.copy(self.records)
-        return self._local.records
 
     def _parse(self, indices) -> dict[str, tf.RaggedTensor]:
         names = list(_TOKENS)
@@ -191,13 +178,13 @@ class ExampleReader:
         if self.has_labels:
             names.append(features.SENTENCE_ORDER_LABELS)
         spec = {
-            self._name(name): tf.io.RaggedFeature(
+            features.record_name(name): tf.io.RaggedFeature(
                 tf.float32 if name == features.MASK_WEIGHTS else tf.int64
             )
             for name in names
         }
         parsed = tf.io.parse_example(self._serialized(indices), spec)
-        return {name: parsed[self._name(name)] for name in names}
+        return {name: parsed[features.record_name(name)] for name in names}
 
     def _check_lengths(self, parsed, indices) -> None:
         lengths = parsed[features.TOKEN_IDS].row_lengths()
@@ -207,29 +194,25 @@ class ExampleReader:
                 fits,
                 indices,
                 lengths,
-                f"input_ids must have {self.max_seq_length} values",
+                f"{features.INPUT_IDS} must have {self.max_seq_length} values",
             )
         else:
             fits = (lengths >= 1) & (lengths <= self.max_seq_length)
             self._require(fits, indices, lengths, self._too_long())
         for name, values in parsed.items():
-            found = values.row_lengths()
-            wanted = lengths
+            counts = values.row_lengths()
+            expected, rule = lengths, f"as many values as {features.INPUT_IDS}"
             if name in _MASKS:
-                wanted = tf.fill(
-                    tf.shape(found), tf.cast(self._num_predictions, found.dtype)
-                )
+                number = self._num_predictions
+                expected = tf.fill(tf.shape(counts), tf.cast(number, counts.dtype))
+                rule = f"{number} values"
             elif name == features.SENTENCE_ORDER_LABELS:
-                wanted = tf.ones_like(found)
-            self._require(
-                found == wanted,
-                indices,
-                found,
-                f"{self._name(name)} has another number of values than it must",
-            )
+                expected, rule = tf.ones_like(counts), "1 value"
+            rule = f"{features.record_name(name)} must have {rule}"
+            self._require(counts == expected, indices, counts, rule)
 
     def _too_long(self) -> str:
-        return f"an example must have 1 to max_seq_length={self.max_seq_length} pieces"
+        return f"an example must have 1 to max_seq_length={self.max_seq_length} tokens"
 
     def _check_values(self, batch, indices) -> None:
         limits = {
@@ -249,7 +232,7 @@ class ExampleReader:
                     (low >= 0) & (high < limit),
                     indices,
                     tf.where(low < 0, low, high),
-                    f"{self._name(name)} must be in [0, {limit})",
+                    f"{features.record_name(name)} must be in [0, {limit})",
                 )
 
     def _require(self, fits, indices, values, rule: str) -> None:
@@ -265,7 +248,7 @@ class ExampleReader:
 
     def _fail(self, rule: str, index: int, value: int):
         path, number = self.records.locate(int(index))
-        raise DataError(f"{path}: record {number}: {rule}, got {value}")
+        raise DataError(f"{path}: record {number}: {rule}, received {value}")
 
     def _check_cards(self) -> None:
         """Compares the files with the data cards beside them."""
@@ -276,21 +259,21 @@ class ExampleReader:
             if tokenizer and self.vocab.sha256 and tokenizer != self.vocab.sha256:
                 raise DataError(
                     f"{path}: the records were made with the tokenizer of sha256 "
-                    f"{tokenizer}, got {self.vocab.sha256}"
+                    f"{tokenizer}, received {self.vocab.sha256}"
                 )
             for name, expected in shards.items():
-                found = counts.get(os.path.join(folder, name), expected)
-                if found != expected:
+                number = counts.get(os.path.join(folder, name), expected)
+                if number != expected:
                     raise DataError(
-                        f"{os.path.join(folder, name)}: holds {found} records, "
-                        f"{path} says {expected}: the file or its index is damaged"
+                        f"{os.path.join(folder, name)}: contains {number} records, "
+                        f"but {path} lists {expected}: the file or its index is damaged"
                     )
 
 
 def _is_framed(payload: bytes) -> bool:
-    """Whether this can be an Example: one field 1 that takes up all bytes.
+    """Returns whether this can be an Example: one field 1 that spans all bytes.
 
-    TensorFlow's parser would not tell which record it failed at.
+    TensorFlow's parser does not report which record it failed at.
     """
     size, at = 0, 1
     while at < min(len(payload), 11):
@@ -302,7 +285,7 @@ def _is_framed(payload: bytes) -> bool:
 
 
 def _read_card(path: str) -> tuple[str | None, dict[str, int]]:
-    """The tokenizer's sha256 and the records of each shard; empty without a card."""
+    """Returns the tokenizer's sha256 and the records per shard of a card, if any."""
     if not files.exists(path):
         return None, {}
     try:
@@ -310,12 +293,12 @@ def _read_card(path: str) -> tuple[str | None, dict[str, int]]:
         return content["tokenizer"]["sha256"], card.shard_sizes(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
-            f"{path}: must be a data card with tokenizer.sha256, got {error!r}"
+            f"{path}: must be a data card with tokenizer.sha256, received {error!r}"
         ) from error
 
 
 def _dense(values: tf.RaggedTensor, width: int | None, padding: int = 0) -> tf.Tensor:
-    """`[n, width]`, int32 for integers; numbers beyond int32 stay out of any range."""
+    """Returns `[n, width]`, int32 for integers; too large ones stay out of range."""
     if values.dtype == tf.int64:
         low, high = tf.int32.min, tf.int32.max
         values = values.with_flat_values(

@@ -1,10 +1,10 @@
-"""Text columns of Parquet files and of TFDS data sets, one row a document."""
+"""Reads text columns of Parquet files and TFDS data sets, one document per row."""
 
 from collections.abc import Callable, Iterator
 
 from albert_tf.data.corpus.source import BadInput
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import streams
+from albert_tf.storage import files
 
 _BATCH = 256
 
@@ -18,8 +18,8 @@ def read_parquet(
     """Yields the strings of one column of a Parquet file.
 
     Raises:
-        UsageError: pyarrow is not installed.
-        DataError: The file is damaged or has no such column of strings.
+        UsageError: If pyarrow is not installed.
+        DataError: If the file is damaged or has no such column of strings.
     """
     try:
         import pyarrow as pa
@@ -29,7 +29,7 @@ def read_parquet(
             f"{path}: reading parquet needs pyarrow: pip install albert_tf[parquet]"
         ) from error
     try:
-        with streams.open_binary(path) as file:
+        with files.open_binary(path) as file:
             while on_bytes and (data := file.read(1 << 20)):
                 on_bytes(data)
             if on_bytes:
@@ -48,8 +48,8 @@ def read_parquet(
                     else:
                         bad.report(
                             "rows_without_text",
-                            f"{path}: column {text_field!r} must hold strings, "
-                            f"got {value!r}",
+                            f"{path}: column {text_field!r} must contain strings, "
+                            f"received {value!r}",
                         )
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot be read: {error}") from error
@@ -64,8 +64,11 @@ def read_tfds(
     """Yields the texts of the training split of a TFDS data set, in stored order.
 
     Args:
-        name: `tfds:wikipedia/20230601.en` and the like; prepared under the TFDS data
-            folder (`TFDS_DATA_DIR`), downloaded if it is not there.
+        name: str. For example `tfds:wikipedia/20230601.en`. Read from the TFDS data
+            folder (`TFDS_DATA_DIR`), and downloaded to it if missing.
+        text_field: str. Name of the feature with the text.
+        bad: `BadInput`. What to do with rows that cannot be used.
+        on_bytes: Not used: the data set has no single file to digest.
     """
     try:
         import tensorflow_datasets as tfds

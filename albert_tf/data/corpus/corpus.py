@@ -1,17 +1,17 @@
-"""Reads a corpus: what `--input_file` names, as documents of sentences.
+"""Reads the corpus that `--input_file` names, as documents of sentences.
 
 An input is a comma-separated list of
   * files or globs, `gs://` too, each plain or gzip, in one of the formats below;
   * `tfds:<name>[/<config>][:<version>]`, the training split of a TFDS text set;
   * `docstrings:` or `docstrings:max_bytes=20000000`, the embedded corpus.
 
-Formats: `lines` (a sentence a line, blank line between documents: the original's),
+Formats: `lines` (one sentence per line, blank lines between documents: the original's),
 `paragraphs` (ordinary text), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`, and
 `auto`, which looks at the first 64 KiB of each file: `PAR1` is parquet; `<doc ` at the
-start is wikiextractor; a JSON object on the first line is jsonl; of the rest, text
-is `lines` if half of its characters are in lines with a line right before or after
-them and 60% of those with one right after end a sentence and hold no other sentence
-end, else `paragraphs`.
+start is wikiextractor; a JSON object on the first line is jsonl. Other text is `lines`
+if half of its characters are in lines with a line directly before or after them, and
+60% of those with one directly after end a sentence and contain no other sentence end;
+else it is `paragraphs`.
 """
 
 import copy
@@ -21,10 +21,15 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from albert_tf.data.corpus import docstrings, formats
-from albert_tf.data.corpus import source as corpus_source
 from albert_tf.data.corpus.detect import detect_format
 from albert_tf.data.corpus.sentences import check_language, split_sentences
-from albert_tf.data.corpus.source import BadInput, Source
+from albert_tf.data.corpus.source import (
+    MAX_JSON_BYTES,
+    MAX_LINE_BYTES,
+    BadInput,
+    Source,
+    read_lines,
+)
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files, streams
 
@@ -32,36 +37,36 @@ FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet")
 
 
 class RawDocument(NamedTuple):
-    """A document as it was read, before sentences are split.
+    """A document as it was read, before it is split into sentences.
 
-    (source, number) names it whatever the number of processes: random choices made
-    for a document depend on these two.
+    (source, number) identifies it whatever the number of processes: random choices
+    made for a document depend only on these two.
     """
 
-    source: int  # which source, counting from 0
-    number: int  # which document of this source
+    source: int  # index of the source, from 0
+    number: int  # index of the document in its source
     texts: list[str]
-    is_split: bool  # whether the texts are sentences already
+    is_split: bool  # whether the texts are already sentences
 
 
 class Corpus:
     """Documents of all inputs in a fixed order, read as a stream.
 
     Args:
-        inputs: see the module's docstring.
-        format: one of `FORMATS`, for all files.
-        text_field: name of the text in jsonl, parquet and TFDS.
-        on_bad_input: "error", or "skip": lines that are not UTF-8, hold NUL bytes or
-            are no JSON are counted and left out.
+        inputs: str. See the module's docstring.
+        format: str. One of `FORMATS`, for all files.
+        text_field: str. Name of the field with the text in jsonl, parquet and TFDS.
+        on_bad_input: str. "error", or "skip" to count and leave out lines that are not
+            UTF-8, contain NUL bytes or are not JSON.
 
     Attributes:
         sources: list of `Source`.
-        counts: Counter of what was skipped or cut; complete once all is read.
-        sha256: source name -> hex digest of its bytes on disk, once read.
+        counts: Counter. What was skipped or cut; complete once everything is read.
+        sha256: dict. Source name -> hex digest of its bytes on disk, once read.
 
     Raises:
-        DataError: No file matches, or one cannot be read.
-        UsageError: An argument is not one of those allowed.
+        DataError: If no file matches, or one cannot be read.
+        UsageError: If an argument is invalid.
     """
 
     def __init__(
@@ -72,10 +77,12 @@ class Corpus:
         on_bad_input: str = "error",
     ):
         if format not in FORMATS:
-            raise UsageError(f"input_format: expected one of {FORMATS}, got {format!r}")
+            raise UsageError(
+                f"input_format: expected one of {FORMATS}, received {format!r}"
+            )
         if on_bad_input not in ("error", "skip"):
             raise UsageError(
-                f"on_bad_input: expected 'error' or 'skip', got {on_bad_input!r}"
+                f"on_bad_input: expected 'error' or 'skip', received {on_bad_input!r}"
             )
         self.text_field = text_field
         self.on_bad_input = on_bad_input
@@ -85,7 +92,7 @@ class Corpus:
         self.sources = self._find(inputs, format)
 
     def restarted(self) -> "Corpus":
-        """The same sources with counts and checksums of its own, all zero."""
+        """Returns a corpus of the same sources with new counts and checksums."""
         fresh = copy.copy(self)
         fresh.counts, fresh.sha256 = Counter(), {}
         fresh._bad = BadInput(self.on_bad_input, fresh.counts)
@@ -116,7 +123,7 @@ class Corpus:
                 self.counts["inputs_repeated"] += path in names
                 names.setdefault(path, format)
         if not names:
-            raise UsageError(f"input_file: names no input, got {inputs!r}")
+            raise UsageError(f"input_file: must name an input, received {inputs!r}")
         return [self._source(name, kind) for name, kind in names.items()]
 
     def _source(self, name: str, kind: str) -> Source:
@@ -126,7 +133,7 @@ class Corpus:
             return Source(name, kind, 0)
         try:
             if not streams.is_regular(name):
-                # A pipe is empty once its format was looked at, or a run was killed.
+                # A pipe is empty after its format was detected, or a run was killed.
                 raise DataError(f"{name}: must be a regular file, write it to one")
             size, modified = streams.size(name), streams.modified(name)
             kind = detect_format(name) if kind == "auto" else kind
@@ -138,8 +145,8 @@ class Corpus:
         name, kind = source.name, source.format
         if kind == "docstrings":
             limit = _docstring_limit(name)
-            found = docstrings.read_docstrings(docstrings.source_files(), limit)
-            return (text for document in found for text in (*document, None))
+            read = docstrings.read_docstrings(docstrings.source_files(), limit)
+            return (text for document in read for text in (*document, None))
         if kind in ("tfds", "parquet"):
             from albert_tf.data.corpus import columns
 
@@ -151,10 +158,10 @@ class Corpus:
                 for text in formats.text_paragraphs(row, self.counts)
             )
         is_json = kind == "jsonl"
-        lines = corpus_source.read_lines(
+        lines = read_lines(
             name,
             self._bad,
-            corpus_source.MAX_JSON_BYTES if is_json else corpus_source.MAX_LINE_BYTES,
+            MAX_JSON_BYTES if is_json else MAX_LINE_BYTES,
             cut=not is_json,
             on_bytes=self._hasher(source),
         )
@@ -167,7 +174,7 @@ class Corpus:
         return formats.read_paragraphs(lines)
 
     def _hasher(self, source: Source):
-        """Takes a file's bytes as they are read, and an empty one at its end."""
+        """Returns a callback for a file's bytes, called with none at its end."""
         digest = hashlib.sha256()
         name, count = source.name, 0
 
@@ -199,7 +206,7 @@ def open_corpus(
     """Yields the documents of a corpus, each a list of sentences; see `Corpus`.
 
     Raises:
-        DataError: An input is missing or cannot be read, or all are empty.
+        DataError: If an input is missing or cannot be read, or all are empty.
     """
     language = check_language(language)
     corpus = Corpus(inputs, format, text_field, on_bad_input)
@@ -209,11 +216,11 @@ def open_corpus(
             empty = False
             yield sentences
     if empty:
-        raise DataError(f"input_file: {inputs}: holds no text")
+        raise DataError(f"input_file: {inputs}: contains no text")
 
 
 def document_sentences(document: RawDocument, language: str) -> list[str]:
-    """The sentences of a document."""
+    """Returns the sentences of a document."""
     if document.is_split:
         return document.texts
     return [
@@ -231,6 +238,6 @@ def _docstring_limit(name: str) -> int | None:
     if key != "max_bytes" or not value.isdigit():
         raise UsageError(
             f"input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>', "
-            f"got {name!r}"
+            f"received {name!r}"
         )
     return int(value)

@@ -3,20 +3,22 @@
 import json
 import re
 
-from albert_tf.data.corpus import source as corpus_source
+from albert_tf.data.corpus.source import open_source
 from albert_tf.errors import DataError
 
 _SAMPLE = 1 << 16
 
 
 def detect_format(path: str) -> str:
-    """The format of a file by its first 64 KiB; the rule is in the module's docstring.
+    """Returns the format of a file, judged by its first 64 KiB.
+
+    The module `corpus` describes the rule.
 
     Raises:
-        DataError: The file cannot be decompressed.
+        DataError: If the file cannot be read or decompressed, or is not text.
     """
     try:
-        with corpus_source.open_source(path) as file:
+        with open_source(path) as file:
             sample = file.read(_SAMPLE)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -29,7 +31,7 @@ def detect_format(path: str) -> str:
         return "wikiextractor"
     first = text.partition("\n")[0]
     if first.startswith("{"):
-        if len(text) == len(first):  # the line goes on after the sample
+        if len(text) == len(first):  # the line continues after the sample
             return "jsonl"
         try:
             json.loads(first)
@@ -38,8 +40,8 @@ def detect_format(path: str) -> str:
             pass
     if _JSON_NAME.search(path) or _JSON_START.match(text):
         raise DataError(
-            f"{path}: looks like JSON, but its first line is no JSON object; make it "
-            "JSON lines (an object a line), or give --input_format"
+            f"{path}: looks like JSON, but its first line is not a JSON object; "
+            "convert it to JSON Lines (one object per line), or set --input_format"
         )
     lines = [line.strip() for line in text.split("\n")]
     followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
@@ -47,7 +49,7 @@ def detect_format(path: str) -> str:
         line.rstrip("\"'”’)」』").endswith(_ENDS) and not _INNER_END.search(line)
         for line in followed
     )
-    # Text of one line a paragraph has neighbouring lines in its headings only.
+    # Text with one line per paragraph has neighbouring lines only in headings.
     around = zip(["", *lines[:-1]], lines, [*lines[1:], ""], strict=True)
     joined = sum(len(line) for a, line, b in around if a or b)
     bulk = 2 * joined >= sum(map(len, lines))
@@ -59,7 +61,7 @@ def _check_is_text(path: str, sample: bytes) -> None:
     for start, name in _COMPRESSED.items():
         if sample.startswith(start):
             raise DataError(
-                f"{path}: is compressed with {name}; only gzip is read, unpack it"
+                f"{path}: is compressed with {name}; only gzip is supported, unpack it"
             )
 
 

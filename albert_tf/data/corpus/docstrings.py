@@ -1,14 +1,14 @@
 """The embedded corpus: the docstrings of the standard library and installed packages.
 
-English prose that is on every machine that can run this package, about 29,000
-docstrings beside TensorFlow. Source files are read, never imported. A document is one
-docstring: its sentences follow each other with a purpose, those of different functions
-do not. Left out: docstrings of fewer than `MIN_CHARS` characters of prose, repeated
-ones, doctest lines (`>>>`, `...` and the output up to the next blank line), fenced
+English prose that exists on every machine that can run this package: about 29,000
+docstrings besides TensorFlow's. Source files are read, never imported. A document is
+one docstring, because its sentences form a coherent text and those of different
+functions do not. Left out are docstrings of fewer than `MIN_CHARS` characters of prose,
+repeated ones, doctest lines (`>>>`, `...` and the output up to the next blank line), fenced
 code, section headings (`Args:`, or underlined), directives (`.. note::`) and, of roles
-such as ``:func:`name` ``, the role. Items of a list are paragraphs of their own.
-The order is: standard library first, then packages by name, so that a cap on the size
-gives the same text on equal installations.
+such as ``:func:`name` ``, the role. Items of a list are separate paragraphs. The
+standard library comes first, then packages by name, so that a limit on the size gives
+the same text on equal installations.
 """
 
 import ast
@@ -27,8 +27,8 @@ _NOISE = re.compile(r"\.\. |(?:[A-Z]\w* ?){1,2}:$")  # directives; `Args:`
 _ROLE = re.compile(r":[\w:+-]+:(?=`)")
 # Bullets, and `name: ...`, `name (type): ...`, `:param name: ...`.
 _ITEM = re.compile(r"(?:[-*•+]|\d+[.)])\s|:?[\w*`]+(?: \w+)?(?: \([^)]*\))?: ")
-# Up to the next triple-quoted string, passing over comments and other strings. The last
-# alternatives make sure that every search ends where it may go on.
+# Up to the next triple-quoted string, skipping comments and other strings. The last
+# alternatives make every search end where the next one can start.
 _STRING = re.compile(
     r"""
     (?:[^"'\#]++
@@ -46,25 +46,25 @@ _HEADER_END = re.compile(r":\s*(?:\#.*)?$")
 
 
 def source_files() -> list[str]:
-    """Python files of the standard library, then of the installed packages."""
+    """Returns the Python files of the standard library, then of installed packages."""
     paths = sysconfig.get_paths()
     roots = [paths["stdlib"], paths["purelib"], paths["platlib"]]
-    found: dict[str, None] = {}
+    unique: dict[str, None] = {}
     for root in dict.fromkeys(map(os.path.realpath, roots)):
         for folder, folders, names in os.walk(root):
             folders[:] = sorted(set(folders) - _SKIPPED_FOLDERS)
             for name in sorted(names):
                 if name.endswith(".py"):
-                    found.setdefault(os.path.join(folder, name))
-    return list(found)
+                    unique.setdefault(os.path.join(folder, name))
+    return list(unique)
 
 
 def read_docstrings(paths: list[str], max_bytes: int | None) -> Iterator[list[str]]:
     """Yields the prose of docstrings, each a list of paragraphs.
 
     Args:
-        paths: Python source files; those that are not UTF-8 are passed over.
-        max_bytes: stop after so many bytes of prose (UTF-8); None for all.
+        paths: list. Python source files; those that are not UTF-8 are skipped.
+        max_bytes: int or None. Maximum number of bytes of prose (UTF-8); None for all.
     """
     seen: set[bytes] = set()
     used = 0
@@ -86,7 +86,7 @@ def read_docstrings(paths: list[str], max_bytes: int | None) -> Iterator[list[st
 
 
 def prose(docstring: str) -> list[str]:
-    """The paragraphs of a docstring without markup that is no prose."""
+    """Returns the paragraphs of a docstring without markup and code."""
     paragraphs: list[str] = []
     current: list[str] = []
     indent = -1
@@ -113,9 +113,9 @@ def prose(docstring: str) -> list[str]:
 
 
 def _docstrings(path: str) -> Iterator[str]:
-    """Docstrings of one source file, in its order.
+    """Yields the docstrings of one source file, in order.
 
-    Found by their quotes, which takes a tenth of the time of parsing.
+    They are found by their quotes, which takes a tenth of the time of parsing.
     """
     try:
         with open(path, "rb") as file:
@@ -125,24 +125,24 @@ def _docstrings(path: str) -> Iterator[str]:
         source = data.decode("utf-8-sig").replace("\r\n", "\n")
     except (OSError, UnicodeDecodeError):
         return
-    for found in _STRING.finditer(source):
-        number = found.lastindex
-        if number is None or found.end(number) - found.start(number) < MIN_CHARS:
+    for match in _STRING.finditer(source):
+        number = match.lastindex
+        if number is None or match.end(number) - match.start(number) < MIN_CHARS:
             continue
-        start = found.start(number) - 3
+        start = match.start(number) - 3
         line_start = source.rfind("\n", 0, start) + 1
         prefix = source[line_start:start].strip().lower()
         if prefix not in ("", "r", "u") or not _opens_body(source, line_start):
             continue
-        text = found[number]
+        text = match[number]
         if "\\" in text and prefix != "r":
-            text = _unescape(source[start : found.end()])
+            text = _unescape(source[start : match.end()])
         if "\0" not in text:
             yield text
 
 
 def _opens_body(source: str, end: int) -> bool:
-    """Whether the line at `end` is the first of a module, a class or a function."""
+    """Returns whether the line at `end` opens a module, a class or a function."""
     while end > 0:
         start = source.rfind("\n", 0, end - 1) + 1
         line = source[start:end].strip()
@@ -153,7 +153,7 @@ def _opens_body(source: str, end: int) -> bool:
 
 
 def _unescape(literal: str) -> str:
-    """What a literal stands for; empty where that is no text."""
+    """Returns the value of a literal; empty if it is not valid text."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # other people's invalid escapes

@@ -1,11 +1,11 @@
-"""Counts documents whose text was there before, in bounded memory."""
+"""Counts documents whose text was already seen, in bounded memory."""
 
 import hashlib
 from collections.abc import Iterator
 
 from albert_tf.data.corpus.corpus import RawDocument
 
-# Documents after so many different ones are compared with these only.
+# Later documents are compared only with the first different ones up to this number.
 MAX_REMEMBERED = 1_000_000
 _KEY = 8
 _EMPTY = b"\xff" * _KEY
@@ -15,13 +15,13 @@ class DuplicateCounter:
     """Passes documents on and counts, or drops, those seen before.
 
     Args:
-        drop: leave repeated documents out.
-        max_remembered: how many different documents are remembered.
+        drop: bool. Whether to leave out repeated documents.
+        max_remembered: int. Maximum number of different documents to remember.
 
     Attributes:
-        num_duplicates: documents equal to an earlier one.
-        num_documents: all documents that came.
-        is_complete: whether all documents could be remembered.
+        num_duplicates: int. Number of documents equal to an earlier one.
+        num_documents: int. Number of all documents.
+        is_complete: bool. Whether all documents could be remembered.
     """
 
     def __init__(self, drop: bool = False, max_remembered: int = MAX_REMEMBERED):
@@ -32,7 +32,7 @@ class DuplicateCounter:
         self.is_complete = True
 
     def filter(self, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
-        """Yields the documents that stay."""
+        """Yields the documents to keep."""
         for document in documents:
             self.num_documents += 1
             if self._table.is_known(document_digest(document)):
@@ -44,10 +44,10 @@ class DuplicateCounter:
 
 
 class _DigestTable:
-    """A set of digests whose memory, 16 bytes a digest, is all taken at the start.
+    """A set of digests whose memory, 16 bytes per digest, is allocated at the start.
 
-    The first 8 bytes stand for a digest: of a million different documents, two have
-    the same ones with a probability of 3e-8.
+    Only the first 8 bytes of a digest are kept: among a million different documents,
+    two agree in them with a probability of 3e-8.
     """
 
     def __init__(self, capacity: int):
@@ -57,11 +57,11 @@ class _DigestTable:
         self.is_incomplete = False  # whether some digest found no room
 
     def is_known(self, digest: bytes) -> bool:
-        """Whether it came before; remembers it if there is room."""
+        """Returns whether a digest was seen before; remembers it if there is room."""
         key = digest[:_KEY]
         slot = int.from_bytes(key, "little") % self._slots
-        while (there := self._table[_KEY * slot : _KEY * slot + _KEY]) != _EMPTY:
-            if there == key:
+        while (present := self._table[_KEY * slot : _KEY * slot + _KEY]) != _EMPTY:
+            if present == key:
                 return True
             slot = (slot + 1) % self._slots
         if self._room:
@@ -73,7 +73,7 @@ class _DigestTable:
 
 
 def document_digest(document: RawDocument) -> bytes:
-    """16 bytes that stand for the text of a document."""
+    """Returns a digest of 16 bytes of the text of a document."""
     digest = hashlib.blake2b(digest_size=16)
     for text in document.texts:
         digest.update(text.encode())

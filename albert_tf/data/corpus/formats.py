@@ -1,4 +1,4 @@
-"""Readers of one corpus file each: plain lines, paragraphs, WikiExtractor, JSON lines.
+"""Reads the text formats of a corpus: lines, paragraphs, WikiExtractor, JSON Lines.
 
 A reader takes an iterator of decoded lines and yields texts (sentences for `lines`,
 paragraphs still to be split for the other formats) and None where a document ends.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from albert_tf.data.corpus.source import MAX_LINE_BYTES, BadInput
 
-# A longer document is handed on in parts.
+# A longer document is split.
 DOCUMENT_CHARS = 1 << 18
 # A paragraph without a blank line ends with the first full sentence after this.
 _PARAGRAPH_CHARS = 8192
@@ -26,9 +26,8 @@ def group_documents(
 ) -> Iterator[list[str]]:
     """Collects what a reader yields into documents.
 
-    A document of more than `max_chars` characters is handed on in parts, each a
-    document of its own from then on, so that memory stays flat; "documents_cut" counts
-    the cuts.
+    A document of more than `max_chars` characters is split into several documents, so
+    that memory stays bounded; "documents_cut" counts the splits.
     """
     document: list[str] = []
     length = 0
@@ -51,13 +50,13 @@ def group_documents(
 
 
 def read_sentence_lines(lines: Iterator[str]) -> Iterator[str | None]:
-    """The original's format: a sentence a line, a blank line between documents."""
+    """Reads the original's format: a sentence per line, documents set apart."""
     for line in lines:
         yield line.strip() or None
 
 
 def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
-    """Ordinary text: lines of a paragraph are joined, blank lines end it.
+    """Reads ordinary text: lines of a paragraph are joined, blank lines end it.
 
     Two or more blank lines end the document, as does the end of the file.
     """
@@ -84,18 +83,18 @@ def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
 
 
 def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | None]:
-    """`<doc id=... title="...">` blocks; the title line is left out.
+    """Reads `<doc id=... title="...">` blocks without their title line.
 
-    Documents without text (redirects) are counted as "documents_empty", lines between
-    documents, which are left out, as "lines_outside_documents".
+    Documents without text (redirects) are counted as "documents_empty". Lines between
+    documents are left out and counted as "lines_outside_documents".
     """
     inside = empty = False
     title = ""
     for line in lines:
         line = line.strip()
         if _DOC.match(line):
-            found = re.search(r'title="([^"]*)"', line)
-            title, inside, empty = (found.group(1) if found else ""), True, True
+            match = re.search(r'title="([^"]*)"', line)
+            title, inside, empty = (match.group(1) if match else ""), True, True
             yield None
         elif line.startswith("</doc>"):
             counts["documents_empty"] += inside and empty
@@ -113,24 +112,24 @@ def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | 
 def read_json_lines(
     lines: Iterator[str], bad: BadInput, path: str, text_field: str
 ) -> Iterator[str | None]:
-    """One JSON object a line, the document's text in the field `text_field`."""
+    """Reads one JSON object per line, with the document's text in `text_field`."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
-            bad.report("lines_not_json", f"{path}: line {number}: no JSON: {error}")
+            bad.report("lines_not_json", f"{path}: line {number}: not JSON: {error}")
             continue
         text = value.get(text_field) if isinstance(value, dict) else None
         if isinstance(text, str) and "\0" in text:
             bad.report(
                 "lines_with_nul_bytes",
-                f"{path}: line {number}: a NUL character, which no text has",
+                f"{path}: line {number}: contains a NUL character, not text",
             )
         elif isinstance(text, str):
             if not text.isascii():
-                # JSON can write halves of UTF-16 pairs alone, which no UTF-8 text can.
+                # JSON can contain halves of UTF-16 pairs, which UTF-8 cannot.
                 text, halves = _HALF.subn(" ", text)
                 bad.counts["surrogates_replaced"] += halves
             yield from text_paragraphs(text, bad.counts)
@@ -143,7 +142,7 @@ def read_json_lines(
 
 
 def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
-    """The non-blank lines of one document's text, then its end."""
+    """Yields the non-blank lines of one document's text, then None."""
     if text.isspace() or not text:
         counts["documents_empty"] += 1
     for line in text.split("\n"):

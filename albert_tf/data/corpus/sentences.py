@@ -1,9 +1,9 @@
 """Splits running text into sentences.
 
 The rules are those of `sentencex` (Wikimedia's segmenter for about 300 languages:
-abbreviations by language, quotes and brackets kept whole, `。！？` without spaces; a
-language it does not know falls back to a related one, last of all English). It splits
-about 10 MB of text a second on one core, so that tokenization stays the slower step.
+abbreviations by language, quotes and brackets kept whole, `。！？` without spaces; an
+unknown language falls back to a related one, or else to English). It splits about 10 MB
+of text per second on one core, so that tokenization remains the slower step.
 """
 
 import re
@@ -19,11 +19,11 @@ def check_language(language: str) -> str:
     """Returns `language` if it has the form of a language code.
 
     Raises:
-        UsageError: It has not.
+        UsageError: If it has not.
     """
     if not _LANGUAGE.fullmatch(language):
         raise UsageError(
-            f"language: expected a code such as 'en' or 'zh', got {language!r}"
+            f"language: expected a code such as 'en' or 'zh', received {language!r}"
         )
     return language
 
@@ -31,12 +31,12 @@ def check_language(language: str) -> str:
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """Splits a paragraph into sentences.
 
-    White space is collapsed to single spaces, also across lines. Nothing but white
-    space is lost: the sentences joined hold every other character in order.
+    White space is collapsed to single spaces, also across lines. Only white space is
+    lost: the joined sentences contain every other character in order.
 
     Args:
-        text: running text.
-        language: ISO 639 code.
+        text: str. Running text.
+        language: str. ISO 639 code.
 
     Returns:
         The sentences, none of them empty.

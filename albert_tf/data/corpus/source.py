@@ -1,4 +1,4 @@
-"""One input file as a stream of lines."""
+"""Reads one input file as a stream of lines."""
 
 import gzip
 import zlib
@@ -7,34 +7,24 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
 from albert_tf.errors import DataError
-from albert_tf.storage import streams
+from albert_tf.storage import files
 
 # A longer line is cut at white space, so that one line of 500 MB needs no memory.
 MAX_LINE_BYTES = 1 << 20
-
-
 # A JSON object cannot be cut; a longer line is bad input.
 MAX_JSON_BYTES = 64 << 20
-
-
 _CHUNK = 1 << 20
-
-
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-
-
 _UTF32 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
-
-
 _READ_ERRORS = (OSError, EOFError, zlib.error)
 
 
 class BadInput:
-    """What is done with input that cannot be used: raise, or count and go on.
+    """Raises an error for input that cannot be used, or counts and skips it.
 
     Args:
-        action: "error" or "skip".
-        counts: where skips are counted, by reason.
+        action: str. "error" or "skip".
+        counts: Counter. Where skips are counted, by reason.
     """
 
     def __init__(self, action: str, counts: Counter):
@@ -52,11 +42,11 @@ def open_source(path: str, on_bytes: Callable[[bytes], None] | None = None) -> I
     """Opens a file for reading; gzip is recognized by its first bytes.
 
     Args:
-        path: local or remote.
-        on_bytes: called with the bytes as they lie on disk, for a checksum; at the
-            end of the file, once, with none.
+        path: str. Local or remote path.
+        on_bytes: callable. Called with the bytes as they are on disk, for a checksum,
+            and once with none at the end of the file.
     """
-    raw = _Watched(streams.open_binary(path), on_bytes)
+    raw = _Watched(files.open_binary(path), on_bytes)
     if raw.peek() == b"\x1f\x8b":
         file = gzip.GzipFile(fileobj=raw, mode="rb")
         file.myfileobj = raw  # closed together
@@ -65,7 +55,7 @@ def open_source(path: str, on_bytes: Callable[[bytes], None] | None = None) -> I
 
 
 class _Watched:
-    """A binary file whose bytes are shown to a callback as they are read."""
+    """A binary file whose bytes are passed to a callback as they are read."""
 
     def __init__(self, file: IO[bytes], on_bytes: Callable[[bytes], None] | None):
         self._file = file
@@ -81,8 +71,8 @@ class _Watched:
     def read(self, count: int = -1) -> bytes:
         head, self._head = self._head, b""
         new = self._file.read(count - len(head) if count >= 0 else -1)
-        asked = count < 0 or count > len(head)
-        if self._on_bytes and (new or (asked and not self._ended)):
+        reads_file = count < 0 or count > len(head)
+        if self._on_bytes and (new or (reads_file and not self._ended)):
             self._ended = not new
             self._on_bytes(new)
         return head + new
@@ -106,13 +96,13 @@ def read_lines(
 ) -> Iterator[str]:
     """Yields the lines of a UTF-8 file without their ends.
 
-    A byte order mark is dropped, CRLF counts as one end. A line of more than
+    A byte order mark is dropped, CRLF counts as one line end. A line of more than
     `max_bytes` bytes is cut at white space (or between characters if there is none)
     and counted as "lines_cut"; with `cut` false it is bad input.
 
     Raises:
-        DataError: The file cannot be read, or (unless bad input is skipped) a line
-            is not UTF-8 or holds NUL bytes, which no text does.
+        DataError: If the file cannot be read, or (unless bad input is skipped) a line
+            is not UTF-8 or contains NUL bytes.
     """
     offset, skipping = 0, False
     try:
@@ -121,7 +111,7 @@ def read_lines(
             while data := file.read(_CHUNK):
                 if offset == 0 and not rest:
                     data = _without_bom(data, path)
-                if skipping:  # the rest of a line too long
+                if skipping:  # the rest of a line that is too long
                     end = data.find(b"\n") + 1
                     skipping = not end
                     offset += end or len(data)
@@ -156,7 +146,7 @@ def _without_bom(data: bytes, path: str) -> bytes:
 
 
 def _cut_point(rest: bytes) -> int:
-    """Where to cut a line that is longer than allowed."""
+    """Returns where to cut a line that is too long."""
     end = max(rest.rfind(b" "), rest.rfind(b"\t")) + 1
     if not end:
         end = len(rest)
@@ -167,7 +157,7 @@ def _cut_point(rest: bytes) -> int:
 
 
 def _decode(data: bytes, path: str, offset: int, bad: BadInput) -> list[str]:
-    """Decodes whole lines; one by one only where something is wrong."""
+    """Decodes complete lines; one by one only if that fails."""
     data = data.removesuffix(b"\n")
     if b"\0" not in data:
         try:
@@ -181,7 +171,7 @@ def _decode(data: bytes, path: str, offset: int, bad: BadInput) -> list[str]:
             place = at + line.index(b"\0")
             bad.report(
                 "lines_with_nul_bytes",
-                f"{path}: byte {place}: a NUL byte, this is no text file",
+                f"{path}: byte {place}: a NUL byte, this is not a text file",
             )
         else:
             try:
@@ -200,6 +190,6 @@ class Source(NamedTuple):
     """One file or data set of a corpus."""
 
     name: str  # path, or `tfds:...`, `docstrings:...`
-    format: str  # one of FORMATS but auto, or "tfds", "docstrings"
+    format: str  # one of FORMATS except auto, or "tfds", "docstrings"
     size: int  # bytes, at most; 0 where unknown
     modified: int = 0  # nanoseconds since 1970; 0 where unknown

@@ -1,9 +1,9 @@
-"""Masked language modeling: choose pieces, then replace them.
+"""Masks tokens for language modeling: chooses them, then replaces them.
 
-The same code masks batches in NumPy (static record files, Beam) and in tf.data, and
-gives the same bits: what is masked depends on (seed, epoch, example) alone.
+The same code masks batches in NumPy (static record files, Beam) and in tf.data, with
+the same bits: what is masked depends only on (seed, epoch, example).
 
-Legend: `B` rows, `T` pieces, `P` predictions, `V` vocabulary.
+Legend: `B` rows, `T` tokens, `P` predictions, `V` vocabulary.
 """
 
 from typing import Any
@@ -30,29 +30,30 @@ __all__ = [
 
 
 def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabInfo, xp):
-    """Puts [MASK], a random piece or the piece itself at the chosen positions.
+    """Puts [MASK], a random token or the token itself at the chosen positions.
 
     Args:
-        token_ids: int32 `[B, T]`, unmasked.
-        choice: the positions.
-        keys: uint64 `[B]`, the ones `choose` was given.
-        config: with which probabilities.
-        vocab: which ids there are.
-        xp: the array operations.
+        token_ids: int32 `[B, T]`. Unmasked tokens.
+        choice: `Choice`. The positions.
+        keys: uint64 `[B]`. The keys given to `choose`.
+        config: `MaskingConfig`. Probabilities of the replacements.
+        vocab: `VocabInfo`. The vocabulary.
+        xp: The array operations.
 
     Returns:
-        masked ids int32 `[B, T]`, and int32 `[B, P]` what stood at the positions.
+        masked ids int32 `[B, T]`, and the original ids at the positions int32 `[B, P]`.
     """
     ids = xp.where(choice.valid, xp.take(token_ids, choice.positions), 0)
     unit = choice.span_starts if config.replace_per == "span" else choice.positions
     action = keyed_random.draws(keys, keyed_random.ACTION, unit, xp)
     drawn = keyed_random.draws(keys, keyed_random.REPLACEMENT, choice.positions, xp)
-    if config.mode == "original":
-        pieces = np.arange(vocab.vocab_size, dtype=np.int32)
+    if config.rules == "original":
+        candidates = np.arange(vocab.vocab_size, dtype=np.int32)
     else:
-        pieces = vocab.text_ids()
-    at = xp.shift_right(xp.array(drawn, "int64") * len(pieces), keyed_random.NUM_BITS)
-    random_ids = xp.lookup(xp.array(pieces, "int32"), xp.array(at, "int32"))
+        candidates = vocab.text_ids()
+    scaled = xp.array(drawn, "int64") * len(candidates)
+    index = xp.array(xp.shift_right(scaled, keyed_random.NUM_BITS), "int32")
+    random_ids = xp.lookup(xp.array(candidates, "int32"), index)
     below = keyed_random.threshold(config.mask_fraction)
     random_below = keyed_random.threshold(config.mask_fraction + config.random_fraction)
     new = xp.where(action < random_below, random_ids, ids)
@@ -61,14 +62,14 @@ def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabIn
 
 
 def unmask(token_ids, positions, ids, weights, xp):
-    """Puts back what a static record masked.
+    """Restores the tokens that a static record masked.
 
     Args:
-        token_ids: int32 `[B, T]`, masked.
-        positions: int32 `[B, P]`, all different where the weight is not 0.
-        ids: int32 `[B, P]`, what stood there.
-        weights: float32 `[B, P]`, 0 where unused.
-        xp: the array operations.
+        token_ids: int32 `[B, T]`. Masked tokens.
+        positions: int32 `[B, P]`. All different where the weight is not 0.
+        ids: int32 `[B, P]`. Original tokens at the positions.
+        weights: float32 `[B, P]`. 0 where unused.
+        xp: The array operations.
     """
     return _put(token_ids, positions, weights > 0, ids, xp)
 
@@ -88,18 +89,19 @@ def mask_batch(
     """Masks a batch.
 
     Args:
-        batch: has `token_ids`, `token_boundary` and `padding_mask`, int32 `[B, T]`.
+        batch: dict with `token_ids`, `token_boundary` and `padding_mask`, int32
+            `[B, T]`.
         keys: uint64 `[B]`, from `keyed_random.row_keys`.
-        config: what to mask.
-        vocab: which ids there are.
-        xp: `array_ops.NUMPY` or `graph_ops.TENSORFLOW`.
+        config: `MaskingConfig`. What to mask.
+        vocab: `VocabInfo`. The vocabulary.
+        xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
 
     Returns:
         `token_ids` int32 `[B, T]` masked; `mask_positions`, `mask_ids` int32 `[B, P]`,
         `mask_weights` float32 `[B, P]`; `mask_ngrams`, `mask_span_starts`,
         `mask_span_ends` int32 `[B, P]` (see `Choice`). P is
-        `config.max_predictions_per_seq`. The ids before masking, which ELECTRA's
-        discriminator is compared with, are what `unmask` makes of these.
+        `config.max_predictions_per_seq`. `unmask` restores the ids before masking,
+        which ELECTRA's discriminator needs.
     """
     token_ids = batch[features.TOKEN_IDS]
     choice = mask_choice.choose(

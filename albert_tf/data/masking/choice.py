@@ -1,19 +1,21 @@
-"""Which pieces to mask: n-grams of whole words, up to a budget, for a whole batch.
+"""Chooses the tokens to mask: n-grams of whole words, up to a budget, for a batch.
 
-Each row is cut into n-grams whose lengths are drawn from p(n); the n-grams come into a
-random order, and the first ones that fill the budget are chosen. So every n-gram has
-the same chance whatever its length and place, and the lengths of the chosen ones follow
-p(n) exactly, but for those cut short by the end of a segment and the one that the
-budget cuts short (by whole words, from its front or its back). The budget left then
-goes to the next words in the same order that fit; where none fits, although some words
-together fill the budget exactly, those are taken instead. The cut n-gram is more often
-a long one, so that in rows of 64 pieces the first and last pieces of a segment are
-chosen up to 2% (ALBERT) or 7% (SpanBERT) more often than others; in rows of 512 a
-difference does not show above the noise of 1.3%.
+1. Each row is divided into n-grams whose lengths are drawn from p(n).
+2. The n-grams are put into a random order, and the first ones that fill the budget are
+   chosen. The last one may be cut short, by whole words from its front or its back.
+3. The remaining budget goes to the next words in that order that fit.
+4. If none fits, but some words together fill the budget exactly, those are chosen
+   instead (see `_fill_exactly`).
 
-Written once over `array_ops`, in integers, for NumPy and TensorFlow alike.
+Every n-gram thus has the same chance whatever its length and position, and the chosen
+lengths follow p(n), except for n-grams cut by the end of a segment or by the budget.
+The cut n-gram is more often a long one: in rows of 64 tokens the first and last tokens
+of a segment are chosen up to 2% (ALBERT) or 7% (SpanBERT) more often than others; in
+rows of 512 the difference is below the noise of 1.3%.
 
-Legend: `B` rows, `T` pieces, `P` predictions.
+Written once over `ops`, in integers, for NumPy and TensorFlow alike.
+
+Legend: `B` rows, `T` tokens, `P` predictions.
 """
 
 from typing import Any, NamedTuple
@@ -23,19 +25,19 @@ import numpy as np
 from albert_tf.data import keyed_random
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 
-_REVERSED = 2**19  # a place in its n-gram counted from the back; so T < 2**19
-_LAST = 2 ** (keyed_random.NUM_BITS + 20)  # sort keys of pieces never masked start here
+_REVERSED = 2**19  # added to positions counted from the back; so T < 2**19
+_LAST = 2 ** (keyed_random.NUM_BITS + 20)  # first sort key of tokens never masked
 
 
 class Choice(NamedTuple):
-    """The chosen pieces, ascending by position; unused entries are 0.
+    """The chosen tokens, ascending by position; unused entries are 0.
 
     Attributes:
         positions: int32 `[B, P]`, index into T.
         valid: bool `[B, P]`, whether the entry is used.
-        ngrams: int32 `[B, P]`, equal for pieces of one n-gram, counting up.
-        span_starts: int32 `[B, P]`, position of the first piece of the run of
-            neighbouring chosen pieces this one is in.
+        ngrams: int32 `[B, P]`, equal for the tokens of one n-gram, counting up.
+        span_starts: int32 `[B, P]`, position of the first token of the run of
+            neighbouring chosen tokens that this one is in.
         span_ends: int32 `[B, P]`, of the last, inclusive.
     """
 
@@ -47,12 +49,12 @@ class Choice(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """The pieces of each row in the order they are considered, all `[B, T]`."""
+    """The tokens of each row in the order they are considered, all `[B, T]`."""
 
     positions: Any  # int32
-    words: Any  # int32, which word a piece belongs to
-    sizes: Any  # int32, number of pieces of that word
-    candidates: Any  # bool, false for special pieces and padding
+    words: Any  # int32, number of the word of each token
+    sizes: Any  # int32, number of tokens of that word
+    candidates: Any  # bool, false for special tokens and padding
 
 
 def choose(
@@ -64,21 +66,21 @@ def choose(
     vocab: VocabInfo,
     xp,
 ) -> Choice:
-    """Chooses the pieces to mask.
+    """Chooses the tokens to mask.
 
     Args:
-        token_ids: int32 `[B, T]`, unmasked.
-        token_boundary: int32 `[B, T]`, 1 where a piece starts a word.
-        padding_mask: int32 `[B, T]`, 1 = a real piece.
+        token_ids: int32 `[B, T]`. Unmasked tokens.
+        token_boundary: int32 `[B, T]`. 1 where a token starts a word.
+        padding_mask: int32 `[B, T]`. 1 = a real token.
         keys: uint64 `[B]`, from `keyed_random.row_keys`.
-        config: what to choose.
-        vocab: names the special ids.
-        xp: `array_ops.NUMPY` or `graph_ops.TENSORFLOW`.
+        config: `MaskingConfig`. What to choose.
+        vocab: `VocabInfo`. Its special ids are never chosen.
+        xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
     """
     real = padding_mask > 0
     table = np.zeros(vocab.vocab_size, np.int32)
     table[[vocab.cls_id, vocab.sep_id, vocab.mask_id, vocab.pad_id]] = 1
-    if config.mode == "clean":  # the original masks unknown pieces too
+    if config.rules == "albert_tf":  # the original also masks unknown tokens
         table[list(vocab.special_ids)] = 1
     known = (token_ids >= 0) & (token_ids < vocab.vocab_size)  # others are an error
     kinds = xp.lookup(xp.array(table, "int32"), xp.where(known, token_ids, 0))
@@ -96,23 +98,23 @@ def choose(
 
 
 def _find_words(maskable, token_boundary, config, xp):
-    """Number of the word of each piece, `[B, T]` from 0, and whether it starts one."""
+    """Returns the word of each token, `[B, T]` from 0, and whether it starts one."""
     if config.unit == "piece":
         starts = maskable
-    elif config.mode == "clean":
+    elif config.rules == "albert_tf":
         starts = maskable & ((token_boundary > 0) | ~xp.shift(maskable, False))
-    else:  # a word goes on behind [SEP] if no boundary is there
+    else:  # a word continues after [SEP] if it has no boundary
         starts = maskable & ((token_boundary > 0) | (xp.cumsum(maskable) == 1))
     words = xp.cumsum(starts) - 1
     return xp.where(words < 0, 0, words), starts
 
 
 def _find_ngrams(words, starts, maskable, keys, config, xp):
-    """Number of the n-gram of each piece, `[B, T]`, counting up in a row.
+    """Returns the number of the n-gram of each token, `[B, T]`, counting up in a row.
 
-    Draw k is the length of n-gram k. A stretch between two special pieces that starts
-    with word a uses draws a, a+1, ... as if there were no other; a stretch of m words
-    needs at most m draws, so that stretches are independent of each other.
+    Draw k is the length of n-gram k. A stretch between two special tokens that starts
+    with word a uses draws a, a+1, ...; a stretch of m words needs at most m draws, so
+    that stretches are independent of each other.
     """
     if config.max_ngram == 1:
         return words
@@ -123,7 +125,7 @@ def _find_ngrams(words, starts, maskable, keys, config, xp):
         more = drawn >= keyed_random.threshold(cumulative)
         lengths = lengths + xp.array(more, "int32")
     ends = xp.cumsum(lengths)  # words covered by draws 0..k
-    if config.mode == "original":
+    if config.rules == "original":
         return xp.searchsorted(ends, words, "right")
     stretches = xp.cumsum(~maskable)
     opening = xp.searchsorted(stretches, stretches, "left")
@@ -134,10 +136,10 @@ def _find_ngrams(words, starts, maskable, keys, config, xp):
 
 
 def _rank(words, ngrams, maskable, keys, xp) -> _Ranked:
-    """Brings the pieces of each row into the order they are considered in."""
+    """Sorts the tokens of each row into the order they are considered in."""
     draws = keyed_random.draws(keys, keyed_random.NGRAM_ORDER, ngrams, xp)
     columns = xp.range(xp.num_columns(words))
-    # The lowest bit of the draw tells from which side a budget too small cuts.
+    # The lowest bit of the draw decides from which side the budget cuts.
     place = xp.where((draws & 1) == 1, 2 * _REVERSED - 1 - columns, columns)
     order = xp.array(draws, "int64") * (2 * _REVERSED) + xp.array(place, "int64")
     rest = xp.array(columns, "int64") + _LAST
@@ -168,7 +170,7 @@ def _fill(ranked: _Ranked, budget, xp):
         room = left[:, None]
         fits = ranked.candidates & ~chosen & (ranked.sizes <= room)
         count = xp.cumsum(fits)
-        # The word that holds the first piece beyond the room does not fit whole.
+        # The word with the first token beyond the budget does not fit completely.
         beyond = fits & (count == room + 1)
         cut = xp.max(xp.where(beyond, ranked.words, -1))
         take = fits & (count <= room) & (ranked.words != cut[:, None])
@@ -181,11 +183,14 @@ def _fill(ranked: _Ranked, budget, xp):
 
 
 def _fill_exactly(ranked: _Ranked, chosen, budget, left, most: int, xp):
-    """Chooses anew, in rows whose budget is not full, words that fill it better.
+    """Chooses other words in rows whose budget can be filled better.
 
     A subset sum over the words in ranked order: `earliest[b, s]` is the rank at which
-    the words so far first have a subset of s pieces. Does nothing in the usual case
-    that some word of one piece was left.
+    the words so far first have a subset of s tokens. For words of 3, 2 and 2 tokens
+    and a budget of 4, `_fill` takes the 3 and has 1 left. Here the sums reached are 0
+    and 3 after the first word, 2 and 5 after the second, 4 (and 7) after the third:
+    4 <= budget is better than 3, and walking back from 4 gives the second and the
+    third word. Does nothing in the usual case that a word of one token was left.
     """
     num_ranks = xp.num_columns(chosen)
     ranks, sums = xp.range(num_ranks), xp.range(most + 1)
@@ -193,7 +198,7 @@ def _fill_exactly(ranked: _Ranked, chosen, budget, left, most: int, xp):
         ranked.words,
         xp.where(ranks + 1 < num_ranks, ranks + 1, 0)[None] + 0 * ranked.words,
     )
-    # Behind the last candidate stand special pieces, whose word numbers mean nothing.
+    # After the last candidate come special tokens, whose word numbers are arbitrary.
     last = xp.sum(ranked.candidates)[:, None] - 1
     is_end = ranked.candidates & ((following != ranked.words) | (ranks == last))
     never = num_ranks + 0 * budget[:, None] + 0 * sums
@@ -234,7 +239,7 @@ def _fill_exactly(ranked: _Ranked, chosen, budget, left, most: int, xp):
 
 
 def _gather(ranked_positions, chosen, ngrams, most: int, xp) -> Choice:
-    """Lists what was chosen in ascending order of position."""
+    """Lists the chosen tokens in ascending order of position."""
     chosen = xp.array(chosen, "int32")
     mask = xp.scatter_sum(chosen, ranked_positions, xp.num_columns(chosen))
     count = xp.cumsum(mask)

@@ -1,4 +1,4 @@
-"""What to mask and what to put there: the settings of masked language modeling."""
+"""Configures which tokens are masked and what replaces them."""
 
 import dataclasses
 from typing import Self
@@ -11,23 +11,23 @@ _CHOICES = {
     "unit": ("whole_word", "piece"),
     "ngram_distribution": ("inverse", "uniform", "geometric"),
     "replace_per": ("token", "span"),
-    "mode": ("clean", "original"),
+    "rules": ("albert_tf", "original"),
 }
 
-# What the published models do. None leaves the default of ALBERT.
+# What the published models do, as changes to ALBERT's defaults.
 _PRESETS = {
     "albert": {},
     "bert": {"unit": "piece", "max_ngram": 1},
     "bert_wwm": {"max_ngram": 1},
     "roberta": {"unit": "piece", "max_ngram": 1},
-    # SpanBERT, section 3.1: lengths from Geo(0.2) cut at 10, one action a span.
+    # SpanBERT, section 3.1: lengths from Geo(0.2) cut at 10, one action per span.
     "spanbert": {
         "max_ngram": 10,
         "ngram_distribution": "geometric",
         "replace_per": "span",
     },
-    # The released ELECTRA code leaves 15% of the chosen pieces as they are and never
-    # puts random ones: the generator's samples play that part.
+    # The released ELECTRA code leaves 15% of the chosen tokens unchanged and never
+    # uses random ones: the generator's samples take their place.
     "electra": {
         "unit": "piece",
         "max_ngram": 1,
@@ -35,35 +35,35 @@ _PRESETS = {
         "random_fraction": 0.0,
     },
 }
-
-
 # No published model masks more than 10 words together.
 _MAX_NGRAM = 512
 
 
 def check_probability(masked_lm_prob: float) -> None:
-    """UsageError unless this is a share of pieces that can be masked."""
+    """Raises UsageError unless this fraction of tokens can be masked."""
     if not 0 < masked_lm_prob < 1:
-        raise UsageError(f"masked_lm_prob must be in (0, 1), got {masked_lm_prob}")
+        raise UsageError(f"masked_lm_prob must be in (0, 1), received {masked_lm_prob}")
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
-    """Settings of masking; the defaults are ALBERT's.
+    """Which tokens are masked and how; the defaults are ALBERT's.
 
     Attributes:
-        unit: "whole_word" masks all pieces of a word or none, "piece" each alone.
-        max_ngram: the longest run of units masked together.
-        ngram_distribution: of the length n of a run: "inverse" (p proportional to 1/n;
-            ALBERT, section 4.1), "uniform", or "geometric" (p = 0.2; SpanBERT).
-        masked_lm_prob: share of all pieces of an example, [CLS] and [SEP] counted.
-        max_predictions_per_seq: at most so many pieces an example.
-        mask_fraction: share of the chosen pieces replaced by [MASK].
-        random_fraction: share replaced by a random piece; the others stay.
-        replace_per: "token" draws what happens for each piece, "span" once for each
-            run of neighbouring chosen pieces.
-        mode: "clean" never lets a run cross a special piece nor puts a special piece
-            in; "original" does both, as the original code.
+        unit: str. "whole_word" masks all tokens of a word or none, "piece" each alone.
+        max_ngram: int. Maximum number of units masked together.
+        ngram_distribution: str. Distribution of the length n of an n-gram: "inverse"
+            (p proportional to 1/n; ALBERT, section 4.1), "uniform", or "geometric"
+            (p = 0.2; SpanBERT).
+        masked_lm_prob: float. Fraction of all tokens of an example, [CLS] and [SEP]
+            included.
+        max_predictions_per_seq: int. Maximum number of masked tokens per example.
+        mask_fraction: float. Fraction of the chosen tokens replaced by [MASK].
+        random_fraction: float. Fraction replaced by a random token; the others stay.
+        replace_per: str. "token" draws the replacement for each token, "span" once for
+            each run of neighbouring chosen tokens.
+        rules: str. "albert_tf" never lets a run cross a special token and never uses a
+            special token as replacement; "original" does both, as the original code.
     """
 
     unit: str = "whole_word"
@@ -74,48 +74,50 @@ class MaskingConfig:
     mask_fraction: float = 0.8
     random_fraction: float = 0.1
     replace_per: str = "token"
-    mode: str = "clean"
+    rules: str = "albert_tf"
 
     def __post_init__(self):
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise UsageError(
                     f"{name} must be one of {', '.join(choices)}, "
-                    f"got {getattr(self, name)!r}"
+                    f"received {getattr(self, name)!r}"
                 )
         for name in ("max_ngram", "max_predictions_per_seq"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
                 raise UsageError(
-                    f"{name} must be a positive integer, got {getattr(self, name)!r}"
+                    f"{name} must be a positive integer, received {value!r}"
                 )
         if self.max_ngram > _MAX_NGRAM:
             raise UsageError(
-                f"max_ngram must be at most {_MAX_NGRAM}, got {self.max_ngram}"
+                f"max_ngram must be at most {_MAX_NGRAM}, received {self.max_ngram}"
             )
         check_probability(self.masked_lm_prob)
         rest = 1 - self.mask_fraction - self.random_fraction
         if min(self.mask_fraction, self.random_fraction, rest + 1e-9) < 0:
             raise UsageError(
                 "mask_fraction and random_fraction must not be negative and add up to "
-                f"at most 1, got {self.mask_fraction} and {self.random_fraction}"
+                f"at most 1, received {self.mask_fraction} and {self.random_fraction}"
             )
 
     @classmethod
     def from_preset(cls, name: str, **changes) -> Self:
-        """The masking of a published model, by name, with changes.
+        """Returns the masking of a published model, with changes.
 
         Args:
-            name: albert, bert, bert_wwm, roberta, spanbert or electra.
-            **changes: attributes to set otherwise.
+            name: str. albert, bert, bert_wwm, roberta, spanbert or electra.
+            **changes: Values of attributes to change.
         """
         if name not in _PRESETS:
             raise UsageError(
-                f"masking preset must be one of {', '.join(_PRESETS)}, got {name!r}"
+                f"masking preset must be one of {', '.join(_PRESETS)}, "
+                f"received {name!r}"
             )
         return cls(**(_PRESETS[name] | changes))
 
     def ngram_probabilities(self) -> np.ndarray:
-        """float64 `[max_ngram]`: the probability of n = 1, 2, ..."""
+        """Returns float64 `[max_ngram]`, the probability of n = 1, 2, ..."""
         n = np.arange(1, self.max_ngram + 1, dtype=np.float64)
         weights = {
             "inverse": 1 / n,
@@ -125,23 +127,24 @@ class MaskingConfig:
         return weights / weights.sum()
 
     def num_to_predict(self, length: int) -> int:
-        """The budget in pieces of an example of so many real pieces."""
-        wanted = max(1, round(length * self.masked_lm_prob))
-        return min(self.max_predictions_per_seq, wanted)
+        """Returns how many of `length` tokens to mask, padding excluded."""
+        number = max(1, round(length * self.masked_lm_prob))
+        return min(self.max_predictions_per_seq, number)
 
 
 @dataclasses.dataclass(frozen=True)
 class VocabInfo:
-    """What masking and reading need to know of a tokenizer.
+    """What masking and reading need to know about a tokenizer.
 
     Attributes:
-        vocab_size: V.
-        pad_id: stands where there is no piece.
-        cls_id: opens an example.
-        sep_id: ends a segment.
-        mask_id: stands for a masked piece.
-        special_ids: all ids that are no pieces of text, those above included.
-        sha256: of the tokenizer's file, compared with the data set's; or None.
+        vocab_size: int. V.
+        pad_id: int. Fills the rows.
+        cls_id: int. Opens an example.
+        sep_id: int. Ends a segment.
+        mask_id: int. Replaces a masked token.
+        special_ids: tuple. All ids that are not tokens of text, including those above.
+        sha256: str or None. Digest of the tokenizer's file, compared with the one
+            recorded for the data set.
     """
 
     vocab_size: int
@@ -156,17 +159,17 @@ class VocabInfo:
         wrong = [i for i in self.special_ids if not 0 <= i < self.vocab_size]
         if wrong:
             raise UsageError(
-                f"special ids must be in [0, {self.vocab_size}), got {wrong[0]}"
+                f"special ids must be in [0, {self.vocab_size}), received {wrong[0]}"
             )
         if not len(self.text_ids()):
             raise UsageError(
-                f"a vocabulary needs pieces of text, got {self.vocab_size} "
-                f"pieces with {len(self.special_ids)} special ones"
+                f"a vocabulary needs tokens of text, received {self.vocab_size} "
+                f"tokens of which {len(self.special_ids)} are special"
             )
 
     @classmethod
     def from_tokenizer(cls, tokenizer) -> Self:
-        """From any tokenizer with attributes of these names."""
+        """Returns the facts about any tokenizer with attributes of these names."""
         return cls(
             vocab_size=tokenizer.vocab_size,
             pad_id=tokenizer.pad_id,
@@ -178,6 +181,6 @@ class VocabInfo:
         )
 
     def text_ids(self) -> np.ndarray:
-        """int32: the ids of the pieces that are not special, ascending."""
+        """Returns the int32 ids of the tokens that are not special, ascending."""
         ids = np.arange(self.vocab_size, dtype=np.int32)
         return np.setdiff1d(ids, np.asarray(self.special_ids, np.int32))

@@ -1,10 +1,9 @@
-"""The few array operations masking is written in, for NumPy.
+"""The array operations that masking is written in, for NumPy.
 
-`masking` is one algorithm over these operations. Here they are in NumPy; `graph_ops`
-has the same for TensorFlow, eager and in a graph. All work on whole batches, use
-integers only (but for one rounding), and give the same bits on both.
+`ops_graph` has the same operations for TensorFlow, eager and in a graph. All work on
+whole batches, use only integers (except for one rounding), and give the same bits.
 
-Legend: `B` rows, `N` columns, `M` queries a row.
+Legend: `B` rows, `N` columns, `M` queries per row.
 """
 
 from collections.abc import Callable
@@ -13,10 +12,10 @@ import numpy as np
 
 
 class NumpyOps:
-    """The operations in NumPy. Arrays are `[B, N]` where nothing else is said."""
+    """The operations in NumPy. Arrays are `[B, N]` unless specified otherwise."""
 
     def array(self, values, dtype: str):
-        """Constant or array of a dtype; int64 to uint64 keeps the bits."""
+        """Returns an array of a dtype; int64 to uint64 keeps the bits."""
         return np.asarray(values).astype(dtype)
 
     def num_columns(self, x):
@@ -30,11 +29,11 @@ class NumpyOps:
         return np.where(condition, x, y)
 
     def shift_right(self, x, count: int):
-        """Bits of uint64 or int64 moved down."""
+        """Shifts the bits of uint64 or int64 down."""
         return x >> np.asarray(count, x.dtype)
 
     def cumsum(self, x):
-        """Inclusive running sum of a row, int32."""
+        """Returns the inclusive running sum of each row, int32."""
         return np.cumsum(x, axis=1, dtype=np.int32)
 
     def sum(self, x):
@@ -45,11 +44,11 @@ class NumpyOps:
         return np.max(x, axis=1)
 
     def any(self, x):
-        """Whether anything in the whole array is true."""
+        """Returns whether anything in the whole array is true."""
         return np.any(x)
 
     def sort(self, x):
-        """Each row ascending."""
+        """Sorts each row in ascending order."""
         return np.sort(x, axis=1)
 
     def take(self, x, index):

@@ -1,4 +1,4 @@
-"""The operations of `array_ops` in TensorFlow, for eager code and tf.data."""
+"""The operations of `ops` in TensorFlow, for eager code and tf.data."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 class TensorFlowOps:
-    """Same names, arguments and bits as `array_ops.NumpyOps`."""
+    """Same names, arguments and bits as `ops.NumpyOps`."""
 
     def array(self, values, dtype: str):
         if not tf.is_tensor(values):

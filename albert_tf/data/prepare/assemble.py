@@ -15,10 +15,7 @@ from albert_tf.data.prepare import pairs
 from albert_tf.data.records import tf_example
 
 _MASK_ROWS = 256  # rows masked at a time
-
-
 _SAMPLE_ROWS = 16  # rows of a block masked for the data card only
-
 
 _TOKEN_FEATURES = (
     features.TOKEN_IDS,
@@ -26,8 +23,6 @@ _TOKEN_FEATURES = (
     features.SEGMENT_IDS,
     features.TOKEN_BOUNDARY,
 )
-
-
 _MASK_FEATURES = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
 
 
@@ -117,12 +112,12 @@ def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
         )
     ones = np.ones(len(batch.lengths), np.int64)
     columns = {
-        "input_ids": (batch.token_ids, batch.lengths),
-        "segment_ids": (batch.segment_ids, batch.lengths),
-        "token_boundary": (batch.token_boundary, batch.lengths),
+        features.INPUT_IDS: (batch.token_ids, batch.lengths),
+        features.SEGMENT_IDS: (batch.segment_ids, batch.lengths),
+        features.TOKEN_BOUNDARY: (batch.token_boundary, batch.lengths),
     }
     if config.pairs.policy != "none":  # one segment has no order to be learned
-        columns["next_sentence_labels"] = (batch.labels, ones)
+        columns[features.NEXT_SENTENCE_LABELS] = (batch.labels, ones)
     return tf_example.serialize_batch(columns)
 
 
@@ -160,7 +155,7 @@ def _static(padded, keys, config, vocab, counts) -> list[bytes]:
         ((features.SENTENCE_ORDER_LABELS,), source, everything, 1),
     ):
         for name in names:
-            record_name = features.RECORD_NAMES.get(name, name)
+            record_name = features.record_name(name)
             columns[record_name] = values[name][kept], kept.sum(axis=1)
             widths[record_name] = width
     return tf_example.serialize_batch(columns, widths)

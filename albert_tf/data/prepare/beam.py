@@ -1,9 +1,9 @@
-"""The same data set made by an Apache Beam pipeline, on any of its runners.
+"""Corpus to record files with Apache Beam, on any of its runners.
 
-Two pipelines: documents to part files, one a block, then part files to shards. Both
-steps are the local path's own functions on the same blocks, so the shards are the same
-bytes. Workers and the caller must see the same files: all on one machine, or paths such
-as `gs://`. Needs the extra `beam`.
+The first pipeline turns documents into part files, one per block; the second joins the
+parts into shards. Both use the functions of the local run on the same blocks, so the
+shards have the same bytes. Workers and the caller must see the same files: run all on
+one machine, or use paths such as `gs://`. Needs the extra `beam`.
 """
 
 import contextlib
@@ -14,16 +14,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 
-from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.corpus.corpus import Corpus, RawDocument
 from albert_tf.data.corpus.duplicates import document_digest
 from albert_tf.data.prepare import blocks, parts
-from albert_tf.data.prepare import config as prepare_config
-from albert_tf.data.prepare import output as prepare_output
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.output import (
+    OutputNames,
+    entries,
+    finish,
+    plan_output,
+    prepare,
+    run_settings,
+    write_shard,
+)
 from albert_tf.data.records import card
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
-# Of the optional parts it looks for, it warns of each that is not there.
+# Beam warns about every optional component that is not installed.
 logging.getLogger("apache_beam.io").setLevel(logging.ERROR)
 logging.getLogger("apache_beam.internal").setLevel(logging.ERROR)
 try:
@@ -48,95 +56,83 @@ def create_with_beam(
     corpus: Corpus,
     output: str,
     tokenizer,
-    config: prepare_config.RecordConfig,
+    config: RecordConfig,
     runner: str = "DirectRunner",
     beam_options: Sequence[str] = (),
     num_shards: int | None = None,
     overwrite: bool = False,
     flags: dict | None = None,
 ) -> dict:
-    """`build.create_pretraining_data` on a Beam runner; same files, same card.
+    """Does what `local.create_pretraining_data` does, on a Beam runner.
 
     Args:
-        corpus: what to read; each group of files is read by one worker.
-        output: as there.
-        tokenizer: as there.
-        config: as there.
-        runner: name of a Beam runner.
-        beam_options: options of Beam, as `--project=name`.
-        num_shards: as there.
-        overwrite: as there.
-        flags: as there.
+        corpus: `Corpus`. Text to read; each group of files is read by one worker.
+        runner: str. Name of a Beam runner.
+        beam_options: Sequence. Options of Beam, for example `--project=name`.
+        output, tokenizer, config, num_shards, overwrite, flags: As for
+            `local.create_pretraining_data`.
 
     Returns:
-        The data card.
+        dict. The data card.
     """
     _check_options(runner, beam_options)
-    names = prepare_output.OutputNames(output, num_shards)
-    settings = prepare_output.run_settings(
-        corpus, tokenizer, config, drop_duplicates=False
-    )
-    prepare_output.prepare(names, settings, overwrite)
+    names = OutputNames(output, num_shards)
+    settings = run_settings(corpus, tokenizer, config, drop_duplicates=False)
+    prepare(names, settings, overwrite)
     groups = blocks.source_groups(corpus)
     _run(
         runner,
         beam_options,
         lambda root: _make_parts(root, groups, corpus, names, tokenizer, config),
     )
-    reports = [_read_report(names, group) for group in range(len(groups))]
-    paths = [
-        names.part(group, number)
-        for group, report in enumerate(reports)
-        for number in range(report["blocks"])
-    ]
-    for report in reports:
-        corpus.counts.update(report["counts"])
-        corpus.sha256.update(report["sha256"])
-    summary = parts.summarize(paths)
-    prepare_output.check_not_empty(names, summary, config, +corpus.counts)
-    plan = prepare_output.plan_shards(names, paths, summary)
-    prepare_output.remove_others(names, plan)
-    _run(
-        runner,
-        beam_options,
-        lambda root: (
-            root
-            | "Shards" >> beam.Create(plan)
-            | "Spread shards" >> beam.Reshuffle()
-            | "Write shards" >> beam.Map(prepare_output.write_shard)
-        ),
-    )
-    repeated = json.loads(files.read_text(_duplicates_path(names)))
-    counter = SimpleNamespace(num_duplicates=repeated, is_complete=True)
+    paths = _collect_parts(names, len(groups), corpus)
+    summary, plan = plan_output(names, paths, config, corpus)
+    _run(runner, beam_options, lambda root: _write_shards(root, plan))
+    num_duplicates = json.loads(files.read_text(_duplicates_path(names)))
+    counter = SimpleNamespace(num_duplicates=num_duplicates, is_complete=True)
+    shards = entries(plan)
     data_card = card.make_card(
-        summary,
-        config,
-        corpus,
-        counter,
-        tokenizer,
-        prepare_output.entries(plan),
-        settings,
-        flags or {},
+        summary, config, corpus, counter, tokenizer, shards, settings, flags or {}
     )
-    prepare_output.finish(names, data_card)
+    finish(names, plan, data_card)
     return data_card
 
 
+def _collect_parts(names, num_groups: int, corpus: Corpus) -> list[str]:
+    """Returns the paths of all parts; adds the workers' counts to the corpus."""
+    paths = []
+    for group in range(num_groups):
+        report = _read_report(names, group)
+        paths += [names.part(group, number) for number in range(report["blocks"])]
+        corpus.counts.update(report["counts"])
+        corpus.sha256.update(report["sha256"])
+    return paths
+
+
+def _write_shards(root, plan) -> None:
+    _ = (
+        root
+        | "Shards" >> beam.Create(plan)
+        | "Spread shards" >> beam.Reshuffle()
+        | "Write shards" >> beam.Map(write_shard)
+    )
+
+
 def _check_options(runner: str, beam_options: Sequence[str]) -> None:
-    """Raises UsageError for a runner or an option that Beam does not know."""
+    """Raises UsageError for a runner or an option unknown to Beam."""
     try:
         create_runner(runner)
     except (ValueError, ImportError, AttributeError) as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(f"runner: {runner} cannot be used: {reason}") from None
-    said = io.StringIO()
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             options = PipelineOptions(list(beam_options), runner=runner)
             known = options.get_all_options()
             given = options.get_all_options(retain_unknown_options=True)
     except SystemExit:
-        reason = said.getvalue().strip().rpartition("error: ")[2]
+        reason = stderr.getvalue().strip().rpartition("error: ")[2]
         raise UsageError(f"beam_option: {reason}") from None
     unknown = sorted(given.keys() - known.keys())
     unknown += [option for option in beam_options if not option.startswith("--")]
@@ -163,9 +159,9 @@ def _run(runner: str, beam_options: Sequence[str], construct) -> None:
 
 @contextlib.contextmanager
 def _quiet(runner: str) -> Iterator[None]:
-    """Silences the log of a runner on this machine; what fails is raised anyway.
+    """Silences the log of a runner on this machine; errors are raised anyway.
 
-    It tells each step of each worker, and the traceback of each error again.
+    It reports every step of every worker, and repeats the traceback of every error.
     """
     logger = logging.getLogger("apache_beam")
     before = logger.level
@@ -178,7 +174,7 @@ def _quiet(runner: str) -> Iterator[None]:
 
 
 def _find_known_error(error: BaseException) -> DataError | UsageError | None:
-    """An error of ours in a worker; Beam wraps or re-writes it."""
+    """Returns our own error from a worker, which Beam wraps or rewrites."""
     seen: BaseException | None = error
     while seen is not None:
         for kind in (DataError, UsageError):
@@ -210,7 +206,7 @@ def _make_parts(root, groups, corpus, names, tokenizer, config):
 
 
 class _Read(beam.DoFn):
-    """A group of sources to its blocks; leaves a report of what was skipped."""
+    """Reads a group of sources as blocks; writes a report of what was skipped."""
 
     def __init__(self, corpus: Corpus, names):
         self._corpus = corpus
@@ -219,7 +215,7 @@ class _Read(beam.DoFn):
     def process(self, element):
         """Yields ((group, number), block), and the digest of each document."""
         group, sources = element
-        # Beam may call a DoFn many times; the counts must be this group's alone.
+        # Beam may call a DoFn many times; the counts must be those of this group.
         corpus = self._corpus.restarted()
         number = -1
         documents = corpus.documents(sources)
@@ -236,7 +232,7 @@ class _Read(beam.DoFn):
 
 
 class _MakePart(beam.DoFn):
-    """A block to its part file."""
+    """Writes the part file of a block."""
 
     def __init__(self, names, tokenizer, config):
         self._names = names
@@ -246,7 +242,7 @@ class _MakePart(beam.DoFn):
     def process(self, element):
         """Writes the part."""
         (group, number), block = element
-        block = [blocks.RawDocument(*document) for document in block]
+        block = [RawDocument(*document) for document in block]
         path = self._names.part(group, number)
         parts.make_part(block, path, self._tokenizer, self._config)
 

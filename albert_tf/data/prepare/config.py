@@ -37,13 +37,15 @@ class RecordConfig:
     def __post_init__(self):
         if self.masking not in ("dynamic", "static"):
             raise UsageError(
-                f"masking: expected 'dynamic' or 'static', got {self.masking!r}"
+                f"masking: expected 'dynamic' or 'static', received {self.masking!r}"
             )
         if self.dupe_factor < 1:
-            raise UsageError(f"dupe_factor: must be positive, got {self.dupe_factor}")
+            raise UsageError(
+                f"dupe_factor: must be positive, received {self.dupe_factor}"
+            )
         if not 0 <= self.eval_fraction < 1:
             raise UsageError(
-                f"eval_fraction: must be in [0, 1), got {self.eval_fraction}"
+                f"eval_fraction: must be in [0, 1), received {self.eval_fraction}"
             )
 
     def split(self, document: RawDocument) -> str:

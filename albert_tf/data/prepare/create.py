@@ -1,61 +1,52 @@
-"""One call from the options of `create_pretraining_data` to a finished data set."""
+"""One call from the settings of `create_pretraining_data` to a finished data set."""
 
-from collections.abc import Mapping
+import dataclasses
 
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare.settings import make_record_config
-from albert_tf.errors import UsageError
+from albert_tf.data.prepare.settings import CreateSettings
 
 
-def create_from_options(options: Mapping) -> dict:
+def create_from_settings(settings: CreateSettings) -> dict:
     """Makes a data set as the command does.
 
-    Args:
-        options: flag name -> value, all flags of `tools/create_pretraining_data.py`.
-
     Returns:
-        The data card.
+        dict. The data card.
     """
     from albert_tf.text.load import load_tokenizer
 
-    config = make_record_config(options)
-    runner = options["runner"]
-    if options["beam_option"] and not runner:
-        raise UsageError("beam_option: needs --runner")
-    tokenizer = load_tokenizer(options["spm_model_file"], options["do_lower_case"])
+    config = settings.record_config()
+    tokenizer = load_tokenizer(settings.spm_model_file, settings.do_lower_case)
     corpus = Corpus(
-        options["input_file"],
-        options["input_format"],
-        options["text_field"],
-        options["on_bad_input"],
+        settings.input_file,
+        settings.input_format,
+        settings.text_field,
+        settings.on_bad_input,
     )
     shared = {
-        "num_shards": options["num_shards"],
-        "overwrite": options["overwrite"],
-        "flags": dict(options),
+        "num_shards": settings.num_shards,
+        "overwrite": settings.overwrite,
+        "flags": dataclasses.asdict(settings),
     }
-    if runner:
+    if settings.runner:
         from albert_tf.data.prepare import beam
 
-        if options["drop_duplicates"]:
-            raise UsageError("drop_duplicates: not with --runner, documents are apart")
         return beam.create_with_beam(
             corpus,
-            options["output_file"],
+            settings.output_file,
             tokenizer,
             config,
-            runner=runner,
-            beam_options=options["beam_option"],
+            runner=settings.runner,
+            beam_options=settings.beam_option,
             **shared,
         )
     from albert_tf.data.prepare import local
 
     return local.create_pretraining_data(
         corpus,
-        options["output_file"],
+        settings.output_file,
         tokenizer,
         config,
-        num_processes=options["num_processes"],
-        drop_duplicates=options["drop_duplicates"],
+        num_processes=settings.num_processes,
+        drop_duplicates=settings.drop_duplicates,
         **shared,
     )

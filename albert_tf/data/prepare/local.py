@@ -1,9 +1,9 @@
 """Corpus to record files: the parallel, resumable run on one machine.
 
-The corpus is read once, front to back, and handed out in blocks (`blocks.py`). What a
-block becomes is written to a part file in `<prefix>.partial/`; when all are there, they
-are joined into shards of equal size. A killed run takes up its part files again. The
-parts need as much disk as the records themselves while the run lasts.
+The corpus is read once, front to back, and handed out in blocks (`blocks.py`). The
+records of each block are written to a part file in `<prefix>.partial/`. When all parts
+exist, they are joined into shards of equal size. A run that was killed continues with
+the parts it finds. The parts need as much disk space as the records themselves.
 """
 
 import os
@@ -12,16 +12,15 @@ import tqdm
 
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.duplicates import DuplicateCounter
-from albert_tf.data.prepare import blocks, parts
+from albert_tf.data.prepare.blocks import make_blocks, source_groups
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.output import (
     OutputNames,
-    check_not_empty,
+    Shard,
     entries,
     finish,
-    plan_shards,
+    plan_output,
     prepare,
-    remove_others,
     run_settings,
     write_shard,
 )
@@ -41,63 +40,65 @@ def create_pretraining_data(
     progress: bool = True,
     flags: dict | None = None,
 ) -> dict:
-    """Makes the record files of a corpus, their indexes and the data card.
+    """Writes the record files of a corpus, their indexes and the data card.
 
     The files are the same bytes for any number of processes and on any machine.
 
     Args:
-        corpus: what to read.
-        output: prefix of the shards (`out/wiki` gives
+        corpus: `Corpus`. Text to read.
+        output: str. Prefix of the shards (`out/wiki` gives
             `out/wiki-00000-of-00010.tfrecord`, and `out/wiki-eval-...`), or, ending in
             `.tfrecord`, the files themselves, separated by commas.
-        tokenizer: a `Tokenizer`, or another with its interface; pickled.
-        config: what to make.
-        num_shards: of the training split; None for one each 128 MiB.
-        num_processes: None for one each core.
-        drop_duplicates: leave out documents whose text was there before.
-        overwrite: replace a data set, or the parts of another run.
-        progress: show a progress bar.
-        flags: further settings to note on the card.
+        tokenizer: `Tokenizer`, or another with its interface. It is pickled.
+        config: `RecordConfig`. What records to make.
+        num_shards: int. Number of training shards; None for one per 128 MiB.
+        num_processes: int. None for one per core.
+        drop_duplicates: bool. Whether to leave out documents whose text was already
+            seen.
+        overwrite: bool. Whether to replace a data set, or the parts of another run.
+        progress: bool. Whether to show a progress bar.
+        flags: dict. Further settings to record on the card.
 
     Returns:
-        The card (see `card.py`), also in `dataset.json` beside the shards.
+        dict. The card (see `card.py`), also in `dataset.json` beside the shards.
 
     Raises:
-        UsageError: The output exists, or another run's parts do.
-        DataError: The corpus cannot be read, is empty, or the disk is full.
+        UsageError: If the output exists, or parts of another run.
+        DataError: If the corpus cannot be read or is empty, or the disk is full.
     """
     names = OutputNames(output, num_shards)
     settings = run_settings(corpus, tokenizer, config, drop_duplicates)
     counter = DuplicateCounter(drop_duplicates)
-    paths = []
     if num_processes is None:
         num_processes = os.cpu_count() or 1
     with BlockPool(num_processes, tokenizer, config) as pool:
         prepare(names, settings, overwrite)
-        with ProgressBar(corpus, progress) as bar:
-            for group, sources in enumerate(blocks.source_groups(corpus)):
-                documents = counter.filter(corpus.documents(sources))
-                for number, block in enumerate(blocks.make_blocks(documents)):
-                    paths.append(names.part(group, number))
-                    pool.submit(block, paths[-1], bar.update)
-            pool.finish(bar.update)
-        summary = parts.summarize(paths)
-        check_not_empty(names, summary, config, +corpus.counts)
-        plan = plan_shards(names, paths, summary)
-        remove_others(names, plan)
-        with tqdm.tqdm(
-            total=len(plan), desc="shards", unit="shard", disable=not progress
-        ) as bar:
-            pool.each(write_shard, plan, bar.update)
+        paths = _write_parts(corpus, counter, names, pool, progress)
+        summary, plan = plan_output(names, paths, config, corpus)
+        _write_shards(plan, pool, progress)
+    shards = entries(plan)
     data_card = card.make_card(
-        summary,
-        config,
-        corpus,
-        counter,
-        tokenizer,
-        entries(plan),
-        settings,
-        flags or {},
+        summary, config, corpus, counter, tokenizer, shards, settings, flags or {}
     )
-    finish(names, data_card)
+    finish(names, plan, data_card)
     return data_card
+
+
+def _write_parts(corpus, counter, names, pool, progress: bool) -> list[str]:
+    """Writes the part files of a corpus; returns their paths in its order."""
+    paths = []
+    with ProgressBar(corpus, progress) as bar:
+        for group, sources in enumerate(source_groups(corpus)):
+            documents = counter.filter(corpus.documents(sources))
+            for number, block in enumerate(make_blocks(documents)):
+                paths.append(names.part(group, number))
+                pool.submit(block, paths[-1], bar.update)
+        pool.finish(bar.update)
+    return paths
+
+
+def _write_shards(plan: list[Shard], pool, progress: bool) -> None:
+    with tqdm.tqdm(
+        total=len(plan), desc="shards", unit="shard", disable=not progress
+    ) as bar:
+        pool.each(write_shard, plan, bar.update)

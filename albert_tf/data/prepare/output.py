@@ -1,4 +1,4 @@
-"""The files that a build of records writes."""
+"""Names, plans and writes the files of a data set: shards, card and parts."""
 
 import dataclasses
 import itertools
@@ -18,45 +18,42 @@ from albert_tf.data.records import shards as shard_files
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files, streams
 
-# The size `num_shards=None` aims at.
-SHARD_BYTES = 128 << 20
-
-
+SHARD_BYTES = 128 << 20  # approximate size of a shard with `num_shards=None`
 _SETTINGS = "settings.json"
 
 
 def check_not_empty(names, summary, config: RecordConfig, skipped: Counter) -> None:
-    """Raises DataError, and removes the parts, if there is nothing to train on."""
+    """Raises DataError, and removes the parts, if there are no training examples."""
     if not summary.num_examples["train"]:
         streams.remove_folder(names.partial)
         raise DataError(
-            f"input_file: gave no training example: {summary.counts['documents']} "
+            f"input_file: contains no training example: {summary.counts['documents']} "
             f"documents with {summary.counts['tokens']} tokens (eval_fraction "
             f"{config.eval_fraction}; skipped or cut: {dict(skipped) or 'none'})"
         )
 
 
-def finish(names, data_card: dict) -> None:
-    """Writes the card, the sign that the data set is complete, and removes parts."""
-    card.write_card(names.folder, data_card)
-    streams.remove_folder(names.partial)
-
-
 class OutputNames:
-    """Where the shards, the card and the parts go."""
+    """Paths of the shards, the card and the parts.
+
+    Args:
+        output: str. Prefix, or comma-separated .tfrecord files.
+        num_shards: int or None. Number of training shards; None for one per 128 MiB.
+    """
 
     def __init__(self, output: str, num_shards: int | None):
         outputs = [part.strip() for part in output.split(",") if part.strip()]
         if num_shards is not None and num_shards < 1:
-            raise UsageError(f"num_shards: must be positive, got {num_shards}")
+            raise UsageError(f"num_shards: must be positive, received {num_shards}")
         if not outputs or os.path.basename(outputs[0]) == "":
             raise UsageError(
-                f"output_file: must name files or a prefix, got {output!r}"
+                f"output_file: must name files or a prefix, received {output!r}"
             )
         plain = [path for path in outputs if not path.endswith(".tfrecord")]
         if plain and len(outputs) > 1:
             raise UsageError(
-                f"output_file: several files must end in .tfrecord, got {plain[0]!r}"
+                "output_file: several files must end in .tfrecord, "
+                f"received {plain[0]!r}"
             )
         for path in outputs:
             if outputs.count(path) > 1:
@@ -73,39 +70,39 @@ class OutputNames:
         self.card = files.join(self.folder, card.CARD_NAME)
 
     def part(self, group: int, number: int) -> str:
-        """The file of one block of a group of sources."""
+        """Returns the path of the part of one block of a group of sources."""
         return files.join(self.partial, f"block-{group:06d}-{number:06d}.npz")
 
     def shards(self, split: str, num_examples: int, num_bytes: int) -> list[str]:
-        """Names of the shards of a split."""
-        wanted = max(1, math.ceil(num_bytes / SHARD_BYTES))
+        """Returns the paths of the shards of a split."""
+        count = max(1, math.ceil(num_bytes / SHARD_BYTES))
         if split == "train":
-            wanted = self.num_shards or wanted
-            if wanted > num_examples:
+            count = self.num_shards or count
+            if count > num_examples:
                 raise UsageError(
-                    f"num_shards: {wanted} shards, but only {num_examples} examples "
-                    "(run again with fewer; what was made is kept)"
+                    f"num_shards: {count} shards, but only {num_examples} examples "
+                    "(run again with fewer; finished parts are kept)"
                 )
             if self.explicit:
                 return self.explicit
         prefix = self.prefix if split == "train" else f"{self.prefix}-{split}"
-        return [tfrecord.shard_name(prefix, k, wanted) for k in range(wanted)]
+        return [tfrecord.shard_name(prefix, k, count) for k in range(count)]
 
     def existing(self) -> list[str]:
-        """Files of an earlier data set under these names."""
-        found = [path for path in self.explicit or () if files.exists(path)]
+        """Returns the shards of an earlier data set with these names."""
+        paths = [path for path in self.explicit or () if files.exists(path)]
         if not self.explicit:
-            found += shard_files.of_prefix(self.prefix)
-        return found + shard_files.of_prefix(f"{self.prefix}-eval")
+            paths += shard_files.of_prefix(self.prefix)
+        return paths + shard_files.of_prefix(f"{self.prefix}-eval")
 
     def check_card(self) -> None:
-        """Raises UsageError if the folder's card is of another data set."""
+        """Raises UsageError if the folder's card belongs to another data set."""
         if not files.exists(self.card):
             return
         try:
             names = card.shard_sizes(json.loads(files.read_text(self.card)))
         except (ValueError, KeyError, TypeError, AttributeError):
-            return  # damaged, so nobody's
+            return  # a damaged card belongs to nobody
         explicit = [os.path.basename(path) for path in self.explicit or ()]
         prefix = os.path.basename(self.prefix)
         if others := [
@@ -116,14 +113,15 @@ class OutputNames:
         ]:
             raise UsageError(
                 f"output_file: {self.card} is the card of another data set "
-                f"({others[0]}); give each a folder of its own"
+                f"({others[0]}); write each data set to a folder of its own"
             )
 
 
 def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
-    """What the records depend on; a resumed run must have the same.
+    """Returns the settings that determine the records.
 
-    But for what changes the text of blocks: parts hold a checksum of it.
+    A run can be resumed only with identical settings. Changes in the input text are
+    detected separately, by the checksum in each part file.
     """
     return {
         "version": 1,
@@ -136,16 +134,21 @@ def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
 
 
 def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
-    """Makes the folder of the parts, or checks that it is this run's."""
+    """Creates the folder of the parts, or checks that it belongs to this run.
+
+    An existing data set stays until `replace_old` has a complete new one.
+
+    Raises:
+        UsageError: If a data set or the parts of another run exist, and `overwrite`
+            is not set.
+    """
     path = files.join(names.partial, _SETTINGS)
     names.check_card()
     resumed = False
     if files.exists(path):
         resumed = _read_settings(path) == settings
-        started = bool(
-            streams.glob(files.join(streams.escape(names.partial), "block*"))
-        )
-        if not resumed and started and not overwrite:
+        blocks = files.join(streams.escape(names.partial), "block*")
+        if not resumed and not overwrite and streams.glob(blocks):
             raise UsageError(
                 f"output_file: {names.partial} holds the parts of an unfinished run "
                 "with other flags, inputs or tokenizer; finish that run, remove the "
@@ -158,25 +161,20 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
                 f"output_file: {existing[0]} exists; give --overwrite or another name"
             )
         streams.remove_folder(names.partial)
-        for old in existing:
-            streams.remove(old)
-            streams.remove(tfrecord.index_path(old))
-    for folder in {os.path.dirname(path) for path in names.explicit or ()} | {
-        names.partial
-    }:
+    folders = {os.path.dirname(path) for path in names.explicit or ()}
+    for folder in filter(None, {*folders, names.partial}):
         try:
-            if folder:
-                files.make_folder(folder)
+            files.make_folder(folder)
         except OSError as error:
             raise UsageError(
-                f"output_file: {folder} cannot be made: {error.strerror}"
+                f"output_file: {folder} cannot be created: {error.strerror}"
             ) from error
     with streams.write_atomically(path) as file:
         file.write(json.dumps(settings, indent=1, sort_keys=True).encode())
 
 
 def _read_settings(path: str) -> dict | None:
-    """The settings of an unfinished run; None if the file is damaged."""
+    """Returns the settings of an unfinished run; None if the file is damaged."""
     try:
         return json.loads(files.read_text(path))
     except ValueError:
@@ -184,23 +182,34 @@ def _read_settings(path: str) -> dict | None:
 
 
 class Shard(NamedTuple):
-    """One record file to be made: records [begin, end) of the parts, end to end."""
+    """One record file to write: records [begin, end) of the joined parts.
+
+    Attributes:
+        split: str. "train" or "eval".
+        path: str. Final path.
+        written: str. Path that is written first: another than `path` if an existing
+            data set is to be replaced.
+        parts: list. Part files that contain the records.
+        begin, end: int. First record, and the one after the last.
+    """
 
     split: str
     path: str
+    written: str
     parts: list[str]
     begin: int
     end: int
 
     def entry(self) -> dict:
-        """What the card says of it."""
+        """Returns how the card lists this shard."""
         name = os.path.basename(self.path)
         return {"path": name, "records": self.end - self.begin}
 
 
 def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Shard]:
-    """Spreads the records of all parts over shards, in order and evenly."""
+    """Distributes the records of all parts over shards, in order and evenly."""
     plan = []
+    replaces = bool(names.existing())
     for split in SPLITS:
         total = summary.num_examples[split]
         if not total:
@@ -214,27 +223,75 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
             last = int(np.searchsorted(ends, end, side="left"))
             before = int(ends[first - 1]) if first else 0
             used = list(paths[first : last + 1])
-            plan.append(Shard(split, path, used, begin - before, end - before))
+            written = _new_path(path) if replaces else path
+            plan.append(Shard(split, path, written, used, begin - before, end - before))
     return plan
 
 
-def remove_others(names: OutputNames, plan: Sequence[Shard]) -> None:
-    """Removes shards of an earlier try, which was to make another number of them."""
+def plan_output(
+    names: OutputNames, paths: Sequence[str], config: RecordConfig, corpus
+) -> tuple[parts.Summary, list[Shard]]:
+    """Returns the sums over all parts and the shards to write.
+
+    Args:
+        names: `OutputNames`. Paths of the data set.
+        paths: Sequence. All part files, in the order of the corpus.
+        config: `RecordConfig`. What records were made.
+        corpus: `Corpus`. Where they were read, for its counts.
+
+    Raises:
+        DataError: If there are no training examples.
+        UsageError: If there are fewer examples than shards.
+    """
+    summary = parts.summarize(paths)
+    check_not_empty(names, summary, config, +corpus.counts)
+    return summary, plan_shards(names, paths, summary)
+
+
+def finish(names: OutputNames, plan: Sequence[Shard], data_card: dict) -> None:
+    """Puts the shards in place, writes the card, and removes the parts.
+
+    The card is the sign that the data set is complete.
+    """
+    replace_old(names, plan)
+    card.write_card(names.folder, data_card)
+    streams.remove_folder(names.partial)
+
+
+def replace_old(names: OutputNames, plan: Sequence[Shard]) -> None:
+    """Removes an earlier data set and renames the complete new one."""
+    if names.existing():
+        files.remove(names.card)
     for path in set(names.existing()) - {shard.path for shard in plan}:
-        streams.remove(path)
-        streams.remove(tfrecord.index_path(path))
+        files.remove(path)
+        files.remove(tfrecord.index_path(path))
+    for shard in plan:
+        if shard.written != shard.path:
+            index = tfrecord.index_path(shard.written)
+            files.rename(index, tfrecord.index_path(shard.path))
+            files.rename(shard.written, shard.path)
+    # Those of a killed run with another number of shards.
+    pattern = f"{streams.escape(_new_path(names.prefix)).removesuffix('.new')}-*.new*"
+    for path in streams.glob(pattern):
+        files.remove(path)
+
+
+def _new_path(path: str) -> str:
+    """Returns where a shard waits until it may replace the file at `path`."""
+    folder, name = os.path.split(path)
+    return files.join(folder, f".{name}.new")
 
 
 def write_shard(shard: Shard) -> None:
-    """Writes one shard."""
+    """Writes the records of one shard and its index."""
     payloads = parts.payloads(shard.parts, shard.split)
-    taken = itertools.islice(payloads, shard.begin, shard.end)
-    tfrecord.write_shard(shard.path, taken)
+    chosen = itertools.islice(payloads, shard.begin, shard.end)
+    tfrecord.write_shard(shard.written, chosen)
 
 
 def entries(plan: Sequence[Shard]) -> dict[str, list[dict]]:
-    """The card's entries of the shards, by split."""
-    made: dict[str, list[dict]] = {}
+    """Returns how the card lists the shards, by split."""
+    listed: dict[str, list[dict]] = {}
     for shard in plan:
-        made.setdefault(shard.split, []).append(shard.entry())
-    return made
+        listed.setdefault(shard.split, []).append(shard.entry())
+    return listed

@@ -57,16 +57,16 @@ class PairConfig:
     def __post_init__(self):
         if self.policy not in POLICIES:
             raise UsageError(
-                f"pair_policy: expected one of {POLICIES}, got {self.policy!r}"
+                f"pair_policy: expected one of {POLICIES}, received {self.policy!r}"
             )
         if not 8 <= self.max_seq_length <= MAX_SEQ_LENGTH:
             raise UsageError(
                 f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}, "
-                f"got {self.max_seq_length}"
+                f"received {self.max_seq_length}"
             )
         if not 0 <= self.short_seq_prob <= 1:
             raise UsageError(
-                f"short_seq_prob: must be in [0, 1], got {self.short_seq_prob}"
+                f"short_seq_prob: must be in [0, 1], received {self.short_seq_prob}"
             )
 
     @property

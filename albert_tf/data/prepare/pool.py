@@ -56,7 +56,9 @@ class BlockPool:
 
     def __init__(self, num_processes: int, tokenizer, config: RecordConfig):
         if num_processes < 1:
-            raise UsageError(f"num_processes: must be positive, got {num_processes}")
+            raise UsageError(
+                f"num_processes: must be positive, received {num_processes}"
+            )
         self._job = (tokenizer, config)
         self._waiting: deque = deque()
         self._limit = 2 * num_processes

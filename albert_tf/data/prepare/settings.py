@@ -1,50 +1,162 @@
-"""Settings of create_pretraining_data."""
+"""Settings of create_pretraining_data, under the original script's names."""
 
-from collections.abc import Mapping
+import dataclasses
 
 from albert_tf.data.corpus.sentences import check_language
 from albert_tf.data.masking.config import MaskingConfig, check_probability
 from albert_tf.data.prepare.config import RecordConfig
-from albert_tf.data.prepare.pairs import PairConfig
+from albert_tf.data.prepare.pairs import POLICIES, PairConfig
 from albert_tf.errors import UsageError
+from albert_tf.settings import setting
+
+_FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet")
 
 
-def make_record_config(options: Mapping) -> RecordConfig:
-    """The settings of the records, from options named like the command's flags.
+@dataclasses.dataclass(frozen=True)
+class CreateSettings:
+    """One run of `create_pretraining_data`.
 
-    `max_predictions_per_seq` None means `masked_lm_prob` of `max_seq_length`.
+    Each field is described by its `metadata["help"]`, which is also the help text of
+    the flag of that name. Names and defaults are those of the original script, except
+    for `max_predictions_per_seq` and `dupe_factor`.
     """
-    length = options["max_seq_length"]
-    cuts = PairConfig(
-        policy=options["pair_policy"],
-        max_seq_length=length,
-        short_seq_prob=options["short_seq_prob"],
-        seed=options["random_seed"],
+
+    input_file: str = setting(
+        "Text: comma-separated files, globs, tfds:<name> or docstrings:[max_bytes=<n>]."
     )
-    check_probability(options["masked_lm_prob"])
-    predictions = options["max_predictions_per_seq"]
-    if predictions is None:
-        predictions = max(1, round(length * options["masked_lm_prob"]))
-    elif predictions > length:
-        raise UsageError(
-            f"max_predictions_per_seq: must be at most max_seq_length, {length}, "
-            f"got {predictions}"
+    output_file: str = setting("Prefix of the shards, or the .tfrecord files to write.")
+    spm_model_file: str | None = setting(
+        "Tokenizer: SentencePiece model, byte-level BPE's tokenizer.json, or a folder "
+        "that contains one.",
+        None,
+    )
+    vocab_file: str | None = setting("Not used; set --spm_model_file.", None)
+    input_format: str = setting(
+        "Format of the files; gzip is recognized. lines: one sentence per line, a "
+        "blank line between documents.",
+        "auto",
+        choices=_FORMATS,
+    )
+    input_file_mode: str = setting("Only r is supported; gzip is recognized.", "r")
+    text_field: str = setting("Field with the text in jsonl, parquet and TFDS.", "text")
+    on_bad_input: str = setting(
+        "error: stop at a malformed line. skip: count it and leave it out.",
+        "error",
+        choices=("error", "skip"),
+    )
+    language: str = setting("Language, for splitting sentences.", "en")
+    do_lower_case: bool = setting("Lower-case the text.", True)
+    max_seq_length: int = setting("Maximum number of tokens per example.", 512)
+    pair_policy: str = setting(
+        "clean: sentence order prediction with balanced labels. original: as the "
+        "original script, which sometimes pairs a segment with a random document. nsp: "
+        "BERT's next sentence prediction. none: one segment per example.",
+        "clean",
+        choices=POLICIES,
+    )
+    random_next_sentence: bool = setting("The same as --pair_policy=nsp.", False)
+    short_seq_prob: float = setting("Fraction of examples made shorter.", 0.1)
+    masking: str = setting(
+        "dynamic: records without masks. static: masked records.",
+        "dynamic",
+        choices=("dynamic", "static"),
+    )
+    do_whole_word_mask: bool = setting("Mask whole words.", True)
+    do_permutation: bool = setting("Not supported.", False)
+    favor_shorter_ngram: bool = setting(
+        "Draw n with p(n) proportional to 1/n instead of uniformly.", True
+    )
+    ngram: int = setting("Maximum length of a masked n-gram, in words.", 3)
+    max_predictions_per_seq: int | None = setting(
+        "Maximum number of masked tokens per example. Default: masked_lm_prob of "
+        "max_seq_length, for example 77 of 512. The original's 20 masks only 4.75% of "
+        " long examples instead of 15%.",
+        None,
+    )
+    masked_lm_prob: float = setting("Fraction of tokens to mask.", 0.15)
+    random_seed: int = setting("Seed of all random choices.", 12345)
+    dupe_factor: int = setting(
+        "Number of passes over the text, each with other examples (and masks). The "
+        "original's 40 is not needed with dynamic masking.",
+        1,
+    )
+    eval_fraction: float = setting("Fraction of documents held out.", 0.0)
+    drop_duplicates: bool = setting("Leave out repeated documents.", False)
+    num_shards: int | None = setting(
+        "Number of training shards. Default: one per 128 MiB.", None
+    )
+    num_processes: int | None = setting(
+        "Number of processes. Default: one per core.", None
+    )
+    runner: str | None = setting(
+        "Apache Beam runner, for example DirectRunner. Default: no Beam.", None
+    )
+    beam_option: tuple[str, ...] = setting(
+        "Option for Beam, as --beam_option=--name=value; may be repeated.",
+        (),
+        repeated=True,
+    )
+    overwrite: bool = setting("Replace an existing data set.", False)
+
+    def __post_init__(self):
+        if self.do_permutation:
+            raise UsageError("--do_permutation: not supported, leave it out")
+        if self.input_file_mode not in ("r", "rb"):
+            raise UsageError(
+                f"--input_file_mode: must be r, received {self.input_file_mode!r}"
+            )
+        if not self.spm_model_file:
+            unused = f"; --vocab_file={self.vocab_file} is not used"
+            raise UsageError(
+                "--spm_model_file: required, but not given"
+                f"{unused if self.vocab_file else ''}"
+            )
+        if self.beam_option and not self.runner:
+            raise UsageError("--beam_option: needs --runner")
+        if self.drop_duplicates and self.runner:
+            raise UsageError(
+                "--drop_duplicates: not supported with --runner, whose workers do not "
+                "see each other's documents"
+            )
+
+    def record_config(self) -> RecordConfig:
+        """Returns what records to make.
+
+        Raises:
+            UsageError: If a setting is invalid.
+        """
+        check_probability(self.masked_lm_prob)
+        if self.ngram < 1:
+            raise UsageError(f"ngram: must be positive, received {self.ngram}")
+        original = self.pair_policy == "original"
+        return RecordConfig(
+            pairs=PairConfig(
+                policy=self.pair_policy,
+                max_seq_length=self.max_seq_length,
+                short_seq_prob=self.short_seq_prob,
+                seed=self.random_seed,
+            ),
+            mask=MaskingConfig(
+                unit="whole_word" if self.do_whole_word_mask else "piece",
+                max_ngram=self.ngram,
+                ngram_distribution="inverse" if self.favor_shorter_ngram else "uniform",
+                masked_lm_prob=self.masked_lm_prob,
+                max_predictions_per_seq=self._num_predictions(),
+                rules="original" if original else "albert_tf",
+            ),
+            masking=self.masking,
+            language=check_language(self.language),
+            dupe_factor=self.dupe_factor,
+            eval_fraction=self.eval_fraction,
         )
-    if options["ngram"] < 1:
-        raise UsageError(f"ngram: must be positive, got {options['ngram']}")
-    mask = MaskingConfig(
-        unit="whole_word" if options["do_whole_word_mask"] else "piece",
-        max_ngram=options["ngram"],
-        ngram_distribution="inverse" if options["favor_shorter_ngram"] else "uniform",
-        masked_lm_prob=options["masked_lm_prob"],
-        max_predictions_per_seq=predictions,
-        mode="original" if options["pair_policy"] == "original" else "clean",
-    )
-    return RecordConfig(
-        pairs=cuts,
-        mask=mask,
-        masking=options["masking"],
-        language=check_language(options["language"]),
-        dupe_factor=options["dupe_factor"],
-        eval_fraction=options["eval_fraction"],
-    )
+
+    def _num_predictions(self) -> int:
+        number, length = self.max_predictions_per_seq, self.max_seq_length
+        if number is None:
+            return max(1, round(length * self.masked_lm_prob))
+        if number > length:
+            raise UsageError(
+                f"max_predictions_per_seq: must be at most max_seq_length, {length}, "
+                f"received {number}"
+            )
+        return number

@@ -1,23 +1,34 @@
-"""What the records of a file hold."""
+"""Finds out which kind of records a data set holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from albert_tf.data.records.tfrecord import RecordSet
+from albert_tf import features
 from albert_tf.errors import DataError
 
-MASK_FEATURES = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+if TYPE_CHECKING:
+    from albert_tf.data.records.tfrecord import RecordSet
+
+_MASKS = (
+    features.MASKED_LM_POSITIONS,
+    features.MASKED_LM_IDS,
+    features.MASKED_LM_WEIGHTS,
+)
 
 
 def describe(records: RecordSet) -> dict[str, int | str | None]:
-    """Tells the form of a data set from its first record.
+    """Returns the form of a data set, judged by its first record.
 
     Returns:
         `form`: "dynamic" (tokens without masks, real length) or "static" (the
-        original's eight features of fixed length); `sequence_length` S and
+        original's features of fixed length); `sequence_length` S and
         `num_predictions` P of a static set, else None.
 
     Raises:
-        DataError: The first record is neither.
+        DataError: If the first record is neither.
     """
     first = records.example(0)
     form, length, predictions = record_form(first, records.paths[0])
@@ -31,35 +42,46 @@ def describe(records: RecordSet) -> dict[str, int | str | None]:
 def record_form(
     example: dict[str, np.ndarray], where: str
 ) -> tuple[str, int | None, int | None]:
-    """(form, S, P) of one parsed example; S and P are None for a dynamic one."""
-    for name in ("input_ids", "segment_ids"):
+    """Returns (form, S, P) of a parsed example; S and P are None for a dynamic one.
+
+    Raises:
+        DataError: If features are missing or differ in length.
+    """
+    for name in (features.INPUT_IDS, features.SEGMENT_IDS):
         if name not in example:
             raise DataError(
                 f"{where}: a pretraining record needs the feature {name!r}, "
                 f"this one has {sorted(example)}"
             )
-    length = len(example["input_ids"])
-    present = [name for name in MASK_FEATURES if name in example]
-    if not present:
-        if "token_boundary" not in example:
+    length = len(example[features.INPUT_IDS])
+    is_static = any(name in example for name in _MASKS)
+    if is_static:
+        predictions = _num_predictions(example, where)
+        per_token = (features.SEGMENT_IDS, features.INPUT_MASK)
+    else:
+        predictions = None
+        per_token = (features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
+        if features.TOKEN_BOUNDARY not in example:
             raise DataError(
-                f"{where}: a record without masks needs 'token_boundary', "
+                f"{where}: a record without masks needs {features.TOKEN_BOUNDARY!r}, "
                 f"this one has {sorted(example)}"
             )
-        lengths = {n: len(example[n]) for n in ("segment_ids", "token_boundary")}
-        form, predictions = "dynamic", None
-    else:
-        missing = sorted(
-            {*MASK_FEATURES, "input_mask", "next_sentence_labels"} - set(example)
-        )
-        if missing:
-            raise DataError(f"{where}: a masked record lacks {missing}")
-        predictions = len(example["masked_lm_ids"])
-        lengths = {n: len(example[n]) for n in ("segment_ids", "input_mask")}
-        form = "static"
-        if {len(example[name]) for name in MASK_FEATURES} != {predictions}:
-            raise DataError(f"{where}: the masked_lm_* features differ in length")
+    lengths = {name: len(example[name]) for name in per_token}
     wrong = {name: n for name, n in lengths.items() if n != length}
     if wrong:
-        raise DataError(f"{where}: input_ids has {length} values, others {wrong}")
-    return form, (length if form == "static" else None), predictions
+        raise DataError(
+            f"{where}: {features.INPUT_IDS} has {length} values, others {wrong}"
+        )
+    if is_static:
+        return "static", length, predictions
+    return "dynamic", None, None
+
+
+def _num_predictions(example: dict[str, np.ndarray], where: str) -> int:
+    needed = {*_MASKS, features.INPUT_MASK, features.NEXT_SENTENCE_LABELS}
+    if missing := sorted(needed - set(example)):
+        raise DataError(f"{where}: a masked record lacks {missing}")
+    lengths = {len(example[name]) for name in _MASKS}
+    if len(lengths) > 1:
+        raise DataError(f"{where}: the masked_lm_* features differ in length")
+    return lengths.pop()

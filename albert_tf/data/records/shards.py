@@ -1,4 +1,4 @@
-"""Which files a data set consists of."""
+"""Finds the record files (shards) of a data set, and checks that none is missing."""
 
 import os
 import re
@@ -13,60 +13,60 @@ _SHARD = re.compile(
 
 
 def find_shards(pattern: str | Sequence[str]) -> list[str]:
-    """Paths of the record files that a pattern or list stands for, in name order.
+    """Returns the record files that a pattern or list stands for, sorted by name.
 
-    A path or a glob stands for what it matches. A prefix stands for all its shards; a
-    folder for all record files in it, without held-out ones (`<prefix>-eval-...`) if
-    there are others.
+    A path or a glob stands for what it matches, a prefix for all its shards, and a
+    folder for all record files in it; held-out ones (`<prefix>-eval-...`) only if the
+    folder contains no others.
 
     Raises:
-        DataError: Nothing matches, or shards of a prefix or folder are missing.
+        DataError: If nothing matches, or shards of a prefix or folder are missing.
     """
-    wanted = pattern.split(",") if isinstance(pattern, str) else list(pattern)
-    found: list[str] = []
-    for one in filter(None, (os.fspath(part).strip() for part in wanted)):
-        if files.is_folder(one):
-            matches = _in_folder(one)
-        elif not (matches := [p for p in streams.glob(one) if not files.is_folder(p)]):
-            matches = of_prefix(one)
+    parts = pattern.split(",") if isinstance(pattern, str) else list(pattern)
+    paths: list[str] = []
+    for part in filter(None, (os.fspath(part).strip() for part in parts)):
+        matches = _in_folder(part) if files.is_folder(part) else []
+        matches = matches or [p for p in streams.glob(part) if not files.is_folder(p)]
+        if not matches:
+            matches = of_prefix(part)
             check_complete(matches)
         if not matches:
-            raise DataError(f"{one}: no record file matches")
-        found.extend(path for path in matches if not path.endswith(".idx"))
-    if not found:
+            raise DataError(f"{part}: no record file matches")
+        paths.extend(path for path in matches if not path.endswith(".idx"))
+    if not paths:
         raise DataError(f"{pattern!r}: no record file matches")
-    return sorted(dict.fromkeys(found))
+    return sorted(dict.fromkeys(paths))
 
 
 def prefix_of(path: str) -> str | None:
-    """The prefix of a shard's path; None if it is named otherwise."""
+    """Returns the prefix of a shard's path, or None if it is not named like one."""
     name = _SHARD.match(path)
     return name["prefix"] if name else None
 
 
 def of_prefix(prefix: str) -> list[str]:
-    """The shards of a prefix that are there, of whatever number of them."""
+    """Returns the existing shards of a prefix, complete or not."""
     matches = streams.glob(f"{streams.escape(prefix)}-[0-9]*-of-[0-9]*.tfrecord")
     return [path for path in matches if prefix_of(path) == prefix]
 
 
 def check_complete(paths: Iterable[str]) -> None:
-    """Raises DataError if shards of the same prefix are missing, or of two sets."""
-    there: dict[str, dict[int, set[int]]] = {}
+    """Raises DataError if shards of a prefix are missing or belong to two data sets."""
+    totals_of: dict[str, dict[int, set[int]]] = {}
     for name in filter(None, map(_SHARD.match, paths)):
-        totals = there.setdefault(name["prefix"], {})
+        totals = totals_of.setdefault(name["prefix"], {})
         totals.setdefault(int(name["total"]), set()).add(int(name["number"]))
-    for prefix, totals in there.items():
+    for prefix, totals in totals_of.items():
         if len(totals) > 1:
             raise DataError(
-                f"{prefix}: shards of several data sets, of {sorted(totals)} shards "
-                "each; remove those of the old one"
+                f"{prefix}: shards of several data sets, with {sorted(totals)} shards; "
+                "remove those of the old one"
             )
         for total, numbers in totals.items():
             if missing := sorted(set(range(total)) - numbers):
                 raise DataError(
                     f"{prefix}: shard {missing[0]} of {total} is missing "
-                    f"({len(numbers)} are there); name the files to use them alone"
+                    f"({len(numbers)} exist); list the files to use only these"
                 )
         if files.is_folder(f"{prefix.removesuffix('-eval')}.partial"):
             raise DataError(

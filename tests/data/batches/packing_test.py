@@ -1,12 +1,19 @@
 """Packed rows: the plan, the batches, and taking them apart again."""
 
+import concurrent.futures
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.data.batches.packing import make_plan, unpack_batch
-from albert_tf.data.batches.pretraining import data_errors, make_pretraining_dataset
+from albert_tf.data.batches.packing import PackPlan, make_plan, unpack_batch
+from albert_tf.data.batches.pretraining import (
+    PretrainingData,
+    data_errors,
+    make_pretraining_dataset,
+)
 from albert_tf.data.masking.apply import MaskingConfig
 from albert_tf.errors import UsageError
 from tests.data.synthetic_records import VOCAB, make_example, write
@@ -168,5 +175,33 @@ def test_epoch_visits_every_example_once_with_new_masks(pattern, rows):
 
 
 def test_bad_number_of_examples(pattern):
-    with pytest.raises(UsageError, match="max_examples_per_row must .* got 0"):
+    with pytest.raises(UsageError, match="max_examples_per_row must .* received 0"):
         make(pattern, max_examples_per_row=0)
+
+
+def test_the_order_of_an_epoch_is_computed_once_for_all_threads(pattern, monkeypatch):
+    assignment, epochs = PackPlan.assignment, []
+
+    def slow(self, seed, epoch):
+        epochs.append(int(epoch))
+        time.sleep(0.05)
+        return assignment(self, seed, epoch)
+
+    monkeypatch.setattr(PackPlan, "assignment", slow)
+    data = PretrainingData(
+        pattern,
+        tokenizer=VOCAB,
+        max_seq_length=LENGTH,
+        max_predictions_per_seq=4,
+        seed=23,
+        packing=True,
+    )
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        rows = np.zeros(1, np.int64)
+        batches = [
+            pool.submit(data._source.batch, rows, np.zeros(1, np.int64))
+            for _ in range(8)
+        ]
+        tokens = [batch.result()["token_ids"].numpy().tolist() for batch in batches]
+    assert epochs == [0]
+    assert tokens == [tokens[0]] * 8

@@ -255,12 +255,12 @@ LONG = make_example(np.random.default_rng(0), LENGTH + 4)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (LONG, "must have 1 to max_seq_length=29 pieces, got 33"),
+        (LONG, "must have 1 to max_seq_length=29 tokens, received 33"),
         (
             {"segment_ids": np.zeros(2, int)},
             "(segment_ids has another|'segment_ids': 2)",
         ),
-        ({"next_sentence_labels": np.array([2])}, r"must be in \[0, 2\), got 2"),
+        ({"next_sentence_labels": np.array([2])}, r"must be in \[0, 2\), received 2"),
     ],
 )
 @pytest.mark.parametrize("number", [0, 60])
@@ -301,8 +301,8 @@ def test_truncated_file(pattern, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_seq_length": 64}, "max_seq_length=128, which cannot .* got 64"),
-        ({"max_predictions_per_seq": 19}, "max_predictions_per_seq=20, .* got 19"),
+        ({"max_seq_length": 64}, "max_seq_length=128, which cannot .* received 64"),
+        ({"max_predictions_per_seq": 19}, "max_predictions_per_seq=20, .* received 19"),
     ],
 )
 def test_original_file_of_other_lengths(changes, message):
@@ -315,7 +315,7 @@ def test_other_tokenizer(rows, tmp_path):
     card = {"tokenizer": {"sha256": "abc"}}
     (tmp_path / "dataset.json").write_text(json.dumps(card))
     make(files, tokenizer=dataclasses.replace(VOCAB, sha256="abc"))
-    with pytest.raises(DataError, match="dataset.json: .* sha256 abc, got def"):
+    with pytest.raises(DataError, match="dataset.json: .* sha256 abc, received def"):
         make(files, tokenizer=dataclasses.replace(VOCAB, sha256="def"))
 
 
@@ -324,7 +324,7 @@ def test_a_shard_that_is_not_what_the_card_says(rows, tmp_path):
     shard = {"path": "set-00000-of-00001.tfrecord", "records": NUM + 1}
     card = {"tokenizer": {"sha256": "a"}, "splits": {"train": {"shards": [shard]}}}
     (tmp_path / "dataset.json").write_text(json.dumps(card))
-    with pytest.raises(DataError, match=r"00001.tfrecord: holds 37 .*json says 38"):
+    with pytest.raises(DataError, match=r"00001.tfrecord: contains 37 .*json lists 38"):
         make(files)
     shard["records"] = NUM
     (tmp_path / "dataset.json").write_text(json.dumps(card))
@@ -341,10 +341,16 @@ def test_any_tokenizer_with_the_attributes_will_do(pattern):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"num_input_pipelines": 4}, "multiple of num_input_pipelines=4, got 6"),
-        ({"global_batch_size": 0}, "global_batch_size must be a positive .* got 0"),
-        ({"input_pipeline_id": 1}, r"input_pipeline_id must be in \[0, 1\), got 1"),
-        ({"start_step": -1}, "start_step must not be negative, got -1"),
+        ({"num_input_pipelines": 4}, "multiple of num_input_pipelines=4, received 6"),
+        (
+            {"global_batch_size": 0},
+            "global_batch_size must .* received 0",
+        ),
+        (
+            {"input_pipeline_id": 1},
+            r"id must be in \[0, 1\), received 1",
+        ),
+        ({"start_step": -1}, "start_step must not be negative, received -1"),
     ],
 )
 def test_bad_arguments(pattern, changes, message):

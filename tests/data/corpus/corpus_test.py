@@ -86,7 +86,7 @@ def test_odd_json(tmp_path):
         "lines_not_json": 1,
     }
     assert {k: v for k, v in found.counts.items() if v} == expected
-    with pytest.raises(DataError, match="a.jsonl: line 2: a NUL character"):
+    with pytest.raises(DataError, match="a.jsonl: line 2: contains a NUL character"):
         list(Corpus(path).documents())
 
 
@@ -280,9 +280,9 @@ def test_inputs_that_name_nothing(tmp_path):
         Corpus(str(tmp_path / "none*"))
     with pytest.raises(DataError, match="is a folder, use a glob"):
         Corpus(str(tmp_path))
-    with pytest.raises(UsageError, match="names no input"):
+    with pytest.raises(UsageError, match="must name an input"):
         Corpus(" , ")
-    with pytest.raises(DataError, match="holds no text"):
+    with pytest.raises(DataError, match="contains no text"):
         list(open_corpus(_write(tmp_path / "a.txt", "\n \n")))
 
 
@@ -303,7 +303,7 @@ def test_a_file_that_vanishes_is_named(tmp_path):
 
 def test_wrong_arguments(tmp_path):
     path = _write(tmp_path / "a.txt", LINES)
-    with pytest.raises(UsageError, match="input_format: .*got 'xml'"):
+    with pytest.raises(UsageError, match="input_format: .*received 'xml'"):
         Corpus(path, "xml")
     with pytest.raises(UsageError, match="on_bad_input"):
         Corpus(path, on_bad_input="ignore")

@@ -41,5 +41,5 @@ def test_only_white_space_is_lost():
 
 
 def test_a_wrong_language_is_refused():
-    with pytest.raises(UsageError, match="language: .*got 'English!'"):
+    with pytest.raises(UsageError, match="language: .*received 'English!'"):
         check_language("English!")

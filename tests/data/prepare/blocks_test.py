@@ -174,8 +174,8 @@ def test_blocks_hold_whole_documents(monkeypatch):
     ("settings", "message"),
     [
         ({"masking": "fresh"}, "masking: expected 'dynamic' or 'static'"),
-        ({"dupe_factor": 0}, "dupe_factor: must be positive, got 0"),
-        ({"eval_fraction": 1.0}, r"eval_fraction: must be in \[0, 1\), got 1.0"),
+        ({"dupe_factor": 0}, "dupe_factor: must be positive, received 0"),
+        ({"eval_fraction": 1.0}, r"eval_fraction: must be in \[0, 1\), received 1.0"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

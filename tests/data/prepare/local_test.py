@@ -17,7 +17,7 @@ from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import schema, tfrecord
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import streams
+from albert_tf.storage import files
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -118,16 +118,16 @@ def test_any_number_of_processes_makes_the_same_bytes(
 
 _KILLED = """
 import os, signal, sys
-from albert_tf.data import build, parts
+from albert_tf.data.prepare import parts
 sys.path.insert(0, {tests!r})
-import build_test
+import local_test
 made = parts.make_part
 def die(*args):
     if len(os.listdir({partial!r})) > 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return made(*args)
 parts.make_part = die
-build_test._make({corpus!r}, {output!r}, build_test.AlbertTokenizer(build_test.MODEL))
+local_test._make({corpus!r}, {output!r}, local_test.AlbertTokenizer(local_test.MODEL))
 """
 
 
@@ -136,7 +136,7 @@ def test_a_killed_run_is_taken_up_again(
 ):
     partial = tmp_path / "t.partial"
     script = _KILLED.format(
-        tests=str(ROOT / "tests/data"),
+        tests=str(ROOT / "tests/data/prepare"),
         partial=str(partial),
         corpus=corpus_path,
         output=str(tmp_path / "t"),
@@ -165,17 +165,17 @@ def test_a_killed_run_is_taken_up_again(
 
 _KILLED_WRITING = """
 import os, signal, sys
-from albert_tf.data import records
+from albert_tf.data.records import tfrecord
 sys.path.insert(0, {tests!r})
-import build_test
-frame, framed = records.frame, []
+import local_test
+frame, framed = tfrecord.frame, []
 def die(payload):
     framed.append(payload)
     if len(framed) > {after}:
         os.kill(os.getpid(), signal.SIGKILL)
     return frame(payload)
-records.frame = die
-build_test._make({corpus!r}, {output!r}, build_test.AlbertTokenizer(build_test.MODEL))
+tfrecord.frame = die
+local_test._make({corpus!r}, {output!r}, local_test.AlbertTokenizer(local_test.MODEL))
 """
 
 
@@ -184,7 +184,7 @@ def test_a_run_killed_while_it_writes_shards(
 ):
     numbers = [shard["records"] for shard in expected[0]["splits"]["train"]["shards"]]
     script = _KILLED_WRITING.format(
-        tests=str(ROOT / "tests/data"),
+        tests=str(ROOT / "tests/data/prepare"),
         after=numbers[0] + numbers[1] // 2,
         corpus=corpus_path,
         output=str(tmp_path / "t"),
@@ -302,8 +302,39 @@ def test_files_can_be_named(tokenizer, tmp_path):
     }
 
 
+def test_an_old_data_set_stays_until_the_new_one_is_complete(
+    tokenizer, tmp_path, monkeypatch
+):
+    source = str(GOLDEN / "tf1_data/input.txt")
+    output = tmp_path / "t"
+    _make(source, output, tokenizer, num_shards=2)
+    old = _content(tmp_path)
+    frame, framed = tfrecord.frame, []
+
+    def fail(payload):
+        framed.append(payload)
+        if len(framed) == 30:
+            raise OSError(errno.EIO, "Input/output error")
+        return frame(payload)
+
+    monkeypatch.setattr(tfrecord, "frame", fail)
+    other = _config(eval_fraction=0.5)
+    with pytest.raises(DataError, match="Input/output error"):
+        _make(source, output, tokenizer, other, num_shards=3, overwrite=True)
+    monkeypatch.undo()
+    kept = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.name in old}
+    assert kept == old
+    # The same run again, now with fewer shards.
+    _make(source, output, tokenizer, other, num_shards=1, overwrite=True)
+    new = _content(tmp_path)
+    assert "t-00000-of-00001.tfrecord" in new and new != old
+    assert not {name for name in new if "-of-00002" in name or "-of-00003" in name}
+    assert not [p.name for p in tmp_path.iterdir() if p.name.startswith(".")]
+    assert len(tfrecord.RecordSet(str(output)))
+
+
 def test_a_full_disk_leaves_no_half_file(tokenizer, tmp_path, monkeypatch):
-    real = streams.open_binary
+    real = files.open_binary
 
     def full(path, mode="rb"):
         file = real(path, mode)
@@ -313,7 +344,7 @@ def test_a_full_disk_leaves_no_half_file(tokenizer, tmp_path, monkeypatch):
         return file
 
     source = str(GOLDEN / "tf1_data/input.txt")
-    monkeypatch.setattr(streams, "open_binary", full)
+    monkeypatch.setattr(files, "open_binary", full)
     with pytest.raises(DataError, match="00001-of-00003.* cannot be written: No space"):
         _make(source, tmp_path / "t", tokenizer)
     monkeypatch.undo()
@@ -337,7 +368,7 @@ def test_repeated_documents_can_be_dropped(tokenizer, tmp_path):
 def test_nothing_to_train_on(tokenizer, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("\n\n")
-    with pytest.raises(DataError, match="gave no training example: 0 documents"):
+    with pytest.raises(DataError, match="contains no training example: 0 documents"):
         _make(str(path), tmp_path / "t", tokenizer)
     path.write_text("Hi.\n")
     with pytest.raises(DataError, match="no training example: 1 documents with 2 tok"):
@@ -365,13 +396,13 @@ def test_a_script_without_main_guard_ends(tmp_path, corpus_path):
     script.write_text(
         f"""import sys
 sys.path.insert(0, {str(ROOT)!r})
-from albert_tf.data import build
-from albert_tf.data.prepare.blocks import RecordConfig
+from albert_tf.data.prepare import local
+from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.text.load import load_tokenizer
 tokenizer = load_tokenizer({MODEL!r})
 corpus = Corpus({corpus_path!r})
-build.create_pretraining_data(
+local.create_pretraining_data(
     corpus, {str(tmp_path / "t")!r}, tokenizer, RecordConfig(), num_processes=2
 )
 """
@@ -387,10 +418,10 @@ build.create_pretraining_data(
     [
         ("folder/", {}, "output_file: must name files or a prefix"),
         ("a,b", {}, "several files must end in .tfrecord"),
-        ("a", {"num_shards": 0}, "num_shards: must be positive, got 0"),
+        ("a", {"num_shards": 0}, "num_shards: must be positive, received 0"),
         ("a.tfrecord", {"num_shards": 2}, "2, but output_file names 1"),
-        ("a.tfrecord,b", {"num_shards": None}, "must end in .tfrecord, got 'b'"),
-        ("a", {"num_processes": -1}, "num_processes: must be positive, got -1"),
+        ("a.tfrecord,b", {"num_shards": None}, "must end in .tfrecord, received 'b'"),
+        ("a", {"num_processes": -1}, "num_processes: must be positive, received -1"),
     ],
 )
 def test_wrong_arguments_are_refused(tokenizer, tmp_path, output, settings, message):

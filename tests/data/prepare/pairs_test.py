@@ -168,8 +168,8 @@ def test_original_has_the_statistics_of_the_originals_file():
     ("settings", "message"),
     [
         ({"policy": "sop"}, "pair_policy: expected one of"),
-        ({"max_seq_length": 5}, "max_seq_length: must be from 8 to 65536, got 5"),
-        ({"short_seq_prob": 1.5}, r"short_seq_prob: must be in \[0, 1\], got 1.5"),
+        ({"max_seq_length": 5}, "max_seq_length: must be from 8 to 65536, received 5"),
+        ({"short_seq_prob": 1.5}, r"short_seq_prob: must be in \[0, 1\], received 1.5"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

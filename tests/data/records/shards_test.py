@@ -45,14 +45,16 @@ def test_a_prefix_is_no_pattern(tmp_path):
 def test_missing_shards_are_noticed(tmp_path):
     _touch(tmp_path, *_set("w", 4, without=[2]))
     for pattern in (f"{tmp_path}/w", str(tmp_path)):
-        with pytest.raises(DataError, match="w: shard 2 of 4 is missing .3 are there"):
+        with pytest.raises(DataError, match="w: shard 2 of 4 is missing .3 exist"):
             _names(pattern)
     assert len(_names(f"{tmp_path}/w-*.tfrecord")) == 3  # those, on purpose
 
 
 def test_shards_of_two_sets_are_not_mixed(tmp_path):
     _touch(tmp_path, *_set("w", 2), *_set("w", 3))
-    with pytest.raises(DataError, match=r"w: shards of several .* of \[2, 3\] shards"):
+    with pytest.raises(
+        DataError, match=r"w: shards of several .* with \[2, 3\] shards"
+    ):
         _names(f"{tmp_path}/w")
 
 

@@ -90,7 +90,7 @@ def test_a_file_cut_between_records_is_noticed(tmp_path):
     (path,) = _make(tmp_path, [4])
     data = pathlib.Path(path).read_bytes()
     pathlib.Path(path).write_bytes(data[: tfrecord.load_index(path)[3]])
-    with pytest.raises(DataError, match="holds 3 records, its index 4"):
+    with pytest.raises(DataError, match="contains 3 records, its index lists 4"):
         tfrecord.RecordSet(path)
 
 
@@ -109,7 +109,7 @@ def test_a_flipped_bit_is_noticed(tmp_path):
 def test_a_text_file_is_refused(tmp_path):
     path = tmp_path / "x.tfrecord"
     path.write_text("This is plain text and no record file at all.")
-    with pytest.raises(DataError, match="record 0 at byte 0: .*no TFRecord file"):
+    with pytest.raises(DataError, match="record 0 at byte 0: .*not a TFRecord file"):
         tfrecord.RecordSet(str(path))
 
 
@@ -123,7 +123,7 @@ def test_empty_and_missing_files_are_refused(tmp_path):
 
 def test_a_number_out_of_range_is_refused(tmp_path):
     found = tfrecord.RecordSet(_make(tmp_path, [2]))
-    with pytest.raises(UsageError, match=r"\[0, 2\), got 2"):
+    with pytest.raises(UsageError, match=r"\[0, 2\), received 2"):
         found.read([0, 2])
 
 

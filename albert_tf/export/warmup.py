@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
+from albert_tf.storage import protobuf
 from albert_tf.text import inputs as packing
 
 FILE = "tf_serving_warmup_requests"
@@ -70,55 +71,26 @@ def prediction_log(signature: str, inputs: dict[str, np.ndarray]) -> bytes:
 
     Without the model's name and version: the server fills in those it loads.
     """
-    model_spec = _message(3, signature.encode())  # ModelSpec.signature_name
-    request = _message(1, model_spec)  # PredictRequest.model_spec
+    model_spec = protobuf.delimited(3, signature.encode())  # ModelSpec.signature_name
+    request = protobuf.delimited(1, model_spec)  # PredictRequest.model_spec
     for name, value in inputs.items():
         tensor = tf.make_tensor_proto(value).SerializeToString(deterministic=True)
-        entry = _message(1, name.encode()) + _message(2, tensor)
-        request += _message(2, entry)  # PredictRequest.inputs
-    predict_log = _message(1, request)  # PredictLog.request
-    return _message(6, predict_log)  # PredictionLog.predict_log
+        entry = protobuf.delimited(1, name.encode()) + protobuf.delimited(2, tensor)
+        request += protobuf.delimited(2, entry)  # PredictRequest.inputs
+    predict_log = protobuf.delimited(1, request)  # PredictLog.request
+    return protobuf.delimited(6, predict_log)  # PredictionLog.predict_log
 
 
 def read_requests(path: str) -> Iterator[Request]:
     """The requests of a file that `write_requests` made."""
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
-        log = dict(_fields(record))
-        fields = list(_fields(dict(_fields(log[6]))[1]))
+        log = dict(protobuf.fields(record))
+        fields = list(protobuf.fields(dict(protobuf.fields(log[6]))[1]))
         inputs = {}
         for number, value in fields:
             if number == 2:
-                entry = dict(_fields(value))
+                entry = dict(protobuf.fields(value))
                 tensor = tensor_pb2.TensorProto.FromString(entry[2])
                 inputs[entry[1].decode()] = tf.make_ndarray(tensor)
-        model_spec = dict(_fields(dict(fields)[1]))
+        model_spec = dict(protobuf.fields(dict(fields)[1]))
         yield model_spec[3].decode(), inputs
-
-
-def _message(number: int, content: bytes) -> bytes:
-    """A length-delimited field of a protocol buffer."""
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """The length-delimited fields of a message that has no others."""
-    position = 0
-    while position < len(message):
-        number = message[position] >> 3
-        position, length, shift = position + 1, 0, 0
-        while True:
-            byte = message[position]
-            length |= (byte & 127) << shift
-            position, shift = position + 1, shift + 7
-            if byte < 128:
-                break
-        yield number, message[position : position + length]
-        position += length

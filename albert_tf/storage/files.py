@@ -4,50 +4,53 @@ Every path may carry a scheme (`gs://…`); such paths go through `tf.io.gfile`,
 imported only then. Writing is atomic: a reader never sees half a file.
 """
 
+import contextlib
 import errno
 import os
 import pathlib
 import shutil
 import uuid
+from collections.abc import Iterator
+from typing import IO
 
 from albert_tf.errors import DataError, UsageError
 
-# Nobody named the wrong file; the disk has no room or is broken.
+# Disk errors, as opposed to a wrong path.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def is_remote(path: str | os.PathLike) -> bool:
-    """Whether `path` has a scheme such as `gs://`."""
+    """Returns whether `path` has a scheme such as `gs://`."""
     return "://" in os.fspath(path)
 
 
 def join(folder: str | os.PathLike, *names: str) -> str:
-    """Joins names to a folder, keeping a scheme."""
+    """Joins names to a folder, which may have a scheme."""
     return os.path.join(os.fspath(folder), *names)
 
 
 def exists(path: str | os.PathLike) -> bool:
-    """Whether a file or folder is there."""
+    """Returns whether a file or folder exists."""
     if is_remote(path):
         return _gfile().exists(os.fspath(path))
     return os.path.exists(path)
 
 
 def is_folder(path: str | os.PathLike) -> bool:
-    """Whether `path` is a folder."""
+    """Returns whether `path` is a folder."""
     if is_remote(path):
         return _gfile().isdir(os.fspath(path))
     return os.path.isdir(path)
 
 
 def list_folder(path: str | os.PathLike) -> list[str]:
-    """Names in a folder, sorted."""
+    """Returns the sorted names of the files and folders in a folder."""
     names = _gfile().listdir(os.fspath(path)) if is_remote(path) else os.listdir(path)
     return sorted(name.rstrip("/") for name in names)
 
 
 def make_folder(path: str | os.PathLike) -> None:
-    """Makes a folder and those above it; it may exist already."""
+    """Creates a folder and its parents, unless they exist."""
     if is_remote(path):
         _gfile().makedirs(os.fspath(path))
     else:
@@ -55,7 +58,7 @@ def make_folder(path: str | os.PathLike) -> None:
 
 
 def read_bytes(path: str | os.PathLike) -> bytes:
-    """The content of a file.
+    """Returns the content of a file.
 
     Raises:
         DataError: If the file is missing, a folder, or cannot be read.
@@ -67,13 +70,13 @@ def read_bytes(path: str | os.PathLike) -> bytes:
         return pathlib.Path(path).read_bytes()
     except IsADirectoryError:
         raise DataError(f"{path}: expected a file, found a folder") from None
-    except (OSError, _remote_errors(path)) as e:
+    except (OSError, remote_errors(path)) as e:
         reason = getattr(e, "strerror", None) or e
         raise DataError(f"{path}: cannot be read: {reason}") from None
 
 
 def read_text(path: str | os.PathLike) -> str:
-    """The content of a UTF-8 file.
+    """Returns the content of a UTF-8 file.
 
     Raises:
         DataError: If the file cannot be read or is not UTF-8.
@@ -89,38 +92,20 @@ def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) ->
     """Writes a file under its final name only when it is complete.
 
     Args:
-        path: Where to. Its folder must exist.
-        data: The content.
-        overwrite: Whether a file of that name may be replaced.
+        path: str. Path of the file. Its folder must exist.
+        data: bytes. Content of the file.
+        overwrite: bool. Whether an existing file may be replaced.
 
     Raises:
         UsageError: If the file exists and may not be replaced, or its folder
             cannot be written to.
         DataError: If the disk is full or fails.
     """
-    path = os.fspath(path)
     if not overwrite and exists(path):
         raise UsageError(f"{path}: exists already and would be overwritten")
-    temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
-    try:
-        if is_remote(path):
-            with _gfile().GFile(temporary, "wb") as f:
-                f.write(data)
-            _gfile().rename(temporary, path, overwrite=True)
-        else:
-            with open(temporary, "wb") as f:
-                f.write(data)
-                f.flush()
-                os.fsync(f.fileno())
-            os.replace(temporary, path)
-    except BaseException as e:
-        if exists(temporary):
-            _gfile().remove(temporary) if is_remote(path) else os.remove(temporary)
-        if isinstance(e, (OSError, _remote_errors(path))):
-            reason = getattr(e, "strerror", None) or e
-            kind = DataError if getattr(e, "errno", 0) in _DISK_ERRORS else UsageError
-            raise kind(f"{path}: cannot be written: {reason}") from None
-        raise
+    # Several processes may write the same small file: each gets its own temporary.
+    with open_atomically(path, suffix=f"{uuid.uuid4().hex[:8]}.partial") as file:
+        file.write(data)
 
 
 def write_text(path: str | os.PathLike, text: str, overwrite: bool = True) -> None:
@@ -129,9 +114,10 @@ def write_text(path: str | os.PathLike, text: str, overwrite: bool = True) -> No
 
 
 def replace_folder(temporary: str | os.PathLike, path: str | os.PathLike) -> None:
-    """Gives a complete local folder its final name.
+    """Renames a complete local folder to its final name.
 
-    A folder that has that name goes when this has worked, and stays when it has not.
+    An existing folder of that name is removed once the new one is in place, and kept
+    if that fails.
     """
     if not os.path.exists(path):
         os.rename(temporary, path)
@@ -146,13 +132,109 @@ def replace_folder(temporary: str | os.PathLike, path: str | os.PathLike) -> Non
     shutil.rmtree(old)
 
 
+@contextlib.contextmanager
+def open_atomically(
+    path: str | os.PathLike,
+    suffix: str = "partial",
+    error: type[Exception] = UsageError,
+) -> Iterator[IO[bytes]]:
+    """Opens a temporary file that is renamed to `path` when the block has succeeded.
+
+    If anything fails inside the block, a full disk included, neither a half-written
+    `path` nor the temporary file remains.
+
+    Args:
+        path: str. Path of the file. Its folder must exist.
+        suffix: str. Ending of the temporary file's name. With a fixed suffix, the
+            temporary file of a killed process is overwritten by the next attempt.
+        error: type. Raised if the folder cannot be written to.
+
+    Raises:
+        DataError: If the disk is full or fails.
+    """
+    path = os.fspath(path)
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{suffix}")
+    try:
+        with open_binary(temporary, "wb") as file:
+            yield file
+            file.flush()
+            if not is_remote(path):
+                os.fsync(file.fileno())
+        rename(temporary, path)
+    except BaseException as e:
+        with contextlib.suppress(OSError, remote_errors(path)):
+            remove(temporary)
+        if isinstance(e, (OSError, remote_errors(path))):
+            reason = getattr(e, "strerror", None) or str(e)
+            number = getattr(e, "errno", 0)
+            if number == errno.ENOSPC:
+                reason += "; free some space and run the same command again"
+            kind = DataError if number in _DISK_ERRORS else error
+            raise kind(f"{path}: cannot be written: {reason}") from e
+        raise
+
+
+def open_binary(path: str | os.PathLike, mode: str = "rb") -> IO[bytes]:
+    """Opens a local or remote file in a binary mode."""
+    if not is_remote(path):
+        return open(path, mode)
+    file = _gfile().GFile(os.fspath(path), mode)
+    return file if mode == "rb" else _RemoteWriter(file)
+
+
+def rename(source: str, target: str) -> None:
+    """Renames a file, replacing an existing `target`."""
+    if is_remote(target):
+        _gfile().rename(source, target, overwrite=True)
+    else:
+        os.replace(source, target)
+
+
+def remove(path: str) -> None:
+    """Removes a file if it exists."""
+    if is_remote(path):
+        if exists(path):
+            _gfile().remove(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+
+class _RemoteWriter:
+    """A remote file to write to; `GFile.write` itself accepts only `bytes`."""
+
+    def __init__(self, file):
+        self._file = file
+
+    def write(self, data) -> int:
+        """Writes bytes, or anything with a buffer of bytes such as a memoryview."""
+        self._file.write(bytes(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Sends what is buffered to the file system."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Completes the file."""
+        self._file.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+
 def _gfile():
     import tensorflow as tf
 
     return tf.io.gfile
 
 
-def _remote_errors(path):
+def remote_errors(path: str | os.PathLike) -> type[Exception]:
+    """Returns what remote file access raises; `OSError` for a local path."""
     if not is_remote(path):
         return OSError
     import tensorflow as tf

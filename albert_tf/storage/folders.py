@@ -1,51 +1,62 @@
-"""Model folders: written as a whole or not at all, and checked by a manifest."""
+"""Folders that are written completely or not at all, and checked by a manifest.
+
+A local folder is written under a temporary name and renamed. Remote file systems cannot
+rename folders: there the files are written to a local temporary folder and uploaded,
+and the file `INCOMPLETE` exists as long as the upload has not finished.
+"""
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
+import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import files
+from albert_tf.storage import digests, files
 
 MANIFEST = "manifest.json"
-# What this package writes; a folder with anything else in it is never replaced.
-OWN_NAMES = {
-    MANIFEST,
-    "config.json",
-    "model.safetensors",
-    "spiece.model",
-    "30k-clean.model",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "model.weights.h5",
-    "task.json",
-    "task.weights.h5",
-    "preprocessor.json",
-    "metadata.json",
-    "assets",
-    "albert_config.json",
-    "bert_config.json",
-    "checkpoint",
-    "model.ckpt-best.index",
-    "model.ckpt-best.data-00000-of-00001",
-    "labels.txt",
-    "README.md",
-    "parity.json",
-    "parity.txt",
-}
+# Lists the files of an upload, from before its first file until after its last.
+INCOMPLETE = "INCOMPLETE"
+# What this package writes into model folders; a folder with any other file in it is
+# never replaced.
+OWN_NAMES = frozenset(
+    {
+        MANIFEST,
+        "config.json",
+        "model.safetensors",
+        "spiece.model",
+        "30k-clean.model",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "model.weights.h5",
+        "task.json",
+        "task.weights.h5",
+        "preprocessor.json",
+        "metadata.json",
+        "assets",
+        "albert_config.json",
+        "bert_config.json",
+        "checkpoint",
+        "model.ckpt-best.index",
+        "model.ckpt-best.data-00000-of-00001",
+        "labels.txt",
+        "README.md",
+        "parity.json",
+        "parity.txt",
+    }
+)
 
 
 class FolderWriter:
     """Writes the files of a folder and remembers their digests.
 
     Args:
-        path: str. Of the folder, which exists.
+        path: str. An existing local folder. Code that writes files by itself, such as
+            TensorFlow's, may write them here.
     """
 
     def __init__(self, path: str):
@@ -54,19 +65,13 @@ class FolderWriter:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        """A binary file of that name to write to."""
-        if files.is_remote(self.path):
-            import tensorflow as tf
-
-            f = tf.io.gfile.GFile(files.join(self.path, name), "wb")
-        else:
-            target = os.path.join(self.path, name)
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            f = open(target, "wb")  # noqa: SIM115 - closed below
-        with f:
-            hashing = _Hashing(f)
-            yield hashing
-        self.digests[name] = hashing.digest()
+        """Opens a binary file of this name for writing."""
+        target = os.path.join(self.path, name)
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "wb") as f:
+            writer = digests.HashingWriter(f)
+            yield writer
+        self.digests[name] = writer.digest()
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a small file."""
@@ -78,32 +83,45 @@ class FolderWriter:
         self.write(name, (json.dumps(content, indent=2) + "\n").encode())
 
     def write_manifest(self) -> None:
-        """Writes size and sha256 of all files written so far."""
-        self.write_json(MANIFEST, {"version": 1, "files": dict(self.digests)})
+        """Writes the size and sha256 of all files in the folder so far."""
+        listed = dict(self.digests)
+        for name in digests.tree(self.path):
+            if name not in listed:
+                listed[name] = digests.of_file(os.path.join(self.path, name))
+        self.write_json(MANIFEST, {"version": 1, "files": listed})
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike, overwrite: bool = False) -> Iterator[FolderWriter]:
-    """Gives a `FolderWriter`; the folder appears under its name when all is written.
-
-    On a remote file system, where folders cannot be renamed, the files are written in
-    place; formats with a manifest write that last.
+def writing(
+    path: str | os.PathLike,
+    overwrite: bool = False,
+    own_names: Collection[str] = OWN_NAMES,
+    last: str = MANIFEST,
+) -> Iterator[FolderWriter]:
+    """Yields a `FolderWriter` whose files appear under `path` once all are written.
 
     Args:
-        path: Of the folder to make.
-        overwrite: Whether a model folder of that name may be replaced.
+        path: str. The folder to write, local or remote.
+        overwrite: bool. Whether an existing folder may be replaced.
+        own_names: Collection. Names that a folder to be replaced may contain.
+        last: str. Name of the file that is uploaded last: the one that readers of the
+            format wait for.
 
     Raises:
         UsageError: If the folder exists and may not be replaced.
+        DataError: If the upload fails. The remote folder then is not complete (see
+            `is_complete`); another attempt replaces it, even without `overwrite`.
     """
     path = os.fspath(path).rstrip("/")
-    _check_free(path, overwrite)
+    check_free(path, overwrite, own_names)
     if files.is_remote(path):
-        files.make_folder(path)
-        yield FolderWriter(path)
+        with tempfile.TemporaryDirectory(prefix="albert_tf-") as temporary:
+            yield FolderWriter(temporary)
+            upload(temporary, path, last, own_names)
         return
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    temporary = f"{path}.tmp-{uuid.uuid4().hex[:8]}"
+    parent, name = os.path.split(os.path.abspath(path))
+    os.makedirs(parent, exist_ok=True)
+    temporary = os.path.join(parent, f".{name}.tmp-{uuid.uuid4().hex[:8]}")
     os.mkdir(temporary)
     try:
         yield FolderWriter(temporary)
@@ -113,36 +131,95 @@ def writing(path: str | os.PathLike, overwrite: bool = False) -> Iterator[Folder
         raise
 
 
+def upload(
+    local: str | os.PathLike,
+    target: str,
+    last: str = MANIFEST,
+    own_names: Collection[str] = OWN_NAMES,
+) -> None:
+    """Copies a local folder to a remote one, in place of what it held before.
+
+    Args:
+        local: str. The complete local folder.
+        target: str. The remote folder.
+        last: str. Name of the file that is copied last.
+        own_names: Collection. Names of files and folders in `target` that are removed
+            first. Those of an interrupted upload are removed too, and no others.
+
+    Raises:
+        DataError: If the upload fails.
+    """
+    import tensorflow as tf
+
+    names = sorted(digests.tree(local), key=lambda name: (name == last, name))
+    marker = files.join(target, INCOMPLETE)
+    try:
+        files.make_folder(target)
+        own = {*own_names, *_top(_read_marker(target))}
+        old = {name for name in _remote_tree(target) if name.split("/")[0] in own}
+        old.discard(INCOMPLETE)
+        # An interrupted second upload must still be recognized as ours.
+        files.write_text(marker, json.dumps(sorted({*names, *old}), indent=2) + "\n")
+        for name in sorted(old, key=lambda name: name != last):
+            tf.io.gfile.remove(files.join(target, name))
+        for name in names:
+            remote = files.join(target, name)
+            files.make_folder(os.path.dirname(remote))
+            tf.io.gfile.copy(os.path.join(local, name), remote, overwrite=True)
+        files.remove(marker)
+    except (OSError, tf.errors.OpError) as e:
+        reason = str(getattr(e, "message", None) or e).partition("\n")[0]
+        raise DataError(
+            f"{target}: cannot be written: {reason}; the folder is incomplete, run "
+            "the same command again"
+        ) from e
+
+
+def is_complete(path: str | os.PathLike) -> bool:
+    """Returns whether a folder exists, is not empty, and is not half uploaded."""
+    if not files.is_folder(path):
+        return False
+    names = files.list_folder(path)
+    return bool(names) and INCOMPLETE not in names
+
+
 def verify(path: str | os.PathLike) -> set[str]:
     """Compares the files of a folder with its manifest.
 
     Returns:
-        The names the manifest lists.
+        The names that the manifest lists.
 
     Raises:
-        DataError: If there is no manifest, a file is missing, or its size or digest
-            differs.
+        DataError: If the folder is half uploaded, there is no manifest, a file is
+            missing, or its size or digest differs.
     """
+    if files.exists(files.join(path, INCOMPLETE)):
+        raise DataError(f"{path}: incomplete, its upload was interrupted; repeat it")
     where = files.join(path, MANIFEST)
     try:
         listed = json.loads(files.read_text(where))["files"]
         expected = {k: (int(v["size"]), str(v["sha256"])) for k, v in listed.items()}
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{where}: not a manifest") from None
     for name, (size, sha256) in expected.items():
         if os.path.isabs(name) or ".." in name.split("/"):
             raise DataError(f"{where}: names a file outside the folder: {name!r}")
-        found = _digest_of(files.join(path, name))
-        if found != {"size": size, "sha256": sha256}:
+        actual = digests.of_file(files.join(path, name))
+        if actual != {"size": size, "sha256": sha256}:
             raise DataError(
                 f"{files.join(path, name)}: is not the file the manifest lists "
-                f"(sha256 {found['sha256'][:12]}…, {found['size']} bytes; expected "
+                f"(sha256 {actual['sha256'][:12]}…, {actual['size']} bytes; expected "
                 f"{sha256[:12]}…, {size} bytes)"
             )
     return set(expected)
 
 
-def _check_free(path: str, overwrite: bool) -> None:
+def check_free(
+    path: str | os.PathLike,
+    overwrite: bool = False,
+    own_names: Collection[str] = OWN_NAMES,
+) -> None:
+    """Raises UsageError if a folder exists and `writing` may not replace it."""
     if not files.exists(path):
         return
     if not files.is_folder(path):
@@ -150,44 +227,40 @@ def _check_free(path: str, overwrite: bool) -> None:
     names = files.list_folder(path)
     if not names:
         return
-    if not overwrite:
+    unfinished = _top(_read_marker(path))
+    if not overwrite and not unfinished:
         raise UsageError(f"{path}: exists already and would be overwritten")
-    foreign = [name for name in names if name not in OWN_NAMES]
+    foreign = [n for n in names if n not in unfinished and n not in own_names]
     if foreign:
         raise UsageError(
-            f"{path}: holds {foreign[0]}, which no model folder has, and so is not "
-            "overwritten"
+            f"{path}: contains {foreign[0]}, which does not belong to a model folder; "
+            "the folder is not overwritten"
         )
 
 
-class _Hashing:
-    """A file that digests what is written to it."""
-
-    def __init__(self, f: BinaryIO):
-        self._file = f
-        self._sha256 = hashlib.sha256()
-        self._size = 0
-
-    def write(self, data) -> int:
-        self._sha256.update(data)
-        self._size += len(data)
-        self._file.write(data)
-        return len(data)
-
-    def digest(self) -> dict:
-        return {"size": self._size, "sha256": self._sha256.hexdigest()}
-
-
-def _digest_of(path: str) -> dict:
-    sha256, size = hashlib.sha256(), 0
+def _read_marker(path: str | os.PathLike) -> frozenset[str]:
+    """Returns the marker and the files of an interrupted upload; empty without one."""
+    marker = files.join(path, INCOMPLETE)
+    if not files.exists(marker):
+        return frozenset()
     try:
-        if files.is_remote(path):
-            data = files.read_bytes(path)
-            return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        with open(path, "rb") as f:
-            while block := f.read(1 << 22):
-                sha256.update(block)
-                size += len(block)
-    except OSError as e:
-        raise DataError(f"{path}: cannot be read: {e.strerror or e}") from None
-    return {"size": size, "sha256": sha256.hexdigest()}
+        return frozenset({INCOMPLETE, *map(str, json.loads(files.read_text(marker)))})
+    except (ValueError, TypeError):  # damaged: vouches for itself alone
+        return frozenset({INCOMPLETE})
+
+
+def _top(paths: Collection[str]) -> frozenset[str]:
+    """Returns the files and folders at the top of relative paths."""
+    return frozenset(path.split("/")[0] for path in paths)
+
+
+def _remote_tree(path: str) -> set[str]:
+    """Returns the relative paths of all files below a remote folder."""
+    found = set()
+    for name in files.list_folder(path):
+        inner = files.join(path, name)
+        if files.is_folder(inner):
+            found |= {f"{name}/{below}" for below in _remote_tree(inner)}
+        else:
+            found.add(name)
+    return found

@@ -18,7 +18,7 @@ from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError
-from albert_tf.storage import streams
+from albert_tf.storage import files
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
@@ -214,7 +214,7 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
     path.write_text(INPUT.read_text() * 4)
     corpus = Corpus(str(path))
     monkeypatch.setattr(source, "_CHUNK", 1 << 12)
-    real = streams.open_binary
+    real = files.open_binary
 
     class Failing:
         def __init__(self, file):
@@ -233,7 +233,7 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
         file = real(name, mode)
         return Failing(file) if name == str(path) else file
 
-    monkeypatch.setattr(streams, "open_binary", opened)
+    monkeypatch.setattr(files, "open_binary", opened)
     with pytest.raises(DataError, match="a.txt: cannot be read: Input/output error"):
         _make(corpus, tmp_path / "o/t", tokenizer)
     assert not list(tmp_path.rglob("*.tfrecord"))
@@ -241,8 +241,8 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
 
 _BUILD = """
 import sys
-from albert_tf.data import build
-from albert_tf.data.prepare.blocks import RecordConfig
+from albert_tf.data.prepare import local
+from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.corpus import source
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
@@ -252,7 +252,7 @@ config = RecordConfig(
     PairConfig("clean", 64, 0.1, 5), MaskingConfig(max_predictions_per_seq=10)
 )
 source, model, output = sys.argv[1:]
-build.create_pretraining_data(
+local.create_pretraining_data(
     Corpus(source), output, AlbertTokenizer(model), config, 2, 1, progress=False
 )
 """

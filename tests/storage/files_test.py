@@ -99,19 +99,6 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_replace_folder_keeps_the_old_one_if_it_fails(tmp_path):
-    old, new = tmp_path / "folder", tmp_path / "new"
-    for folder in (old, new):
-        folder.mkdir()
-        (folder / "which").write_text(folder.name)
-    with pytest.raises(FileNotFoundError):
-        files.replace_folder(tmp_path / "missing", old)
-    assert (old / "which").read_text() == "folder"
-    files.replace_folder(new, old)
-    assert (old / "which").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-
-
 def test_a_full_disk_is_no_mistake_of_a_flag(tmp_path, monkeypatch):
     def full(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from albert_tf.data.corpus.source import BadInput
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import streams
+from albert_tf.storage import files
 
 _BATCH = 256
 
@@ -29,7 +29,7 @@ def read_parquet(
             f"{path}: reading parquet needs pyarrow: pip install albert_tf[parquet]"
         ) from error
     try:
-        with streams.open_binary(path) as file:
+        with files.open_binary(path) as file:
             while on_bytes and (data := file.read(1 << 20)):
                 on_bytes(data)
             if on_bytes:

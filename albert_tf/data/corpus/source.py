@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
 from albert_tf.errors import DataError
-from albert_tf.storage import streams
+from albert_tf.storage import files
 
 # A longer line is cut at white space, so that one line of 500 MB needs no memory.
 MAX_LINE_BYTES = 1 << 20
@@ -56,7 +56,7 @@ def open_source(path: str, on_bytes: Callable[[bytes], None] | None = None) -> I
         on_bytes: called with the bytes as they lie on disk, for a checksum; at the
             end of the file, once, with none.
     """
-    raw = _Watched(streams.open_binary(path), on_bytes)
+    raw = _Watched(files.open_binary(path), on_bytes)
     if raw.peek() == b"\x1f\x8b":
         file = gzip.GzipFile(fileobj=raw, mode="rb")
         file.myfileobj = raw  # closed together

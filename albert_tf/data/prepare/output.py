@@ -159,8 +159,8 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
             )
         streams.remove_folder(names.partial)
         for old in existing:
-            streams.remove(old)
-            streams.remove(tfrecord.index_path(old))
+            files.remove(old)
+            files.remove(tfrecord.index_path(old))
     for folder in {os.path.dirname(path) for path in names.explicit or ()} | {
         names.partial
     }:
@@ -221,8 +221,8 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
 def remove_others(names: OutputNames, plan: Sequence[Shard]) -> None:
     """Removes shards of an earlier try, which was to make another number of them."""
     for path in set(names.existing()) - {shard.path for shard in plan}:
-        streams.remove(path)
-        streams.remove(tfrecord.index_path(path))
+        files.remove(path)
+        files.remove(tfrecord.index_path(path))
 
 
 def write_shard(shard: Shard) -> None:

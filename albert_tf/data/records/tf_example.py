@@ -11,25 +11,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from albert_tf.errors import DataError
+from albert_tf.storage import protobuf
 
-_INT64_LIST = b"\x1a"  # field 3 of Feature, length-delimited
-_FLOAT_LIST = b"\x12"  # field 2 of Feature
-_VALUES = b"\x0a"  # field 1 of Int64List and FloatList, packed
-_ENTRY = b"\x0a"  # field 1 of Features, and of Example
-_WIRE_VARINT, _WIRE_FIXED64, _WIRE_BYTES, _WIRE_FIXED32 = 0, 1, 2, 5
-
-
-def varint(value: int) -> bytes:
-    """One non-negative integer as a protobuf varint."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+_INT64_LIST = protobuf.tag(3)  # of Feature
+_FLOAT_LIST = protobuf.tag(2)  # of Feature
+_VALUES = protobuf.tag(1)  # of Int64List and FloatList, packed
+_ENTRY = protobuf.tag(1)  # of Features, and of Example
 
 
-_SIZES = [varint(number) for number in range(1 << 14)]
+_SIZES = [protobuf.varint(number) for number in range(1 << 14)]
 
 
 def pack_floats(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
@@ -73,13 +63,12 @@ def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
 
 def _size(number: int) -> bytes:
     """`varint`, looked up: lengths of small messages are written all the time."""
-    return _SIZES[number] if number < len(_SIZES) else varint(number)
+    return _SIZES[number] if number < len(_SIZES) else protobuf.varint(number)
 
 
 def _key(name: str) -> bytes:
     """The key of a `Features.feature` map entry and the tag of its value."""
-    key = name.encode()
-    return b"\x0a" + varint(len(key)) + key + b"\x12"
+    return protobuf.delimited(1, name.encode()) + protobuf.tag(2)
 
 
 def _message(entries: Sequence[tuple[bytes, bytes, bytes]]) -> bytes:
@@ -146,10 +135,10 @@ def parse(message: bytes) -> dict[str, np.ndarray]:
     """
     try:
         features = {}
-        for field, content in _fields(message):
+        for field, content in protobuf.fields(message):
             if field == 1:
-                for _, entry in _fields(content):
-                    parts = dict(_fields(entry))
+                for _, entry in protobuf.fields(content):
+                    parts = dict(protobuf.fields(entry))
                     features[parts[1].decode()] = _feature(parts.get(2, b""))
         return features
     except (IndexError, KeyError, ValueError, AttributeError, TypeError) as error:
@@ -157,8 +146,8 @@ def parse(message: bytes) -> dict[str, np.ndarray]:
 
 
 def _feature(message: bytes) -> np.ndarray | list[bytes]:
-    for kind, content in _fields(message):
-        values = [value for _, value in _fields(content)]
+    for kind, content in protobuf.fields(message):
+        values = [value for _, value in protobuf.fields(content)]
         if kind == 1:
             return values
         if kind == 2:
@@ -182,35 +171,3 @@ def unpack_varints(packed: bytes) -> np.ndarray:
     place = np.arange(len(octets)) - np.repeat(starts, ends - starts + 1)
     parts = (octets & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
     return np.add.reduceat(parts, starts).astype(np.int64)
-
-
-def _fields(message: bytes):
-    """Yields (field number, value) of a message; bytes for delimited fields."""
-    at, end = 0, len(message)
-    while at < end:
-        tag, at = _read_varint(message, at)
-        wire = tag & 7
-        if wire == _WIRE_VARINT:
-            value, at = _read_varint(message, at)
-        elif wire in (_WIRE_BYTES, _WIRE_FIXED32, _WIRE_FIXED64):
-            size = {_WIRE_FIXED32: 4, _WIRE_FIXED64: 8}.get(wire)
-            if size is None:
-                size, at = _read_varint(message, at)
-            value = message[at : at + size]
-            if len(value) != size:
-                raise ValueError("a field is longer than its message")
-            at += size
-        else:
-            raise ValueError(f"unknown wire type {wire}")
-        yield tag >> 3, value
-
-
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        octet = message[at]
-        value |= (octet & 0x7F) << shift
-        at += 1
-        if octet < 0x80:
-            return value, at
-        shift += 7

@@ -173,7 +173,7 @@ class RecordSet:
             path = self.paths[shard]
             try:
                 if files.is_remote(path):
-                    self._open[shard] = streams.open_binary(path)
+                    self._open[shard] = files.open_binary(path)
                 else:
                     with open(path, "rb") as file:
                         self._open[shard] = mmap.mmap(
@@ -206,7 +206,7 @@ def load_index(path: str) -> np.ndarray:
     size = streams.size(path)
     offsets = None
     if files.exists(sidecar):
-        with streams.open_binary(sidecar) as file:
+        with files.open_binary(sidecar) as file:
             data = file.read()
         offsets = np.frombuffer(data[: len(data) // 8 * 8], "<u8").astype(np.int64)
         if len(data) % 8 == 0 and _describes(path, offsets, size):
@@ -226,7 +226,7 @@ def _describes(path: str, offsets: np.ndarray, size: int) -> bool:
     last = int(offsets[-1])
     if offsets[0] != 0 or np.any(np.diff(offsets) < _FRAMING) or last + 12 > size:
         return False
-    with streams.open_binary(path) as file:
+    with files.open_binary(path) as file:
         file.seek(last)
         length = struct.unpack("<Q", file.read(8))[0]
     return last + _FRAMING + length == size
@@ -239,7 +239,7 @@ def scan(path: str) -> np.ndarray:
         DataError: Naming the record and its byte offset where the walk fails.
     """
     size, at, offsets = streams.size(path), 0, []
-    with streams.open_binary(path) as file:
+    with files.open_binary(path) as file:
         while at < size:
             where = f"{path}: record {len(offsets)} at byte {at}"
             file.seek(at)

@@ -17,7 +17,7 @@ from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import schema, tfrecord
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import streams
+from albert_tf.storage import files
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -118,16 +118,16 @@ def test_any_number_of_processes_makes_the_same_bytes(
 
 _KILLED = """
 import os, signal, sys
-from albert_tf.data import build, parts
+from albert_tf.data.prepare import parts
 sys.path.insert(0, {tests!r})
-import build_test
+import local_test
 made = parts.make_part
 def die(*args):
     if len(os.listdir({partial!r})) > 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return made(*args)
 parts.make_part = die
-build_test._make({corpus!r}, {output!r}, build_test.AlbertTokenizer(build_test.MODEL))
+local_test._make({corpus!r}, {output!r}, local_test.AlbertTokenizer(local_test.MODEL))
 """
 
 
@@ -136,7 +136,7 @@ def test_a_killed_run_is_taken_up_again(
 ):
     partial = tmp_path / "t.partial"
     script = _KILLED.format(
-        tests=str(ROOT / "tests/data"),
+        tests=str(ROOT / "tests/data/prepare"),
         partial=str(partial),
         corpus=corpus_path,
         output=str(tmp_path / "t"),
@@ -165,17 +165,17 @@ def test_a_killed_run_is_taken_up_again(
 
 _KILLED_WRITING = """
 import os, signal, sys
-from albert_tf.data import records
+from albert_tf.data.records import tfrecord
 sys.path.insert(0, {tests!r})
-import build_test
-frame, framed = records.frame, []
+import local_test
+frame, framed = tfrecord.frame, []
 def die(payload):
     framed.append(payload)
     if len(framed) > {after}:
         os.kill(os.getpid(), signal.SIGKILL)
     return frame(payload)
-records.frame = die
-build_test._make({corpus!r}, {output!r}, build_test.AlbertTokenizer(build_test.MODEL))
+tfrecord.frame = die
+local_test._make({corpus!r}, {output!r}, local_test.AlbertTokenizer(local_test.MODEL))
 """
 
 
@@ -184,7 +184,7 @@ def test_a_run_killed_while_it_writes_shards(
 ):
     numbers = [shard["records"] for shard in expected[0]["splits"]["train"]["shards"]]
     script = _KILLED_WRITING.format(
-        tests=str(ROOT / "tests/data"),
+        tests=str(ROOT / "tests/data/prepare"),
         after=numbers[0] + numbers[1] // 2,
         corpus=corpus_path,
         output=str(tmp_path / "t"),
@@ -303,7 +303,7 @@ def test_files_can_be_named(tokenizer, tmp_path):
 
 
 def test_a_full_disk_leaves_no_half_file(tokenizer, tmp_path, monkeypatch):
-    real = streams.open_binary
+    real = files.open_binary
 
     def full(path, mode="rb"):
         file = real(path, mode)
@@ -313,7 +313,7 @@ def test_a_full_disk_leaves_no_half_file(tokenizer, tmp_path, monkeypatch):
         return file
 
     source = str(GOLDEN / "tf1_data/input.txt")
-    monkeypatch.setattr(streams, "open_binary", full)
+    monkeypatch.setattr(files, "open_binary", full)
     with pytest.raises(DataError, match="00001-of-00003.* cannot be written: No space"):
         _make(source, tmp_path / "t", tokenizer)
     monkeypatch.undo()
@@ -365,13 +365,13 @@ def test_a_script_without_main_guard_ends(tmp_path, corpus_path):
     script.write_text(
         f"""import sys
 sys.path.insert(0, {str(ROOT)!r})
-from albert_tf.data import build
-from albert_tf.data.prepare.blocks import RecordConfig
+from albert_tf.data.prepare import local
+from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.text.load import load_tokenizer
 tokenizer = load_tokenizer({MODEL!r})
 corpus = Corpus({corpus_path!r})
-build.create_pretraining_data(
+local.create_pretraining_data(
     corpus, {str(tmp_path / "t")!r}, tokenizer, RecordConfig(), num_processes=2
 )
 """

@@ -1,0 +1,236 @@
+"""Folders appear completely or not at all, on this machine and in a bucket."""
+
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import uuid
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import digests, files, folders
+
+
+@pytest.fixture(params=["", "file://", "ram://"])
+def path(request, tmp_path):
+    """A folder that does not exist yet; `file://` and `ram://` go the way of `gs://`."""
+    if request.param == "ram://":
+        folder = f"ram://{uuid.uuid4().hex}"
+        tf.io.gfile.makedirs(folder)
+        return f"{folder}/model"
+    return f"{request.param}{tmp_path}/model"
+
+
+@pytest.fixture(params=["file://", "ram://"])
+def remote(request, tmp_path):
+    """A remote folder that does not exist yet."""
+    if request.param == "ram://":
+        folder = f"ram://{uuid.uuid4().hex}"
+        tf.io.gfile.makedirs(folder)
+        return f"{folder}/model"
+    return f"file://{tmp_path}/model"
+
+
+def write(path, content=b"weights", **kwargs):
+    with folders.writing(path, **kwargs) as out:
+        out.write("model.safetensors", content)
+        out.write_json("config.json", {"a": 1})
+        out.write("assets/vocabulary/words", b"x")
+        out.write_manifest()
+
+
+def test_a_folder_is_complete_and_verified(path):
+    assert not folders.is_complete(path)
+    write(path)
+    assert folders.is_complete(path)
+    assert files.list_folder(path) == sorted(
+        ["assets", "config.json", "manifest.json", "model.safetensors"]
+    )
+    assert files.read_bytes(files.join(path, "model.safetensors")) == b"weights"
+    assert folders.verify(path) == {
+        "model.safetensors",
+        "config.json",
+        "assets/vocabulary/words",
+    }
+    listed = json.loads(files.read_text(files.join(path, "manifest.json")))
+    assert listed["files"]["model.safetensors"] == {
+        "size": 7,
+        "sha256": hashlib.sha256(b"weights").hexdigest(),
+    }
+
+
+def test_the_manifest_lists_files_that_others_wrote(path):
+    with folders.writing(path) as out:
+        inner = pathlib.Path(out.path, "variables")
+        inner.mkdir()
+        (inner / "data").write_bytes(b"from TensorFlow")
+        out.write_manifest()
+    assert folders.verify(path) == {"variables/data"}
+
+
+def test_nothing_appears_if_writing_fails(path):
+    with pytest.raises(KeyboardInterrupt), folders.writing(path) as out:
+        out.write("model.safetensors", b"half")
+        raise KeyboardInterrupt
+    assert not files.exists(path)
+    assert files.list_folder(os.path.dirname(path)) == []
+    assert not folders.is_complete(path)
+
+
+def test_a_folder_is_replaced_only_if_asked(path):
+    write(path)
+    with pytest.raises(UsageError, match="model: exists already"):
+        write(path, b"new")
+    assert files.read_bytes(files.join(path, "model.safetensors")) == b"weights"
+    with folders.writing(path, overwrite=True) as out:
+        out.write("model.safetensors", b"new")
+        out.write_manifest()
+    # What only the old folder had is gone.
+    assert folders.verify(path) == {"model.safetensors"}
+    assert not files.exists(files.join(path, "config.json"))
+    assert not files.exists(files.join(path, "assets", "vocabulary", "words"))
+
+
+def test_foreign_files_are_never_deleted(path):
+    write(path)
+    files.write_text(files.join(path, "thesis.txt"), "years of work")
+    with pytest.raises(UsageError, match=r"contains thesis.txt"):
+        write(path, b"new", overwrite=True)
+    assert files.read_text(files.join(path, "thesis.txt")) == "years of work"
+    assert files.read_bytes(files.join(path, "model.safetensors")) == b"weights"
+
+
+def test_the_caller_names_what_may_be_replaced(path):
+    with folders.writing(path) as out:
+        out.write("run.json", b"{}")
+    with pytest.raises(UsageError, match="contains run.json"):
+        write(path, overwrite=True)
+    write(path, overwrite=True, own_names={"run.json"})
+    assert folders.is_complete(path)
+    assert not files.exists(files.join(path, "run.json"))
+
+
+def test_a_failed_upload_leaves_no_manifest_and_can_be_repeated(remote, monkeypatch):
+    copy, copied = tf.io.gfile.copy, []
+
+    def fail_at_the_third(source, target, overwrite=False):
+        if len(copied) == 2:
+            raise tf.errors.UnavailableError(None, None, "bucket is away")
+        copied.append(target)
+        copy(source, target, overwrite)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", fail_at_the_third)
+    with pytest.raises(DataError, match="model: cannot be written: bucket is away"):
+        write(remote)
+    monkeypatch.undo()
+    assert len(copied) == 2
+    assert files.exists(files.join(remote, "config.json"))
+    assert not files.exists(files.join(remote, "manifest.json"))
+    assert not folders.is_complete(remote)
+    with pytest.raises(DataError, match="incomplete"):
+        folders.verify(remote)
+    write(remote)  # without `overwrite`
+    assert folders.is_complete(remote)
+    assert "model.safetensors" in folders.verify(remote)
+
+
+def test_a_failed_replacement_leaves_no_manifest(remote, monkeypatch):
+    write(remote)
+
+    def fail(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tf.io.gfile, "copy", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write(remote, b"new", overwrite=True)
+    monkeypatch.undo()
+    assert not files.exists(files.join(remote, "manifest.json"))
+    assert not folders.is_complete(remote)
+    files.write_text(files.join(remote, "thesis.txt"), "years of work")
+    with pytest.raises(UsageError, match="contains thesis.txt"):
+        write(remote, b"new", overwrite=True)
+    assert files.read_text(files.join(remote, "thesis.txt")) == "years of work"
+
+
+def test_the_file_that_readers_wait_for_is_uploaded_last(remote, monkeypatch):
+    copy, copied = tf.io.gfile.copy, []
+
+    def note(source, target, overwrite=False):
+        copied.append(os.path.basename(target))
+        copy(source, target, overwrite)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", note)
+    with folders.writing(remote, last="a_model.pb") as out:
+        for name in ("a_model.pb", "variables/v", "assets/w"):
+            out.write(name, b"1")
+    assert sorted(copied) == ["a_model.pb", "v", "w"]
+    assert copied[-1] == "a_model.pb"
+
+
+def test_a_killed_process_leaves_no_folder(tmp_path):
+    code = """
+        import os, signal, sys
+        from albert_tf.storage import folders
+        with folders.writing(sys.argv[1], overwrite=True) as out:
+            out.write("model.safetensors", b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    path = tmp_path / "model"
+    write(path)
+    command = [sys.executable, "-c", textwrap.dedent(code), str(path)]
+    ended = subprocess.run(command, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert (path / "model.safetensors").read_bytes() == b"weights"
+    assert folders.verify(path)
+    # The name of what is left starts with a dot: no server takes it for a version.
+    (left,) = [p.name for p in tmp_path.iterdir() if p != path]
+    assert left.startswith(".model.tmp-")
+
+
+def test_a_changed_file_does_not_pass(path):
+    write(path)
+    files.write_bytes(files.join(path, "model.safetensors"), b"WEIGHTS")
+    with pytest.raises(DataError, match=r"model.safetensors: is not the file"):
+        folders.verify(path)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    ["", "[]", '{"files": {"x": 1}}', '{"files": {"../x": {"size": 1, "sha256": ""}}}'],
+)
+def test_a_damaged_manifest(tmp_path, manifest):
+    (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(DataError, match=r"manifest.json: (not a|names a)"):
+        folders.verify(tmp_path)
+
+
+def test_remote_files_take_a_memoryview(remote):
+    files.make_folder(remote)
+    data = memoryview(b"weights")
+    files.write_bytes(files.join(remote, "a"), data)
+    assert files.read_bytes(files.join(remote, "a")) == b"weights"
+    with files.open_binary(files.join(remote, "b"), "wb") as file:
+        assert file.write(data) == 7
+    assert digests.of_file(files.join(remote, "b")) == {
+        "size": 7,
+        "sha256": hashlib.sha256(b"weights").hexdigest(),
+    }
+
+
+def test_replace_folder_keeps_the_old_one_if_it_fails(tmp_path):
+    old, new = tmp_path / "folder", tmp_path / "new"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "which").write_text(folder.name)
+    with pytest.raises(FileNotFoundError):
+        files.replace_folder(tmp_path / "missing", old)
+    assert (old / "which").read_text() == "folder"
+    files.replace_folder(new, old)
+    assert (old / "which").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

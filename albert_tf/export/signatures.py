@@ -119,9 +119,7 @@ def _classifier(model, labels: tf.Tensor) -> Callable:
         if problem_type == "regression":
             return {"scores": tf.identity(logits), "logits": logits}
         return {
-            "probabilities": tf.sigmoid(logits)
-            if multi_label
-            else tf.nn.softmax(logits),
+            "probabilities": activation(logits),
             "logits": logits,
             "label": tf.gather(labels, tf.argmax(logits, -1)),
         }

@@ -140,9 +140,9 @@ def _classify(out: pathlib.Path, model: pathlib.Path) -> dict[str, float]:
 def _tool(name: str, *switches: str, **values) -> str:
     """Prints and runs a command; returns what it printed."""
     arguments = list(switches)
-    for key, value in flags.items():
-        values = value if isinstance(value, tuple) else (value,)
-        arguments += [f"--{key}={v}" for v in values]
+    for key, value in values.items():
+        items = value if isinstance(value, tuple) else (value,)
+        arguments += [f"--{key}={item}" for item in items]
     print(f"\n$ albert-tf {name} {shlex.join(arguments)}", flush=True)
     return _run([sys.executable, str(TOOLS / f"{name}.py"), *arguments])
 

@@ -16,28 +16,28 @@ from albert_tf.cli.flags import define_alias
 from albert_tf.cli.run import run
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "Any folder or checkpoint that can be loaded.", required=True
+    "model", None, "Model folder or checkpoint of any known format.", required=True
 )
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to make.", required=True)
+_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to write.", required=True)
 _VERSION = flags.DEFINE_integer(
-    "version", None, "Make the folder output_dir/version, as servers want it."
+    "version", None, "Write to output_dir/version, where servers look for it."
 )
 _HEAD = flags.DEFINE_string(
-    "head", "auto", "auto: what the files hold; none: the encoder; or a head's name."
+    "head", "auto", "auto: the head in the files; none: the encoder; or a head's name."
 )
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json, where the folder has none.",
+    "SentencePiece model or tokenizer.json. Default: the one in the model folder.",
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length", None, "Longer texts are cut. Default: the model's longest."
+    "max_seq_length", None, "Longer texts are cut. Default: the model's maximum."
 )
 _LABELS = flags.DEFINE_list(
-    "labels", [], "Names of the classes. Default: those of the folder."
+    "labels", [], "Names of the labels. Default: those in the model folder."
 )
 _WARMUP_BATCH_SIZES = flags.DEFINE_list(
-    "warmup_batch_sizes", ["1", "8"], "Of the warm-up requests; empty for none."
+    "warmup_batch_sizes", ["1", "8"], "Batch sizes of warm-up requests; may be empty."
 )
 define_alias("init_checkpoint", "model")
 define_alias("export_dir", "output_dir")
@@ -45,8 +45,9 @@ define_alias("tokenizer_file", "spm_model_file")
 
 
 def main() -> None:
-    """Loads, exports, prints the folder."""
+    """Loads the model, exports it and prints the folder."""
     from albert_tf.converters import load
+    from albert_tf.converters.checkpoint import keras_model
     from albert_tf.errors import UsageError
     from albert_tf.export.saved_model import export_saved_model
     from albert_tf.text.load import load_tokenizer
@@ -54,14 +55,17 @@ def main() -> None:
     sizes = _WARMUP_BATCH_SIZES.value
     if not all(size.isdecimal() and int(size) for size in sizes):
         raise UsageError(
-            f"--warmup_batch_sizes: expected positive numbers, got {','.join(sizes)}"
+            "--warmup_batch_sizes: expected positive numbers, received "
+            f"{','.join(sizes)}"
         )
     head = None if _HEAD.value in ("", "none") else _HEAD.value
-    model = load.from_pretrained(_MODEL.value, head=head)
-    if _SPM_MODEL_FILE.value:
-        tokenizer = load_tokenizer(_SPM_MODEL_FILE.value)
-    else:
-        tokenizer = load.load_tokenizer(_MODEL.value)
+    with load.open_checkpoint(_MODEL.value) as checkpoint:
+        checkpoint.check_unknown(with_heads=head == "auto")
+        model = keras_model.build_model(checkpoint, head)
+        if _SPM_MODEL_FILE.value:
+            tokenizer = load_tokenizer(_SPM_MODEL_FILE.value)
+        else:
+            tokenizer = checkpoint.make_tokenizer()
     folder = export_saved_model(
         model,
         _OUTPUT_DIR.value,

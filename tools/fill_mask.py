@@ -6,34 +6,35 @@ Example: `albert-tf fill_mask --model=my_model --text="The cat is so [MASK] ."`
 import json
 import pathlib
 import sys
+from collections.abc import Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from absl import flags
+from absl import flags, logging
 
 from albert_tf.cli.flags import define_alias
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "Folder or checkpoint with a masked LM head.", required=True
+    "model", None, "Model folder or checkpoint with a masked LM head.", required=True
 )
 _TEXT = flags.DEFINE_multi_string(
-    "text", [], "A text with [MASK]; may be given several times. Default: stdin."
+    "text", [], "Text with [MASK]; repeatable. Default: one text per line of stdin."
 )
-_TOP_K = flags.DEFINE_integer("top_k", 5, "Tokens for each mask.")
+_TOP_K = flags.DEFINE_integer("top_k", 5, "Number of tokens per mask.")
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "Where the folder has no tokenizer: SentencePiece model or tokenizer.json.",
+    "SentencePiece model or tokenizer.json. Default: the one in the model folder.",
 )
-_JSON = flags.DEFINE_bool("json", False, "Print a JSON line for each text.")
+_JSON = flags.DEFINE_bool("json", False, "Print one JSON object per text.")
 define_alias("init_checkpoint", "model")
 define_alias("tokenizer_file", "spm_model_file")
 
 
 def main() -> None:
-    """Loads the model, prints a table for each mask."""
+    """Loads the model and prints a table for each mask."""
     from albert_tf.inference.fill_mask import FillMask
 
     tokenizer = None
@@ -42,9 +43,9 @@ def main() -> None:
 
         tokenizer = load_tokenizer(_SPM_MODEL_FILE.value)
     fill_mask = FillMask.from_pretrained(_MODEL.value, tokenizer=tokenizer)
-    texts = _TEXT.value or [line.rstrip("\n") for line in sys.stdin if line.strip()]
+    texts = _TEXT.value or list(_usable_lines(fill_mask))
     if not texts:
-        raise UsageError("text: required, but not given")
+        raise UsageError("--text: required, but not given")
     for text, result in zip(texts, fill_mask(texts, _TOP_K.value), strict=True):
         if _JSON.value:
             print(json.dumps({"text": text, "result": result}, ensure_ascii=False))
@@ -52,6 +53,20 @@ def main() -> None:
         print(text)
         for candidates in [result] if isinstance(result[0], dict) else result:
             _print_table(candidates)
+
+
+def _usable_lines(fill_mask) -> Iterator[str]:
+    """Yields the lines of stdin; one that cannot be answered is logged and skipped."""
+    for number, line in enumerate(sys.stdin, 1):
+        text = line.rstrip("\n")
+        if not text.strip():
+            continue
+        try:
+            fill_mask.encode(text)
+        except UsageError as e:
+            logging.warning("stdin, line %d skipped: %s", number, e)
+        else:
+            yield text
 
 
 def _print_table(candidates: list[dict]) -> None:

@@ -1,4 +1,4 @@
-"""`albert-tf <verb> --flag=value ...` runs `tools/<verb>.py --flag=value ...`."""
+"""Runs `tools/<verb>.py` for `albert-tf <verb> --flag=value ...`."""
 
 import ast
 import pathlib
@@ -19,11 +19,12 @@ VERBS = (
     "benchmark",
     "plan",
     "facts",
+    "demo",
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the verb that the command line names; without one, lists the verbs."""
+    """Runs the verb given on the command line; without one, lists the verbs."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     files = verb_files()
     if not arguments or arguments[0] in ("--help", "-h", "-help", "help"):
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def verb_files() -> dict[str, pathlib.Path]:
-    """The verbs whose file lies beside this one, in the order of the work."""
+    """Returns the verbs and their files beside this one, in the usual order of use."""
     folder = pathlib.Path(__file__).resolve().parent
     paths = {verb: folder / f"{verb}.py" for verb in VERBS}
     return {verb: path for verb, path in paths.items() if path.is_file()}
@@ -57,7 +58,7 @@ def _overview(files: dict[str, pathlib.Path]) -> str:
     lines = ["usage: albert-tf <verb> [--flag=value ...]", ""]
     width = max(map(len, files), default=0)
     for verb, path in files.items():
-        # Read, not imported: the tools import TensorFlow.
+        # Read, not imported: the tools may import TensorFlow.
         tree = ast.parse(path.read_text(encoding="utf-8"))
         summary = (ast.get_docstring(tree) or "").split("\n")[0]
         lines.append(f"  {verb:{width}}  {summary}")

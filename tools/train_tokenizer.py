@@ -1,9 +1,8 @@
-"""Trains a vocabulary on text, with ALBERT's settings.
+"""Trains a tokenizer on text, with ALBERT's settings.
 
-Example:
-    python tools/train_tokenizer.py --input_file='text/*.txt' --output_prefix=my
-writes my.model, a SentencePiece model for --spm_model_file of the other commands.
-The same text, flags and seed give the same bytes.
+Example: `albert-tf train_tokenizer --input_file='text/*.txt' --output_prefix=my` writes
+my.model, a SentencePiece model for --spm_model_file of the other commands. The same
+text, flags and seed give the same bytes.
 """
 
 import pathlib
@@ -21,39 +20,41 @@ from albert_tf.text import train
 _INPUT_FILE = flags.DEFINE_string(
     "input_file",
     None,
-    "Text: comma-separated files or patterns, or `docstrings:`.",
+    "Training text: comma-separated files or patterns, or `docstrings:`.",
     required=True,
 )
-_INPUT_FORMAT = flags.DEFINE_string("input_format", "auto", "Form of the text files.")
-_FIELD = flags.DEFINE_string("text_field", "text", "Field of jsonl, parquet, TFDS.")
-_BAD = flags.DEFINE_enum(
-    "on_bad_input", "error", ["error", "skip"], "skip: leave bad lines out."
+_INPUT_FORMAT = flags.DEFINE_string("input_format", "auto", "Format of the text files.")
+_FIELD = flags.DEFINE_string(
+    "text_field", "text", "Text field in jsonl, parquet and TFDS."
 )
-_LANGUAGE = flags.DEFINE_string("language", "en", "For splitting sentences.")
+_BAD = flags.DEFINE_enum(
+    "on_bad_input", "error", ["error", "skip"], "skip: leave invalid lines out."
+)
+_LANGUAGE = flags.DEFINE_string("language", "en", "Language for splitting sentences.")
 _OUTPUT_MODEL = flags.DEFINE_string("output_model", None, "File to write.")
 _OUTPUT_PREFIX = flags.DEFINE_string(
-    "output_prefix", None, "Instead of --output_model: the file without its suffix."
+    "output_prefix", None, "Instead of --output_model: its name without suffix."
 )
 _MODEL_TYPE = flags.DEFINE_enum(
     "model_type",
     "unigram",
     train.MODEL_TYPES,
-    "unigram: SentencePiece (.model); byte_bpe: RoBERTa's kind (tokenizer.json).",
+    "unigram: SentencePiece (.model); byte_bpe: like RoBERTa's (tokenizer.json).",
 )
-_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Number of pieces.")
+_VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Number of tokens.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
 _CHARACTER_COVERAGE = flags.DEFINE_float(
-    "character_coverage", 0.99995, "Share of the characters with their own piece."
+    "character_coverage", 0.99995, "Fraction of characters with their own token."
 )
 _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
-    "input_sentence_size", 10_000_000, "Sentences to draw from the text."
+    "input_sentence_size", 10_000_000, "Maximum number of sentences to train on."
 )
-_SEED = flags.DEFINE_integer("seed", 12345, "Seed of that draw.")
+_SEED = flags.DEFINE_integer("seed", 12345, "Seed for drawing sentences.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an existing file.")
 
 
 def main() -> None:
-    """Flags to one call."""
+    """Trains the tokenizer and writes its file."""
     output = _output()
     documents = corpus.open_corpus(
         _INPUT_FILE.value,
@@ -77,10 +78,10 @@ def main() -> None:
 
 
 def _output() -> str:
-    """The file to write; with --output_prefix, the suffix says what it is."""
+    """Returns the file to write; with --output_prefix, adds the suffix."""
     if (_OUTPUT_MODEL.value is None) == (_OUTPUT_PREFIX.value is None):
         raise UsageError(
-            "--output_model or --output_prefix: exactly one is needed, got "
+            "--output_model or --output_prefix: exactly one is required, received "
             f"{_OUTPUT_MODEL.value} and {_OUTPUT_PREFIX.value}"
         )
     if _OUTPUT_MODEL.value is not None:

@@ -1,1 +1,1 @@
-"""What every command shares: flags, help, errors and exit codes."""
+"""Runs commands: flags, help texts, one-line errors, exit codes."""

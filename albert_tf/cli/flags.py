@@ -1,4 +1,4 @@
-"""Flags made from settings, and aliases with the original scripts' flag names."""
+"""Defines flags from settings, and aliases for the original scripts' flag names."""
 
 import dataclasses
 from typing import Any

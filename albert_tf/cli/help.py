@@ -1,4 +1,4 @@
-"""The text of `--help`."""
+"""Formats the text of `--help`."""
 
 import os
 import shutil
@@ -25,7 +25,10 @@ def help_text(main: Callable[[], None], program: str, full: bool) -> str:
     text += ["", "flags:", *_flag_lines(own)]
     shared = [flag for flag in [flags.FLAGS["debug"]] if flag not in own]
     text += ["", "flags of every command:", *_flag_lines(shared)]
-    text += ["  --help, --helpfull", "      This text; with every library's flags."]
+    text += [
+        "  --help, --helpfull",
+        "      Show this text; --helpfull adds the flags of all libraries.",
+    ]
     if full:
         for module, others in flags.FLAGS.flags_by_module_dict().items():
             rest = [flag for flag in others if flag not in [*own, *shared]]

@@ -1,8 +1,8 @@
-"""Keeps TensorFlow's start-up chatter off the terminal of the commands.
+"""Hides the messages that TensorFlow prints while it starts.
 
-TF_CPP_MIN_LOG_LEVEL=3 silences what TensorFlow logs once it runs. What its libraries
-log while they are being loaded ignores that variable, so stderr is held during the
-import and only the lines that are not such chatter are shown afterwards.
+TF_CPP_MIN_LOG_LEVEL=3 silences TensorFlow once it runs, but its libraries ignore that
+variable while they are loaded. Therefore stderr is captured during the import, and only
+lines that are not known start-up messages are printed afterwards.
 """
 
 import contextlib
@@ -22,14 +22,14 @@ _CHATTER = re.compile(
 
 
 def install() -> None:
-    """Makes a later `import tensorflow` quiet, unless the user set a log level."""
+    """Silences a later `import tensorflow`, unless the user set a log level."""
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if level == "3" and "tensorflow" not in sys.modules:
         sys.meta_path.insert(0, _TensorFlowFinder())
 
 
 class _TensorFlowFinder(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow as usual, once, and wraps the execution of its package."""
+    """Finds TensorFlow once, as usual, and captures stderr while it is imported."""
 
     def find_spec(self, fullname, path, target=None):
         if fullname != "tensorflow":
@@ -49,7 +49,7 @@ class _TensorFlowFinder(importlib.abc.MetaPathFinder):
 
 @contextlib.contextmanager
 def _stderr_held() -> Iterator[None]:
-    """Holds what is written to file descriptor 2; then lets all but chatter out."""
+    """Captures file descriptor 2, then prints all but start-up messages."""
     sys.stderr.flush()
     saved = os.dup(2)
     with tempfile.TemporaryFile() as held:

@@ -1,11 +1,11 @@
-"""What every command shares: flags, help, one-line errors, exit codes, a quiet start.
+"""Runs a command: parses flags, prints help, reports errors in one line.
 
-A tool ends with `cli.run(main)`. Exit codes: 0 done, 1 a file or its content cannot
-be used, 2 a flag cannot be used, 70 a bug of ours, 130 interrupted, 141 the reader of
-the output has gone, 143 terminated.
+A tool ends with `run(main)`. Exit codes: 0 success, 1 a file or its content cannot be
+used, 2 a flag cannot be used, 70 a bug in this package, 130 interrupted, 141 the reader
+of the output has closed it, 143 terminated.
 
-Importing this module before TensorFlow also makes TensorFlow start quietly (see
-`quiet_start`). It imports neither TensorFlow nor Keras, so that `--help` is quick.
+Importing this module before TensorFlow also silences TensorFlow's start (see
+`quiet_start`). It imports neither TensorFlow nor Keras, so that `--help` is fast.
 """
 
 import errno
@@ -30,12 +30,12 @@ _DEBUG_VARIABLE = "ALBERT_TF_DEBUG"
 _DEBUG = flags.DEFINE_bool(
     "debug", False, f"Show the traceback of an error (or set {_DEBUG_VARIABLE}=1)."
 )
-# Flags that helpers define for a tool belong to that tool.
+# Flags that this module defines belong to the tool that runs.
 flags.disclaim_key_flags()
 
 _HELP = {"--help": False, "-help": False, "-h": False, "--helpfull": True}
 
-# Errors of TensorFlow that speak of the user's files.
+# TensorFlow errors that concern the user's files.
 _TENSORFLOW_FILE_ERRORS = {
     "AlreadyExistsError",
     "DataLossError",
@@ -45,15 +45,15 @@ _TENSORFLOW_FILE_ERRORS = {
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM came; what is under way is cleaned up as after Ctrl-C."""
+    """Raised on SIGTERM, so that cleaning up works as after Ctrl-C."""
 
 
 def run(main: Callable[[], None]) -> NoReturn:
-    """Parses the flags, calls `main` and exits; an error becomes one line on stderr.
+    """Parses the flags, calls `main` and exits; reports an error in one line on stderr.
 
     Args:
-        main: callable without arguments, defined in the tool's file. The docstring of
-            that file is the text of `--help`.
+        main: callable. Function without arguments, defined in the tool's file. The
+            docstring of that file introduces the text of `--help`.
 
     Raises:
         SystemExit: Always, with the exit code.
@@ -79,12 +79,14 @@ def _run(main: Callable[[], None], argv: list[str]) -> int:
 
 def _terminate(number: int, frame) -> NoReturn:
     del number, frame
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+    signal.signal(
+        signal.SIGTERM, signal.SIG_DFL
+    )  # a second one ends the process at once
     raise _Terminated
 
 
 def _parse(argv: list[str]) -> None:
-    """Parses `argv` into FLAGS; raises UsageError for whatever absl refuses."""
+    """Parses `argv` into FLAGS; raises UsageError for whatever absl rejects."""
     try:
         positional = flags.FLAGS(argv)[1:]
     except flags.UnrecognizedFlagError as error:
@@ -100,7 +102,7 @@ def _parse(argv: list[str]) -> None:
 def _unknown(name: str) -> str:
     import difflib
 
-    # A flag is offered under its real name, also when its alias is the nearest.
+    # Suggest the real name, even where an alias is the closest match.
     close = difflib.get_close_matches(name, list(flags.FLAGS), n=1)
     if not close:
         return "unknown flag (--help lists the flags)"
@@ -108,7 +110,7 @@ def _unknown(name: str) -> str:
 
 
 def _refusal(message: str) -> str:
-    """Makes `--flag=value: reason` of absl's several forms of message."""
+    """Turns absl's various messages into `--flag=value: reason`."""
     message = message.splitlines()[0]
     missing = re.fullmatch(r"flag --(\w+)=None: .* other than None\.?", message)
     if missing:
@@ -130,7 +132,7 @@ def _start_logging() -> None:
     logging.use_absl_handler()
     if flags.FLAGS["verbosity"].using_default_value:
         logging.set_verbosity(logging.INFO)
-        # TensorFlow tells of every checkpoint it writes; only its warnings are news.
+        # TensorFlow logs every checkpoint that it writes; show only its warnings.
         logging.get_absl_logger().addFilter(
             lambda record: (
                 record.levelno >= logging.converter.ABSL_TO_STANDARD[logging.WARNING]
@@ -140,10 +142,10 @@ def _start_logging() -> None:
 
 
 def _report(error: BaseException) -> int:
-    """Prints what is known of an error; returns the exit code."""
+    """Prints an error and returns the exit code."""
     code, message = _describe(error)
     if code == 141:
-        # Python flushes stdout once more at exit, and would complain again.
+        # Python flushes stdout again at exit, which would fail once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return code
     debug = os.environ.get(_DEBUG_VARIABLE, "") not in ("", "0")
@@ -156,7 +158,7 @@ def _report(error: BaseException) -> int:
 
 
 def _describe(error: BaseException) -> tuple[int, str]:
-    """Exit code and one line for an error."""
+    """Returns the exit code and a one-line message for an error."""
     line = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, _Terminated):
         return 143, "terminated"
@@ -189,6 +191,6 @@ def _describe_os_error(error: OSError) -> str | None:
 
 
 def _without_graph_names(line: str) -> str:
-    """Drops what TensorFlow adds about the graph: `{{node x}}`, `[Op:y] name: z`."""
+    """Removes what TensorFlow adds about the graph: `{{node x}}`, `[Op:y] name: z`."""
     line = re.sub(r"\{\{.*?\}\}\s*", "", line)
     return re.sub(r"\s*\[Op:\w+\].*$", "", line).strip()

@@ -1,1 +1,1 @@
-"""Models as files that other programs run."""
+"""Exports models as files that other programs run."""

@@ -1,8 +1,8 @@
-"""Operations that an exported model may consist of.
+"""Lists the operations that an exported model may contain.
 
-Those that the models of this package need (every kind, activation and dtype policy;
-`saved_model_test.py` exports them), and some that do nothing but compute as well, which
-other versions of Keras may choose instead.
+These are the operations that the models of this package need (`saved_model_test.py`
+exports them), and others that also only compute, which another version of Keras may
+choose instead.
 """
 
 _COMPUTE = """
@@ -20,7 +20,7 @@ _ALSO_COMPUTE = """
     LogSoftmax OnesLike PadV2 Rank Reciprocal Round ScatterNd Selu Sign Size Slice
     Softplus Split SplitV Sqrt TensorScatterAdd TopKV2 ZerosLike
 """
-# Control flow, calls of the graph's own functions, inputs, and checks of inputs.
+# Control flow, calls of the graph's own functions, inputs, checks of inputs.
 _STRUCTURE = """
     Assert If PartitionedCall Placeholder PlaceholderWithDefault
     StatefulPartitionedCall StatelessIf StatelessWhile While
@@ -29,15 +29,15 @@ _STRINGS = """
     ParseExampleV2 StaticRegexFullMatch StaticRegexReplace StringJoin StringStrip Substr
     UnicodeDecode UnicodeEncode UnicodeTranscode
 """
-# Of byte-level BPE; the table is filled from constants of the graph.
+# For byte-level BPE; its table is filled from constants in the graph.
 _BYTE_BPE = """
     DecodeRaw DenseBincount HashTableV2 LookupTableFindV2 LookupTableImportV2
     StringSplit StringSplitV2 UnsortedSegmentMin UnsortedSegmentSum
 """
-# Of TensorFlow Text; in every TensorFlow Serving since 2.13.
+# From TensorFlow Text; part of every TensorFlow Serving since 2.13.
 _TENSORFLOW_TEXT = "NormalizeUTF8 SentencepieceOp SentencepieceTokenizeOp"
-# How a SavedModel reads its own variables. Their file names are the loader's; no
-# signature can give them another.
+# A SavedModel reads its own variables with these. The loader determines the file
+# names; no signature can change them.
 _VARIABLES = """
     AssignVariableOp DisableCopyOnRead MergeV2Checkpoints ReadVariableOp RestoreV2
     SaveV2 ShardedFilename VarHandleOp VarIsInitializedOp

@@ -1,9 +1,8 @@
-"""What a SavedModel consists of: digests of its files, and the operations it runs."""
+"""Checks a SavedModel: the digests of its files and the operations it runs."""
 
 import hashlib
 import json
 import os
-import pathlib
 from collections.abc import Collection
 from typing import Any
 
@@ -11,16 +10,17 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.errors import DataError
 from albert_tf.export.allowed_ops import ALLOWED_OPS
+from albert_tf.storage import digests, files, folders
 
-FILE = os.path.join("assets.extra", "manifest.json")
-_MODEL = "saved_model.pb"
+FILE = "assets.extra/manifest.json"
+MODEL_FILE = "saved_model.pb"
 
 
 def operations(path: str | os.PathLike) -> set[str]:
-    """Names of all operations of a SavedModel, read without loading it.
+    """Returns the names of all operations in a SavedModel, without loading it.
 
     Raises:
-        DataError: If the folder holds no SavedModel.
+        DataError: If the folder does not contain a SavedModel.
     """
     saved_model = read_saved_model(path)
     names = set()
@@ -39,34 +39,33 @@ def operations(path: str | os.PathLike) -> set[str]:
 
 
 def read_saved_model(path: str | os.PathLike) -> saved_model_pb2.SavedModel:
-    """The parsed `saved_model.pb`."""
-    file = pathlib.Path(path, _MODEL)
+    """Reads and parses `saved_model.pb`."""
+    file = files.join(path, MODEL_FILE)
+    data = files.read_bytes(file)
     try:
-        return saved_model_pb2.SavedModel.FromString(file.read_bytes())
-    except OSError as e:
-        raise DataError(f"{file}: cannot be read: {e.strerror}") from None
+        return saved_model_pb2.SavedModel.FromString(data)
     except Exception as e:  # The parser's error has no public name.
         raise DataError(f"{file}: not a SavedModel: {e}") from None
 
 
 def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> set[str]:
-    """Makes sure that a SavedModel only computes.
+    """Checks that a SavedModel contains only allowed operations.
 
     A SavedModel is a program: it can read and write files when it is loaded or run.
-    One of this package needs few operations, and no others are allowed: none that
-    touches files or Python, none that a stock TensorFlow Serving does not know (of
-    TensorFlow Text's it has `SentencepieceOp`, `SentencepieceTokenizeOp` and
-    `NormalizeUTF8` in all versions), none that asks for XLA, which servers refuse.
+    Models of this package need few operations. Operations that access files or Python
+    are rejected, and so are those that a stock TensorFlow Serving does not have (from
+    TensorFlow Text, all its versions have `SentencepieceOp`, `SentencepieceTokenizeOp`
+    and `NormalizeUTF8`) and functions that require XLA, which servers refuse.
 
     Args:
-        path: The folder.
-        extra: Operations to allow as well.
+        path: str or path. The folder.
+        extra: Collection of str. Further operations to allow.
 
     Returns:
-        The operations.
+        set of str. The operations in the SavedModel.
 
     Raises:
-        DataError: If there is another operation; names it.
+        DataError: If the SavedModel contains another operation.
     """
     found = operations(path)
     if strangers := sorted(found - ALLOWED_OPS - set(extra)):
@@ -81,60 +80,56 @@ def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> se
     return found
 
 
-def write_manifest(path: str | os.PathLike, content: dict[str, Any]) -> None:
-    """Adds size and sha256 of every file to `content`, and writes it."""
-    root = pathlib.Path(path)
-    (root / FILE).parent.mkdir(exist_ok=True)
-    content = {"files": _digests(root), **content}
-    (root / FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+def write_manifest(out: folders.FolderWriter, content: dict[str, Any]) -> None:
+    """Writes a manifest of all files in a folder.
+
+    Args:
+        out: `FolderWriter`. The folder, complete but for the manifest.
+        content: dict. Further entries of the manifest.
+    """
+    out.write_json(FILE, {"files": _digests(out.path), **content})
 
 
 def verify_saved_model(
     path: str | os.PathLike, sha256: str | None = None
 ) -> dict[str, Any]:
-    """Compares a SavedModel with its manifest, and its operations with what is allowed.
+    """Checks the files of a SavedModel against its manifest, and its operations.
 
-    A matching manifest shows that nothing was damaged, not who made it: for that give
-    the manifest's own digest, learned from elsewhere.
+    A matching manifest shows that no file was damaged, but not who wrote it. To check
+    that, pass the digest of the manifest as published by its author.
 
     Args:
-        path: The folder.
-        sha256: Expected digest of `assets.extra/manifest.json`, or None.
+        path: str or path. The folder.
+        sha256: str or None. Expected digest of `assets.extra/manifest.json`.
 
     Returns:
-        The manifest.
+        dict. The manifest.
 
     Raises:
-        DataError: If something is missing, changed, added, or not allowed.
+        DataError: If a file is missing, changed or not listed, or an operation is not
+            allowed.
     """
-    root = pathlib.Path(path)
+    where = files.join(path, FILE)
+    data = files.read_bytes(where)
     try:
-        data = (root / FILE).read_bytes()
         manifest = json.loads(data)
         expected = dict(manifest["files"])
-    except OSError as e:
-        raise DataError(f"{root / FILE}: cannot be read: {e.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise DataError(f"{root / FILE}: not a manifest") from None
+        raise DataError(f"{where}: not a manifest") from None
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256.lower():
-        raise DataError(f"{root / FILE}: sha256 is not {sha256}")
-    found = _digests(root)
+        raise DataError(f"{where}: sha256 is not {sha256}")
+    found = _digests(path)
     for name in sorted(expected.keys() | found.keys()):
         if expected.get(name) != found.get(name):
             what = "is missing" if name not in found else "is not the listed file"
-            raise DataError(f"{root / name}: {what}")
+            raise DataError(f"{files.join(path, name)}: {what}")
     check_operations(path)
     return manifest
 
 
-def _digests(root: pathlib.Path) -> dict[str, dict[str, Any]]:
-    result = {}
-    for file in sorted(root.rglob("*")):
-        name = file.relative_to(root).as_posix()
-        if file.is_file() and name != pathlib.PurePath(FILE).as_posix():
-            digest = hashlib.sha256()
-            with file.open("rb") as f:
-                while block := f.read(1 << 22):
-                    digest.update(block)
-            result[name] = {"sha256": digest.hexdigest(), "size": file.stat().st_size}
-    return result
+def _digests(root: str | os.PathLike) -> dict[str, dict[str, Any]]:
+    """Returns the size and sha256 of all files but the manifest, by relative path."""
+    found = digests.of_tree(root)
+    found.pop(FILE, None)
+    names = sorted(found, key=lambda name: name.split("/"))
+    return {name: {k: found[name][k] for k in ("sha256", "size")} for name in names}

@@ -1,13 +1,9 @@
-"""A model as one SavedModel that takes raw strings."""
+"""Exports a model as one SavedModel that takes raw strings."""
 
-import contextlib
 import importlib.metadata
 import os
 import pathlib
-import shutil
-import tempfile
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -23,9 +19,13 @@ from albert_tf.export.signatures import (
 )
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.heads import all_rows
-from albert_tf.models.classifiers import AlbertTextClassifier, label_names
-from albert_tf.storage import files
-from albert_tf.text import inputs as packing
+from albert_tf.models.classifiers import (
+    AlbertTextClassifier,
+    label_names,
+    problem_type_of,
+)
+from albert_tf.storage import files, folders
+from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
 _KINDS = tuple(row.load_class() for row in all_rows() if row.can_export)
@@ -43,28 +43,31 @@ def export_saved_model(
 ) -> str:
     """Writes a SavedModel with normalization, tokenizer, model and label names.
 
-    It needs `import tensorflow_text` (for its operations) and no other Python code;
-    TensorFlow Serving has these operations built in. `signatures.make_signatures`
-    lists what it can be asked. Any text and any batch size is answered; longer texts
-    are cut. Warm-up requests for every length are written beside it and run, and
-    `assets.extra/manifest.json` lists files, digests and operations.
+    To load it in Python, `import tensorflow_text` (for its operations) and no other
+    package is needed; TensorFlow Serving has these operations built in. It answers any
+    text and any batch size; longer texts are cut. `signatures.make_signatures` lists
+    its signatures. Warm-up requests for every length are written beside the model and
+    run once, and `assets.extra/manifest.json` lists files, digests and operations.
 
     Args:
         model: `AlbertTextClassifier`, `AlbertBackbone`, `AlbertPretrainer` or
             `AlbertMaskedLM`.
-        path: The folder to make. With `version`, the folder that TensorFlow Serving
-            watches (`--model_base_path`).
-        tokenizer: `Tokenizer` the model was trained with.
-        labels: Names of a classifier's classes; default: those it was saved with.
-        max_seq_length: int. Default: the model's longest.
-        version: int or None. Makes the folder `path/version`.
-        warmup_batch_sizes: Of the warm-up requests; empty for none.
+        path: str or path. The folder to write. With `version`, the folder that
+            TensorFlow Serving watches (`--model_base_path`).
+        tokenizer: `Tokenizer`. The one the model was trained with.
+        labels: Sequence of str. Names of a classifier's labels. Default: those it was
+            saved with.
+        max_seq_length: int. Longer texts are cut. Default: the model's maximum.
+        version: int or None. If given, the folder is `path/version`.
+        warmup_batch_sizes: Sequence of int. Batch sizes of the warm-up requests; empty
+            for no requests.
 
     Returns:
-        The path of the folder that was made. It appears when it is complete.
+        str. Path of the folder. The folder appears once it is complete.
 
     Raises:
         UsageError: If the folder exists, or an argument does not fit the model.
+        DataError: If the model returns NaN or infinity.
     """
     target = _target(path, version)
     length = _checked_length(model, tokenizer, max_seq_length)
@@ -73,17 +76,18 @@ def export_saved_model(
     requests = warmup.make_requests(
         list(signatures), length, warmup_batch_sizes, tokenizer.unk_id
     )
-    with _writing(target) as folder:
-        _write(model, text_inputs, signatures, folder)
+    # A server waits for saved_model.pb: it must never find a part of a model.
+    with folders.writing(target, last=manifest.MODEL_FILE) as out:
+        _write(model, text_inputs, signatures, out.path)
         content = _content(model, tokenizer, labels, signatures, length)
-        content["operations"] = sorted(manifest.check_operations(folder))
-        extra = os.path.join(folder, "assets.extra")
+        content["operations"] = sorted(manifest.check_operations(out.path))
+        extra = os.path.join(out.path, "assets.extra")
         os.makedirs(extra)
         if warmup_batch_sizes:
             file = os.path.join(extra, warmup.FILE)
             warmup.write_requests(file, requests)
-            _run_requests(folder, file)
-        manifest.write_manifest(folder, content)
+            _run_requests(out.path, file)
+        manifest.write_manifest(out, content)
     return target
 
 
@@ -93,10 +97,7 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
         if version < 1:
             raise UsageError(f"version must be positive, received {version}")
         target = files.join(target, str(version))
-    if files.exists(target) and not (
-        files.is_folder(target) and not files.list_folder(target)
-    ):
-        raise UsageError(f"{target}: exists already and would be overwritten")
+    folders.check_free(target)
     return target
 
 
@@ -108,17 +109,17 @@ def _checked_length(model, tokenizer, max_seq_length: int | None) -> int:
         )
     longest = model.config.max_position_embeddings
     length = longest if max_seq_length is None else max_seq_length
-    packing.check_max_seq_length(length, pairs=True, longest=longest)
+    inputs.check_max_seq_length(length, pairs=True, longest=longest)
     if tokenizer.vocab_size > model.config.vocab_size:
         raise UsageError(
-            f"tokenizer: expected at most vocab_size={model.config.vocab_size} pieces, "
+            f"tokenizer: expected at most vocab_size={model.config.vocab_size} tokens, "
             f"as the model has, received {tokenizer.vocab_size}"
         )
     return length
 
 
 def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any]:
-    """The manifest, but for files and operations."""
+    """Returns the manifest's content except files and operations."""
     content = {
         "format": "albert_tf",
         "kind": type(model).__name__,
@@ -131,6 +132,9 @@ def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any
     }
     if isinstance(model, AlbertTextClassifier):
         content["labels"] = label_names(model, labels)
+        problem_type = problem_type_of(model)
+        if problem_type != "single_label_classification":
+            content["problem_type"] = problem_type
     return content
 
 
@@ -142,25 +146,27 @@ def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) ->
     for name, signature in signatures.items():
         archive.add_endpoint(name, signature.function, list(signature.inputs))
     archive.write_out(folder, verbose=False)
-    # TensorFlow writes "predict" for every signature; a server's Classify and
-    # Regress calls look for their own method name.
+    # TensorFlow writes "predict" for every signature, but a server's Classify call
+    # looks for its own method name.
     saved_model = manifest.read_saved_model(folder)
     for meta_graph in saved_model.meta_graphs:
         if "classify" in meta_graph.signature_def:
             meta_graph.signature_def["classify"].method_name = CLASSIFY_METHOD
     data = saved_model.SerializeToString(deterministic=True)
-    pathlib.Path(folder, "saved_model.pb").write_bytes(data)
+    pathlib.Path(folder, manifest.MODEL_FILE).write_bytes(data)
 
 
 def _run_requests(folder: str, file: str) -> None:
-    """Loads the model and runs every warm-up request, as a server will."""
+    """Loads the model and runs every warm-up request, as a server does."""
     loaded = tf.saved_model.load(folder)
-    for name, inputs in warmup.read_requests(file):
+    for name, request in warmup.read_requests(file):
         function = loaded.signatures[name]
-        outputs = function(**{k: tf.constant(v) for k, v in inputs.items()})
+        outputs = function(**{k: tf.constant(v) for k, v in request.items()})
         for key, value in outputs.items():
             if value.dtype.is_floating and not np.isfinite(value).all():
-                raise DataError(f"{name}: {key} is not finite; are the weights?")
+                raise DataError(
+                    f"{name}: {key} contains NaN or infinity; check the model's weights"
+                )
 
 
 def _describe(signatures: dict[str, Signature]) -> dict[str, dict[str, str]]:
@@ -171,38 +177,3 @@ def _describe(signatures: dict[str, Signature]) -> dict[str, dict[str, str]]:
         }
         for name, signature in signatures.items()
     }
-
-
-@contextlib.contextmanager
-def _writing(target: str) -> Iterator[str]:
-    """A folder that takes the name `target` when all has gone well.
-
-    A server looks for folders named by numbers; it must never find half a model.
-    """
-    if files.is_remote(target):
-        with tempfile.TemporaryDirectory() as folder:
-            local = os.path.join(folder, "model")
-            yield local
-            _upload(local, target)
-        return
-    parent = os.path.dirname(os.path.abspath(target))
-    os.makedirs(parent, exist_ok=True)
-    name = f".{os.path.basename(target)}.tmp-{uuid.uuid4().hex[:8]}"
-    temporary = os.path.join(parent, name)
-    try:
-        yield temporary
-        os.rename(temporary, target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _upload(local: str, target: str) -> None:
-    """Copies a folder into a bucket; `saved_model.pb`, which a server awaits, last."""
-    names = [
-        p.relative_to(local) for p in pathlib.Path(local).rglob("*") if p.is_file()
-    ]
-    for name in sorted(names, key=lambda name: name.name == "saved_model.pb"):
-        remote = files.join(target, name.as_posix())
-        tf.io.gfile.makedirs(os.path.dirname(remote))
-        tf.io.gfile.copy(os.path.join(local, name), remote)

@@ -1,9 +1,9 @@
-"""What an exported model can be asked, by the kind of model.
+"""Defines the signatures of an exported model, by the kind of model.
 
 Legend: `B` batch, `T` sequence, `D` hidden, `C` labels, `V` vocabulary.
 
-Names of inputs and outputs are the interface of a served model. All outputs have the
-batch first and are dense, as the row form of TensorFlow Serving's REST API wants it.
+The names of inputs and outputs are the interface of a served model. All outputs are
+dense with the batch first, as the row format of TensorFlow Serving's REST API requires.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.export.text_inputs import TextInputs, token_inputs
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.classifiers import label_names
+from albert_tf.models.classifiers import label_names, problem_type_of
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
 
@@ -23,7 +23,7 @@ CLASSIFY_METHOD = "tensorflow/serving/classify"
 
 
 class Signature(NamedTuple):
-    """One endpoint: a function of tensors, and what they are."""
+    """One endpoint: a function of tensors and the specifications of its inputs."""
 
     function: Callable[..., dict[str, tf.Tensor]]
     inputs: tuple[tf.TensorSpec, ...]
@@ -32,21 +32,29 @@ class Signature(NamedTuple):
 def make_signatures(
     model: keras.Model, text_inputs: TextInputs, labels: Sequence[str] | None
 ) -> dict[str, Signature]:
-    """The endpoints of a model.
+    """Returns the signatures of a model by name.
 
-    A text classifier's `serving_default(text)`, `pair(text, text_pair)` and
-    `tokens(token_ids, lengths, segment_ids)` return `probabilities` and `logits`
-    `[B, C]` and `label` `[B]`; `classify(inputs)` is TensorFlow Serving's Classify
-    API. A backbone's or pretrainer's return `mean_output` (over the real tokens) and
-    `pooled_output` `[B, D]`. Both have `embed(text)`, which returns the latter, and
-    `preprocess(text)`, which returns what the model is given. A masked LM or
-    pretrainer has `masked_lm(token_ids, lengths, segment_ids, mask_positions)` too.
+    All models have `serving_default(text)`, `pair(text, text_pair)` and
+    `tokens(token_ids, lengths, segment_ids)`, which give the model's answer:
+
+    * A text classifier returns `probabilities` and `logits` `[B, C]` and `label` `[B]`.
+      The probabilities are independent of each other if the model's `problem_type` is
+      multi-label. A regression model returns `scores`, the predicted values, and
+      `logits`, both `[B, C]`.
+    * Any other model returns `mean_output` (the mean over the real tokens) and
+      `pooled_output`, both `[B, D]`.
+
+    All models also have `embed(text)`, which returns `mean_output` and `pooled_output`,
+    and `preprocess(text)`, which returns the model inputs. A classifier has
+    `classify(inputs)` for TensorFlow Serving's Classify API, unless it is a regression
+    model. A masked LM or pretrainer has
+    `masked_lm(token_ids, lengths, segment_ids, mask_positions)`.
 
     Args:
         model: `AlbertTextClassifier`, `AlbertBackbone`, `AlbertPretrainer` or
             `AlbertMaskedLM`.
         text_inputs: `TextInputs`.
-        labels: Names of the `C` classes, or None.
+        labels: Sequence of str or None. Names of the `C` labels.
 
     Raises:
         UsageError: If the model is of another kind, or the labels do not fit.
@@ -79,7 +87,7 @@ def make_signatures(
         signatures["masked_lm"] = Signature(
             _masked_lm(model, from_tokens), (*tokens, _ints("mask_positions", 2))
         )
-    elif answer is not embed:
+    elif answer is not embed and problem_type_of(model) != "regression":
         signatures["classify"] = Signature(
             _classify_api(answer, text_inputs, label_names(model, labels)),
             (_strings("inputs"),),
@@ -102,10 +110,16 @@ def _token_reader(config: AlbertConfig) -> Callable:
 
 
 def _classifier(model, labels: tf.Tensor) -> Callable:
+    problem_type = problem_type_of(model)
+    multi_label = problem_type == "multi_label_classification"
+    activation = tf.sigmoid if multi_label else tf.nn.softmax
+
     def answer(inputs):
         logits = model(inputs, training=False)
+        if problem_type == "regression":
+            return {"scores": tf.identity(logits), "logits": logits}
         return {
-            "probabilities": tf.nn.softmax(logits),
+            "probabilities": activation(logits),
             "logits": logits,
             "label": tf.gather(labels, tf.argmax(logits, -1)),
         }
@@ -144,7 +158,7 @@ def _masked_lm(model, from_tokens) -> Callable:
 
 def _classify_api(answer, text_inputs, labels) -> Callable:
     def classify(inputs):
-        """Serialized `tf.Example`s with a feature `text`."""
+        """Classifies serialized `tf.Example`s with a feature `text`."""
         feature = tf.io.FixedLenFeature([], tf.string, "")
         text = tf.io.parse_example(inputs, {"text": feature})["text"]
         scores = answer(text_inputs(text))["probabilities"]

@@ -1,4 +1,4 @@
-"""Strings to model inputs inside a SavedModel, with bounded work for any bytes.
+"""Turns strings into model inputs inside a SavedModel, with bounded work for any text.
 
 Legend: `B` batch, `T` sequence.
 """
@@ -9,9 +9,9 @@ from albert_tf.text import inputs_graph, normalization
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_graph import as_utf8
 
-# A server accepts messages of any size and one batch for many clients: what one text
-# may cost must be bounded. First the raw bytes (reading costs little), then, once
-# runs of blanks are one blank, what goes through the Unicode tables.
+# A server accepts messages of any size and batches the texts of many clients, so the
+# cost of one text must be bounded: first the raw bytes, which are cheap to read; then,
+# after runs of white space are collapsed, the bytes that go through the Unicode tables.
 MAX_RAW_BYTES = 1 << 20
 MAX_TEXT_BYTES = 1 << 16
 
@@ -19,11 +19,11 @@ MAX_TEXT_BYTES = 1 << 16
 class TextInputs(tf.Module):
     """Turns texts and pairs of texts into model inputs.
 
-    Attach it to what is exported (`archive.track`), or the vocabulary is lost.
+    Attach it to the exported model (`archive.track`); otherwise the vocabulary is lost.
 
     Args:
         tokenizer: `Tokenizer`.
-        max_seq_length: int. Longest row, special tokens included.
+        max_seq_length: int. Maximum length of a row, special tokens included.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
@@ -31,7 +31,7 @@ class TextInputs(tf.Module):
         self.graph_tokenizer = tokenizer.graph
         self.max_seq_length = max_seq_length
         bound = bounded if tokenizer.collapses_white_space else bounded_exact
-        self._pack = inputs_graph.text_packer(
+        self._encode = inputs_graph.make_text_encoder(
             lambda texts: self.graph_tokenizer(bound(texts)),
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
@@ -40,28 +40,28 @@ class TextInputs(tf.Module):
         )
 
     def __call__(self, texts, text_pairs=None) -> dict[str, tf.Tensor]:
-        """Packs strings `[B]`; see `packing_graph.pack_ids`.
+        """Encodes strings `[B]`; see `inputs_graph.join_segments`.
 
-        Any bytes are a text: NUL and what is not UTF-8 count as blanks, so that no
-        text makes the whole batch fail and nothing after such a byte is hidden.
+        Any bytes are accepted, so that no text makes the whole batch fail: as in
+        `Tokenizer.encode`, bytes that are not UTF-8 count as spaces, and nothing after
+        such a byte or after a NUL is lost.
         """
-        return self._pack(texts, text_pairs)
+        return self._encode(texts, text_pairs)
 
 
 def bounded(texts: tf.Tensor) -> tf.Tensor:
-    """Texts of at most `MAX_TEXT_BYTES`, blanks and NULs collapsed before the cut."""
+    """Returns texts of at most `MAX_TEXT_BYTES`, with white space collapsed first."""
     texts = tf.strings.substr(texts, 0, MAX_RAW_BYTES)
-    # Before the white space is looked for: an invalid byte would end the match.
+    # Before white space is replaced: an invalid byte would end the search.
     texts = as_utf8(texts)
-    texts = tf.strings.regex_replace(texts, r"\x00+", " ")
-    blanks = normalization.white_space_pattern()
-    texts = tf.strings.strip(tf.strings.regex_replace(texts, blanks, " "))
-    # The cut may split a character; the tokenizer takes its first bytes for a blank.
+    white_space = normalization.white_space_pattern()
+    texts = tf.strings.strip(tf.strings.regex_replace(texts, white_space, " "))
+    # The cut may split a character; the tokenizer treats the rest of it as a space.
     return tf.strings.substr(texts, 0, MAX_TEXT_BYTES)
 
 
 def bounded_exact(texts: tf.Tensor) -> tf.Tensor:
-    """The first `MAX_TEXT_BYTES` of texts, for a tokenizer to which blanks matter."""
+    """Returns the first `MAX_TEXT_BYTES`, for a tokenizer that keeps white space."""
     return tf.strings.substr(texts, 0, MAX_TEXT_BYTES)
 
 
@@ -74,19 +74,21 @@ def token_inputs(
     type_vocab_size: int,
     max_positions: int,
 ) -> dict[str, tf.Tensor]:
-    """Model inputs from tokens that a client made.
+    """Returns model inputs for tokens sent by a client.
 
-    The mask comes from `lengths`: a server that merges requests pads a matrix with
-    its first element (`pad_variable_length_inputs`), so a mask would be padded with 1.
+    The mask is computed from `lengths`: a server that merges requests pads a matrix
+    with its first element (`pad_variable_length_inputs`), which for a mask would be 1.
 
     Args:
         token_ids: int32 `[B, T]`.
-        lengths: int32 `[B]`, real tokens of each row.
+        lengths: int32 `[B]`. Number of real tokens in each row.
         segment_ids: int32 `[B, T]`.
-        vocab_size, type_vocab_size, max_positions: int. Of the model.
+        vocab_size: int. The model's vocabulary size.
+        type_vocab_size: int. The model's number of segments.
+        max_positions: int. The model's maximum length of a row.
 
     Raises:
-        InvalidArgumentError: When run, if a value is out of range; says which.
+        InvalidArgumentError: When run, if a value is out of range.
     """
     width = tf.shape(token_ids)[1]
     mask = tf.sequence_mask(lengths, width, tf.int32)

@@ -1,11 +1,11 @@
-"""Requests that TensorFlow Serving runs when it loads a model.
+"""Writes the requests that TensorFlow Serving runs when it loads a model.
 
-The first request of a shape is slow; these are sent before the server says that it is
-ready. A record that fails makes the load fail, so the export runs each of them.
+The first request of each shape is slow; the server runs these before it reports that it
+is ready. A request that fails makes loading fail, so the export runs each of them.
 
-The file is a TFRecord of `tensorflow.serving.PredictionLog`. The few message fields
-it needs are written by hand, because their package (`tensorflow-serving-api`) is no
-other part's need; a test compares with it.
+The file is a TFRecord of `tensorflow.serving.PredictionLog`. Its few message fields are
+written without the package that defines them (`tensorflow-serving-api`), which nothing
+else here needs; a test compares the two.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,10 +15,10 @@ import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
 from albert_tf.storage import protobuf
-from albert_tf.text import inputs as packing
+from albert_tf.text.inputs import length_buckets
 
 FILE = "tf_serving_warmup_requests"
-MAX_RECORDS = 1000  # TensorFlow Serving's limit.
+MAX_RECORDS = 1000  # TensorFlow Serving's limit
 
 Request = tuple[str, dict[str, np.ndarray]]
 
@@ -29,21 +29,21 @@ def make_requests(
     batch_sizes: Sequence[int],
     token: int,
 ) -> list[Request]:
-    """Requests for every signature, length bucket and batch size.
+    """Returns requests for every signature, length bucket and batch size.
 
     Args:
-        signatures: Names from `signatures.make_signatures`.
-        max_seq_length: int. Longest row.
-        batch_sizes: Of the requests.
-        token: int. Id that fills the rows of `tokens`.
+        signatures: Sequence of str. Names from `signatures.make_signatures`.
+        max_seq_length: int. Maximum length of a row.
+        batch_sizes: Sequence of int. Batch sizes of the requests.
+        token: int. Token id that fills the rows of requests to `tokens`.
 
     Returns:
-        List of (signature, inputs).
+        list of (signature, inputs).
     """
     requests = []
-    for length in packing.length_buckets(max_seq_length):
+    for length in length_buckets(max_seq_length):
         for size in batch_sizes:
-            # At least a token a word, and cut at max_seq_length.
+            # At least one token per word; cut at max_seq_length.
             text = np.array([b"a " * length] * size, object)
             ids = np.full((size, length), token, np.int32)
             lengths = np.full(size, length, np.int32)
@@ -67,9 +67,9 @@ def write_requests(path: str, requests: Sequence[Request]) -> None:
 
 
 def prediction_log(signature: str, inputs: dict[str, np.ndarray]) -> bytes:
-    """A serialized `PredictionLog` of a predict request.
+    """Returns a serialized `PredictionLog` with a predict request.
 
-    Without the model's name and version: the server fills in those it loads.
+    It omits the model's name and version; the server adds those of the loaded model.
     """
     model_spec = protobuf.delimited(3, signature.encode())  # ModelSpec.signature_name
     request = protobuf.delimited(1, model_spec)  # PredictRequest.model_spec
@@ -82,7 +82,7 @@ def prediction_log(signature: str, inputs: dict[str, np.ndarray]) -> bytes:
 
 
 def read_requests(path: str) -> Iterator[Request]:
-    """The requests of a file that `write_requests` made."""
+    """Yields the requests of a file written by `write_requests`."""
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
         log = dict(protobuf.fields(record))
         fields = list(protobuf.fields(dict(protobuf.fields(log[6]))[1]))

@@ -1,1 +1,1 @@
-"""Answers from a model in Python."""
+"""Answers questions about texts with a trained model, from Python."""

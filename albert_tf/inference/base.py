@@ -1,34 +1,90 @@
-"""Models for people who have texts: `FillMask`, `Classifier`.
+"""Loading, checking and running a model; shared by `FillMask` and `Classifier`."""
 
-Legend: `B` batch, `T` sequence, `P` masks in a text, `V` vocabulary, `C` labels.
-"""
+import os
+from collections.abc import Callable, Iterable
 
 import keras
-import numpy as np
 
+from albert_tf.converters import load
+from albert_tf.converters.checkpoint import keras_model
 from albert_tf.errors import UsageError
 from albert_tf.text.tokenizer import Tokenizer
+
+
+def load_model(
+    path: str | os.PathLike, head: str, part: str, tokenizer: Tokenizer | None
+) -> tuple[keras.Model, Tokenizer]:
+    """Loads a model and its tokenizer, opening the files once.
+
+    Args:
+        path: str or path. Any checkpoint that `albert_tf.from_pretrained` accepts.
+        head: str. Name of the head.
+        part: str. Prefix of the weights that the files must contain.
+        tokenizer: `Tokenizer` or None. Used instead of the one in the files.
+
+    Raises:
+        UsageError: If the files lack the weights of the head.
+    """
+    with load.open_checkpoint(path) as checkpoint:
+        checkpoint.check_unknown(with_heads=False)
+        model = keras_model.build_model(checkpoint, head)
+        # Predictions of a head that was never trained are noise that looks like an
+        # answer.
+        missing = [name for name in model.untrained_weights if name.startswith(part)]
+        if missing:
+            raise UsageError(f"{path}: has no trained {part} ({missing[0]} is missing)")
+        return model, tokenizer or checkpoint.make_tokenizer()
 
 
 def check_fits(model: keras.Model, tokenizer: Tokenizer) -> None:
     """Raises a UsageError if the tokenizer has more tokens than the model."""
     if tokenizer.vocab_size > model.config.vocab_size:
         raise UsageError(
-            f"tokenizer: expected at most vocab_size={model.config.vocab_size} pieces, "
+            f"tokenizer: expected at most vocab_size={model.config.vocab_size} tokens, "
             f"as the model has, received {tokenizer.vocab_size}"
         )
 
 
-def check_trained(model: keras.Model, path, part: str) -> None:
-    """Raises a UsageError if weights whose names contain `part` are untrained."""
-    # Predictions of a head that was never trained are noise that looks like an answer.
-    untrained = getattr(model, "untrained_weights", None) or ()
-    missing = [name for name in untrained if name.startswith(part)]
-    if missing:
-        raise UsageError(f"{path}: holds no {part} ({missing[0]} is missing)")
+def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
+    """Returns one text or several as a list.
+
+    Args:
+        name: str. Name of the argument, for error messages.
+        texts: str, or iterable of str. UTF-8 bytes are accepted, too.
+
+    Raises:
+        UsageError: If an element is not a string.
+    """
+    if isinstance(texts, str | bytes):
+        return [texts]
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str | bytes):
+            raise UsageError(f"{name}[{i}] must be a string, received {text!r}")
+    return texts
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns probabilities over the last axis."""
-    shifted = np.exp(logits - logits.max(-1, keepdims=True))
-    return shifted / shifted.sum(-1, keepdims=True)
+def as_graph(forward: Callable, names: Iterable[str]) -> Callable:
+    """Compiles a function that calls a model; one graph serves batches of any size.
+
+    Eager execution keeps every layer's hidden states and attention maps until the call
+    returns. A graph frees a tensor after its last use and skips unused outputs.
+
+    Args:
+        forward: callable. Function of a dict of int32 tensors of rank 2.
+        names: Iterable of str. Keys of the dict.
+
+    Returns:
+        callable. The same function, for a dict of arrays.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        spec = tf.TensorSpec([None, None], tf.int32)
+        forward = tf.function(forward, input_signature=[dict.fromkeys(names, spec)])
+
+    def run(batch):
+        batch = {k: keras.ops.convert_to_tensor(v, "int32") for k, v in batch.items()}
+        return keras.ops.convert_to_numpy(forward(batch))
+
+    return run

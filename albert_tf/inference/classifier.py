@@ -1,4 +1,7 @@
-"""Classifies texts."""
+"""Classifies texts with a trained `AlbertTextClassifier`.
+
+Legend: `N` texts, `C` labels.
+"""
 
 import os
 from collections.abc import Sequence
@@ -6,24 +9,29 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from albert_tf.converters import load
+from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.inference.base import check_fits, check_trained, softmax
-from albert_tf.models.classifiers import label_names
-from albert_tf.text import inputs as packing
+from albert_tf.inference import base
+from albert_tf.models.classifiers import label_names, problem_type_of
+from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
 
 class Classifier:
     """Classifies texts or pairs of texts.
 
+    The model's `problem_type` determines the scores: probabilities that sum to 1 for a
+    single-label classifier, an independent probability per label for a multi-label
+    classifier, and the predicted value itself for a regression model (any model with
+    one label and no `problem_type`).
+
     Args:
         model: `AlbertTextClassifier`.
         tokenizer: `Tokenizer`.
-        labels: Names of the `C` classes; default: those the model was saved with, or
-            `"LABEL_0"`, `"LABEL_1"`...
-        max_seq_length: int. Longer texts are cut; default: the model's longest.
-        batch_size: int.
+        labels: Sequence of str. Names of the `C` labels. Default: those the model was
+            saved with, or `"LABEL_0"`, `"LABEL_1"`...
+        max_seq_length: int. Longer texts are cut. Default: the model's maximum.
+        batch_size: int. Number of texts per call of the model.
 
     Example:
         >>> classify = Classifier.from_pretrained("my_model")
@@ -40,14 +48,19 @@ class Classifier:
         max_seq_length: int | None = None,
         batch_size: int = 32,
     ):
-        check_fits(model, tokenizer)
+        base.check_fits(model, tokenizer)
         longest = model.config.max_position_embeddings
         self.max_seq_length = longest if max_seq_length is None else max_seq_length
-        packing.check_max_seq_length(self.max_seq_length, pairs=False, longest=longest)
+        inputs.check_max_seq_length(self.max_seq_length, pairs=False, longest=longest)
         self.model = model
         self.tokenizer = tokenizer
         self.labels = label_names(model, labels)
+        self.problem_type = problem_type_of(model)
         self.batch_size = batch_size
+        self._forward = base.as_graph(
+            lambda batch: model(batch, training=False),
+            (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK),
+        )
 
     @classmethod
     def from_pretrained(
@@ -56,19 +69,20 @@ class Classifier:
         tokenizer: Tokenizer | None = None,
         **kwargs,
     ) -> "Classifier":
-        """Loads model, labels and tokenizer.
+        """Loads the model, its labels and its tokenizer.
 
         Args:
-            path: As for `albert_tf.from_pretrained`.
-            tokenizer: Where `path` holds none.
-            **kwargs: Of this class.
+            path: str or path. As for `albert_tf.from_pretrained`.
+            tokenizer: `Tokenizer`. Needed if `path` contains none.
+            **kwargs: Other arguments of this class.
 
         Raises:
-            UsageError: If the files hold no text classifier.
+            UsageError: If the files do not contain a text classifier.
         """
-        model = load.from_pretrained(path, head="text_classifier")
-        check_trained(model, path, "classifier")
-        return cls(model, tokenizer or load.load_tokenizer(path), **kwargs)
+        model, tokenizer = base.load_model(
+            path, "text_classifier", "classifier", tokenizer
+        )
+        return cls(model, tokenizer, **kwargs)
 
     def __call__(
         self,
@@ -76,23 +90,21 @@ class Classifier:
         text_pairs: str | Sequence[str] | None = None,
         top_k: int | None = 1,
     ) -> list:
-        """The most probable label of every text.
+        """Returns the labels with the highest scores for every text.
 
         Args:
-            texts: One text or several.
-            text_pairs: The second texts, or None.
-            top_k: int or None for all labels.
+            texts: str or sequence of str.
+            text_pairs: str, sequence of str, or None. The second texts.
+            top_k: int or None. Number of labels per text; None for all.
 
         Returns:
-            List of dicts `label`, `score` (probability), one for each text; with
-            another `top_k` than 1, a list of lists, best first.
+            A list with a dict (`label`, `score`) per text. Unless `top_k` is 1, a list
+            of such lists, best label first.
         """
-        texts = [texts] if isinstance(texts, str) else list(texts)
-        text_pairs = [text_pairs] if isinstance(text_pairs, str) else text_pairs
         if top_k is not None and top_k < 1:
             raise UsageError(f"top_k must be positive, received {top_k}")
         results = []
-        for scores in self.probabilities(texts, text_pairs):
+        for scores in self.scores(texts, text_pairs):
             order = np.argsort(-scores, kind="stable")[:top_k]
             ranked = [
                 {"label": self.labels[i], "score": float(scores[i])} for i in order
@@ -100,35 +112,62 @@ class Classifier:
             results.append(ranked[0] if top_k == 1 else ranked)
         return results
 
-    def probabilities(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+    def scores(
+        self,
+        texts: str | Sequence[str],
+        text_pairs: str | Sequence[str] | None = None,
     ) -> np.ndarray:
-        """float32 `[number of texts, C]`."""
-        return softmax(self.logits(texts, text_pairs))
+        """Returns the score of every label, float32 `[N, C]`; see the class."""
+        logits = self.logits(texts, text_pairs)
+        if self.problem_type == "regression":
+            return logits
+        multi_label = self.problem_type == "multi_label_classification"
+        activation = keras.ops.sigmoid if multi_label else keras.ops.softmax
+        return keras.ops.convert_to_numpy(activation(logits))
+
+    def probabilities(
+        self,
+        texts: str | Sequence[str],
+        text_pairs: str | Sequence[str] | None = None,
+    ) -> np.ndarray:
+        """Returns the probability of every label, float32 `[N, C]`.
+
+        Raises:
+            UsageError: If the model is a regression model.
+        """
+        if self.problem_type == "regression":
+            raise UsageError(
+                "probabilities: expected a classification model, received a regression "
+                "model; use scores"
+            )
+        return self.scores(texts, text_pairs)
 
     def logits(
-        self, texts: Sequence[str], text_pairs: Sequence[str] | None = None
+        self,
+        texts: str | Sequence[str],
+        text_pairs: str | Sequence[str] | None = None,
     ) -> np.ndarray:
-        """float32 `[number of texts, C]`."""
-        packed = packing.pack_texts(
+        """Returns the model's logits, float32 `[N, C]`."""
+        if text_pairs is not None:
+            text_pairs = base.as_texts("text_pairs", text_pairs)
+        encoded = inputs.encode_texts(
             self.tokenizer,
-            texts,
-            None if text_pairs is None else list(text_pairs),
+            base.as_texts("texts", texts),
+            text_pairs,
             max_seq_length=self.max_seq_length,
         )
-        return self.packed_logits(packed)
+        return self.encoded_logits(encoded)
 
-    def packed_logits(self, packed: packing.PackedTexts) -> np.ndarray:
-        """float32 `[number of rows, C]`, of texts that are tokens already."""
-        result = np.zeros((len(packed), len(self.labels)), np.float32)
-        # Rows of like length together: less padding.
-        order = np.argsort(packed.lengths, kind="stable")
+    def encoded_logits(self, encoded: inputs.EncodedTexts) -> np.ndarray:
+        """Returns the logits of texts that are encoded already, float32 `[N, C]`."""
+        result = np.zeros((len(encoded), len(self.labels)), np.float32)
+        # Rows of similar length together: less padding.
+        order = np.argsort(encoded.lengths, kind="stable")
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            length = packing.bucket_length(
-                packed.lengths[rows].max(), self.max_seq_length
+            length = inputs.bucket_length(
+                encoded.lengths[rows].max(), self.max_seq_length
             )
-            inputs = packing.padded_inputs(packed, rows, length, self.tokenizer.pad_id)
-            logits = self.model(inputs, training=False)
-            result[rows] = keras.ops.convert_to_numpy(logits)
+            batch = inputs.padded_inputs(encoded, rows, length, self.tokenizer.pad_id)
+            result[rows] = self._forward(batch)
         return result

@@ -1,4 +1,7 @@
-"""Fills in masked words."""
+"""Fills in masked words with a trained masked LM.
+
+Legend: `P` masks in a text, `V` vocabulary.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -8,34 +11,35 @@ import keras
 import numpy as np
 
 from albert_tf import features
-from albert_tf.converters import load
 from albert_tf.errors import UsageError
-from albert_tf.inference.base import check_fits, check_trained, softmax
-from albert_tf.text import inputs as packing
+from albert_tf.inference import base
+from albert_tf.text import inputs
+from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"
 
 
 class FillMask:
-    """Predicts what stands at `[MASK]`.
+    """Predicts the tokens at `[MASK]`.
 
-    `[MASK]` in a text is the special token here, in any number of places, whatever the
-    vocabulary calls it (RoBERTa's `<mask>` may be written as well). Long texts are
-    refused, not cut: the cut could take the mask or what decides it.
+    A text may contain `[MASK]` any number of times. It stands for the tokenizer's mask
+    token, whatever the vocabulary calls it (RoBERTa's `<mask>` is accepted, too). Texts
+    that are too long are rejected instead of cut: a cut could remove a mask or the
+    context that determines its token.
 
     Args:
         model: `AlbertMaskedLM` or `AlbertPretrainer`.
         tokenizer: `Tokenizer`.
-        batch_size: int. Texts a call of the model takes at most.
+        batch_size: int. Maximum number of texts per call of the model.
 
     Example:
         >>> fill_mask = FillMask.from_pretrained("my_model")
         >>> pandas.DataFrame(fill_mask("The cat is so [MASK] ."))
     """
 
-    def __init__(self, model: keras.Model, tokenizer: Tokenizer, batch_size: int = 8):
-        check_fits(model, tokenizer)
+    def __init__(self, model: keras.Model, tokenizer: Tokenizer, batch_size: int = 32):
+        base.check_fits(model, tokenizer)
         if getattr(model, "mlm_head", None) is None:
             raise UsageError(
                 "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer), "
@@ -44,6 +48,15 @@ class FillMask:
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
+        self._forward = base.as_graph(
+            self._probabilities,
+            (
+                features.TOKEN_IDS,
+                features.SEGMENT_IDS,
+                features.PADDING_MASK,
+                features.MASK_POSITIONS,
+            ),
+        )
 
     @classmethod
     def from_pretrained(
@@ -52,57 +65,66 @@ class FillMask:
         tokenizer: Tokenizer | None = None,
         **kwargs,
     ) -> "FillMask":
-        """Loads model and tokenizer.
+        """Loads the model and its tokenizer.
 
         Args:
-            path: As for `albert_tf.from_pretrained`.
-            tokenizer: Where `path` holds none.
-            **kwargs: Of this class.
+            path: str or path. As for `albert_tf.from_pretrained`.
+            tokenizer: `Tokenizer`. Needed if `path` contains none.
+            **kwargs: Other arguments of this class.
 
         Raises:
-            UsageError: If the files hold no masked LM head.
+            UsageError: If the files do not contain a masked LM head.
         """
-        model = load.from_pretrained(path, head="masked_lm")
-        check_trained(model, path, "mlm_head")
-        return cls(model, tokenizer or load.load_tokenizer(path), **kwargs)
+        model, tokenizer = base.load_model(path, "masked_lm", "mlm_head", tokenizer)
+        return cls(model, tokenizer, **kwargs)
 
     def __call__(self, texts: str | Sequence[str], top_k: int = 5) -> list:
-        """The `top_k` most probable tokens of every mask.
+        """Returns the `top_k` most probable tokens for every mask.
 
         Args:
-            texts: One text or several.
-            top_k: int. At most the size of the vocabulary.
+            texts: str or sequence of str.
+            top_k: int. Number of tokens, at most the size of the vocabulary.
 
         Returns:
             For a text, a list of dicts, best first: `score` (probability), `token`
             (id), `token_str` (without the mark of a word's start) and `sequence` (the
-            text with the token in its place). A list of such lists for a text with
-            several masks (the others stay `[MASK]` in `sequence`), and a list of
-            results for several texts. As Hugging Face's fill-mask pipeline.
+            text with the token in its place). For a text with several masks, a list of
+            such lists; the other masks stay `[MASK]` in `sequence`. For several texts,
+            a list of results. This is the form of Hugging Face's fill-mask pipeline.
 
         Raises:
-            UsageError: If a text has no mask or is longer than the position table.
+            UsageError: If a text contains no mask or is longer than the model allows.
         """
-        if isinstance(texts, str):
+        if isinstance(texts, str | bytes):
             return self([texts], top_k)[0]
         size = self.tokenizer.vocab_size
         if not 1 <= top_k <= size:
             raise UsageError(f"top_k must be from 1 to {size}, received {top_k}")
-        rows = [self._encode(text) for text in texts]
-        results = []
+        rows = [self.encode(text) for text in base.as_texts("texts", texts)]
+        results = [[]] * len(rows)
+        # Rows of similar length together: less padding.
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         for start in range(0, len(rows), self.batch_size):
-            batch = rows[start : start + self.batch_size]
-            for row, scores in zip(batch, self._scores(batch), strict=True):
+            numbers = order[start : start + self.batch_size]
+            batch = [rows[i] for i in numbers]
+            for i, scores in zip(numbers, self._scores(batch), strict=True):
+                masks = self._masks(rows[i])
                 per_mask = [
-                    self._candidates(row, position, values, top_k)
-                    for position, values in zip(_masks(self, row), scores, strict=True)
+                    self._candidates(rows[i], position, values, top_k)
+                    for position, values in zip(masks, scores, strict=True)
                 ]
-                results.append(per_mask[0] if len(per_mask) == 1 else per_mask)
+                results[i] = per_mask[0] if len(per_mask) == 1 else per_mask
         return results
 
-    def _encode(self, text: str) -> list[int]:
+    def encode(self, text: str | bytes) -> list[int]:
+        """Returns the token ids of a text, special tokens included.
+
+        Raises:
+            UsageError: If the text contains no mask or is longer than the model allows.
+        """
         tokenizer = self.tokenizer
         mask = tokenizer.id_to_token(tokenizer.mask_id)
+        text = to_unicode(text)
         ids = tokenizer.encode(text.replace(MASK, mask), allow_special=(mask,))
         ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
         if tokenizer.mask_id not in ids:
@@ -117,29 +139,29 @@ class FillMask:
 
     def _scores(self, rows: list[list[int]]) -> Iterator[np.ndarray]:
         """Yields each row's probabilities at its masks, `[P, V]`."""
-        masks = [_masks(self, row) for row in rows]
+        masks = [self._masks(row) for row in rows]
         longest = self.model.config.max_position_embeddings
-        length = packing.bucket_length(max(map(len, rows)), longest)
+        length = inputs.bucket_length(max(map(len, rows)), longest)
         token_ids = np.full((len(rows), length), self.tokenizer.pad_id, np.int32)
         positions = np.zeros((len(rows), max(map(len, masks))), np.int32)
         for i, (row, columns) in enumerate(zip(rows, masks, strict=True)):
             token_ids[i, : len(row)] = row
             positions[i, : len(columns)] = columns
         lengths = np.array([len(row) for row in rows])[:, None]
-        outputs = self.model(
-            {
-                features.TOKEN_IDS: token_ids,
-                features.SEGMENT_IDS: np.zeros_like(token_ids),
-                features.PADDING_MASK: (np.arange(length) < lengths).astype(np.int32),
-                features.MASK_POSITIONS: positions,
-            },
-            training=False,
-        )
+        batch = {
+            features.TOKEN_IDS: token_ids,
+            features.SEGMENT_IDS: np.zeros_like(token_ids),
+            features.PADDING_MASK: (np.arange(length) < lengths).astype(np.int32),
+            features.MASK_POSITIONS: positions,
+        }
+        for values, columns in zip(self._forward(batch), masks, strict=True):
+            yield values[: len(columns)]
+
+    def _probabilities(self, batch):
+        outputs = self.model(batch, training=False)
         logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
         # A model's table may be larger than the vocabulary (padded for the hardware).
-        logits = keras.ops.convert_to_numpy(logits)[..., : self.tokenizer.vocab_size]
-        for values, columns in zip(softmax(logits), masks, strict=True):
-            yield values[: len(columns)]
+        return keras.ops.softmax(logits[..., : self.tokenizer.vocab_size])
 
     def _candidates(self, row, position, scores, top_k) -> list[dict[str, Any]]:
         best = np.argsort(-scores, kind="stable")[:top_k]
@@ -156,10 +178,8 @@ class FillMask:
             )
         return candidates
 
-
-def _masks(fill_mask: FillMask, row: list[int]) -> list[int]:
-    mask_id = fill_mask.tokenizer.mask_id
-    return [i for i, token in enumerate(row) if token == mask_id]
+    def _masks(self, row: list[int]) -> list[int]:
+        return [i for i, token in enumerate(row) if token == self.tokenizer.mask_id]
 
 
 def _short(text: str) -> str:

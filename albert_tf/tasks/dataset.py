@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.text import inputs as packing
+from albert_tf.text import inputs
 
 
 def make_classification_dataset(
-    packed: packing.PackedTexts,
+    packed: inputs.EncodedTexts,
     label_ids,
     *,
     batch_size: int,
@@ -30,7 +30,7 @@ def make_classification_dataset(
     order, whose last batch may be smaller.
 
     Args:
-        packed: `N` rows, from `packing.pack_texts`.
+        packed: `N` rows, from `inputs.encode_texts`.
         label_ids: int `[N]`.
         batch_size: int. `B`.
         max_seq_length: int. No row may be longer.
@@ -96,7 +96,7 @@ class _Batches:
         )
         self.first_lengths = tf.constant(packed.first_lengths)
         self.labels = tf.constant(label_ids, tf.int32)
-        self.buckets = tf.constant(packing.length_buckets(max_seq_length))
+        self.buckets = tf.constant(inputs.length_buckets(max_seq_length))
         self.max_seq_length = max_seq_length
         self.pad_id = pad_id
         self.bucketed = bucketed

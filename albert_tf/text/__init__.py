@@ -1,1 +1,1 @@
-"""From strings to model inputs: normalization, tokenizers, pairs and truncation."""
+"""Turns strings into model inputs: normalization, tokenizers, pairs, truncation."""

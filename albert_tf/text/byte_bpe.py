@@ -1,6 +1,7 @@
-"""Byte-level BPE (GPT-2's, RoBERTa's) over the Hugging Face tokenizers library.
+"""Byte-level BPE tokenizer (as in GPT-2 and RoBERTa).
 
-Its file is `byte_bpe_file`'s, its form in the graph `byte_bpe_graph`'s.
+Built on the Hugging Face tokenizers library. `byte_bpe_file` reads and trains its file;
+`byte_bpe_graph` does the same tokenization in the TensorFlow graph.
 
 Legend: `V` vocabulary, `B` strings.
 """
@@ -18,31 +19,31 @@ from albert_tf.text import byte_bpe_file
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
-# White space by Unicode; Python's `str.isspace` has the separators 1c to 1f as well.
+# White space as Unicode defines it; `str.isspace` also accepts U+001C to U+001F.
 _SPACE_BEFORE = re.compile(r"[^\S\x1c-\x1f]+\Z")
-_WORD_START = "Ġ"  # how a space looks in byte-level pieces
+_WORD_START = "Ġ"  # how a space is written in byte-level tokens
 
 
 class ByteBPETokenizer(Tokenizer):
-    """Turns text into byte-level BPE ids, those of the tokenizers library.
+    """Turns text into byte-level BPE ids, the same as the tokenizers library.
 
-    Text is not normalized; nothing is ever unknown. Special pieces written in the text
+    Text is not normalized, and no text is unknown. Special tokens written in the text
     are plain text unless `allow_special` names them.
 
     Args:
-        model: Path of a `tokenizer.json`, of a `vocab.json` (with `merges`), or the
+        model: Path of a `tokenizer.json` or (with `merges`) of a `vocab.json`, or the
             bytes of a `tokenizer.json`.
         merges: Path of the `merges.txt` that belongs to a `vocab.json`.
 
     Attributes:
-        vocab_size: int, V.
-        pad_id, unk_id, cls_id, sep_id, mask_id: int, read from the file.
-        special_ids: Sorted list of these and all other special pieces.
-        sha256: Hex digest of the `tokenizer.json`.
-        collapses_white_space: False; blanks are part of the pieces.
+        vocab_size: int. V.
+        pad_id, unk_id, cls_id, sep_id, mask_id: int. Read from the file.
+        special_ids: list of int. Ids of these and all other special tokens, sorted.
+        sha256: str. Hex digest of the `tokenizer.json`.
+        collapses_white_space: bool. False; spaces are part of the tokens.
 
     Raises:
-        DataError: If a file is not what it must be, or lacks a special piece.
+        DataError: If a file is invalid or lacks a special token.
         UsageError: If the tokenizers library is not installed.
     """
 
@@ -61,19 +62,21 @@ class ByteBPETokenizer(Tokenizer):
         super().__init__(data)
         self._tokenizer = byte_bpe_file.load(data, name)
         self.vocab_size = self._tokenizer.get_vocab_size()
-        self._pieces = [self._tokenizer.id_to_token(i) for i in range(self.vocab_size)]
+        self._vocabulary = [
+            self._tokenizer.id_to_token(i) for i in range(self.vocab_size)
+        ]
         self._read_special(name)
 
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
-        """The ids of a text, without special ones around it.
+        """Returns the ids of a text, without special tokens around it.
 
         Args:
-            text: Any string, or UTF-8 bytes (what is not UTF-8 becomes spaces).
-            allow_special: Special pieces that become their ids where they are
-                written literally, such as `("[MASK]",)`.
+            text: str, or UTF-8 bytes. Bytes that are not UTF-8 become spaces.
+            allow_special: Sequence of str. Special tokens that are recognized where
+                the text contains them literally, for example `("[MASK]",)`.
 
         Raises:
-            UsageError: If `allow_special` names something else than a special piece.
+            UsageError: If `allow_special` names a token that is not special.
         """
         text = to_unicode(text)
         if not allow_special:
@@ -84,7 +87,7 @@ class ByteBPETokenizer(Tokenizer):
             if k % 2:
                 ids.append(part)
             else:
-                # As RoBERTa's <mask>: the special piece stands for a word with the
+                # As with RoBERTa's <mask>, the special token stands for a word and the
                 # space before it.
                 part = _SPACE_BEFORE.sub("", part) if k < len(parts) - 1 else part
                 ids += self._tokenizer.encode(part, add_special_tokens=False).ids
@@ -106,11 +109,15 @@ class ByteBPETokenizer(Tokenizer):
         return np.fromiter(flat, np.int32, splits[-1]), splits
 
     def tokens(self, text: str | bytes) -> list[str]:
-        """The pieces of a text, in the byte alphabet (`Ġ` is a space)."""
-        return [self._pieces[i] for i in self.encode(text)]
+        """Returns the tokens of a text, in the byte alphabet (`Ġ` is a space)."""
+        return [self._vocabulary[i] for i in self.encode(text)]
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of ids; special ones are left out or named.
+        """Returns the text of ids.
+
+        Args:
+            ids: Iterable of int.
+            skip_special: bool. Whether to omit special tokens instead of naming them.
 
         Raises:
             UsageError: If an id is not in `[0, V)`.
@@ -138,12 +145,12 @@ class ByteBPETokenizer(Tokenizer):
 
         return GraphByteBPE(**byte_bpe_file.graph_tables(self._tokenizer))
 
-    def _starts_word(self, piece: str) -> bool:
-        """Those that begin with a space."""
-        return piece.startswith(_WORD_START)
+    def _starts_word(self, token: str) -> bool:
+        """Returns whether the token begins with a space."""
+        return token.startswith(_WORD_START)
 
     def _read_special(self, name: str) -> None:
-        present = {piece: i for i, piece in enumerate(self._pieces)}
+        present = {token: i for i, token in enumerate(self._vocabulary)}
         missing = []
         for role, choices in byte_bpe_file.SPECIAL_NAMES.items():
             found = [present[choice] for choice in choices if choice in present]
@@ -153,7 +160,7 @@ class ByteBPETokenizer(Tokenizer):
                 missing.append(" or ".join(choices))
         if missing:
             raise DataError(
-                f"{name}: of its {self.vocab_size} pieces none is {', '.join(missing)}"
+                f"{name}: none of its {self.vocab_size} tokens is {', '.join(missing)}"
             )
         added = self._tokenizer.get_added_tokens_decoder()
         self.special_ids = sorted(

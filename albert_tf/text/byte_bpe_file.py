@@ -1,6 +1,6 @@
-"""The file of a byte-level BPE, `tokenizer.json`: read, joined from two, trained.
+"""Reads, joins and trains the file of a byte-level BPE tokenizer, `tokenizer.json`.
 
-Over the Hugging Face tokenizers library. Legend: `V` vocabulary.
+Built on the Hugging Face tokenizers library, which is imported when first used.
 """
 
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from albert_tf.errors import DataError, UsageError
 
-# What a special piece may be called: this package's names, RoBERTa's.
+# Accepted names of the special tokens: this package's, then RoBERTa's.
 SPECIAL_NAMES = {
     "pad": ("<pad>",),
     "unk": ("<unk>",),
@@ -16,7 +16,7 @@ SPECIAL_NAMES = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-# Settings of the model that RoBERTa leaves empty and the graph does not know.
+# Options that RoBERTa leaves unset and `byte_bpe_graph` does not implement.
 _PLAIN_MODEL = (
     "dropout",
     "continuing_subword_prefix",
@@ -26,15 +26,15 @@ _PLAIN_MODEL = (
 
 
 def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> bytes:
-    """Trains byte-level BPE.
+    """Trains a byte-level BPE tokenizer.
 
     Args:
-        sentences: The text.
-        vocab_size: Number of pieces, special ones included.
-        special: The special pieces; they get the ids 0, 1, ...
+        sentences: Iterable of str. The training text.
+        vocab_size: int. Number of tokens, special ones included.
+        special: Sequence of str. Special tokens, which get the ids 0, 1, ...
 
     Returns:
-        The content of a `tokenizer.json`.
+        bytes. Content of a `tokenizer.json`.
     """
     tokenizers = _import_tokenizers()
     tokenizer = _byte_level(tokenizers, tokenizers.models.BPE())
@@ -58,10 +58,16 @@ def _byte_level(tokenizers, model):
 
 
 def load(data: bytes, name: str):
-    """The library's tokenizer of a `tokenizer.json`, special pieces as plain text.
+    """Returns the library's tokenizer for a `tokenizer.json`.
+
+    Special tokens that are written in a text are treated as plain text.
+
+    Args:
+        data: bytes. Content of the file.
+        name: str. Name of the file, for error messages.
 
     Raises:
-        DataError: If the bytes, said to be of the file `name`, are something else.
+        DataError: If the bytes are not a byte-level BPE `tokenizer.json`.
     """
     tokenizers = _import_tokenizers()
     try:
@@ -72,9 +78,9 @@ def load(data: bytes, name: str):
         raise DataError(f"{name}: not a tokenizer.json: {reason}") from None
     if kinds["model"]["type"] != "BPE" or '"ByteLevel"' not in json.dumps(kinds):
         raise DataError(
-            f"{name}: expected byte-level BPE, got a {kinds['model']['type']} model"
+            f"{name}: expected byte-level BPE, received a model of type "
+            f"{kinds['model']['type']}"
         )
-    # Special pieces written in a text are plain text.
     tokenizer.encode_special_tokens = True
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -82,13 +88,13 @@ def load(data: bytes, name: str):
 
 
 def join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
-    """`vocab.json` and `merges.txt` as one `tokenizer.json`."""
+    """Combines `vocab.json` and `merges.txt` into one `tokenizer.json`."""
     tokenizers = _import_tokenizers()
     try:
-        pieces = json.loads(vocab)
+        tokens = json.loads(vocab)
         lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
         pairs = [tuple(line) for line in lines if line[0] != "#version:"]
-        model = tokenizers.models.BPE(vocab=pieces, merges=pairs)
+        model = tokenizers.models.BPE(vocab=tokens, merges=pairs)
     except Exception as e:
         reason = str(e).splitlines()[0][:120]
         raise DataError(
@@ -96,12 +102,16 @@ def join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
         ) from None
     tokenizer = _byte_level(tokenizers, model)
     names = [name for choices in SPECIAL_NAMES.values() for name in choices]
-    tokenizer.add_special_tokens([name for name in names if name in pieces])
+    tokenizer.add_special_tokens([name for name in names if name in tokens])
     return tokenizer.to_str().encode("utf-8")
 
 
 def graph_tables(tokenizer) -> dict:
-    """What `GraphByteBPE` needs; UsageError if it could not give the same ids."""
+    """Returns the arguments of `GraphByteBPE`.
+
+    Raises:
+        UsageError: If `GraphByteBPE` cannot produce the same ids as this tokenizer.
+    """
     kinds = json.loads(tokenizer.to_str())
     model, words = kinds["model"], kinds["pre_tokenizer"] or {}
     unknown = [
@@ -123,20 +133,20 @@ def graph_tables(tokenizer) -> dict:
         octet for octet, symbol in enumerate(alphabet) if symbol not in vocabulary
     ]
     if missing:
-        unknown.append(f"no piece for byte {missing[0]}")
+        unknown.append(f"no token for byte {missing[0]}")
     pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
     ranks = {left + right: rank for rank, (left, right) in enumerate(pairs)}
-    # All places of a pair are merged at once, which is the library's order as long as
-    # a piece is made before it is part of another.
+    # The graph merges all occurrences of a pair at once. That equals the library's
+    # order as long as a token is produced before it becomes part of another.
     if len(ranks) < len(pairs) or any(
         ranks.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
     ):
-        unknown.append("merges that do not build on earlier ones")
+        unknown.append("merges that use results of later merges")
     if unknown:
         raise UsageError(
-            "byte-level BPE in the graph: only for a tokenizer.json as RoBERTa's or "
-            f"train_tokenizer's, this one has: {', '.join(unknown)}; tokenize before, "
-            "with encode_batch, and give the model token ids"
+            "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
+            f"train_tokenizer's, received one with {', '.join(unknown)}; tokenize with "
+            "encode_batch instead and pass token ids to the model"
         )
     return {
         "byte_ids": [vocabulary[symbol] for symbol in alphabet],
@@ -150,7 +160,7 @@ def graph_tables(tokenizer) -> dict:
 
 
 def byte_alphabet() -> list[str]:
-    """The character that stands for each byte in pieces (GPT-2's table)."""
+    """Returns the character that represents each byte in tokens (GPT-2's table)."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [octet for octet in range(256) if octet not in printable]
     return [

@@ -1,11 +1,11 @@
-r"""Byte-level BPE as TensorFlow operations, so that it can live in a SavedModel.
+r"""Byte-level BPE as TensorFlow operations, for use inside a SavedModel.
 
-Legend: `B` strings, `W` words, `N` symbols, `V` vocabulary.
+Legend: `B` strings, `W` words, `N` symbols.
 
-Only operations of core TensorFlow. The pattern that cuts text into words is GPT-2's;
-RE2 has no look-ahead, so its `\s+(?!\S)` becomes a mark before the last white space of
-a run. The merges are the library's: of a word's pairs the one of the lowest rank, from
-left to right, until none is left.
+It uses only operations of core TensorFlow. The pattern that splits text into words is
+GPT-2's; RE2 has no look-ahead, so its `\s+(?!\S)` becomes a mark before the last white
+space of a run. Merging follows the library: within a word, the pair of the lowest rank
+is merged first, from left to right, until no pair is left.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ import tensorflow as tf
 
 from albert_tf.text.tokenizer_graph import GraphBase, as_utf8
 
-# No UTF-8 text holds this byte, so it can stand between words; RE2 never matches it.
+# Separates words: this byte never occurs in UTF-8 text, and RE2 never matches it.
 _MARK = b"\xff"
-_SPACE = r"\t\n\x0b\f\r\x{85}\p{Z}"  # what `\s` is for the library
+_SPACE = r"\t\n\x0b\f\r\x{85}\p{Z}"  # what the library's `\s` matches
 _LAST_SPACE = f"([{_SPACE}][^{_SPACE}])"
 _WORD = (
     r"('s|'t|'re|'ve|'m|'ll|'d"
@@ -26,15 +26,15 @@ _WORD = (
 
 
 class GraphByteBPE(GraphBase):
-    """Strings to ids; equal to `ByteBPETokenizer.encode`.
+    """Turns strings into the same ids as `ByteBPETokenizer.encode`.
 
-    Keep the object attached to what is saved, or its vocabulary is not.
+    Attach the object to the model that is saved; otherwise its vocabulary is lost.
 
     Args:
-        byte_ids: int `[256]`, the id of each byte.
-        merges: `(left id, right id, id of both)`, most urgent first.
-        add_prefix_space: Whether a text gets a space in front.
-        use_regex: Whether text is cut into words; otherwise it is one.
+        byte_ids: int `[256]`. Id of each byte.
+        merges: Sequence of (left id, right id, id of both), in order of priority.
+        add_prefix_space: bool. Whether to put a space before each text.
+        use_regex: bool. Whether to split text into words first.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class GraphByteBPE(GraphBase):
             )
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Strings `[B]` to ragged int32 `[B, None]`."""
+        """Turns strings `[B]` into ids, ragged int32 `[B, None]`."""
         words = self._words(as_utf8(texts))
         symbols = tf.strings.bytes_split(words.values)
         octets = tf.reshape(tf.io.decode_raw(symbols.values, tf.uint8), [-1])
@@ -75,7 +75,7 @@ class GraphByteBPE(GraphBase):
         return words.with_values(ids).merge_dims(1, 2)
 
     def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """The words of each text, string `[B, None]`; none is empty."""
+        """Splits each text into non-empty words, ragged string `[B, None]`."""
         if self._add_prefix_space:
             bare = (tf.strings.substr(texts, 0, 1) != " ") & (texts != "")
             texts = tf.where(bare, tf.strings.join([" ", texts]), texts)
@@ -86,19 +86,19 @@ class GraphByteBPE(GraphBase):
         return tf.ragged.boolean_mask(words, words != b"")
 
     def _merge(self, ids, word_of, num_words):
-        """Merges within words until nothing can be merged.
+        """Merges symbols within words until no pair can be merged.
 
         Args:
-            ids: int64 `[N]`, the symbols of all words.
-            word_of: int64 `[N]`, the word each belongs to, ascending.
-            num_words: int64, W.
+            ids: int64 `[N]`. Symbols of all words.
+            word_of: int64 `[N]`. Number of the word each belongs to, ascending.
+            num_words: int64. W.
 
         Returns:
-            ids and word_of, shorter.
+            The merged `ids` and `word_of`.
         """
 
         def find(ids, word_of):
-            """Rank of each symbol's pair with the next, `_no_rank` if it has none."""
+            """Returns the rank of each symbol's pair with the next, or `_no_rank`."""
             ranks = self._ranks.lookup(ids[:-1] * self._size + ids[1:])
             ranks = tf.where(word_of[:-1] == word_of[1:], ranks, self._no_rank)
             last = tf.fill([tf.size(ids) - tf.size(ranks)], self._no_rank)
@@ -111,7 +111,7 @@ class GraphByteBPE(GraphBase):
         def merge(ids, word_of, ranks):
             lowest = tf.math.unsorted_segment_min(ranks, word_of, num_words)
             taken = (ranks < self._no_rank) & (ranks == tf.gather(lowest, word_of))
-            # Of overlapping pairs (`aaa`) every other one, from the left.
+            # Overlapping pairs (`aaa`): take every other one, from the left.
             opens = taken & ~tf.concat([[False], taken[:-1]], 0)
             place = tf.range(tf.size(ids))
             first = tf.gather(

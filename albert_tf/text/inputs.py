@@ -1,9 +1,9 @@
-"""Texts and pairs of texts as model inputs: `[CLS] A [SEP] B [SEP]`.
+"""Turns texts and pairs of texts into model inputs: `[CLS] A [SEP] B [SEP]`.
 
 Legend: `B` batch, `T` sequence.
 
-The NumPy path, for data sets and Python users. `packing_graph` does the same in
-TensorFlow, for what is exported.
+This is the NumPy path, used by data sets and by Python callers. `inputs_graph` does the
+same in TensorFlow operations, for exported models.
 """
 
 import dataclasses
@@ -15,19 +15,20 @@ from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.text.tokenizer import Tokenizer
 
-# Lengths that rows are padded to, so that few shapes occur and little is padding.
+# Lengths that rows are padded to: few different shapes, and little padding.
 LENGTH_BUCKETS = (16, 32, 64, 128, 256, 512)
 
 
 @dataclasses.dataclass(frozen=True)
-class PackedTexts:
-    """Unpadded rows, one after another.
+class EncodedTexts:
+    """Texts as token ids with special tokens, unpadded and concatenated.
 
     Attributes:
-        ids: int32, the rows' tokens.
-        splits: int64 `[B + 1]`: row `i` is `ids[splits[i]:splits[i + 1]]`.
-        first_lengths: int32 `[B]`, tokens of segment 0, `[CLS]` and `[SEP]` included.
-        num_truncated: int. Rows that lost tokens.
+        ids: int32 array. Tokens of all rows.
+        splits: int64 `[B + 1]`. Row `i` is `ids[splits[i]:splits[i + 1]]`.
+        first_lengths: int32 `[B]`. Number of tokens in segment 0, including `[CLS]`
+            and `[SEP]`.
+        num_truncated: int. Number of rows that were truncated.
     """
 
     ids: np.ndarray
@@ -40,20 +41,21 @@ class PackedTexts:
 
     @property
     def lengths(self) -> np.ndarray:
-        """int64 `[B]`, tokens of each row."""
+        """Number of tokens in each row, int64 `[B]`."""
         return np.diff(self.splits)
 
 
 def truncated_lengths(first, second, budget: int):
-    """How many tokens of A and of B are kept.
+    """Returns how many tokens of A and of B to keep.
 
-    One token at a time is taken from the end of the longer text, from B on a tie, until
-    both fit together (the original's `_truncate_seq_pair`). Hugging Face takes from A
-    on a tie.
+    Tokens are removed one at a time from the end of the longer text, from B on a tie,
+    until both fit together (the original's `_truncate_seq_pair`). Hugging Face removes
+    from A on a tie.
 
     Args:
-        first, second: int `[B]`, tokens of A and of B.
-        budget: int. Tokens there is room for.
+        first: int `[B]`. Number of tokens in A.
+        second: int `[B]`. Number of tokens in B.
+        budget: int. Maximum number of tokens of both together.
 
     Returns:
         Two int `[B]`.
@@ -65,23 +67,24 @@ def truncated_lengths(first, second, budget: int):
     )
 
 
-def pack_texts(
+def encode_texts(
     tokenizer: Tokenizer,
     texts: Sequence[str],
     text_pairs: Sequence[str] | None = None,
     *,
     max_seq_length: int,
-) -> PackedTexts:
-    """Tokenizes, truncates and adds the special tokens.
+) -> EncodedTexts:
+    """Tokenizes and truncates texts, and adds the special tokens.
 
     Args:
         tokenizer: `Tokenizer`.
-        texts: `B` strings.
-        text_pairs: `B` strings for the second segment, or None.
-        max_seq_length: int. Longest row, special tokens included.
+        texts: Sequence of `B` strings.
+        text_pairs: Sequence of `B` strings for the second segment, or None.
+        max_seq_length: int. Maximum length of a row, special tokens included.
 
     Raises:
-        UsageError: If there is no room for text, or the two lists differ in length.
+        UsageError: If `max_seq_length` leaves no room for text, or the two sequences
+            differ in length.
     """
     check_max_seq_length(max_seq_length, pairs=text_pairs is not None)
     if text_pairs is not None and len(text_pairs) != len(texts):
@@ -106,31 +109,31 @@ def pack_texts(
         ids[_ranges(start, count)] = part_ids[_ranges(part_splits[:-1], count)]
         start = start + count + 1
     lost = sum(a > b for a, b in zip(full, kept, strict=True))
-    return PackedTexts(
+    return EncodedTexts(
         ids, splits, (kept[0] + 2).astype(np.int32), int(np.count_nonzero(lost))
     )
 
 
 def padded_inputs(
-    packed: PackedTexts, rows: np.ndarray, length: int, pad_id: int
+    encoded: EncodedTexts, rows: np.ndarray, length: int, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """Some rows as a batch.
+    """Returns the selected rows as a padded batch.
 
     Args:
-        packed: From `pack_texts`.
-        rows: int `[B]`, which rows.
-        length: int. `T`; at least the longest row's.
-        pad_id: int.
+        encoded: `EncodedTexts`. Result of `encode_texts`.
+        rows: int `[B]`. Numbers of the rows.
+        length: int. `T`; at least the length of the longest selected row.
+        pad_id: int. Token id used as padding.
 
     Returns:
         dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`.
     """
-    counts = packed.lengths[rows]
+    counts = encoded.lengths[rows]
     columns = np.arange(length)
     real = columns < counts[:, None]
     token_ids = np.full(real.shape, pad_id, np.int32)
-    token_ids[real] = packed.ids[_ranges(packed.splits[rows], counts)]
-    second = columns >= packed.first_lengths[rows][:, None]
+    token_ids[real] = encoded.ids[_ranges(encoded.splits[rows], counts)]
+    second = columns >= encoded.first_lengths[rows][:, None]
     return {
         features.TOKEN_IDS: token_ids,
         features.SEGMENT_IDS: (real & second).astype(np.int32),
@@ -139,22 +142,22 @@ def padded_inputs(
 
 
 def length_buckets(max_seq_length: int) -> tuple[int, ...]:
-    """Lengths that rows may be padded to, ascending; the last is the longest."""
+    """Returns the lengths that rows may be padded to, in ascending order."""
     shorter = [length for length in LENGTH_BUCKETS if length < max_seq_length]
     return (*shorter, max_seq_length)
 
 
 def bucket_length(longest: int, max_seq_length: int) -> int:
-    """The smallest bucket that holds `longest` tokens."""
+    """Returns the smallest bucket that holds `longest` tokens."""
     return min(b for b in length_buckets(max_seq_length) if b >= longest)
 
 
 def check_max_seq_length(value: int, *, pairs: bool, longest: int | None = None):
-    """Raises a UsageError if there is no room for text or too few positions.
+    """Raises a UsageError if `max_seq_length` is too small or too large.
 
     Args:
-        value: int. `max_seq_length`.
-        pairs: bool. Whether there are two segments.
+        value: int. The `max_seq_length` to check.
+        pairs: bool. Whether rows have two segments.
         longest: int or None. The model's `max_position_embeddings`.
     """
     least = 5 if pairs else 3
@@ -168,6 +171,6 @@ def check_max_seq_length(value: int, *, pairs: bool, longest: int | None = None)
 
 
 def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """`starts[i], starts[i] + 1, ...`, `counts[i]` of them for each i, in one array."""
+    """Concatenates the ranges `starts[i], ..., starts[i] + counts[i] - 1`."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())

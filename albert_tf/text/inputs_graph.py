@@ -1,8 +1,10 @@
-"""`packing` in TensorFlow operations, so that a SavedModel takes strings.
+"""Turns texts into model inputs with TensorFlow operations.
+
+It gives the same result as `inputs`, inside a SavedModel that takes strings.
 
 Legend: `B` batch, `T` sequence.
 
-Core TensorFlow only. TensorFlow Text's trimmers would do the truncation too, but
+Only core TensorFlow is used. TensorFlow Text has trimmers for the truncation, but
 TensorFlow Serving before 2.20 does not know their operations.
 """
 
@@ -14,7 +16,7 @@ from albert_tf import features
 from albert_tf.text import inputs
 
 
-def pack_ids(
+def join_segments(
     first: tf.RaggedTensor,
     second: tf.RaggedTensor | None,
     *,
@@ -23,17 +25,19 @@ def pack_ids(
     pad_id: int,
     max_seq_length: int,
 ) -> dict[str, tf.Tensor]:
-    """`[CLS] A [SEP] B [SEP]`, truncated, padded to the smallest bucket that fits.
+    """Builds `[CLS] A [SEP] B [SEP]`, truncated and padded to the smallest bucket.
 
     Args:
-        first: int32 `[B, None]`, the tokens of A.
-        second: int32 `[B, None]`, the tokens of B, or None.
-        cls_id, sep_id, pad_id: int.
-        max_seq_length: int. Longest row, special tokens included.
+        first: int32 `[B, None]`. Tokens of A.
+        second: int32 `[B, None]` or None. Tokens of B.
+        cls_id: int. Id of `[CLS]`.
+        sep_id: int. Id of `[SEP]`.
+        pad_id: int. Token id used as padding.
+        max_seq_length: int. Maximum length of a row, special tokens included.
 
     Returns:
-        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T` is a
-        number of the graph's run, one of `packing.length_buckets`.
+        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T` is
+        chosen when the graph runs; it is one of `inputs.length_buckets`.
     """
     inputs.check_max_seq_length(max_seq_length, pairs=second is not None)
     column = tf.ones_like(first.row_starts(), tf.int32)[:, None]
@@ -59,25 +63,25 @@ def pack_ids(
     }
 
 
-def text_packer(
+def make_text_encoder(
     tokenizer: Callable[[tf.Tensor], tf.RaggedTensor], **kwargs
 ) -> Callable[..., dict[str, tf.Tensor]]:
-    """A function of strings `[B]`, or of two of them, that returns model inputs.
+    """Returns a function from texts (and text pairs) `[B]` to model inputs.
 
     Args:
-        tokenizer: Strings to ragged ids.
-        **kwargs: Of `pack_ids`.
+        tokenizer: callable. Maps strings to ragged token ids.
+        **kwargs: Keyword arguments of `join_segments`.
     """
 
-    def pack(texts, text_pairs=None):
+    def encode(texts, text_pairs=None):
         second = None if text_pairs is None else tokenizer(text_pairs)
-        return pack_ids(tokenizer(texts), second, **kwargs)
+        return join_segments(tokenizer(texts), second, **kwargs)
 
-    return pack
+    return encode
 
 
 def _truncate_pair(first, second, budget):
-    """`packing.truncated_lengths` for two ragged tensors."""
+    """Truncates two ragged tensors as `inputs.truncated_lengths` does."""
     half = budget // 2
     a, b = first.row_lengths(), second.row_lengths()
     keep_a = tf.minimum(a, tf.maximum(budget - b, budget - half))

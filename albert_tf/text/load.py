@@ -1,4 +1,4 @@
-"""One door to every kind of tokenizer."""
+"""Loads a tokenizer of any kind from its file or folder."""
 
 import os
 
@@ -14,17 +14,18 @@ _IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
 def load_tokenizer(
     path: str | os.PathLike, do_lower_case: bool = True, **kwargs
 ) -> Tokenizer:
-    """Loads a tokenizer of the kind its file has.
+    """Loads a tokenizer; the name of its file determines the kind.
 
     Args:
-        path: A SentencePiece model, a `tokenizer.json` or `vocab.json` of byte-level
-            BPE (`merges.txt` beside it), or a folder with one of them.
-        do_lower_case: Of SentencePiece; byte-level BPE keeps text as it is.
-        **kwargs: Further arguments of `AlbertTokenizer`; byte-level BPE has none.
+        path: str or path. A SentencePiece model, a `tokenizer.json` or `vocab.json` of
+            byte-level BPE (with `merges.txt` beside it), or a folder with one of them.
+        do_lower_case: bool. Whether SentencePiece lower-cases text. Byte-level BPE
+            ignores it and keeps text as it is.
+        **kwargs: Other arguments of `AlbertTokenizer`; byte-level BPE accepts none.
 
     Raises:
-        DataError: If there is no such file, or it is of no known kind.
-        UsageError: If the kind takes no such argument.
+        DataError: If the file does not exist or is not a tokenizer.
+        UsageError: If the tokenizer does not accept an argument.
     """
     path = os.fspath(path)
     if files.is_folder(path):
@@ -33,7 +34,7 @@ def load_tokenizer(
         return AlbertTokenizer(path, do_lower_case, **kwargs)
     if kwargs:
         raise UsageError(
-            f"{path}: byte-level BPE keeps text as it is and takes no "
+            f"{path}: byte-level BPE keeps text as it is and does not accept "
             f"{', '.join(kwargs)}"
         )
     if os.path.basename(path).endswith("vocab.json"):

@@ -1,13 +1,14 @@
-"""What the original does to text before SentencePiece sees it.
+"""Normalizes text before SentencePiece, as the original code does.
 
-`normalize_text` is the definition (the original's `preprocess_text`); the tables below
+`normalize_text` is the definition (the original's `preprocess_text`). The tables below
 are derived from it, so that the in-graph tokenizer needs no Unicode library of its own
 and follows the same Unicode version as the running Python.
 
-1. Runs of white space (Python's `str.split`) become one space; both ends are stripped.
-2. NFKD, then characters with a non-zero canonical combining class are dropped. The
+1. Each run of white space (as for Python's `str.split`) becomes one space; white space
+   at both ends is removed.
+2. NFKD; then characters with a non-zero canonical combining class are removed. The
    class is not the category: U+20E3 (combining enclosing keycap) has class 0 and stays.
-3. Lower case, with Python's full mapping (final sigma included).
+3. Lower-casing with Python's full mapping, including final sigma.
 """
 
 import codecs
@@ -21,16 +22,16 @@ import numpy as np
 _SIGMA, _SMALL_SIGMA, _FINAL_SIGMA = "\u03a3", "\u03c3", "\u03c2"
 _SPACE_ON_ERROR = "albert_tf_space"
 _SURROGATES = re.compile("[\ud800-\udfff]")
-IDENTITY = 0  # first row of a `CharacterTable`: the character stays what it is
+IDENTITY = 0  # first row of a `CharacterTable`: the character is unchanged
 PAGE_SIZE = 256
 
-# One invalid byte must neither raise nor hide what follows it; as a space, it also
-# cannot glue two words together.
+# One invalid byte must neither raise nor hide the text after it. A space, unlike
+# nothing, also keeps the words around it apart.
 codecs.register_error(_SPACE_ON_ERROR, lambda error: (" ", error.end))
 
 
 def to_unicode(text: str | bytes) -> str:
-    """Text as `str` without lone surrogates; what is not UTF-8 becomes spaces."""
+    """Returns text as `str`; lone surrogates and invalid UTF-8 become spaces."""
     if isinstance(text, bytes):
         return text.decode("utf-8", _SPACE_ON_ERROR)
     return text if text.isascii() else _SURROGATES.sub(" ", text)
@@ -39,15 +40,15 @@ def to_unicode(text: str | bytes) -> str:
 def normalize_text(
     text: str | bytes, do_lower_case: bool = True, keep_accents: bool = False
 ) -> str:
-    """The original's `preprocess_text`.
+    """Normalizes text (the original's `preprocess_text`).
 
     Args:
-        text: Any string, or UTF-8 bytes (what is not UTF-8 becomes spaces).
-        do_lower_case: Whether step 3 is done.
-        keep_accents: Whether step 2 is left out (Hugging Face's option of that name).
+        text: str, or UTF-8 bytes. Bytes that are not UTF-8 become spaces.
+        do_lower_case: bool. Whether to apply step 3.
+        keep_accents: bool. Whether to skip step 2 (Hugging Face's option of that name).
 
     Returns:
-        The text as SentencePiece is to see it.
+        str. The text to give to SentencePiece.
     """
     text = " ".join(to_unicode(text).split())
     if not (keep_accents or text.isascii()):
@@ -58,18 +59,18 @@ def normalize_text(
 
 
 class CharacterTable:
-    """What each code point becomes, for code that has no Python strings.
+    """Maps each code point to its replacement, for code without Python strings.
 
     Row `row_of[pages[c // PAGE_SIZE] * PAGE_SIZE + c % PAGE_SIZE]` of the ragged table
-    (`values`, `splits`) holds the code points that replace `c`; row 0 is `[-1]` and
-    means `c` itself. White space is left alone, and capital sigma too: its lower case
-    depends on its neighbours (`final_sigma_pattern`).
+    (`values`, `splits`) holds the code points that replace `c`. Row 0 is `[-1]` and
+    stands for `c` itself. White space is unchanged, and so is capital sigma, whose
+    lower case depends on the characters around it (`final_sigma_pattern`).
 
     Attributes:
-        pages: int32 `[0x1100]`.
-        row_of: int32 `[number of distinct pages * PAGE_SIZE]`.
-        values: int32, the rows one after another.
-        splits: int64 `[rows + 1]`.
+        pages: int32 `[0x1100]`. Number of the distinct page for each page of 256.
+        row_of: int32 `[number of distinct pages * PAGE_SIZE]`. Row of the table.
+        values: int32. The concatenated rows.
+        splits: int64 `[rows + 1]`. Where each row begins and ends in `values`.
     """
 
     def __init__(self, do_lower_case: bool, keep_accents: bool):
@@ -89,23 +90,23 @@ class CharacterTable:
 
 @functools.lru_cache
 def character_table(do_lower_case: bool, keep_accents: bool) -> CharacterTable:
-    """The `CharacterTable` of these options, made once (about a second)."""
+    """Returns the cached `CharacterTable`; building it takes about a second."""
     return CharacterTable(do_lower_case, keep_accents)
 
 
 @functools.lru_cache
 def white_space_pattern() -> str:
-    """RE2 pattern of one run of the characters at which `str.split` splits."""
+    """Returns an RE2 pattern for a run of characters at which `str.split` splits."""
     return f"[{_re2_class(c for c in _characters() if c.isspace())}]+"
 
 
 @functools.lru_cache
 def final_sigma_pattern() -> str:
-    r"""RE2 pattern of a capital sigma that ends a word; replace by `\1ς\2`.
+    r"""Returns an RE2 pattern for a capital sigma that ends a word.
 
-    Unicode's Final_Sigma: a cased letter before it and none after it, whatever
-    case-ignorable characters stand between. Which characters those are is asked of
-    `str.lower` itself.
+    Replace a match by `\1ς\2`. This is Unicode's Final_Sigma: a cased letter before
+    the sigma and none after it, not counting case-ignorable characters in between.
+    `str.lower` itself determines which characters are cased or case-ignorable.
     """
     chars = [c for c in _characters() if c != "\n"]
     after = _lowered(c + _SIGMA for c in chars)
@@ -120,34 +121,35 @@ def final_sigma_pattern() -> str:
 
 @functools.lru_cache
 def combining_pattern() -> re.Pattern:
-    """Matches a character with a non-zero canonical combining class."""
-    chars = (chr(c) for c in range(0x300, 0x30000))  # all assigned ones are there
+    """Returns a pattern for characters with a non-zero canonical combining class."""
+    chars = (chr(c) for c in range(0x300, 0x30000))  # covers all assigned ones
     return re.compile(f"[{''.join(c for c in chars if unicodedata.combining(c))}]")
 
 
 @functools.lru_cache
 def _characters() -> list[str]:
-    """Those that any rule here can concern: planes 0, 1, 2 and 14, no surrogates.
+    """Returns the characters that a rule can apply to.
 
-    The rest is ideographs without decomposition, unassigned or private.
+    These are planes 0, 1, 2 and 14 without surrogates. All others are ideographs
+    without decomposition, unassigned, or for private use.
     """
     codes = (range(0xD800), range(0xE000, 0x30000), range(0xE0000, 0xF0000))
     return [chr(c) for part in codes for c in part]
 
 
 def _lowered(strings) -> list[str]:
-    # One call for all: a line break is neither cased nor case-ignorable.
+    # One call for all strings: a line break is neither cased nor case-ignorable.
     return "\n".join(strings).lower().split("\n")
 
 
 def _folded_characters(do_lower_case: bool, keep_accents: bool):
-    """Yields (character, what it becomes) where the two differ."""
+    """Yields (character, replacement) where the two differ."""
     chars = [c for c in _characters() if not c.isspace()]
     text = "\n".join(chars)
     if not keep_accents:
         text = combining_pattern().sub("", unicodedata.normalize("NFKD", text))
     if do_lower_case:
-        # Sigmas come from several characters (also 𝚺), so hide them all from lower().
+        # Several characters (such as 𝚺) decompose to sigma: hide all from lower().
         text = _SIGMA.join(part.lower() for part in text.split(_SIGMA))
     for char, folded in zip(chars, text.split("\n"), strict=True):
         if char != folded:
@@ -155,7 +157,7 @@ def _folded_characters(do_lower_case: bool, keep_accents: bool):
 
 
 def _re2_class(chars) -> str:
-    """The inside of an RE2 character class, given characters in order."""
+    """Returns the inside of an RE2 character class for sorted characters."""
     ranges = []
     for code in map(ord, chars):
         if ranges and ranges[-1][1] == code - 1:

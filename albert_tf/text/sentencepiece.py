@@ -2,7 +2,7 @@
 
 Legend: `V` vocabulary, `B` strings.
 
-The Python path needs only the sentencepiece package; TensorFlow is imported when the
+The Python path requires only the sentencepiece package. TensorFlow is imported when the
 in-graph path (`tokenizer(tensor)`, `tokenizer.graph`) is first used.
 """
 
@@ -25,38 +25,42 @@ _CONTINUES_WORD = frozenset("abcdefghijklmnopqrstuvwxyz" + _PUNCTUATION)
 
 
 class AlbertTokenizer(Tokenizer):
-    """Turns text into the ids the original's `FullTokenizer` gives it.
+    """Turns text into the same ids as the original's `FullTokenizer`.
 
-    White space, NFKD, accents, case (`normalize_text`), SentencePiece, and then the
-    digit-comma rule: a piece that ends in a digit and a comma (`▁1990,`) is split again
-    before the comma. Special pieces written in the text (`[CLS]`) are plain text;
-    only `allow_special` turns them into their ids. No string raises or is cut short:
+    Text goes through `normalize_text` (white space, NFKD, accents, case), SentencePiece
+    and the digit-comma rule: a piece that ends in a digit and a comma (`▁1990,`) is
+    split again before the comma. Special tokens written in the text (`[CLS]`) are plain
+    text unless `allow_special` names them. No string raises an error or is cut short;
     bytes that are not UTF-8 count as spaces.
 
-    Ties (`666` as `66 6` or `6 66`) are broken by SentencePiece's rounding: its
-    releases up to 0.2.1 and TensorFlow Text agree with the original, 0.2.2 and 0.2.3
-    do not (1 line of Wikipedia in 6,000), which is why 0.2.1 is the pinned one.
+    SentencePiece's rounding breaks ties (`666` as `66 6` or `6 66`). Its releases up to
+    0.2.1 and TensorFlow Text agree with the original, 0.2.2 and 0.2.3 do not (1 line of
+    Wikipedia in 6,000), which is why 0.2.1 is pinned.
 
     Args:
-        model: Path of a SentencePiece model (`gs://` too), or its bytes.
-        do_lower_case: Whether text is lower-cased. The released vocabularies need it.
-        keep_accents: Whether NFKD and the dropping of accents are left out.
-        digit_comma_rule: Whether that rule is applied.
+        model: str, path or bytes. Path of a SentencePiece model (`gs://` too), or its
+            content.
+        do_lower_case: bool. Whether to lower-case text, as the released vocabularies
+            require.
+        keep_accents: bool. Whether to skip NFKD and the removal of accents.
+        digit_comma_rule: bool. Whether to apply the digit-comma rule.
 
     Attributes:
-        vocab_size: int, V.
-        pad_id, unk_id, cls_id, sep_id, mask_id: int, read from the model.
-        special_ids: Sorted list of these and all other control pieces.
-        sha256: Hex digest of the model file.
-        replacements: Piece id to the ids put in its place by the digit-comma rule.
-        collapses_white_space: True; a run of it counts as one space.
+        vocab_size: int. V.
+        pad_id, unk_id, cls_id, sep_id, mask_id: int. Read from the model.
+        special_ids: list of int. Ids of these and all other control pieces, sorted.
+        sha256: str. Hex digest of the model file.
+        replacements: dict. Maps the id of a piece to the ids that replace it under the
+            digit-comma rule.
+        collapses_white_space: bool. True; a run of white space counts as one space.
 
     Raises:
-        DataError: If the model cannot be read or lacks a special piece.
+        DataError: If the model cannot be read or lacks a special token.
 
-    Differs from the original: a re-split inside a word never gains a `▁` (the original
-    meant this, but Python 3 compares its bytes with str), and is left out where it
-    would make an unknown piece. Neither can happen with the released vocabulary.
+    Differs from the original: splitting a piece again never adds a `▁` inside a word
+    (the original intended this, but compares bytes with str in Python 3), and is
+    skipped where it would produce an unknown piece. Neither case can occur with the
+    released vocabulary.
     """
 
     file_name = "spiece.model"
@@ -82,16 +86,17 @@ class AlbertTokenizer(Tokenizer):
         self._is_replaced[list(self.replacements)] = True
 
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
-        """The ids of a text, without [CLS] and [SEP].
+        """Returns the ids of a text, without [CLS] and [SEP].
 
         Args:
-            text: Any string, or UTF-8 bytes.
-            allow_special: Special pieces, such as `("[MASK]",)`, that become their ids
-                where they are written literally. What follows one without white space
-                continues the word (`[MASK].` is `[MASK]` and `.`, not `▁` and `.`).
+            text: str, or UTF-8 bytes.
+            allow_special: Sequence of str. Special tokens that are recognized where
+                the text contains them literally, for example `("[MASK]",)`. Text that
+                follows one without white space continues the word (`[MASK].` becomes
+                `[MASK]` and `.`, not `▁` and `.`).
 
         Raises:
-            UsageError: If `allow_special` names something else than a special piece.
+            UsageError: If `allow_special` names a token that is not special.
         """
         if allow_special:
             return self._encode_with_special(to_unicode(text), allow_special)
@@ -105,7 +110,7 @@ class AlbertTokenizer(Tokenizer):
     ) -> tuple[np.ndarray, np.ndarray]:
         lower, keep = self.do_lower_case, self.keep_accents
         normalized = [normalize_text(text, lower, keep) for text in texts]
-        # One thread: the data engine has a process for each core already.
+        # One thread: create_pretraining_data already runs one process per core.
         rows = self._processor.encode(normalized, num_threads=1)
         splits = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=splits[1:])
@@ -113,11 +118,11 @@ class AlbertTokenizer(Tokenizer):
         return self._replace_flat(np.fromiter(flat, np.int32, splits[-1]), splits)
 
     def normalize(self, text: str | bytes) -> str:
-        """The text as SentencePiece is to see it."""
+        """Returns the text to give to SentencePiece."""
         return normalize_text(text, self.do_lower_case, self.keep_accents)
 
     def tokens(self, text: str | bytes) -> list[str]:
-        """The pieces of a text; an unknown one is shown as it was written."""
+        """Returns the pieces of a text; an unknown one is shown as written."""
         text = self.normalize(text)
         ids = self._processor.encode(text)
         surfaces = self._processor.encode(text, out_type=str)
@@ -128,7 +133,11 @@ class AlbertTokenizer(Tokenizer):
         return pieces
 
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of ids. Unknown pieces read ` ⁇ `; special ones are left out or named.
+        """Returns the text of ids; an unknown piece becomes ` ⁇ `.
+
+        Args:
+            ids: Iterable of int.
+            skip_special: bool. Whether to omit special tokens instead of naming them.
 
         Raises:
             UsageError: If an id is not in `[0, V)`.
@@ -169,10 +178,10 @@ class AlbertTokenizer(Tokenizer):
         )
 
     def _starts_word(self, piece: str) -> bool:
-        """The original's `_is_start_piece_sp`.
+        """Returns whether a piece starts a word (the original's `_is_start_piece_sp`).
 
-        Pieces that begin with `▁` or `<`, single punctuation marks, and all with a
-        character that is neither an English letter nor in the original's punctuation
+        A piece does if it begins with `▁` or `<`, is a single punctuation mark, or has
+        a character that is neither an English letter nor in the original's punctuation
         (digits, `'`, other scripts). So `**` continues a word.
         """
         if piece.startswith((_SPACE, "<")) or piece in _PUNCTUATION:
@@ -182,13 +191,13 @@ class AlbertTokenizer(Tokenizer):
     def _read_vocabulary(self, name: str) -> None:
         processor = self._processor
         self.vocab_size = len(processor)
-        self._pieces = [processor.id_to_piece(i) for i in range(self.vocab_size)]
-        present = {piece: i for i, piece in enumerate(self._pieces)}
+        self._vocabulary = [processor.id_to_piece(i) for i in range(self.vocab_size)]
+        present = {piece: i for i, piece in enumerate(self._vocabulary)}
         names = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
         if missing := [piece for piece in names if piece not in present]:
             raise DataError(
-                f"{name}: not an ALBERT vocabulary: of its {self.vocab_size} pieces "
-                f"none is {', '.join(missing)}"
+                f"{name}: not an ALBERT vocabulary: none of its {self.vocab_size} "
+                f"pieces is {', '.join(missing)}"
             )
         ids = [present[piece] for piece in names]
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
@@ -196,9 +205,9 @@ class AlbertTokenizer(Tokenizer):
         self.special_ids = sorted({*ids, *controls})
 
     def _find_replacements(self) -> dict[int, list[int]]:
-        """The digit-comma rule: piece id to the ids put in its place."""
+        """Returns the ids that replace each piece under the digit-comma rule."""
         replacements = {}
-        for i, piece in enumerate(self._pieces):
+        for i, piece in enumerate(self._vocabulary):
             if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
                 continue
             body = piece[:-1].replace(_SPACE, "")
@@ -211,7 +220,7 @@ class AlbertTokenizer(Tokenizer):
         return replacements
 
     def _replace_flat(self, ids, splits):
-        """The digit-comma rule for the result of `encode_batch_flat`."""
+        """Applies the digit-comma rule to the result of `encode_batch_flat`."""
         hits = np.flatnonzero(self._is_replaced[ids])
         if not hits.size:
             return ids, splits
@@ -236,8 +245,8 @@ class AlbertTokenizer(Tokenizer):
         return ids
 
     def _continue_word(self, ids: list[int]) -> list[int]:
-        """Takes away the `▁` that SentencePiece puts before every text."""
-        first = self._pieces[ids[0]] if ids else ""
+        """Removes the `▁` that SentencePiece puts before every text."""
+        first = self._vocabulary[ids[0]] if ids else ""
         if first == _SPACE:
             return ids[1:]
         new = self.token_to_id(first[1:]) if first.startswith(_SPACE) else self.unk_id

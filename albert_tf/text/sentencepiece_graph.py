@@ -1,12 +1,11 @@
-r"""The tokenizer as TensorFlow operations, so that it can live in a SavedModel.
+"""ALBERT's tokenizer as TensorFlow operations, for use inside a SavedModel.
 
 Legend: `B` strings.
 
 Only `SentencepieceOp` and `SentencepieceTokenizeOp` come from TensorFlow Text; a stock
-TensorFlow Serving has them. Everything else is core TensorFlow: the Unicode part is
-done with tables made from `text_normalization`, not with ICU, because ICU is of another
-Unicode version, and because `tf.strings.lower` cuts a string at its first NUL and
-follows the machine's locale.
+TensorFlow Serving has them. Everything else is core TensorFlow. Unicode normalization
+uses tables made by `normalization` instead of ICU, because ICU follows another Unicode
+version and `tf.strings.lower` cuts a string at its first NUL and depends on the locale.
 """
 
 import numpy as np
@@ -18,16 +17,17 @@ from albert_tf.text.tokenizer_graph import GraphBase, as_utf8
 
 
 class GraphTokenizer(GraphBase):
-    """Strings to ids; equal to `AlbertTokenizer.encode` for every string.
+    """Turns strings into the same ids as `AlbertTokenizer.encode`.
 
-    Keep the object attached to what is saved (`archive.track(graph_tokenizer)`, or an
-    attribute of a `tf.Module`), or its vocabulary is not.
+    Attach the object to the model that is saved (`archive.track(graph_tokenizer)`, or
+    an attribute of a `tf.Module`); otherwise its vocabulary is lost.
 
     Args:
-        model: Serialized SentencePiece model.
-        replacements: For each id the ids put in its place (the digit-comma rule).
-        do_lower_case: Whether text is lower-cased.
-        keep_accents: Whether NFKD and the dropping of accents are left out.
+        model: bytes. Serialized SentencePiece model.
+        replacements: list of lists of int. For each id, the ids that replace it (the
+            digit-comma rule).
+        do_lower_case: bool. Whether to lower-case text.
+        keep_accents: bool. Whether to skip NFKD and the removal of accents.
     """
 
     def __init__(
@@ -55,14 +55,14 @@ class GraphTokenizer(GraphBase):
                 )
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Strings `[B]` to ragged int32 `[B, None]`."""
+        """Turns strings `[B]` into ids, ragged int32 `[B, None]`."""
         ids = self._sentencepiece.tokenize(self.normalize(texts))
         if self._replacements is None:
             return ids
         return tf.gather(self._replacements, ids).merge_dims(1, 2)
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
-        """`text_normalization.normalize_text` for a vector of strings."""
+        """Normalizes a vector of strings as `normalization.normalize_text` does."""
         texts = as_utf8(texts)
         pattern = normalization.white_space_pattern()
         texts = tf.strings.strip(tf.strings.regex_replace(texts, pattern, " "))
@@ -104,7 +104,7 @@ def _sentencepiece_tokenizer(model: bytes):
         import tensorflow_text
     except ImportError as e:
         raise UsageError(
-            "tokenizing in the graph needs TensorFlow Text of TensorFlow's version "
+            "tokenizing in the graph requires TensorFlow Text in TensorFlow's version "
             f"(pip install tensorflow-text); AlbertTokenizer.encode does not: {e}"
         ) from None
     return tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)

@@ -1,4 +1,4 @@
-"""What all tokenizers have, whatever their pieces are made of.
+"""Base class of all tokenizers.
 
 Legend: `V` vocabulary, `B` strings.
 """
@@ -17,21 +17,23 @@ from albert_tf.storage import files
 
 
 class Tokenizer(abc.ABC):
-    """Turns text into ids; `AlbertTokenizer` and `ByteBPETokenizer` are the kinds.
+    """Turns text into ids. Subclasses: `AlbertTokenizer`, `ByteBPETokenizer`.
 
-    A kind sets the attributes below in its constructor and has the abstract methods.
+    A subclass sets the attributes below in its constructor and defines the abstract
+    methods.
 
     Args:
-        model: Content of the file that with `get_config()` makes the tokenizer.
+        model: bytes. Content of the file that, together with `get_config()`, defines
+            the tokenizer.
 
     Attributes:
-        file_name: What the file is called in a folder.
-        collapses_white_space: Whether a run of white space counts as one space.
-        vocab_size: int, V.
-        pad_id, unk_id, cls_id, sep_id, mask_id: int.
-        special_ids: Sorted list of these and all other special pieces.
-        sha256: Hex digest of the file.
-        model: bytes, its content.
+        file_name: str. Name of the file in a model folder.
+        collapses_white_space: bool. Whether a run of white space counts as one space.
+        vocab_size: int. V.
+        pad_id, unk_id, cls_id, sep_id, mask_id: int. Ids of the special tokens.
+        special_ids: list of int. Ids of these and all other special tokens, sorted.
+        sha256: str. Hex digest of the file.
+        model: bytes. Content of the file.
     """
 
     file_name: str
@@ -47,41 +49,41 @@ class Tokenizer(abc.ABC):
     def __init__(self, model: bytes):
         self.model = model
         self.sha256 = hashlib.sha256(model).hexdigest()
-        self._pieces: list[str] = []
+        self._vocabulary: list[str] = []
         self._word_starts = None
         self._graph = None
 
     @abc.abstractmethod
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
-        """The ids of a text, without special ones around it."""
+        """Returns the ids of a text, without special tokens around it."""
 
     @abc.abstractmethod
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`encode` for many texts, fastest.
+        """Encodes many texts into one array; faster than `encode_batch`.
 
         Returns:
-            The ids of all texts one after another, int32, and the row splits, int64
+            The concatenated ids of all texts, int32, and the row splits, int64
             `[B + 1]`: text i has `ids[splits[i]:splits[i + 1]]`.
         """
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        """`encode` for many texts, faster."""
+        """Encodes many texts; faster than `encode` for each."""
         ids, splits = self.encode_batch_flat(texts)
         ids, splits = ids.tolist(), splits.tolist()
         return [ids[a:b] for a, b in zip(splits, splits[1:], strict=False)]
 
     def __call__(self, texts):
-        """`encode` in the graph: string `[B]` to a ragged int32 `[B, None]`."""
+        """Encodes in the graph: string `[B]` to ragged int32 `[B, None]`."""
         return self.graph(texts)
 
     @property
     def graph(self):
-        """What tokenizes in the graph, a `tf.Module` to attach to what is exported.
+        """The `tf.Module` that tokenizes in the graph; attach it to exported models.
 
         Raises:
-            UsageError: If this tokenizer has no such form.
+            UsageError: If this tokenizer cannot be expressed in the graph.
         """
         if self._graph is None:
             self._graph = self._make_graph()
@@ -89,43 +91,43 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Text of ids; special ones are left out or named."""
+        """Returns the text of ids; special tokens are omitted or named."""
 
     @abc.abstractmethod
     def tokens(self, text: str | bytes) -> list[str]:
-        """The pieces of a text."""
+        """Returns the tokens of a text."""
 
     def id_to_token(self, token_id: int) -> str:
-        """The piece of an id.
+        """Returns the token of an id.
 
         Raises:
             UsageError: If the id is not in `[0, V)`.
         """
         if not 0 <= token_id < self.vocab_size:
             raise UsageError(
-                f"token id: expected 0 to {self.vocab_size - 1}, got {token_id}"
+                f"token id: expected 0 to {self.vocab_size - 1}, received {token_id}"
             )
-        return self._pieces[token_id]
+        return self._vocabulary[token_id]
 
     @abc.abstractmethod
     def id_to_text(self, token_id: int) -> str:
-        """A piece for people, without the mark of a word's start."""
+        """Returns a readable token, without the mark of a word's start."""
 
     @abc.abstractmethod
     def token_to_id(self, token: str) -> int:
-        """The id of a piece, `unk_id` if there is none."""
+        """Returns the id of a token, or `unk_id` if it is not in the vocabulary."""
 
     def is_word_start(self, token_id: int) -> bool:
-        """Whether whole-word masking starts a word at this piece."""
+        """Returns whether whole-word masking starts a word at this token."""
         return bool(self.word_start_table()[token_id])
 
     def word_start_table(self) -> np.ndarray:
-        """For each piece, bool `[V]`: does it start a word?
+        """Returns whether each token starts a word, bool `[V]`.
 
-        Special pieces stand for themselves and start one, except padding.
+        A special token is a word of its own and starts it; padding does not.
         """
         if self._word_starts is None:
-            table = np.array([self._starts_word(p) for p in self._pieces], np.bool_)
+            table = np.array([self._starts_word(t) for t in self._vocabulary], np.bool_)
             table[self.special_ids] = True
             table[self.pad_id] = False
             table.flags.writeable = False
@@ -133,13 +135,18 @@ class Tokenizer(abc.ABC):
         return self._word_starts
 
     def save(self, path: str | os.PathLike, overwrite: bool = False) -> str:
-        """Writes the file; in a folder, as `file_name`.
+        """Writes the tokenizer's file.
+
+        Args:
+            path: str or path. Name of the file, or a folder, in which the file is
+                named `file_name`.
+            overwrite: bool. Whether to replace a file with other content.
 
         Returns:
-            The path of the file.
+            str. Path of the file.
 
         Raises:
-            UsageError: If another file is there and `overwrite` is false.
+            UsageError: If the file exists with other content and `overwrite` is False.
         """
         path = os.fspath(path)
         if path.endswith("/") or files.is_folder(path):
@@ -150,7 +157,7 @@ class Tokenizer(abc.ABC):
         return path
 
     def get_config(self) -> dict[str, Any]:
-        """The keyword arguments that with the file make this tokenizer."""
+        """Returns the keyword arguments that, with the file, define this tokenizer."""
         return {}
 
     def __getstate__(self):
@@ -161,21 +168,21 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _make_graph(self):
-        """What `graph` returns."""
+        """Creates the value of `graph`."""
 
     @abc.abstractmethod
-    def _starts_word(self, piece: str) -> bool:
-        """Whether a piece that is not special starts a word."""
+    def _starts_word(self, token: str) -> bool:
+        """Returns whether a token that is not special starts a word."""
 
     def _split_special(
         self, text: str, allow_special: Sequence[str]
     ) -> list[str | int]:
-        """Text and, at every second place, ids of special pieces written in it."""
-        named = {self._pieces[i]: i for i in self.special_ids}
+        """Splits a text at special tokens: text, id, text, ..., text."""
+        named = {self._vocabulary[i]: i for i in self.special_ids}
         for token in allow_special:
             if token not in named:
                 raise UsageError(
-                    f"allow_special: expected some of {', '.join(named)}, got {token}"
+                    f"allow_special must be among {', '.join(named)}, received {token}"
                 )
         parts = re.split(f"({'|'.join(map(re.escape, allow_special))})", text)
         return [named[part] if k % 2 else part for k, part in enumerate(parts)]

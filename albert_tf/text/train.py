@@ -1,6 +1,6 @@
-"""Trains a vocabulary with ALBERT's settings, byte for byte reproducible.
+"""Trains a tokenizer with ALBERT's settings, reproducible to the byte.
 
-Source of the settings: the trainer specification inside the released `spiece.model`.
+The settings come from the trainer specification inside the released `spiece.model`.
 """
 
 import io
@@ -21,9 +21,9 @@ SPECIAL_TOKENS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ids 0 to 4
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 MODEL_TYPES = ("unigram", "byte_bpe")
 _MAX_BYTES = 4000  # SentencePiece drops sentences above 4192 bytes
-# Characters SentencePiece keeps for itself: it drops sentences that have them.
+# Characters that SentencePiece reserves: it drops sentences that contain them.
 _RESERVED = str.maketrans(dict.fromkeys("\0\u2581\u2585", " "))
-# The result depends on it, so it must not depend on the machine.
+# The result depends on the number of threads, so it must be the same everywhere.
 _NUM_THREADS = 4
 _BYTES = 256
 
@@ -41,30 +41,32 @@ def train_tokenizer(
     overwrite: bool = False,
     progress: bool = True,
 ) -> bytes:
-    """Trains a vocabulary and writes it.
+    """Trains a tokenizer and writes its file.
 
-    The text goes through the tokenizer's own normalization first. The same sentences,
-    options and seed give the same bytes, on any machine.
+    The text is normalized as the tokenizer itself does it. The same sentences, options
+    and seed give the same bytes on any machine.
 
     Args:
-        sentences: The text; any iterable of strings, read once.
-        output_model: File to write (`gs://` too), or None.
-        model_type: `unigram` (SentencePiece; ALBERT's) or `byte_bpe` (a
-            `tokenizer.json` for `ByteBPETokenizer`; case and accents are kept, and
-            `do_lower_case` and `character_coverage` do not matter).
-        vocab_size: Number of pieces, special ones included.
-        do_lower_case: Whether text is lower-cased.
-        character_coverage: Share of the characters that get a piece of their own.
-        input_sentence_size: Sentences drawn at random from the text for training.
-        seed: Seed of that draw.
-        overwrite: Whether an existing file may be replaced.
-        progress: Whether a progress bar is shown on stderr.
+        sentences: Iterable of str. The training text, read once.
+        output_model: str, path or None. File to write (`gs://` too).
+        model_type: str. `unigram` (SentencePiece, as ALBERT has it) or `byte_bpe` (a
+            `tokenizer.json` for `ByteBPETokenizer`, which keeps case and accents and
+            ignores `do_lower_case` and `character_coverage`).
+        vocab_size: int. Number of tokens, special ones included.
+        do_lower_case: bool. Whether to lower-case text.
+        character_coverage: float. Fraction of the characters in the text that get a
+            token of their own.
+        input_sentence_size: int. Maximum number of sentences to train on; from a
+            larger text they are drawn at random.
+        seed: int. Seed of that draw.
+        overwrite: bool. Whether to replace an existing file.
+        progress: bool. Whether to show a progress bar on stderr.
 
     Returns:
-        The content of the file.
+        bytes. Content of the file.
 
     Raises:
-        UsageError: If an option cannot be, or the file exists.
+        UsageError: If an option is invalid, or the file exists.
         DataError: If the text is empty or too small for the vocabulary.
     """
     _check(model_type, vocab_size, character_coverage, input_sentence_size, seed)
@@ -78,30 +80,30 @@ def train_tokenizer(
         )
     else:
         data = _train_byte_bpe(reader, vocab_size)
-    logging.info("trained %d pieces in %.0f s", vocab_size, time.monotonic() - start)
+    logging.info("trained %d tokens in %.0f s", vocab_size, time.monotonic() - start)
     if output_model is not None:
         files.write_bytes(output_model, data, overwrite)
     return data
 
 
 class _Reader:
-    """Draws sentences for a trainer, counts them, and keeps what goes wrong.
+    """Draws sentences for a trainer, counts them, and keeps an exception.
 
-    The trainers' C++ and Rust would hide an exception of the text's reader. The draw is
-    ours because SentencePiece's own has a fixed seed.
+    The trainers' C++ and Rust code would hide an exception raised while reading. The
+    draw is done here because SentencePiece's own has a fixed seed.
     """
 
     def __init__(self, sentences: Iterable[str], limit: int, seed: int, progress: bool):
         self._sentences = sentences
         self._limit = limit
-        # random.Random.random() gives the same numbers in every release of Python.
+        # random.Random.random() gives the same numbers in every Python release.
         self._random = random.Random(seed)
         self._progress = progress
         self.num_sentences = 0
         self.error = None
 
     def read(self, prepare: Callable[[str], Iterable[str]]) -> Iterator[str]:
-        """Yields a uniform draw, without replacement, of what `prepare` makes."""
+        """Yields a uniform draw, without replacement, from what `prepare` yields."""
         try:
             drawn = self._draw(prepare)
         except Exception as e:
@@ -116,7 +118,7 @@ class _Reader:
             yield drawn.pop()  # the trainer keeps its own copy
 
     def _draw(self, prepare) -> list[str]:
-        """Reservoir sampling: memory for `limit` sentences, whatever the text."""
+        """Draws by reservoir sampling, which holds at most `limit` sentences."""
         from tqdm import tqdm
 
         drawn = []
@@ -140,11 +142,11 @@ class _Reader:
         return drawn
 
     def check(self) -> None:
-        """Raises what went wrong while reading, or that there was no text."""
+        """Raises the exception met while reading, or a DataError for empty text."""
         if self.error is not None:
             raise self.error
         if not self.num_sentences:
-            raise DataError("training text: expected some sentences, got none")
+            raise DataError("training text: expected some sentences, received none")
 
 
 def _train_unigram(
@@ -199,11 +201,11 @@ def _train_byte_bpe(reader, vocab_size) -> bytes:
 
 
 def _prepare(sentence: str, do_lower_case: bool) -> Iterator[str]:
-    """A sentence as the tokenizer will see it, in parts the trainer accepts."""
+    """Yields a normalized sentence, in parts that the trainer accepts."""
     text = normalize_text(sentence, do_lower_case).translate(_RESERVED)
     text = " ".join(text.split())
     while len(text.encode("utf-8")) > _MAX_BYTES:
-        # A character has at most four bytes.
+        # A character takes at most four bytes.
         end = text.rfind(" ", 1, _MAX_BYTES // 4) + 1 or _MAX_BYTES // 4
         yield text[:end].strip()
         text = text[end:].strip()
@@ -214,33 +216,35 @@ def _prepare(sentence: str, do_lower_case: bool) -> Iterator[str]:
 def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed):
     if model_type not in MODEL_TYPES:
         raise UsageError(
-            f"model_type: expected one of {', '.join(MODEL_TYPES)}, got {model_type}"
+            f"model_type must be one of {', '.join(MODEL_TYPES)}, received {model_type}"
         )
     num_special = len(SPECIAL_TOKENS)
     num_fixed = len(USER_DEFINED_SYMBOLS) if model_type == "unigram" else _BYTES
     if vocab_size <= num_special + num_fixed:
         raise UsageError(
-            f"vocab_size: must be more than the {num_special} special pieces and the "
-            f"{num_fixed} fixed ones, {num_special + num_fixed}, got {vocab_size}"
+            f"vocab_size must be greater than {num_special + num_fixed}, the number of "
+            f"special tokens ({num_special}) and fixed ones ({num_fixed}), received "
+            f"{vocab_size}"
         )
     if not 0.98 <= character_coverage <= 1.0:
         raise UsageError(
-            f"character_coverage: must be from 0.98 to 1, got {character_coverage}"
+            f"character_coverage must be from 0.98 to 1, received {character_coverage}"
         )
     if input_sentence_size <= 100:
-        # SentencePiece reads 0 as "all", and its own lower limit is 100.
+        # SentencePiece treats 0 as "all", and its own lower limit is 100.
         raise UsageError(
-            f"input_sentence_size: must be more than 100, got {input_sentence_size}"
+            "input_sentence_size must be greater than 100, received "
+            f"{input_sentence_size}"
         )
     if not 0 <= seed < 2**32:
-        raise UsageError(f"seed: must be from 0 to 2**32 - 1, got {seed}")
+        raise UsageError(f"seed must be from 0 to 2**32 - 1, received {seed}")
 
 
 def _check_output(path: str | os.PathLike, overwrite: bool) -> None:
-    """Before hours of training, not after."""
+    """Checks the destination before hours of training, not after."""
     path = os.fspath(path)
     if files.is_folder(path):
-        raise UsageError(f"{path}: expected the name of a file, it is a folder")
+        raise UsageError(f"{path}: expected the name of a file, received a folder")
     if files.exists(path) and not overwrite:
         raise UsageError(f"{path}: exists already and would be overwritten")
     folder = os.path.dirname(path)
@@ -248,18 +252,18 @@ def _check_output(path: str | os.PathLike, overwrite: bool) -> None:
         try:
             files.make_folder(folder)
         except OSError as e:
-            raise UsageError(f"{folder}: cannot be made: {e.strerror}") from None
+            raise UsageError(f"{folder}: cannot be created: {e.strerror}") from None
 
 
 def _explain(reason: str, vocab_size: int, character_coverage: float) -> Exception:
-    """SentencePiece's message as an error in our words."""
+    """Translates SentencePiece's message into an error of this package."""
     if found := re.search(r"set it to a value <= (\d+)", reason):
         return _too_large(vocab_size, int(found[1]))
     if found := re.search(r"smaller than required_chars\.? (\d+) vs (\d+)", reason):
         return UsageError(
-            f"vocab_size: the text has {found[2]} required pieces (its characters at "
-            f"character_coverage {character_coverage}, and special ones), "
-            f"got {vocab_size}"
+            f"vocab_size must be at least {found[2]}, the number of required tokens "
+            f"(the text's characters at character_coverage {character_coverage}, and "
+            f"special tokens), received {vocab_size}"
         )
     return DataError(f"training text: SentencePiece cannot use it: {reason}")
 
@@ -267,5 +271,5 @@ def _explain(reason: str, vocab_size: int, character_coverage: float) -> Excepti
 def _too_large(vocab_size: int, possible: int) -> DataError:
     return DataError(
         f"training text: too small for vocab_size {vocab_size}: it supports at most "
-        f"{possible} pieces"
+        f"{possible} tokens"
     )

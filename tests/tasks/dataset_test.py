@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.errors import UsageError
 from albert_tf.tasks.dataset import make_classification_dataset
-from albert_tf.text import inputs as packing
+from albert_tf.text.inputs import EncodedTexts
 
 NUM_EXAMPLES = 11
 
@@ -16,7 +16,7 @@ def packed_rows():
     """Row i is `2 (i + 100) * (2 i + 1) 3`, its second half in segment 1."""
     rows = [[2, *[i + 100] * (2 * i + 1), 3] for i in range(NUM_EXAMPLES)]
     lengths = np.array([len(row) for row in rows])
-    return packing.PackedTexts(
+    return EncodedTexts(
         np.array(sum(rows, []), np.int32),
         np.concatenate([[0], np.cumsum(lengths)]),
         (lengths // 2).astype(np.int32),

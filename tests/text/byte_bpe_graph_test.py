@@ -114,8 +114,11 @@ def test_the_alphabet_is_the_librarys():
         (lambda c: c["model"].update(dropout=0.1), "model.dropout 0.1"),
         (lambda c: c["model"].update(ignore_merges=True), "model.ignore_merges True"),
         (lambda c: c.update(normalizer={"type": "NFC"}), "normalizer NFC"),
-        (lambda c: c["model"]["merges"].reverse(), "build on earlier ones"),
-        (lambda c: c["model"]["vocab"].pop("\u0100"), "no piece for byte 0"),
+        (
+            lambda c: c["model"]["merges"].reverse(),
+            "merges that use results of later",
+        ),
+        (lambda c: c["model"]["vocab"].pop("\u0100"), "no token for byte 0"),
         (
             lambda c: c["added_tokens"].append(
                 c["added_tokens"][0] | {"id": 800, "content": "yes", "special": False}
@@ -133,5 +136,5 @@ def test_what_it_cannot_do_is_refused(change, message):
 
 
 def test_shapes_are_checked():
-    with pytest.raises(UsageError, match=r"vector of strings, got \(1, 1\)"):
+    with pytest.raises(UsageError, match=r"vector of strings, received \(1, 1\)"):
         BPE([["a"]])

@@ -52,7 +52,7 @@ def test_attributes():
     assert BPE.vocab_size == 400
     assert BPE.token_to_id("[MASK]") == 4 and BPE.id_to_token(4) == "[MASK]"
     assert BPE.token_to_id("no such piece") == BPE.unk_id
-    with pytest.raises(UsageError, match="0 to 399, got 400"):
+    with pytest.raises(UsageError, match="0 to 399, received 400"):
         BPE.id_to_token(400)
 
 
@@ -61,7 +61,7 @@ def test_special_pieces_need_permission():
     assert not set(BPE.encode(text)) & set(BPE.special_ids)
     ids = BPE.encode(text, allow_special=("[MASK]",))
     assert ids == [*BPE.encode("the cat is"), BPE.mask_id, *BPE.encode(" [CLS]")]
-    with pytest.raises(UsageError, match="got <mask>"):
+    with pytest.raises(UsageError, match="received <mask>"):
         BPE.encode(text, allow_special=("<mask>",))
 
 
@@ -100,7 +100,7 @@ def test_save_pickle_and_load(tmp_path):
     loaded = load_tokenizer(tmp_path)
     assert loaded.sha256 == BPE.sha256
     assert pickle.loads(pickle.dumps(loaded)).encode("a cat") == BPE.encode("a cat")
-    with pytest.raises(UsageError, match="takes no keep_accents"):
+    with pytest.raises(UsageError, match="does not accept keep_accents"):
         load_tokenizer(path, keep_accents=True)
 
 
@@ -135,13 +135,13 @@ def test_bad_files(tmp_path):
         load_tokenizer(path)
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0}, "<unk>"))
     path.write_text(words.to_str())
-    with pytest.raises(DataError, match="expected byte-level BPE, got a WordLevel"):
+    with pytest.raises(DataError, match="byte-level BPE, received .* WordLevel"):
         load_tokenizer(path)
     lacking = json.loads(DATA)
     lacking["added_tokens"] = []
     lacking["model"]["vocab"]["[MASQ]"] = lacking["model"]["vocab"].pop("[MASK]")
     path.write_text(json.dumps(lacking))
-    with pytest.raises(DataError, match=r"none is \[MASK\] or <mask>$"):
+    with pytest.raises(DataError, match=r"of its 400 tokens is \[MASK\] or <mask>$"):
         load_tokenizer(path)
     with pytest.raises(DataError, match="none.json: cannot be read"):
         load_tokenizer(tmp_path / "none.json")

@@ -1,4 +1,4 @@
-"""Truncation and packing, in NumPy and in the graph."""
+"""Texts as model inputs, in NumPy and in the graph."""
 
 import pathlib
 import random
@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.text import inputs as packing
-from albert_tf.text import inputs_graph
+from albert_tf.text import inputs, inputs_graph
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
@@ -33,18 +32,18 @@ def truncate_one_by_one(a, b, budget):
 @pytest.mark.parametrize("budget", [2, 3, 8, 9])
 def test_truncated_lengths_are_the_originals(budget):
     pairs = [(a, b) for a in range(13) for b in range(13)]
-    a, b = packing.truncated_lengths(*np.array(pairs).T, budget)
+    a, b = inputs.truncated_lengths(*np.array(pairs).T, budget)
     expected = [truncate_one_by_one(*pair, budget) for pair in pairs]
     assert list(zip(a.tolist(), b.tolist(), strict=True)) == expected
 
 
 def test_on_a_tie_b_loses_first(tokenizer):
     texts, pairs = ["the cat sat"], ["the dog ran"]
-    packed = packing.pack_texts(tokenizer, texts, pairs, max_seq_length=8)
+    encoded = inputs.encode_texts(tokenizer, texts, pairs, max_seq_length=8)
     a, b = tokenizer.encode("the cat sat"), tokenizer.encode("the dog")
     sep = [tokenizer.sep_id]
-    assert packed.ids.tolist() == [tokenizer.cls_id, *a, *sep, *b, *sep]
-    assert packed.num_truncated == 1
+    assert encoded.ids.tolist() == [tokenizer.cls_id, *a, *sep, *b, *sep]
+    assert encoded.num_truncated == 1
 
 
 def some_texts(count, seed):
@@ -58,11 +57,13 @@ def some_texts(count, seed):
 def test_graph_equals_numpy(tokenizer, max_seq_length, with_pairs):
     texts = some_texts(40, seed=1)
     pairs = some_texts(40, seed=2) if with_pairs else None
-    packed = packing.pack_texts(tokenizer, texts, pairs, max_seq_length=max_seq_length)
-    length = packing.bucket_length(packed.lengths.max(), max_seq_length)
-    expected = packing.padded_inputs(packed, np.arange(40), length, tokenizer.pad_id)
-    pack = tf.function(
-        inputs_graph.text_packer(
+    encoded = inputs.encode_texts(
+        tokenizer, texts, pairs, max_seq_length=max_seq_length
+    )
+    length = inputs.bucket_length(encoded.lengths.max(), max_seq_length)
+    expected = inputs.padded_inputs(encoded, np.arange(40), length, tokenizer.pad_id)
+    encode = tf.function(
+        inputs_graph.make_text_encoder(
             tokenizer,
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
@@ -70,7 +71,7 @@ def test_graph_equals_numpy(tokenizer, max_seq_length, with_pairs):
             max_seq_length=max_seq_length,
         )
     )
-    actual = pack(tf.constant(texts), None if pairs is None else tf.constant(pairs))
+    actual = encode(tf.constant(texts), None if pairs is None else tf.constant(pairs))
     assert actual.keys() == expected.keys()
     for name in expected:
         np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
@@ -78,19 +79,19 @@ def test_graph_equals_numpy(tokenizer, max_seq_length, with_pairs):
 
 
 def test_padding_and_segments(tokenizer):
-    packed = packing.pack_texts(tokenizer, ["a", "a b"], ["c", ""], max_seq_length=16)
-    inputs = packing.padded_inputs(packed, np.array([1, 0]), 8, tokenizer.pad_id)
-    assert inputs["padding_mask"].sum(1).tolist() == packed.lengths[[1, 0]].tolist()
-    assert inputs["segment_ids"].tolist()[0][:5] == [0, 0, 0, 0, 1]
-    assert not inputs["token_ids"][inputs["padding_mask"] == 0].any()
+    encoded = inputs.encode_texts(tokenizer, ["a", "a b"], ["c", ""], max_seq_length=16)
+    batch = inputs.padded_inputs(encoded, np.array([1, 0]), 8, tokenizer.pad_id)
+    assert batch["padding_mask"].sum(1).tolist() == encoded.lengths[[1, 0]].tolist()
+    assert batch["segment_ids"].tolist()[0][:5] == [0, 0, 0, 0, 1]
+    assert not batch["token_ids"][batch["padding_mask"] == 0].any()
 
 
 def test_empty_batch(tokenizer):
-    pack = inputs_graph.text_packer(
+    encode = inputs_graph.make_text_encoder(
         tokenizer, cls_id=2, sep_id=3, pad_id=0, max_seq_length=64
     )
-    assert pack(tf.constant([], tf.string))["token_ids"].shape == (0, 16)
-    assert len(packing.pack_texts(tokenizer, [], max_seq_length=64)) == 0
+    assert encode(tf.constant([], tf.string))["token_ids"].shape == (0, 16)
+    assert len(inputs.encode_texts(tokenizer, [], max_seq_length=64)) == 0
 
 
 @pytest.mark.parametrize(
@@ -103,9 +104,9 @@ def test_empty_batch(tokenizer):
 )
 def test_bad_max_seq_length(length, pairs, message):
     with pytest.raises(UsageError, match=message):
-        packing.check_max_seq_length(length, pairs=pairs, longest=512)
+        inputs.check_max_seq_length(length, pairs=pairs, longest=512)
 
 
 def test_lists_of_different_length(tokenizer):
     with pytest.raises(UsageError, match="expected as many as texts, 1, received 2"):
-        packing.pack_texts(tokenizer, ["a"], ["b", "c"], max_seq_length=9)
+        inputs.encode_texts(tokenizer, ["a"], ["b", "c"], max_seq_length=9)

@@ -69,7 +69,7 @@ def test_attributes():
     assert LOWER.id_to_token(4) == "[MASK]"
     assert LOWER.token_to_id("[MASK]") == 4
     assert LOWER.token_to_id("no such piece") == LOWER.unk_id
-    with pytest.raises(UsageError, match="0 to 29999, got 30000"):
+    with pytest.raises(UsageError, match="0 to 29999, received 30000"):
         LOWER.id_to_token(30000)
 
 
@@ -113,7 +113,7 @@ def test_special_pieces_need_permission():
     assert ids[at + 1 :] == LOWER.encode("of [CLS] France.")
     both = LOWER.encode(text, allow_special=("[MASK]", "[CLS]"))
     assert LOWER.cls_id in both and LOWER.mask_id in both
-    with pytest.raises(UsageError, match="allow_special.*got mask"):
+    with pytest.raises(UsageError, match="allow_special.*received mask"):
         LOWER.encode(text, allow_special=("mask",))
 
 
@@ -136,7 +136,7 @@ def test_decode():
     )
     assert LOWER.decode([]) == ""
     assert "⁇" in LOWER.decode(LOWER.encode("你好"))
-    with pytest.raises(UsageError, match="got -1"):
+    with pytest.raises(UsageError, match="received -1"):
         LOWER.decode([-1])
 
 
@@ -215,7 +215,7 @@ def test_missing_file(tmp_path):
 
 
 def test_not_an_albert_vocabulary():
-    with pytest.raises(DataError, match=r"none is <pad>, \[CLS\], \[SEP\]$"):
+    with pytest.raises(DataError, match=r"pieces is <pad>, \[CLS\], \[SEP\]$"):
         AlbertTokenizer(_train(["a b c d"] * 9, 9, pad_id=-1, control_symbols="[MASK]"))
 
 

@@ -101,13 +101,13 @@ def test_long_sentences_are_split_at_spaces():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"vocab_size": 13}, "vocab_size: must be more than .* 13, got 13"),
-        ({"vocab_size": 20}, r"vocab_size: the text has \d+ required .*got 20"),
-        ({"character_coverage": 1.5}, "character_coverage: .* got 1.5"),
-        ({"input_sentence_size": 5}, "input_sentence_size: .* got 5"),
-        ({"seed": -1}, "seed: .* got -1"),
-        ({"model_type": "word"}, "model_type: .*unigram, byte_bpe, got word"),
-        ({"model_type": "byte_bpe", "vocab_size": 261}, "vocab_size: .*got 261"),
+        ({"vocab_size": 13}, "vocab_size must be greater than 13, .* received 13"),
+        ({"vocab_size": 20}, r"vocab_size must be at least \d+, .* received 20"),
+        ({"character_coverage": 1.5}, "character_coverage .* received 1.5"),
+        ({"input_sentence_size": 5}, "input_sentence_size .* received 5"),
+        ({"seed": -1}, "seed .* received -1"),
+        ({"model_type": "word"}, "model_type .*unigram, byte_bpe, received word"),
+        ({"model_type": "byte_bpe", "vocab_size": 261}, "vocab_size .*received 261"),
     ],
 )
 def test_impossible_options(options, message):
@@ -116,9 +116,9 @@ def test_impossible_options(options, message):
 
 
 def test_text_too_small():
-    with pytest.raises(DataError, match=r"vocab_size 5000: .* at most \d+ pieces"):
+    with pytest.raises(DataError, match=r"vocab_size 5000: .* at most \d+ tokens"):
         _train(vocab_size=5000)
-    with pytest.raises(DataError, match="expected some sentences, got none"):
+    with pytest.raises(DataError, match="expected some sentences, received none"):
         train_tokenizer(iter(["", "  "]), progress=False)
 
 
@@ -144,7 +144,7 @@ def test_output_is_checked_first(tmp_path):
     with pytest.raises(UsageError, match="x.model: exists already"):
         train_tokenizer(untouched(), output)
     assert output.read_bytes() == b"precious"
-    with pytest.raises(UsageError, match="it is a folder"):
+    with pytest.raises(UsageError, match="received a folder"):
         train_tokenizer(untouched(), tmp_path)
     data = train_tokenizer(
         _sentences(), output, overwrite=True, vocab_size=80, progress=False
@@ -165,7 +165,7 @@ def test_output_is_checked_first(tmp_path):
         (
             ["--input_file={text}", "--output_prefix={tmp}/m", "--vocab_size=3"],
             2,
-            "got 3",
+            "received 3",
         ),
     ],
 )

@@ -64,7 +64,7 @@ def finetune_text_classifier(
     length = _max_seq_length(settings, model)
     settings = dataclasses.replace(settings, max_seq_length=length)
     packed = {
-        name: inputs.pack_texts(
+        name: inputs.encode_texts(
             tokenizer, table.texts, table.text_pairs, max_seq_length=length
         )
         for name, table in (("train", train), ("dev", dev), ("test", test))

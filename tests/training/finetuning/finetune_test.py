@@ -152,7 +152,7 @@ def test_ten_lines_of_keras_do_the_same(tables, pretrained, tmp_path):
     from albert_tf.optimizers.create import create_optimizer
     from albert_tf.tasks.dataset import make_classification_dataset
     from albert_tf.tasks.tables import label_ids
-    from albert_tf.text.inputs import pack_texts
+    from albert_tf.text.inputs import encode_texts
 
     run(
         tmp_path / "a",
@@ -168,7 +168,7 @@ def test_ten_lines_of_keras_do_the_same(tables, pretrained, tmp_path):
     tokenizer = AlbertTokenizer(SPM_MODEL)
     table = read_table(tables["train_file"])
     dataset = make_classification_dataset(
-        pack_texts(tokenizer, table.texts, max_seq_length=24),
+        encode_texts(tokenizer, table.texts, max_seq_length=24),
         label_ids(table, ["bad", "good"]),
         batch_size=16,
         max_seq_length=24,

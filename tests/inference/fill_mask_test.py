@@ -1,17 +1,17 @@
-"""`FillMask` and `Classifier` on small random models."""
+"""`FillMask` on small random models."""
 
 import json
 import pathlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.converters import detect, load
 from albert_tf.errors import UsageError
-from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassifier
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.byte_bpe import ByteBPETokenizer
@@ -39,12 +39,6 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def fill_mask(tokenizer):
     return FillMask(AlbertMaskedLM(CONFIG, seed=1), tokenizer)
-
-
-@pytest.fixture(scope="module")
-def classify(tokenizer):
-    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
-    return Classifier(model, tokenizer, ["no", "maybe", "yes"])
 
 
 def test_fill_mask_scores_are_the_models(fill_mask, tokenizer):
@@ -122,35 +116,64 @@ def test_fill_mask_refuses(fill_mask, tokenizer):
         fill_mask("[MASK]", top_k=0)
     with pytest.raises(UsageError, match="received AlbertBackbone"):
         FillMask(AlbertBackbone(CONFIG), tokenizer)
-    with pytest.raises(UsageError, match="at most vocab_size=40 pieces"):
+    with pytest.raises(UsageError, match="at most vocab_size=40 tokens"):
         FillMask(AlbertMaskedLM(CONFIG.replace(vocab_size=40)), tokenizer)
 
 
-def test_classifier(classify):
-    texts = ["a b", "the " * 50, "", "a b"]
-    result = classify(texts)
-    assert [list(row) for row in result] == [["label", "score"]] * 4
-    assert result[0]["score"] == pytest.approx(result[3]["score"])
-    ranked = classify(texts, top_k=None)
-    assert [row[0] for row in ranked] == result
-    assert sorted(row["label"] for row in ranked[0]) == ["maybe", "no", "yes"]
-    assert sum(row["score"] for row in ranked[1]) == pytest.approx(1, abs=1e-5)
-    assert classify("a b")[0]["score"] == pytest.approx(result[0]["score"], rel=1e-4)
+def test_batches_by_length_keep_the_order_of_the_texts(tokenizer):
+    model = AlbertMaskedLM(CONFIG, seed=1)
+    texts = ["a b c d e f [MASK]", "[MASK]", "x y [MASK]", "[MASK] [MASK]", "q [MASK]"]
+    in_twos = FillMask(model, tokenizer, batch_size=2)(texts, top_k=1)
+    fill_mask = FillMask(model, tokenizer)
+    alone = [fill_mask(text, top_k=1) for text in texts]
+    # The fourth text has two masks.
+    assert [len(result) for result in in_twos] == [1, 1, 1, 2, 1]
+    del in_twos[3], alone[3]
+    assert [r[0]["sequence"] for r in in_twos] == [r[0]["sequence"] for r in alone]
 
 
-def test_classifier_pairs(classify):
-    one = classify.logits(["a b"], ["c d"])
-    many = classify.logits(["a b", "x"], ["c d", "the " * 99])
-    np.testing.assert_allclose(one[0], many[0], rtol=1e-4, atol=1e-5)
-    assert np.abs(one - classify.logits(["a b c d"])).max() > 1e-3
+def test_only_strings(fill_mask):
+    with pytest.raises(UsageError, match=r"texts\[1\] must be a string, received None"):
+        fill_mask(["[MASK]", None])
+    assert fill_mask(b"a [MASK]") == fill_mask("a [MASK]")
 
 
-def test_classifier_refuses(classify, tokenizer):
-    with pytest.raises(UsageError, match="labels: expected 3 names, .* received 2"):
-        Classifier(classify.model, tokenizer, ["a", "b"])
-    with pytest.raises(UsageError, match="received AlbertTokenClassifier"):
-        Classifier(AlbertTokenClassifier(CONFIG, num_labels=3), tokenizer)
-    with pytest.raises(UsageError, match="max_position_embeddings=24, received 25"):
-        Classifier(classify.model, tokenizer, max_seq_length=25)
-    with pytest.raises(UsageError, match="top_k must be positive, received 0"):
-        classify("a", top_k=0)
+def test_runs_in_a_graph(tokenizer, monkeypatch):
+    eager = []
+    call = AlbertBackbone.call
+
+    def recorded(self, *args, **kwargs):
+        eager.append(tf.executing_eagerly())
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(AlbertBackbone, "call", recorded)
+    fill_mask = FillMask(AlbertMaskedLM(CONFIG, seed=1), tokenizer)
+    eager.clear()
+    for length in (1, 2, 18):
+        fill_mask(["the " * length + "[MASK]"] * length)
+    assert eager == [False]
+
+
+def test_from_pretrained_opens_the_files_once(tokenizer, tmp_path, monkeypatch):
+    model = AlbertPretrainer(CONFIG, seed=1)
+    load.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
+    opened = []
+    open_path = detect.open_path
+
+    def counted(path, *args, **kwargs):
+        opened.append(path)
+        return open_path(path, *args, **kwargs)
+
+    monkeypatch.setattr(detect, "open_path", counted)
+    fill_mask = FillMask.from_pretrained(tmp_path / "m")
+    assert opened == [str(tmp_path / "m")]
+    expected = FillMask(model, tokenizer)("the [MASK]")
+    assert [row["token"] for row in fill_mask("the [MASK]")] == [
+        row["token"] for row in expected
+    ]
+
+
+def test_an_untrained_head_is_refused(tokenizer, tmp_path):
+    load.save_pretrained(AlbertBackbone(CONFIG), tmp_path / "m", tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="m: has no trained mlm_head"):
+        FillMask.from_pretrained(tmp_path / "m")

@@ -1,0 +1,144 @@
+"""`Classifier` on small random models."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import detect, load
+from albert_tf.errors import UsageError
+from albert_tf.inference.classifier import Classifier
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassifier
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+CONFIG = AlbertConfig(
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=24,
+    initializer_range=0.5,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+
+
+@pytest.fixture(scope="module")
+def classify(tokenizer):
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
+    return Classifier(model, tokenizer, ["no", "maybe", "yes"])
+
+
+def test_classifier(classify):
+    texts = ["a b", "the " * 50, "", "a b"]
+    result = classify(texts)
+    assert [list(row) for row in result] == [["label", "score"]] * 4
+    assert result[0]["score"] == pytest.approx(result[3]["score"])
+    ranked = classify(texts, top_k=None)
+    assert [row[0] for row in ranked] == result
+    assert sorted(row["label"] for row in ranked[0]) == ["maybe", "no", "yes"]
+    assert sum(row["score"] for row in ranked[1]) == pytest.approx(1, abs=1e-5)
+    assert classify("a b")[0]["score"] == pytest.approx(result[0]["score"], rel=1e-4)
+
+
+def test_classifier_pairs(classify):
+    one = classify.logits(["a b"], ["c d"])
+    many = classify.logits(["a b", "x"], ["c d", "the " * 99])
+    np.testing.assert_allclose(one[0], many[0], rtol=1e-4, atol=1e-5)
+    assert np.abs(one - classify.logits(["a b c d"])).max() > 1e-3
+
+
+def test_classifier_refuses(classify, tokenizer):
+    with pytest.raises(UsageError, match="labels: expected 3 names, .* received 2"):
+        Classifier(classify.model, tokenizer, ["a", "b"])
+    with pytest.raises(UsageError, match="received AlbertTokenClassifier"):
+        Classifier(AlbertTokenClassifier(CONFIG, num_labels=3), tokenizer)
+    with pytest.raises(UsageError, match="max_position_embeddings=24, received 25"):
+        Classifier(classify.model, tokenizer, max_seq_length=25)
+    with pytest.raises(UsageError, match="top_k must be positive, received 0"):
+        classify("a", top_k=0)
+
+
+def test_only_strings(classify):
+    with pytest.raises(UsageError, match=r"texts\[0\] must be a string, received None"):
+        classify([None])
+    with pytest.raises(UsageError, match=r"text_pairs\[1\] must be .* received nan"):
+        classify(["a", "b"], ["c", float("nan")])
+    assert classify(b"a b") == classify("a b")
+
+
+def make_classifier(tokenizer, num_labels, problem_type=None):
+    model = AlbertTextClassifier(CONFIG, num_labels=num_labels, seed=1)
+    model.problem_type = problem_type
+    return Classifier(model, tokenizer)
+
+
+@pytest.mark.parametrize("problem_type", [None, "regression"])
+def test_regression_returns_the_value(tokenizer, problem_type):
+    regress = make_classifier(tokenizer, 1, problem_type)
+    texts = ["a b", "something else"]
+    expected = regress.logits(texts)[:, 0].tolist()
+    assert len(set(expected)) == 2
+    assert [row["score"] for row in regress(texts)] == expected
+    with pytest.raises(UsageError, match="received a regression model; use scores"):
+        regress.probabilities(texts)
+
+
+def test_multi_label_probabilities_are_independent(tokenizer):
+    classify = make_classifier(tokenizer, 3, "multi_label_classification")
+    texts = ["a b", "something else"]
+    expected = 1 / (1 + np.exp(-classify.logits(texts)))
+    np.testing.assert_allclose(classify.probabilities(texts), expected, rtol=1e-5)
+    scores = {row["label"]: row["score"] for row in classify(texts, top_k=None)[0]}
+    np.testing.assert_allclose(
+        [scores[f"LABEL_{i}"] for i in range(3)], expected[0], rtol=1e-5
+    )
+
+
+def test_unknown_problem_type(tokenizer):
+    with pytest.raises(UsageError, match="problem_type must be one of .* 'ranking'"):
+        make_classifier(tokenizer, 2, "ranking")
+
+
+def test_runs_in_a_graph(tokenizer, monkeypatch):
+    eager = []
+    call = AlbertBackbone.call
+
+    def recorded(self, *args, **kwargs):
+        eager.append(tf.executing_eagerly())
+        return call(self, *args, **kwargs)
+
+    monkeypatch.setattr(AlbertBackbone, "call", recorded)
+    classify = make_classifier(tokenizer, 3)
+    eager.clear()
+    for length in (1, 2, 18):
+        classify(["the " * length] * length)
+    assert eager == [False]
+
+
+def test_from_pretrained_opens_the_files_once(tokenizer, tmp_path, monkeypatch):
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    load.save_pretrained(
+        model, tmp_path / "m", tokenizer=tokenizer, labels=["bad", "good"]
+    )
+    opened = []
+    open_path = detect.open_path
+
+    def counted(path, *args, **kwargs):
+        opened.append(path)
+        return open_path(path, *args, **kwargs)
+
+    monkeypatch.setattr(detect, "open_path", counted)
+    classify = Classifier.from_pretrained(tmp_path / "m")
+    assert opened == [str(tmp_path / "m")]
+    assert classify.labels == ["bad", "good"]
+    expected = Classifier(model, tokenizer).logits(["a b"])
+    np.testing.assert_allclose(classify.logits(["a b"]), expected, rtol=1e-5)

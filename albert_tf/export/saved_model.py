@@ -58,7 +58,8 @@ def export_saved_model(
             watches (`--model_base_path`).
         tokenizer: `Tokenizer` the model was trained with.
         labels: Names of a classifier's classes; default: those it was saved with.
-        max_seq_length: int. Default: the model's longest.
+        max_seq_length: int. Default: the length the model was fine-tuned with, or
+            else the model's maximum.
         version: int or None. Makes the folder `path/version`.
         warmup_batch_sizes: Of the warm-up requests; empty for none.
 
@@ -109,7 +110,9 @@ def _checked_length(model, tokenizer, max_seq_length: int | None) -> int:
             f"received {type(model).__name__}"
         )
     longest = model.config.max_position_embeddings
-    length = longest if max_seq_length is None else max_seq_length
+    length = max_seq_length
+    if length is None:
+        length = getattr(model, "max_seq_length", None) or longest
     packing.check_max_seq_length(length, pairs=True, longest=longest)
     if tokenizer.vocab_size > model.config.vocab_size:
         raise UsageError(

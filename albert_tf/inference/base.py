@@ -4,7 +4,6 @@ Legend: `B` batch, `T` sequence, `P` masks in a text, `V` vocabulary, `C` labels
 """
 
 import keras
-import numpy as np
 
 from albert_tf.errors import UsageError
 from albert_tf.text.tokenizer import Tokenizer
@@ -26,9 +25,3 @@ def check_trained(model: keras.Model, path, part: str) -> None:
     missing = [name for name in untrained if name.startswith(part)]
     if missing:
         raise UsageError(f"{path}: holds no {part} ({missing[0]} is missing)")
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns probabilities over the last axis."""
-    shifted = np.exp(logits - logits.max(-1, keepdims=True))
-    return shifted / shifted.sum(-1, keepdims=True)

@@ -8,8 +8,9 @@ import numpy as np
 
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
-from albert_tf.inference.base import check_fits, check_trained, softmax
+from albert_tf.inference.base import check_fits, check_trained
 from albert_tf.models.classifiers import label_names
+from albert_tf.tasks.metrics import softmax
 from albert_tf.text import inputs as packing
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -22,7 +23,8 @@ class Classifier:
         tokenizer: `Tokenizer`.
         labels: Names of the `C` classes; default: those the model was saved with, or
             `"LABEL_0"`, `"LABEL_1"`...
-        max_seq_length: int. Longer texts are cut; default: the model's longest.
+        max_seq_length: int. Longer texts are cut. Default: the length the model was
+            fine-tuned with, or else the model's maximum.
         batch_size: int.
 
     Example:
@@ -42,7 +44,9 @@ class Classifier:
     ):
         check_fits(model, tokenizer)
         longest = model.config.max_position_embeddings
-        self.max_seq_length = longest if max_seq_length is None else max_seq_length
+        if max_seq_length is None:
+            max_seq_length = getattr(model, "max_seq_length", None) or longest
+        self.max_seq_length = max_seq_length
         packing.check_max_seq_length(self.max_seq_length, pairs=False, longest=longest)
         self.model = model
         self.tokenizer = tokenizer

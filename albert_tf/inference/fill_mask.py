@@ -10,7 +10,8 @@ import numpy as np
 from albert_tf import features
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
-from albert_tf.inference.base import check_fits, check_trained, softmax
+from albert_tf.inference.base import check_fits, check_trained
+from albert_tf.tasks.metrics import softmax
 from albert_tf.text import inputs as packing
 from albert_tf.text.tokenizer import Tokenizer
 

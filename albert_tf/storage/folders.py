@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from albert_tf.errors import DataError, UsageError
@@ -83,7 +83,11 @@ class FolderWriter:
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike, overwrite: bool = False) -> Iterator[FolderWriter]:
+def writing(
+    path: str | os.PathLike,
+    overwrite: bool = False,
+    check: Callable[[str, bool], None] | None = None,
+) -> Iterator[FolderWriter]:
     """Gives a `FolderWriter`; the folder appears under its name when all is written.
 
     On a remote file system, where folders cannot be renamed, the files are written in
@@ -92,12 +96,14 @@ def writing(path: str | os.PathLike, overwrite: bool = False) -> Iterator[Folder
     Args:
         path: Of the folder to make.
         overwrite: Whether a model folder of that name may be replaced.
+        check: callable. Takes `path` and `overwrite` and raises a UsageError if the
+            folder may not be written. Default: only model folders are replaced.
 
     Raises:
         UsageError: If the folder exists and may not be replaced.
     """
     path = os.fspath(path).rstrip("/")
-    _check_free(path, overwrite)
+    (check or _check_free)(path, overwrite)
     if files.is_remote(path):
         files.make_folder(path)
         yield FolderWriter(path)

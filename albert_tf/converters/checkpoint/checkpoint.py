@@ -61,6 +61,7 @@ class Checkpoint:
         labels: Names of the classes, or None.
         problem_type: `"regression"`, `"single_label_classification"`,
             `"multi_label_classification"` or None.
+        max_seq_length: int. Row length a classifier was fine-tuned with, or None.
         tokenizer: Function that returns the `AlbertTokenizer`, or None.
         untrained: Canonical names of weights that have only initial values.
         unknown: Names in the files that no table has.
@@ -77,6 +78,7 @@ class Checkpoint:
     also: tuple[str, ...] = ()
     labels: list[str] | None = None
     problem_type: str | None = None
+    max_seq_length: int | None = None
     tokenizer: Callable[[], Any] | None = None
     untrained: list[str] = dataclasses.field(default_factory=list)
     unknown: list[str] = dataclasses.field(default_factory=list)

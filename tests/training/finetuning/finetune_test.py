@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from albert_tf.config import AlbertConfig
+from albert_tf.converters import detect
 from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.storage import folders
 from albert_tf.tasks.tables import read_table
-from albert_tf.tasks.text_classification import evaluate
+from albert_tf.tasks.text_classification import evaluate, table_task
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.finetune import finetune_text_classifier
 from albert_tf.training.finetuning.settings import FinetuneSettings
@@ -223,17 +225,87 @@ def test_from_scratch_with_pairs(tables, tmp_path):
     assert results["max_seq_length"] == 10
 
 
-def test_collapse_is_reported(tables, caplog):
+@pytest.mark.parametrize("labels", [("bad", "good"), ("good", "bad")])
+def test_the_checkpoint_is_opened_once(tables, finished, tmp_path, monkeypatch, labels):
+    """Opening verifies digests and unpacks archives."""
+    opened = []
+    open_path = detect.open_path
+
+    def counting(path, *args, **kwargs):
+        opened.append(path)
+        return open_path(path, *args, **kwargs)
+
+    monkeypatch.setattr(detect, "open_path", counting)
+    checkpoint = str(finished[0])
+    run(
+        tmp_path / "out",
+        train_file=tables["train_file"],
+        init_checkpoint=checkpoint,
+        labels=labels,
+        num_train_steps=1,
+    )
+    assert opened == [checkpoint]
+
+
+def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path):
+    arguments = {**tables, "init_checkpoint": pretrained, "num_train_steps": 20}
+    results = run(tmp_path / "out", max_seq_length=5, **arguments)
+    assert results["dev_truncated"] == 50
+    classify = Classifier.from_pretrained(tmp_path / "out")
+    assert classify.max_seq_length == 5
     table = read_table(tables["dev_file"])
-    logits = np.zeros((len(table), 2))
-    with caplog.at_level("WARNING"):
-        values = evaluate(logits, table, ["bad", "good"])
-    assert "predicts 'bad' for every text" in caplog.text
-    assert values["matthews"] == 0
-    caplog.clear()
-    logits[0, 1] = 1
-    evaluate(logits, table, ["bad", "good"])
-    assert not caplog.text
+    values = evaluate(table_task(classify.labels), classify.logits(table.texts), table)
+    assert values == {
+        name.removeprefix("dev_"): value
+        for name, value in results.items()
+        if name.removeprefix("dev_") in values
+    }
+    assert Classifier.from_pretrained(tmp_path / "out", max_seq_length=9)
+    # The length belongs to the classifier: it survives saving, and only that.
+    model = from_pretrained(tmp_path / "out", "text_classifier")
+    save_pretrained(model, tmp_path / "copy", tokenizer=AlbertTokenizer(SPM_MODEL))
+    assert Classifier.from_pretrained(tmp_path / "copy").max_seq_length == 5
+    backbone = from_pretrained(tmp_path / "out")
+    save_pretrained(backbone, tmp_path / "bare")
+    config = json.loads((tmp_path / "bare" / "config.json").read_text())
+    assert "max_seq_length" not in config["model"]
+
+
+def test_an_impossible_recorded_length_is_refused(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "copy")
+    config_file = tmp_path / "copy" / "config.json"
+    config = json.loads(config_file.read_text())
+    config["model"]["max_seq_length"] = "24"
+    config_file.write_text(json.dumps(config))
+    with folders.writing(tmp_path / "new") as out:
+        for file in ("config.json", "model.safetensors", "spiece.model"):
+            out.write(file, (tmp_path / "copy" / file).read_bytes())
+        out.write_manifest()
+    with pytest.raises(DataError, match="max_seq_length must be a positive .*'24'"):
+        from_pretrained(tmp_path / "new")
+
+
+def test_an_unwritable_folder_is_reported_before_the_work(pretrained, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="output_dir: .*/out cannot be created in"):
+        run(tmp_path / "file" / "out", train_file="no.csv", init_checkpoint=pretrained)
+    # A possible folder passes, and nothing is left behind.
+    with pytest.raises(DataError, match="no.csv"):
+        run(tmp_path / "a" / "b", train_file="no.csv", init_checkpoint=pretrained)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_leftovers_of_an_interrupted_write_are_ignored(tables, pretrained, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.json.tmp-0123abcd").write_text("{")
+    run(
+        tmp_path / "out",
+        train_file=tables["train_file"],
+        init_checkpoint=pretrained,
+        num_train_steps=1,
+    )
+    names = [path.name for path in (tmp_path / "out").iterdir()]
+    assert "run.json" in names and "run.json.tmp-0123abcd" not in names
 
 
 def test_overwriting(tables, pretrained, finished, tmp_path):
@@ -262,12 +334,13 @@ def test_overwriting(tables, pretrained, finished, tmp_path):
     ("changes", "error", "message"),
     [
         ({"init_checkpoint": ""}, UsageError, "init_checkpoint: required"),
-        ({"from_scratch": True}, UsageError, "needs no init_checkpoint"),
+        ({"from_scratch": True}, UsageError, "cannot be combined with init_checkpoint"),
         ({"preset": "albert_base_v2"}, UsageError, "only with from_scratch"),
         ({"output_dir": ""}, UsageError, "output_dir: required"),
         ({"train_file": "no.csv"}, DataError, "no.csv: cannot be read"),
         ({"text_column": "x"}, DataError, "no column 'x'; expected one of id, label"),
-        ({"labels": ("good", "x")}, DataError, "expected a label of good, x"),
+        ({"labels": ("good", "x")}, DataError, "one of the labels good, x, received"),
+        ({"label_column": "id"}, UsageError, "label_column: .* --many_labels"),
         ({"max_seq_length": 25}, UsageError, "max_position_embeddings=24, received 25"),
         ({"max_seq_length": 2}, UsageError, "max_seq_length must be at least 3"),
         ({"train_batch_size": 0}, UsageError, "train_batch_size must be positive"),
@@ -275,6 +348,8 @@ def test_overwriting(tables, pretrained, finished, tmp_path):
         ({"learning_rate": -1.0}, UsageError, "learning_rate"),
         ({"optimizer": "sgd"}, UsageError, "optimizer must be one of"),
         ({"recipe": "x"}, UsageError, "recipe must be one of cola"),
+        ({"recipe": "stsb"}, UsageError, "recipe must be .* received 'stsb'"),
+        ({"recipe": "squad1"}, UsageError, "recipe must be .* received 'squad1'"),
         ({"dropout": 1.0}, UsageError, r"dropout must be in \[0, 1\), received 1.0"),
         ({"seed": -1}, UsageError, "seed must be from 0"),
     ],

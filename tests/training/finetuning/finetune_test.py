@@ -1,91 +1,23 @@
-"""Fine-tuning a classifier: learns, repeats itself, writes all or nothing."""
+"""Fine-tuning a classifier: it learns, repeats itself, refuses bad settings."""
 
-import csv
-import dataclasses
 import json
-import pathlib
-import random
 import shutil
 
 import numpy as np
 import pytest
 
-from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect
 from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.models.base import weight_names
-from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.storage import folders
 from albert_tf.tasks.tables import read_table
 from albert_tf.tasks.text_classification import evaluate, table_task
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.finetune import finetune_text_classifier
 from albert_tf.training.finetuning.settings import FinetuneSettings
-
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
-SPM_MODEL = GOLDEN / "tokenization" / "spiece.model"
-CONFIG = AlbertConfig(
-    embedding_size=12,
-    hidden_size=24,
-    num_hidden_layers=1,
-    num_attention_heads=3,
-    intermediate_size=40,
-    max_position_embeddings=24,
-    hidden_dropout_prob=0.1,
-    initializer_range=0.2,
-)
-
-
-def write_table(path, count, seed, labels=("bad", "good")):
-    """Texts that hold a word which decides the label."""
-    rng = random.Random(seed)
-    with open(path, "w", newline="", encoding="utf-8") as f:
-        writer = csv.writer(f, delimiter="\t")
-        writer.writerow(["id", "label", "text"])
-        for i in range(count):
-            label = rng.choice(labels)
-            words = rng.choices(["the", "film", "was", "a", "day"], k=5)
-            words.insert(rng.randrange(6), label)
-            writer.writerow([i, label, " ".join(words)])
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tables")
-    return {
-        "train_file": write_table(folder / "train.tsv", 200, seed=1),
-        "dev_file": write_table(folder / "dev.tsv", 50, seed=2),
-    }
-
-
-@pytest.fixture(scope="module")
-def pretrained(tmp_path_factory):
-    path = tmp_path_factory.mktemp("pretrained") / "model"
-    model = AlbertPretrainer(CONFIG, seed=3)
-    save_pretrained(model, path, tokenizer=AlbertTokenizer(SPM_MODEL))
-    return str(path)
-
-
-def run(output_dir, **kwargs):
-    defaults = {
-        "learning_rate": 5e-3,
-        "train_batch_size": 16,
-        "num_train_steps": 45,
-        "seed": 7,
-    }
-    settings = FinetuneSettings(output_dir=str(output_dir), **{**defaults, **kwargs})
-    return finetune_text_classifier(settings, verbose=0)
-
-
-@pytest.fixture(scope="module")
-def finished(tables, pretrained, tmp_path_factory):
-    output_dir = tmp_path_factory.mktemp("run") / "model"
-    arguments = {**tables, "init_checkpoint": pretrained}
-    results = run(output_dir, test_file=tables["dev_file"], **arguments)
-    return output_dir, results
+from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
 
 
 def test_it_learns(finished):
@@ -95,42 +27,6 @@ def test_it_learns(finished):
     assert results["labels"] == ["bad", "good"]
     assert results["train_examples"] == 200
     assert results["num_train_steps"] == 45
-
-
-def test_the_folder(finished, tables):
-    output_dir, results = finished
-    assert {path.name for path in output_dir.iterdir()} == {
-        "config.json",
-        "curves.png",
-        "manifest.json",
-        "metrics.json",
-        "metrics.jsonl",
-        "model.safetensors",
-        "predictions.tsv",
-        "run.json",
-        "spiece.model",
-        "test_predictions.tsv",
-    }
-    assert json.loads((output_dir / "metrics.json").read_text()) == results
-    lines = [json.loads(x) for x in (output_dir / "metrics.jsonl").open()]
-    # 200 examples are 12.5 batches: three epochs of 13, and the rest.
-    assert [line["step"] for line in lines] == [13, 26, 39, 45]
-    assert lines[0]["loss"] > lines[-1]["loss"]
-    assert lines[-1]["val_accuracy"] == pytest.approx(results["dev_accuracy"])
-    assert (output_dir / "curves.png").read_bytes()[:4] == b"\x89PNG"
-    record = json.loads((output_dir / "run.json").read_text())
-    assert record["settings"]["max_seq_length"] == 24
-    assert record["settings"]["num_warmup_steps"] == 4
-    with open(output_dir / "predictions.tsv", encoding="utf-8") as f:
-        rows = list(csv.DictReader(f, delimiter="\t"))
-    accuracy = np.mean([row["label"] == row["prediction"] for row in rows])
-    assert accuracy == pytest.approx(results["dev_accuracy"])
-    classify = Classifier.from_pretrained(output_dir)
-    assert classify.labels == ["bad", "good"]
-    with open(tables["dev_file"], encoding="utf-8") as f:
-        texts = [row["text"] for row in csv.DictReader(f, delimiter="\t")]
-    scores = [float(row["probability_good"]) for row in rows]
-    np.testing.assert_allclose(classify.probabilities(texts)[:, 1], scores, atol=2e-5)
 
 
 @pytest.mark.slow
@@ -285,51 +181,6 @@ def test_an_impossible_recorded_length_is_refused(finished, tmp_path):
         from_pretrained(tmp_path / "new")
 
 
-def test_an_unwritable_folder_is_reported_before_the_work(pretrained, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="output_dir: .*/out cannot be created in"):
-        run(tmp_path / "file" / "out", train_file="no.csv", init_checkpoint=pretrained)
-    # A possible folder passes, and nothing is left behind.
-    with pytest.raises(DataError, match="no.csv"):
-        run(tmp_path / "a" / "b", train_file="no.csv", init_checkpoint=pretrained)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_leftovers_of_an_interrupted_write_are_ignored(tables, pretrained, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json.tmp-0123abcd").write_text("{")
-    run(
-        tmp_path / "out",
-        train_file=tables["train_file"],
-        init_checkpoint=pretrained,
-        num_train_steps=1,
-    )
-    names = [path.name for path in (tmp_path / "out").iterdir()]
-    assert "run.json" in names and "run.json.tmp-0123abcd" not in names
-
-
-def test_overwriting(tables, pretrained, finished, tmp_path):
-    output_dir, _ = finished
-    arguments = {
-        "train_file": tables["train_file"],
-        "init_checkpoint": pretrained,
-        "num_train_steps": 1,
-    }
-    before = (output_dir / "model.safetensors").read_bytes()
-    with pytest.raises(UsageError, match="model exists already"):
-        run(output_dir, **arguments)
-    assert (output_dir / "model.safetensors").read_bytes() == before
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").write_text("precious")
-    with pytest.raises(UsageError, match="other is not a fine-tuning run"):
-        run(tmp_path / "other", overwrite=True, **arguments)
-    shutil.copytree(output_dir, tmp_path / "new")
-    first = (tmp_path / "new" / "run.json").read_text()
-    run(tmp_path / "new", overwrite=True, **{**arguments, "seed": 9})
-    assert (tmp_path / "new" / "run.json").read_text() != first
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -365,16 +216,3 @@ def test_bad_settings(tables, pretrained, tmp_path, changes, error, message):
     with pytest.raises(error, match=message):
         finetune_text_classifier(FinetuneSettings(**arguments), verbose=0)
     assert not list(tmp_path.iterdir())
-
-
-def test_recipes_and_defaults():
-    settings = FinetuneSettings("t", "o", recipe="rte", learning_rate=1e-4)
-    settings = settings.resolved(2490)
-    assert settings.learning_rate == 1e-4
-    assert (settings.train_batch_size, settings.dropout) == (32, 0.1)
-    assert (settings.num_train_steps, settings.num_warmup_steps) == (800, 200)
-    settings = FinetuneSettings("t", "o", num_train_epochs=2.0).resolved(100)
-    assert settings.num_train_steps == 7
-    assert settings.num_warmup_steps == 0
-    assert settings.dropout is None
-    assert all(field.metadata["help"] for field in dataclasses.fields(settings))

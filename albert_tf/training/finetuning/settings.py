@@ -16,13 +16,8 @@ from albert_tf.tasks.text_classification import table_task
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuneSettings(LabelledTableSettings):
-    """A fine-tuning run on tables of texts and labels.
-
-    Each field is described by its `metadata["help"]`, which is also the help of the
-    flag of that name. An empty string means "not given". Fields that are None take the
-    value of the recipe, or else a default that `resolved` computes.
-    """
+class FileSettings:
+    """The files of a run, and the weights it starts from."""
 
     train_file: str = setting(
         "CSV or TSV table with a text and a label in every row; may be gzipped."
@@ -46,6 +41,43 @@ class FinetuneSettings(LabelledTableSettings):
     do_lower_case: bool = setting(
         "Whether to lower-case text; only with spm_model_file.", True
     )
+
+    def check_source(self) -> None:
+        """Checks that the initial weights are specified unambiguously.
+
+        Raises:
+            UsageError: If they are not.
+        """
+        sizes = [self.preset, self.albert_config_file]
+        if self.from_scratch:
+            if self.init_checkpoint:
+                raise UsageError(
+                    "from_scratch: cannot be combined with init_checkpoint, received "
+                    "both"
+                )
+            if sum(map(bool, sizes)) != 1 or not self.spm_model_file:
+                raise UsageError(
+                    "from_scratch: requires spm_model_file and either preset or "
+                    "albert_config_file"
+                )
+        elif not self.init_checkpoint:
+            raise UsageError(
+                "init_checkpoint: required; to train from random weights, pass "
+                "from_scratch"
+            )
+        elif any(sizes):
+            raise UsageError("preset, albert_config_file: only with from_scratch")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneSettings(LabelledTableSettings, FileSettings):
+    """A fine-tuning run on tables of texts and labels.
+
+    Each field is described by its `metadata["help"]`, which is also the help of the
+    flag of that name. An empty string means "not given". Fields that are None take the
+    value of the recipe, or else a default that `resolved` computes.
+    """
+
     labels: tuple[str, ...] = setting(
         "Label names in the order of the class indices. Default: the labels in "
         "train_file, sorted.",
@@ -142,32 +174,6 @@ class FinetuneSettings(LabelledTableSettings):
             raise UsageError(f"seed must be from 0 to 2**31 - 1, received {self.seed}")
         fixed_length = self.fixed_length or self.jit_compile
         return dataclasses.replace(self, **values, fixed_length=fixed_length)
-
-    def check_source(self) -> None:
-        """Checks that the initial weights are specified unambiguously.
-
-        Raises:
-            UsageError: If they are not.
-        """
-        sizes = [self.preset, self.albert_config_file]
-        if self.from_scratch:
-            if self.init_checkpoint:
-                raise UsageError(
-                    "from_scratch: cannot be combined with init_checkpoint, received "
-                    "both"
-                )
-            if sum(map(bool, sizes)) != 1 or not self.spm_model_file:
-                raise UsageError(
-                    "from_scratch: requires spm_model_file and either preset or "
-                    "albert_config_file"
-                )
-        elif not self.init_checkpoint:
-            raise UsageError(
-                "init_checkpoint: required; to train from random weights, pass "
-                "from_scratch"
-            )
-        elif any(sizes):
-            raise UsageError("preset, albert_config_file: only with from_scratch")
 
 
 _OPEN_FIELDS = [

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from albert_tf.tasks.tables import LabelledTableSettings, TableSettings
 from albert_tf.training.finetuning.settings import FinetuneSettings
 
 
@@ -16,3 +17,26 @@ def test_recipes_and_defaults():
     assert settings.num_warmup_steps == 0
     assert settings.dropout is None
     assert all(field.metadata["help"] for field in dataclasses.fields(settings))
+
+
+def test_files_come_first_in_help():
+    names = [field.name for field in dataclasses.fields(FinetuneSettings)]
+    assert names[:3] == ["train_file", "output_dir", "dev_file"]
+    assert {field.name for field in dataclasses.fields(LabelledTableSettings)} < set(
+        names
+    )
+
+
+def test_the_task_has_the_given_files_as_splits():
+    settings = FinetuneSettings(
+        "t.tsv", "o", test_file="x.tsv", text_column="2", labels=("b", "a")
+    )
+    task = settings.make_task()
+    assert {name: source.file for name, source in task.splits.items()} == {
+        "train": "t.tsv",
+        "test": "x.tsv",
+    }
+    assert task.splits["train"].columns == LabelledTableSettings(text_column="2")
+    # A table to predict needs no labels.
+    assert task.splits["test"].columns == TableSettings(text_column="2")
+    assert task.labels == ("b", "a")

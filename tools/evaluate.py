@@ -1,4 +1,4 @@
-"""Measures a text classifier on a table of texts and labels; prints JSON.
+"""Evaluates a text classifier on a table of texts and labels; prints JSON.
 
 Example: `albert-tf evaluate --model=sentiment --eval_file=dev.tsv
 --text_column=sentence`
@@ -12,45 +12,37 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli.flags import define_alias
+from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.storage import files
+from albert_tf.tasks.tables import LabelledTableSettings
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "Folder of a text classifier, as `finetune` makes it.", required=True
+    "model",
+    None,
+    "Folder of a text classifier, as written by `finetune`.",
+    required=True,
 )
 _EVAL_FILE = flags.DEFINE_string(
-    "eval_file", None, "CSV or TSV table; .gz too.", required=True
+    "eval_file", None, "CSV or TSV table; may be gzipped.", required=True
 )
-_OUTPUT_FILE = flags.DEFINE_string("output_file", "", "Also write the JSON there.")
-_TEXT_COLUMN = flags.DEFINE_string("text_column", "text", "Name or number from 0.")
-_TEXT_PAIR_COLUMN = flags.DEFINE_string("text_pair_column", "", "For pairs of texts.")
-_LABEL_COLUMN = flags.DEFINE_string("label_column", "label", "Name or number from 0.")
-_DELIMITER = flags.DEFINE_string("delimiter", "", "Default: tab for .tsv, else comma.")
-_HEADER = flags.DEFINE_bool("header", True, "Whether the first line names columns.")
-_QUOTING = flags.DEFINE_bool("quoting", True, "Whether a double quote quotes a cell.")
+_OUTPUT_FILE = flags.DEFINE_string("output_file", "", "Also write the JSON here.")
+define_settings(LabelledTableSettings)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length", None, "Longer texts are cut. Default: the model's longest."
+    "max_seq_length",
+    None,
+    "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
 )
-_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 32, "Texts a batch.", 1)
+_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 32, "Texts per batch.", 1)
 define_alias("dev_file", "eval_file")
 
 
 def main() -> None:
-    """Reads, predicts, compares."""
+    """Reads the table, predicts and compares."""
     from albert_tf.inference.classifier import Classifier
-    from albert_tf.tasks.tables import read_table
-    from albert_tf.tasks.text_classification import evaluate
+    from albert_tf.tasks.text_classification import evaluate, table_task
 
-    table = read_table(
-        _EVAL_FILE.value,
-        text_column=_TEXT_COLUMN.value,
-        text_pair_column=_TEXT_PAIR_COLUMN.value or None,
-        label_column=_LABEL_COLUMN.value,
-        delimiter=_DELIMITER.value or None,
-        header=_HEADER.value,
-        quoting=_QUOTING.value,
-    )
+    table = read_settings(LabelledTableSettings).read_table(_EVAL_FILE.value)
     classify = Classifier.from_pretrained(
         _MODEL.value,
         max_seq_length=_MAX_SEQ_LENGTH.value,
@@ -58,7 +50,7 @@ def main() -> None:
     )
     results = {"examples": len(table), "labels": classify.labels}
     logits = classify.logits(table.texts, table.text_pairs)
-    results |= evaluate(logits, table, classify.labels)
+    results |= evaluate(table_task(classify.labels), logits, table)
     text = json.dumps(results, indent=2) + "\n"
     if _OUTPUT_FILE.value:
         files.write_text(_OUTPUT_FILE.value, text)

@@ -3,7 +3,7 @@
 Example: `albert-tf finetune --init_checkpoint=pretrained --train_file=train.tsv
 --dev_file=dev.tsv --text_column=sentence --output_dir=sentiment`
 
-The folder it makes can be given to `evaluate`, `predict` and `export`.
+The resulting folder can be passed to `evaluate`, `predict` and `export`.
 """
 
 import json
@@ -31,9 +31,9 @@ for _alias, _name in _ALIASES.items():
 
 
 def main() -> None:
-    """Trains and prints what `metrics.json` holds."""
+    """Trains and prints the content of `metrics.json`."""
     settings = read_settings(FinetuneSettings)
-    # Before TensorFlow is imported: a forgotten flag is told at once.
+    # Before TensorFlow is imported, so that a missing flag is reported at once.
     settings.check_source()
     from albert_tf.training.finetuning.finetune import finetune_text_classifier
 

@@ -39,6 +39,12 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     head = model.get("head")
     if head not in (None, *HEADS):
         raise DataError(f"{config_path}: head must be one of {', '.join(HEADS)}")
+    length = model.get("max_seq_length")
+    if length is not None and not (type(length) is int and length > 0):
+        raise DataError(
+            f"{config_path}: max_seq_length must be a positive integer, received "
+            f"{length!r}"
+        )
     tensors = safetensors_file.read(files.join(path, WEIGHTS))
     return Checkpoint(
         format=NAME,
@@ -48,6 +54,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         head=head,
         labels=model.get("labels"),
         problem_type=model.get("problem_type"),
+        max_seq_length=length,
         untrained=model.get("untrained") or [],
         tokenizer=_finder(path, listed, options),
     )
@@ -63,6 +70,8 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
         "problem_type": checkpoint.problem_type,
         "untrained": checkpoint.untrained,
     }
+    if checkpoint.max_seq_length is not None:
+        config["model"]["max_seq_length"] = checkpoint.max_seq_length
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
         config["tokenizer"] = tokenizer.get_config()

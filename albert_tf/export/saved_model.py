@@ -57,7 +57,8 @@ def export_saved_model(
         tokenizer: `Tokenizer`. The one the model was trained with.
         labels: Sequence of str. Names of a classifier's labels. Default: those it was
             saved with.
-        max_seq_length: int. Longer texts are cut. Default: the model's maximum.
+        max_seq_length: int. Longer texts are cut. Default: the length the model
+            was fine-tuned with, or else the model's maximum.
         version: int or None. If given, the folder is `path/version`.
         warmup_batch_sizes: Sequence of int. Batch sizes of the warm-up requests; empty
             for no requests.
@@ -108,7 +109,9 @@ def _checked_length(model, tokenizer, max_seq_length: int | None) -> int:
             f"received {type(model).__name__}"
         )
     longest = model.config.max_position_embeddings
-    length = longest if max_seq_length is None else max_seq_length
+    length = max_seq_length
+    if length is None:
+        length = getattr(model, "max_seq_length", None) or longest
     inputs.check_max_seq_length(length, pairs=True, longest=longest)
     if tokenizer.vocab_size > model.config.vocab_size:
         raise UsageError(

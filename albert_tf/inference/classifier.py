@@ -30,7 +30,8 @@ class Classifier:
         tokenizer: `Tokenizer`.
         labels: Sequence of str. Names of the `C` labels. Default: those the model was
             saved with, or `"LABEL_0"`, `"LABEL_1"`...
-        max_seq_length: int. Longer texts are cut. Default: the model's maximum.
+        max_seq_length: int. Longer texts are cut. Default: the
+            length the model was fine-tuned with, or else the model's maximum.
         batch_size: int. Number of texts per call of the model.
 
     Example:
@@ -50,7 +51,9 @@ class Classifier:
     ):
         base.check_fits(model, tokenizer)
         longest = model.config.max_position_embeddings
-        self.max_seq_length = longest if max_seq_length is None else max_seq_length
+        if max_seq_length is None:
+            max_seq_length = getattr(model, "max_seq_length", None) or longest
+        self.max_seq_length = max_seq_length
         inputs.check_max_seq_length(self.max_seq_length, pairs=False, longest=longest)
         self.model = model
         self.tokenizer = tokenizer

@@ -1,1 +1,1 @@
-"""Data of downstream tasks, one file a task family."""
+"""Fine-tuning tasks: data, metrics and recipes; one module per family of tasks."""

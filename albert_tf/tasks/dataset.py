@@ -1,4 +1,4 @@
-"""A table of texts and labels as a `tf.data.Dataset` for `model.fit`.
+"""Turns encoded texts and labels into a `tf.data.Dataset` for `model.fit`.
 
 Legend: `N` examples, `B` batch, `T` sequence.
 """
@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
+from albert_tf.data.batches.order import shuffled
 from albert_tf.errors import UsageError
 from albert_tf.text import inputs
 
@@ -22,69 +23,54 @@ def make_classification_dataset(
     start_step: int = 0,
     bucketed: bool = True,
 ) -> tf.data.Dataset:
-    """Batches of (inputs, labels).
+    """Returns batches of (inputs, labels).
 
-    With a `shuffle_seed` the set is endless: every epoch is a permutation of its own,
-    a function of the seed and the epoch alone, and a batch may hold the end of one
-    epoch and the start of the next, so that all are full. Without, it is one pass in
+    With a `shuffle_seed` the data set is endless: every epoch is a permutation that
+    depends only on the seed and the epoch. A batch may hold the end of one epoch and
+    the start of the next, so all batches are full. Without a seed, it is one pass in
     order, whose last batch may be smaller.
 
     Args:
         packed: `N` rows, from `inputs.encode_texts`.
         label_ids: int `[N]`.
         batch_size: int. `B`.
-        max_seq_length: int. No row may be longer.
-        pad_id: int.
-        shuffle_seed: int or None.
-        start_step: int. Batches left out at the front.
-        bucketed: bool. Whether `T` is the smallest of a few lengths that holds the
-            batch's longest row, or always `max_seq_length` (one shape, for XLA).
+        max_seq_length: int. Length that no row may exceed.
+        pad_id: int. Token id used as padding.
+        shuffle_seed: int or None. Seed of the permutations.
+        start_step: int. Number of batches to skip.
+        bucketed: bool. If True, `T` is the smallest of a few lengths that holds the
+            batch's longest row. If False, `T` is always `max_seq_length`: one shape,
+            for XLA.
 
     Returns:
         Dataset of (dict of int32 `[B, T]` named as in `features`, int32 `[B]`).
 
     Raises:
-        UsageError: If a size is impossible.
+        UsageError: If a size is invalid.
     """
     if batch_size < 1:
         raise UsageError(f"batch_size must be positive, received {batch_size}")
     if len(packed) != len(label_ids) or not len(packed):
         raise UsageError(
-            f"label_ids: expected one for each of {len(packed)} > 0 texts, received "
-            f"{len(label_ids)}"
+            f"label_ids: expected one for each of {len(packed)} texts, at least one, "
+            f"received {len(label_ids)}"
         )
     if packed.lengths.max() > max_seq_length:
         raise UsageError(
             f"max_seq_length must be at least the longest row's {packed.lengths.max()},"
             f" received {max_seq_length}"
         )
-    example_numbers = _example_numbers(
-        len(packed), shuffle_seed, start_step, batch_size
-    )
     batch = _Batches(packed, label_ids, max_seq_length, pad_id, bucketed)
     options = tf.data.Options()
     options.deterministic = True
-    return (
-        example_numbers.batch(batch_size, drop_remainder=shuffle_seed is not None)
-        .map(batch, num_parallel_calls=2)
-        .prefetch(2)
-        .with_options(options)
-    )
-
-
-def _example_numbers(count, seed, start_step, batch_size) -> tf.data.Dataset:
-    """Which example comes when."""
-    start = start_step * batch_size
-    if seed is None:
-        return tf.data.Dataset.range(start, count)
-
-    def example(g):
-        epoch = tf.cast(g // count, tf.int32)
-        return tf.random.experimental.index_shuffle(
-            g % count, tf.stack([seed, epoch]), count - 1
-        )
-
-    return tf.data.Dataset.range(start, np.iinfo(np.int64).max).map(example)
+    count = len(packed)
+    stop = count if shuffle_seed is None else np.iinfo(np.int64).max
+    rows = tf.data.Dataset.range(start_step * batch_size, stop)
+    rows = rows.batch(batch_size, drop_remainder=shuffle_seed is not None)
+    if shuffle_seed is not None:
+        rows = rows.map(lambda numbers: shuffled(numbers, count, shuffle_seed)[0])
+    dataset = rows.map(batch, num_parallel_calls=2).prefetch(2)
+    return dataset.with_options(options)
 
 
 class _Batches:
@@ -118,7 +104,7 @@ class _Batches:
             features.PADDING_MASK: mask,
         }
         for name, value in inputs.items():
-            # What is known when the graph is made: XLA compiles for fixed shapes.
+            # XLA needs shapes that are known when the graph is built.
             width = None if self.bucketed else self.max_seq_length
             inputs[name] = tf.ensure_shape(value, [numbers.shape[0], width])
         return inputs, tf.gather(self.labels, numbers)

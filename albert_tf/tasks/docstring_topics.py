@@ -1,4 +1,7 @@
-"""A labelled table that is on every machine: which package is a docstring from?"""
+"""Makes a labelled table from installed packages: which package is a docstring from?
+
+The demo uses it, because it needs no download.
+"""
 
 import csv
 import io
@@ -11,7 +14,7 @@ from albert_tf.data.corpus import docstrings
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 
-# Packages that this one needs, so they are installed; None is the standard library.
+# Dependencies of this package, so they are installed. None is the standard library.
 TOPICS = {
     "python": None,
     "numpy": "numpy",
@@ -30,13 +33,15 @@ def write_topic_tables(
 ) -> None:
     """Writes two TSV tables with the columns `text` and `label`.
 
-    As many docstrings of each of `TOPICS`; no docstring is in both tables.
+    Every topic of `TOPICS` has the same number of docstrings, and no docstring is in
+    both tables.
 
     Args:
-        train_file, dev_file: Where to.
-        per_topic: int. Docstrings of each topic, in both tables together.
-        dev_fraction: float. Share of the rows in the dev table.
-        seed: int. Of the draw.
+        train_file: str. Path of the training table.
+        dev_file: str. Path of the dev table.
+        per_topic: int. Docstrings per topic, in both tables together.
+        dev_fraction: float. Share of the rows that go into the dev table.
+        seed: int. Seed of the draw.
 
     Raises:
         DataError: If a package has too few docstrings.
@@ -47,7 +52,8 @@ def write_topic_tables(
         texts = [" ".join(p) for p in docstrings.read_docstrings(_files(package), None)]
         if len(texts) < per_topic:
             raise DataError(
-                f"docstrings of {label}: {per_topic} are needed, found {len(texts)}"
+                f"docstrings of {label}: expected at least {per_topic}, received "
+                f"{len(texts)}"
             )
         rows += [(text, label) for text in rng.sample(texts, per_topic)]
     rng.shuffle(rows)

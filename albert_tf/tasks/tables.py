@@ -1,4 +1,7 @@
-"""Tables of texts and labels: CSV, TSV, with or without quotes, gzip too."""
+"""Reads tables of texts and labels: CSV or TSV, with or without quotes, also gzipped.
+
+`TableSettings` describes the columns, once for all commands.
+"""
 
 import csv
 import dataclasses
@@ -9,22 +12,24 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.settings import setting
 from albert_tf.storage import files
 
-# The csv module refuses longer cells; its own limit of 131,072 cuts real documents.
+# Longest cell the csv module accepts. Its default, 131,072, is too short for some
+# documents.
 _LONGEST_CELL = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
 class TextTable:
-    """Columns of a table.
+    """The columns of a table.
 
     Attributes:
-        path: str. Where it was read from, for error messages.
-        texts: The first texts.
-        text_pairs: The second texts, or None.
-        labels: The labels as they are written, or None.
-        lines: Line of the file where each row ends, counted from 1.
+        path: str. File the table was read from, for error messages.
+        texts: list of str. First texts.
+        text_pairs: list of str. Second texts, or None.
+        labels: list of str. Labels as written in the file, or None.
+        lines: list of int. Line of the file where each row ends, counted from 1.
     """
 
     path: str
@@ -37,6 +42,65 @@ class TextTable:
         return len(self.texts)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """Where the texts are in a table, and how the table is written."""
+
+    text_column: str = setting("Name or number (from 0) of the text's column.", "text")
+    text_pair_column: str = setting(
+        "Name or number of the second text's column, for pairs of texts.", ""
+    )
+    delimiter: str = setting(
+        "Character between cells. Default: tab for .tsv, comma otherwise.", ""
+    )
+    header: bool = setting("Whether the first line names the columns.", True)
+    quoting: bool = setting(
+        "Whether double quotes enclose cells, as in CSV; false for GLUE's files.", True
+    )
+
+    def read_table(self, path: str | os.PathLike) -> TextTable:
+        """Reads a table; see the function `read_table`."""
+        return read_table(path, **self._options())
+
+    def _options(self) -> dict:
+        return {
+            "text_column": self.text_column,
+            "text_pair_column": self.text_pair_column or None,
+            "label_column": None,
+            "delimiter": self.delimiter or None,
+            "header": self.header,
+            "quoting": self.quoting,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledTableSettings(TableSettings):
+    """Where the texts and the labels are in a table."""
+
+    label_column: str = setting("Name or number of the label's column.", "label")
+
+    def _options(self) -> dict:
+        return {**super()._options(), "label_column": self.label_column}
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSource:
+    """A table as the source of a task's examples (see `task.Source`).
+
+    Attributes:
+        file: str. Path of the table, within the folder of the data if that is known
+            only later.
+        columns: `TableSettings`.
+    """
+
+    file: str
+    columns: TableSettings
+
+    def read(self, folder: str = "") -> TextTable:
+        """Returns the table; see `read_table`."""
+        return self.columns.read_table(files.join(folder, self.file))
+
+
 def read_table(
     path: str | os.PathLike,
     *,
@@ -47,22 +111,23 @@ def read_table(
     header: bool = True,
     quoting: bool = True,
 ) -> TextTable:
-    """Reads the columns of interest; all others may hold anything.
+    """Reads the columns of interest; the other columns may hold anything.
 
     Args:
-        path: A CSV or TSV file in UTF-8; `.gz` is unpacked; `gs://` too.
-        text_column, text_pair_column, label_column: Name in the first line, or number
-            of the column from 0. Numbers only, where there is no header. The last two
-            may be None.
-        delimiter: One character. Default: tab for `.tsv`, comma otherwise.
+        path: str. CSV or TSV file in UTF-8, local or remote; `.gz` is unpacked.
+        text_column: str. Name of the column in the first line, or its number from 0.
+            Without a header only numbers are possible.
+        text_pair_column: str or None. Column of the second texts.
+        label_column: str or None. Column of the labels.
+        delimiter: str. One character. Default: tab for `.tsv`, comma otherwise.
         header: bool. Whether the first line names the columns.
-        quoting: bool. Whether `"` quotes a cell as in CSV; false for GLUE's files,
+        quoting: bool. Whether `"` encloses cells, as in CSV. False for GLUE's files,
             where it is a character like any other.
 
     Raises:
         UsageError: If the delimiter is not one character.
-        DataError: If the file cannot be read or is not such a table; the message names
-            the line.
+        DataError: If the file cannot be read or is malformed; the message names the
+            line.
     """
     path = os.fspath(path)
     name = path.lower().removesuffix(".gz")
@@ -73,7 +138,7 @@ def read_table(
     rows = _rows(path, _read_text(path), delimiter, quoting)
     first = next(rows, None)
     if first is None:
-        raise DataError(f"{path}: expected a table with rows, found an empty file")
+        raise DataError(f"{path}: expected a table with rows, received an empty file")
     names = first[1] if header else None
     wanted = [text_column, text_pair_column, label_column]
     index = [
@@ -86,7 +151,7 @@ def read_table(
     for line, cells in rows:
         if len(cells) != len(first[1]):
             raise DataError(
-                f"{path}: line {line}: expected {len(first[1])} columns, found "
+                f"{path}: line {line}: expected {len(first[1])} columns, received "
                 f"{len(cells)}"
             )
         lines.append(line)
@@ -94,16 +159,16 @@ def read_table(
             if i is not None:
                 column.append(cells[i])
     if not lines:
-        raise DataError(f"{path}: expected rows below the header, found none")
+        raise DataError(f"{path}: expected rows below the header, received none")
     values = [None if i is None else c for c, i in zip(columns, index, strict=True)]
     return TextTable(path, *values, lines)
 
 
 def find_labels(table: TextTable) -> list[str]:
-    """The distinct labels, sorted; as numbers if all of them are whole numbers.
+    """Returns the distinct labels, sorted; numerically if all are whole numbers.
 
     Raises:
-        DataError: If a label is empty, or there are fewer than two.
+        DataError: If a label is empty, or if there are fewer than two labels.
     """
     for label, line in zip(table.labels, table.lines, strict=True):
         if not label:
@@ -111,8 +176,8 @@ def find_labels(table: TextTable) -> list[str]:
     labels = sorted(set(table.labels))
     if len(labels) < 2:
         raise DataError(
-            f"{table.path}: expected at least 2 different labels, found only "
-            f"{labels[0]!r}"
+            f"{table.path}: expected at least 2 different labels, received "
+            f"only {labels[0]!r}"
         )
     try:
         return sorted(labels, key=int)
@@ -121,18 +186,18 @@ def find_labels(table: TextTable) -> list[str]:
 
 
 def label_ids(table: TextTable, labels: Sequence[str]) -> list[int]:
-    """Each row's label as its index in `labels`.
+    """Returns the index in `labels` of each row's label.
 
     Raises:
-        DataError: If a row has another label.
+        DataError: If a label of the table is not in `labels`.
     """
     index = {label: i for i, label in enumerate(labels)}
     for label, line in zip(table.labels, table.lines, strict=True):
         if label not in index:
             known = ", ".join(labels[:10]) + (", ..." if len(labels) > 10 else "")
             raise DataError(
-                f"{table.path}: line {line}: expected a label of {known}, found "
-                f"{label!r}"
+                f"{table.path}: line {line}: expected one of the labels {known}, "
+                f"received {label!r}"
             )
     return [index[label] for label in table.labels]
 
@@ -143,7 +208,7 @@ def _read_text(path: str) -> str:
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as e:
-            raise DataError(f"{path}: not a whole gzip file: {e}") from None
+            raise DataError(f"{path}: damaged or truncated gzip file: {e}") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -154,7 +219,7 @@ def _read_text(path: str) -> str:
 def _rows(
     path: str, text: str, delimiter: str, quoting: bool
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line, cells) of the lines that are not blank."""
+    """Yields (line number, cells) of every line that is not blank."""
     if not quoting:
         for number, line in enumerate(io.StringIO(text, newline=None), 1):
             line = line.rstrip("\n")
@@ -174,8 +239,8 @@ def _rows(
                 start = reader.line_num + 1
         except csv.Error as e:
             raise DataError(
-                f"{path}: line {start}: not CSV: {e} (a file that does not quote "
-                "cells is read with --noquoting)"
+                f"{path}: line {start}: not CSV: {e} (if quotes are ordinary "
+                "characters in this file, use --noquoting)"
             ) from None
     finally:
         csv.field_size_limit(before)
@@ -189,12 +254,12 @@ def _chain(first, rest):
 def _column(path: str, wanted: str, first: list[str], names: list[str] | None) -> int:
     if names is not None and wanted in names:
         if names.count(wanted) > 1:
-            raise DataError(f"{path}: line 1: more than one column {wanted!r}")
+            raise DataError(f"{path}: line 1: several columns are named {wanted!r}")
         return names.index(wanted)
     if wanted.isdecimal() and int(wanted) < len(first):
         return int(wanted)
     if names is None:
-        rule = f"a number from 0 to {len(first) - 1} (there is no header)"
+        rule = f"a number from 0 to {len(first) - 1} (without a header)"
     else:
         rule = f"one of {', '.join(names)}"
     raise DataError(f"{path}: no column {wanted!r}; expected {rule}")

@@ -76,6 +76,37 @@ def test_order_is_a_function_of_seed_and_step():
     assert labels(3, shuffle_seed=5, start_step=3) == labels(6, shuffle_seed=5)[3:]
 
 
+def test_the_order_is_the_recorded_one():
+    """Runs with the same seed stay comparable between versions."""
+    labels = np.concatenate([y for _, y in batches(6, shuffle_seed=5)])
+    assert labels.tolist() == [
+        5,
+        0,
+        6,
+        1,
+        2,
+        8,
+        4,
+        9,
+        7,
+        10,
+        3,
+        3,
+        10,
+        1,
+        4,
+        5,
+        8,
+        2,
+        6,
+        9,
+        7,
+        0,
+        0,
+        4,
+    ]
+
+
 def test_bad_sizes():
     with pytest.raises(UsageError, match="batch_size must be positive, received 0"):
         batches(batch_size=0)

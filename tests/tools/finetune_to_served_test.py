@@ -75,6 +75,7 @@ def test_from_table_to_served_model(folder):
             "--output_dir=sentiment",
             "--train_step=3",  # The original's name.
             "--train_batch_size=8",
+            "--max_seq_length=8",
         )
     )
     results = json.loads(out[out.index("{") :])
@@ -91,6 +92,7 @@ def test_from_table_to_served_model(folder):
         )
     )
     assert measured["accuracy"] == results["dev_accuracy"]
+    assert results["dev_truncated"] > 0
     done(
         tool(
             "predict",
@@ -122,6 +124,7 @@ def test_from_table_to_served_model(folder):
     assert made == "served/3\n"
     manifest = json.loads((folder / "served/3/assets.extra/manifest.json").read_text())
     assert manifest["labels"] == ["bad", "good"]
+    assert manifest["max_seq_length"] == 8
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ class Checkpoint:
         labels: list of str or None. Names of the classes.
         problem_type: str or None. `"regression"`, `"single_label_classification"` or
             `"multi_label_classification"`.
+        max_seq_length: int or None. Row length a classifier was fine-tuned with.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
         untrained: list of str. Canonical names of weights with initial values only.
         unknown: list of str. Names in the files that no table lists.
@@ -79,6 +80,7 @@ class Checkpoint:
     also: tuple[str, ...] = ()
     labels: list[str] | None = None
     problem_type: str | None = None
+    max_seq_length: int | None = None
     tokenizer: Callable[[], Any] | None = None
     untrained: list[str] = dataclasses.field(default_factory=list)
     unknown: list[str] = dataclasses.field(default_factory=list)

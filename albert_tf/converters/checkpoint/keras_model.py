@@ -69,6 +69,7 @@ def build_model(
     same = head == checkpoint.head
     model.labels = tuple(checkpoint.labels) if same and checkpoint.labels else None
     model.problem_type = checkpoint.problem_type if same else None
+    model.max_seq_length = checkpoint.max_seq_length if same else None
     return model
 
 
@@ -132,6 +133,7 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
         head=head,
         labels=labels,
         problem_type=getattr(model, "problem_type", None),
+        max_seq_length=getattr(model, "max_seq_length", None),
         tokenizer=None if tokenizer is None else lambda: tokenizer,
         untrained=untrained,
     )

@@ -1,1 +1,1 @@
-"""One fine-tuning run, from its settings to a folder."""
+"""One fine-tuning run, from its settings to its folder."""

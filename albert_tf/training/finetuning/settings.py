@@ -1,98 +1,160 @@
-"""What a fine-tuning run is determined by, under the original's flag names."""
+"""Settings of a fine-tuning run, under the original's flag names."""
 
 import dataclasses
 import math
 
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
-from albert_tf.tasks.recipes import RECIPES
+from albert_tf.tasks import registry
+from albert_tf.tasks.tables import (
+    LabelledTableSettings,
+    TableSettings,
+    TableSource,
+)
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.text_classification import table_task
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuneSettings:
-    """A fine-tuning run on tables of texts and labels.
-
-    Each field is described by its `metadata["help"]`, which is also the help of the
-    flag of that name. An empty string is "not given". Fields that are None take the
-    recipe's value (`recipes.RECIPES`), or else a default of their own (`resolved`).
-    """
+class FileSettings:
+    """The files of a run, and the weights it starts from."""
 
     train_file: str = setting(
-        "CSV or TSV with a text and a label in every row; .gz too."
+        "CSV or TSV table with a text and a label in every row; may be gzipped."
     )
-    output_dir: str = setting("Folder to make; it can be loaded like any model.")
+    output_dir: str = setting("Folder to create; it can be loaded like any model.")
     dev_file: str = setting("Table to evaluate on after every epoch.", "")
     test_file: str = setting("Table to predict at the end; needs no labels.", "")
     init_checkpoint: str = setting(
-        "Pretrained model: any folder or checkpoint we load.", ""
+        "Pretrained model: a folder or checkpoint in any supported format.", ""
     )
-    from_scratch: bool = setting("Start from random weights, for comparison.", False)
-    preset: str = setting("With from_scratch: a released model's sizes.", "")
-    albert_config_file: str = setting("With from_scratch: JSON of the sizes.", "")
+    from_scratch: bool = setting(
+        "Start from random weights, for comparison with a pretrained model.", False
+    )
+    preset: str = setting("With from_scratch: released model to take sizes from.", "")
+    albert_config_file: str = setting(
+        "With from_scratch: JSON file with the model's sizes.", ""
+    )
     spm_model_file: str = setting(
-        "Tokenizer (SentencePiece or tokenizer.json), where the checkpoint has none.",
-        "",
+        "Tokenizer (SentencePiece or tokenizer.json), if the checkpoint has none.", ""
     )
     do_lower_case: bool = setting(
-        "Whether text is lower-cased; with spm_model_file.", True
+        "Whether to lower-case text; only with spm_model_file.", True
     )
-    text_column: str = setting("Name or number (from 0) of the column.", "text")
-    text_pair_column: str = setting("The second text's column, for pairs.", "")
-    label_column: str = setting("Name or number of the label's column.", "label")
+
+    def check_source(self) -> None:
+        """Checks that the initial weights are specified unambiguously.
+
+        Raises:
+            UsageError: If they are not.
+        """
+        sizes = [self.preset, self.albert_config_file]
+        if self.from_scratch:
+            if self.init_checkpoint:
+                raise UsageError(
+                    "from_scratch: cannot be combined with init_checkpoint, received "
+                    "both"
+                )
+            if sum(map(bool, sizes)) != 1 or not self.spm_model_file:
+                raise UsageError(
+                    "from_scratch: requires spm_model_file and either preset or "
+                    "albert_config_file"
+                )
+        elif not self.init_checkpoint:
+            raise UsageError(
+                "init_checkpoint: required; to train from random weights, pass "
+                "from_scratch"
+            )
+        elif any(sizes):
+            raise UsageError("preset, albert_config_file: only with from_scratch")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneSettings(LabelledTableSettings, FileSettings):
+    """A fine-tuning run on tables of texts and labels.
+
+    Each field is described by its `metadata["help"]`, which is also the help of the
+    flag of that name. An empty string means "not given". Fields that are None take the
+    value of the recipe, or else a default that `resolved` computes.
+    """
+
     labels: tuple[str, ...] = setting(
-        "The label set in order; default: what is there.", ()
+        "Label names in the order of the class indices. Default: the labels in "
+        "train_file, sorted.",
+        (),
     )
-    delimiter: str = setting("Between cells; default: tab for .tsv, else comma.", "")
-    header: bool = setting("Whether the first line names the columns.", True)
-    quoting: bool = setting(
-        "Whether a double quote quotes a cell; false for GLUE's files.", True
+    many_labels: bool = setting(
+        "Accept more than 50 different labels, or a different one in every row.", False
     )
     recipe: str = setting(
-        "Row of the paper's Table 14, such as cola, for the next six.", ""
+        "Take the next six settings from this row of the paper's Table 14, for example "
+        "cola. Flags given explicitly take precedence.",
+        "",
     )
-    learning_rate: float | None = setting("Peak. Default 2e-5.", None)
-    train_batch_size: int | None = setting("Examples a step. Default 32.", None)
-    dropout: float | None = setting("Of the encoder. Default: the checkpoint's.", None)
+    learning_rate: float | None = setting("Peak learning rate. Default: 2e-5.", None)
+    train_batch_size: int | None = setting("Examples per step. Default: 32.", None)
+    dropout: float | None = setting(
+        "Dropout of the encoder. Default: the checkpoint's.", None
+    )
     num_train_steps: int | None = setting(
-        "Updates. Default: num_train_epochs of them.", None
+        "Number of updates. Default: those of num_train_epochs.", None
     )
     num_warmup_steps: int | None = setting(
-        "Updates with a rising rate. Default 10%.", None
+        "Updates during which the learning rate rises. Default: 10% of all.", None
     )
     max_seq_length: int | None = setting(
-        "Tokens of a row. Default: the longest, <= 512.", None
+        "Tokens per row. Default: the model's maximum, at most 512.", None
     )
     num_train_epochs: float = setting(
-        "Passes over the table, without num_train_steps.", 3.0
+        "Passes over the table; ignored with num_train_steps.", 3.0
     )
     optimizer: str = setting("adamw or lamb.", "adamw")
     weight_decay_rate: float = setting(
-        "Decoupled, not on biases and layer norms.", 0.01
+        "Decoupled weight decay; not applied to biases and layer norms.", 0.01
     )
-    clip_norm: float = setting("Of the global gradient norm.", 1.0)
-    eval_batch_size: int = setting("Rows a batch, in evaluation.", 32)
+    clip_norm: float = setting("Maximum of the global gradient norm.", 1.0)
+    eval_batch_size: int = setting("Rows per batch in evaluation.", 32)
     fixed_length: bool = setting("Pad every batch to max_seq_length.", False)
-    jit_compile: bool = setting("Compile the step with XLA; sets fixed_length.", False)
+    jit_compile: bool = setting(
+        "Compile the step with XLA; implies fixed_length.", False
+    )
     seed: int = setting(
-        "Of the order, the classifier's first values and dropout.", 12345
+        "Seed of the order of examples, the new classifier and dropout.", 12345
     )
     overwrite: bool = setting(
         "Replace an earlier fine-tuning run in output_dir.", False
     )
 
+    def make_task(self) -> Task:
+        """Returns the task, whose splits are the given files."""
+        labelled, unlabelled = (
+            kind(
+                **{
+                    field.name: getattr(self, field.name)
+                    for field in dataclasses.fields(kind)
+                }
+            )
+            for kind in (LabelledTableSettings, TableSettings)
+        )
+        splits = {"train": TableSource(self.train_file, labelled)}
+        if self.dev_file:
+            splits["dev"] = TableSource(self.dev_file, labelled)
+        if self.test_file:
+            splits["test"] = TableSource(self.test_file, unlabelled)
+        return table_task(self.labels, splits)
+
     def resolved(self, num_examples: int) -> "FinetuneSettings":
-        """With every None replaced, for a table of `num_examples`.
+        """Returns a copy in which every None but dropout and max_seq_length is set.
+
+        Args:
+            num_examples: int. Number of rows of the training table.
 
         Raises:
-            UsageError: If a value is impossible.
+            UsageError: If a value is invalid.
         """
-        if self.recipe and self.recipe not in RECIPES:
-            raise UsageError(
-                f"recipe must be one of {', '.join(RECIPES)}, received {self.recipe!r}"
-            )
         values = {}
         if self.recipe:
-            values = dataclasses.asdict(RECIPES[self.recipe])
+            values = dataclasses.asdict(registry.find_recipe(self.recipe))
         given = {name: getattr(self, name) for name in _OPEN_FIELDS}
         values |= {name: v for name, v in given.items() if v is not None}
         values.setdefault("learning_rate", 2e-5)
@@ -112,27 +174,6 @@ class FinetuneSettings:
             raise UsageError(f"seed must be from 0 to 2**31 - 1, received {self.seed}")
         fixed_length = self.fixed_length or self.jit_compile
         return dataclasses.replace(self, **values, fixed_length=fixed_length)
-
-    def check_source(self) -> None:
-        """Raises a UsageError unless it is clear which weights to start from."""
-        sizes = [self.preset, self.albert_config_file]
-        if self.from_scratch:
-            if self.init_checkpoint:
-                raise UsageError(
-                    "from_scratch: needs no init_checkpoint, received both"
-                )
-            if sum(map(bool, sizes)) != 1 or not self.spm_model_file:
-                raise UsageError(
-                    "from_scratch: needs spm_model_file and one of preset and "
-                    "albert_config_file"
-                )
-        elif not self.init_checkpoint:
-            raise UsageError(
-                "init_checkpoint: required; training from random weights must be asked "
-                "for with from_scratch"
-            )
-        elif any(sizes):
-            raise UsageError("preset, albert_config_file: only with from_scratch")
 
 
 _OPEN_FIELDS = [

@@ -1,0 +1,46 @@
+"""The tasks that have a name."""
+
+from albert_tf.errors import UsageError
+from albert_tf.tasks import glue
+from albert_tf.tasks.task import SINGLE_LABEL, Recipe, Task
+
+TASKS: dict[str, Task] = {task.name: task for task in glue.TASKS}
+
+
+def find_task(name: str) -> Task:
+    """Returns the task of that name.
+
+    Args:
+        name: str. A key of `TASKS`; spellings such as "SST-2" are accepted.
+
+    Raises:
+        UsageError: If there is no such task.
+    """
+    task = TASKS.get(name.lower().replace("-", ""))
+    if task is None:
+        raise UsageError(f"task must be one of {', '.join(TASKS)}, received {name!r}")
+    return task
+
+
+def find_recipe(name: str) -> Recipe:
+    """Returns the recipe of a task, for training a classifier on a table.
+
+    Args:
+        name: str. Name of a task of single-label classification that has a recipe.
+
+    Raises:
+        UsageError: If there is no such recipe. Rows of Table 14 for other kinds of
+            tasks (stsb, squad1, ...) are refused too: a classifier trained with them
+            would look like a result of that task.
+    """
+    recipes = {
+        task.name: task.recipe
+        for task in TASKS.values()
+        if task.recipe is not None and task.problem_type == SINGLE_LABEL
+    }
+    if name not in recipes:
+        raise UsageError(
+            f"recipe must be one of {', '.join(recipes)} (the tasks that classify "
+            f"texts), received {name!r}"
+        )
+    return recipes[name]

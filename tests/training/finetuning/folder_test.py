@@ -1,0 +1,93 @@
+"""The folder of a run: complete, and in nobody's way."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.inference.classifier import Classifier
+from tests.training.finetuning.runs import run
+
+
+def test_the_folder(finished, tables):
+    output_dir, results = finished
+    assert {path.name for path in output_dir.iterdir()} == {
+        "config.json",
+        "curves.png",
+        "manifest.json",
+        "metrics.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "predictions.tsv",
+        "run.json",
+        "spiece.model",
+        "test_predictions.tsv",
+    }
+    assert json.loads((output_dir / "metrics.json").read_text()) == results
+    lines = [json.loads(x) for x in (output_dir / "metrics.jsonl").open()]
+    # 200 examples are 12.5 batches: three epochs of 13, and the rest.
+    assert [line["step"] for line in lines] == [13, 26, 39, 45]
+    assert lines[0]["loss"] > lines[-1]["loss"]
+    assert lines[-1]["val_accuracy"] == pytest.approx(results["dev_accuracy"])
+    assert (output_dir / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    record = json.loads((output_dir / "run.json").read_text())
+    assert record["settings"]["max_seq_length"] == 24
+    assert record["settings"]["num_warmup_steps"] == 4
+    with open(output_dir / "predictions.tsv", encoding="utf-8") as f:
+        rows = list(csv.DictReader(f, delimiter="\t"))
+    accuracy = np.mean([row["label"] == row["prediction"] for row in rows])
+    assert accuracy == pytest.approx(results["dev_accuracy"])
+    classify = Classifier.from_pretrained(output_dir)
+    assert classify.labels == ["bad", "good"]
+    with open(tables["dev_file"], encoding="utf-8") as f:
+        texts = [row["text"] for row in csv.DictReader(f, delimiter="\t")]
+    scores = [float(row["probability_good"]) for row in rows]
+    np.testing.assert_allclose(classify.probabilities(texts)[:, 1], scores, atol=2e-5)
+
+
+def test_overwriting(tables, pretrained, finished, tmp_path):
+    output_dir, _ = finished
+    arguments = {
+        "train_file": tables["train_file"],
+        "init_checkpoint": pretrained,
+        "num_train_steps": 1,
+    }
+    before = (output_dir / "model.safetensors").read_bytes()
+    with pytest.raises(UsageError, match="model exists already"):
+        run(output_dir, **arguments)
+    assert (output_dir / "model.safetensors").read_bytes() == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("precious")
+    with pytest.raises(UsageError, match="other is not a fine-tuning run"):
+        run(tmp_path / "other", overwrite=True, **arguments)
+    shutil.copytree(output_dir, tmp_path / "new")
+    first = (tmp_path / "new" / "run.json").read_text()
+    run(tmp_path / "new", overwrite=True, **{**arguments, "seed": 9})
+    assert (tmp_path / "new" / "run.json").read_text() != first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
+
+
+def test_an_unwritable_folder_is_reported_before_the_work(pretrained, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="output_dir: .*/out cannot be created in"):
+        run(tmp_path / "file" / "out", train_file="no.csv", init_checkpoint=pretrained)
+    # A possible folder passes, and nothing is left behind.
+    with pytest.raises(DataError, match="no.csv"):
+        run(tmp_path / "a" / "b", train_file="no.csv", init_checkpoint=pretrained)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_leftovers_of_an_interrupted_write_are_ignored(tables, pretrained, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.json.tmp-0123abcd").write_text("{")
+    run(
+        tmp_path / "out",
+        train_file=tables["train_file"],
+        init_checkpoint=pretrained,
+        num_train_steps=1,
+    )
+    names = [path.name for path in (tmp_path / "out").iterdir()]
+    assert "run.json" in names and "run.json.tmp-0123abcd" not in names

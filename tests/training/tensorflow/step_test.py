@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
 from albert_tf.models.base import weight_names
-from albert_tf.training.tensorflow.step import PretrainStep, distribute
+from albert_tf.objectives.albert import ALBERT
+from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy
 
 rng = np.random.default_rng(0)
@@ -45,7 +46,7 @@ def run(kind, dropout=0.0, calls=(1,) * 6, **options):
             "lamb", learning_rate=0.05, num_train_steps=20, num_warmup_steps=2,
             clip_norm=0.5,
         )
-    step = PretrainStep(model, optimizer, strategy, seed=1, **options)
+    step = TrainStep(model, ALBERT, optimizer, strategy, seed=1, **options)
     make = lambda n, i: tf.data.Dataset.from_tensor_slices(batch).batch(8, True)
     iterator = iter(distribute(strategy, make))
     for count in calls:

@@ -1,10 +1,9 @@
-"""Runs the whole main job, small: text, tokenizer, records, pretraining, use, serving.
+"""Runs the whole main job on a small scale, from raw text to a served classifier.
 
-`make demo` calls this. Each step is one of the commands a user would run; it is
-printed before it runs. Everything is left in --output_dir.
+`make demo` calls this. Each step is a command that a user would run; it is printed
+before it runs. All results are left in --output_dir.
 """
 
-import json
 import os
 import pathlib
 import shlex
@@ -20,29 +19,50 @@ from albert_tf.cli.run import run
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.demo_summary import summarize
 from albert_tf.storage import files
+from albert_tf.tasks.docstring_topics import write_topic_tables
 
-OUTPUT_DIR = flags.DEFINE_string(
-    "output_dir", "demo_output", "New folder for all results."
-)
+OUTPUT_DIR = flags.DEFINE_string("output_dir", "demo_output", "New folder of results.")
 INPUT_FILE = flags.DEFINE_string(
     "input_file",
     "docstrings:max_bytes=20000000",
-    "Text, as for create_pretraining_data; default: docstrings of what is installed.",
+    "Text, as for create_pretraining_data. Default: docstrings of installed packages.",
 )
 NUM_TRAIN_STEPS = flags.DEFINE_integer(
-    "num_train_steps",
-    None,
-    "Pretraining steps. Default: those of configs/pretrain/demo.py.",
+    "num_train_steps", None, "Pretraining steps. Default: those of its config file."
 )
 TOOLS = pathlib.Path(__file__).resolve().parent
-CONFIG = TOOLS.parent / "configs" / "pretrain" / "demo.py"
-MASKED = (
-    "if the given argument is not [MASK] , an error is raised .",
-    "returns a new [MASK] with the same shape as the input .",
-    "the [MASK] of the file to read .",
-)
+CONFIGS = TOOLS.parent / "configs" / "pretrain"
+# One command per paragraph.
+RECIPE = """
+train_tokenizer --input_file={text} --output_model={out}/spiece.model
+--vocab_size=4000 --input_sentence_size=100000
+
+create_pretraining_data --input_file={text} --output_file={out}/data/docs
+--spm_model_file={out}/spiece.model --max_seq_length=64 --eval_fraction=0.02
+--num_processes={cores}
+
+pretrain --config={configs}/demo.py --input_file={out}/data/docs
+--eval_file={out}/data/docs-eval --spm_model_file={out}/spiece.model
+--output_dir={out}/pretrain
+
+fill_mask --json --model={out}/pretrain/model
+--text='if the given argument is not [MASK] , an error is raised .'
+--text='returns a new [MASK] with the same shape as the input .'
+--text='the [MASK] of the file to read .'
+
+finetune --init_checkpoint={out}/pretrain/model --output_dir={out}/classifier
+--train_file={out}/topics.train.tsv --dev_file={out}/topics.dev.tsv --max_seq_length=64
+--num_train_steps=120 --num_warmup_steps=12 --train_batch_size=32 --learning_rate=0.0005
+
+finetune --from_scratch --albert_config_file={configs}/demo_albert_config.json
+--spm_model_file={out}/spiece.model --output_dir={out}/classifier_from_scratch
+--train_file={out}/topics.train.tsv --dev_file={out}/topics.dev.tsv --max_seq_length=64
+--num_train_steps=120 --num_warmup_steps=12 --train_batch_size=32 --learning_rate=0.0005
+
+export --model={out}/classifier --output_dir={out}/saved_model
+"""
 RAW_TEXT = "Returns the element-wise sine of an array, with an optional out= buffer."
-# Runs without this package: what a server needs, and no more.
+# What a server runs; it must not need this package.
 SERVE = """
 import sys, tensorflow as tf, tensorflow_text
 model = tf.saved_model.load(sys.argv[1])
@@ -54,97 +74,33 @@ print(f"label: {label}  probabilities: {answer['probabilities'].numpy()[0].round
 
 
 def main() -> None:
-    """Runs every step; the first that fails ends the demo."""
-    output_dir = OUTPUT_DIR.value
-    if not CONFIG.is_file():
+    """Runs every command; the first one that fails ends the demo."""
+    started, out = time.monotonic(), pathlib.Path(OUTPUT_DIR.value)
+    if not CONFIGS.is_dir():
         raise UsageError(
-            f"the demo needs a checkout of the repository: {CONFIG} does not exist"
+            f"the demo requires a checkout of the repository: {CONFIGS} does not exist"
         )
-    if files.is_folder(output_dir) and files.list_folder(output_dir):
-        raise UsageError(f"--output_dir={output_dir}: must be a new or empty folder")
-    started = time.monotonic()
-    out = pathlib.Path(output_dir)
+    if files.is_folder(out) and files.list_folder(out):
+        raise UsageError(f"--output_dir={out}: must be a new or empty folder")
     out.mkdir(parents=True, exist_ok=True)
-    spm, data, model = out / "spiece.model", out / "data/docs", out / "pretrain/model"
-    _tool(
-        "train_tokenizer",
-        input_file=INPUT_FILE.value,
-        output_model=spm,
-        vocab_size=4000,
-        input_sentence_size=100000,
-    )
-    _tool(
-        "create_pretraining_data",
-        input_file=INPUT_FILE.value,
-        output_file=data,
-        spm_model_file=spm,
-        max_seq_length=64,
-        eval_fraction=0.02,
-        num_processes=os.cpu_count() or 1,
-    )
-    steps = {}
-    num_train_steps = NUM_TRAIN_STEPS.value
-    if num_train_steps is not None:
-        warmup = num_train_steps // 10
-        steps = {"num_train_steps": num_train_steps, "num_warmup_steps": warmup}
-    _tool(
-        "pretrain",
-        config=CONFIG,
-        input_file=data,
-        eval_file=f"{data}-eval",
-        spm_model_file=spm,
-        output_dir=out / "pretrain",
-        **steps,
-    )
-    predictions = _tool("fill_mask", "--json", model=model, text=MASKED)
-    files.write_text(out / "fill_mask.jsonl", predictions)
-    accuracies = _classify(out, model)
-    served = out / "saved_model"
-    _tool("export", model=out / "classifier", output_dir=served)
+    write_topic_tables(out / "topics.train.tsv", out / "topics.dev.tsv")
+    values = {"text": INPUT_FILE.value, "out": out, "configs": CONFIGS}
+    values["cores"] = os.cpu_count() or 1
+    for paragraph in RECIPE.split("\n\n"):
+        name, *arguments = (one.format(**values) for one in shlex.split(paragraph))
+        if name == "pretrain" and (steps := NUM_TRAIN_STEPS.value) is not None:
+            arguments += [f"--num_train_steps={steps}"]
+            arguments += [f"--num_warmup_steps={steps // 10}"]
+        print(f"\n$ albert-tf {name} {shlex.join(arguments)}", flush=True)
+        printed = _run([sys.executable, str(TOOLS / f"{name}.py"), *arguments])
+        if name == "fill_mask":
+            files.write_text(out / "fill_mask.jsonl", printed)
     print(f"\n$ a process with only tensorflow and tensorflow_text: {RAW_TEXT!r}")
-    answer = _run([sys.executable, "-c", SERVE, str(served), RAW_TEXT])
-    summary = summarize(output_dir, predictions, accuracies, RAW_TEXT, answer)
+    answer = _run([sys.executable, "-c", SERVE, str(out / "saved_model"), RAW_TEXT])
+    summary = summarize(str(out), RAW_TEXT, answer)
     files.write_text(out / "README.md", summary)
     print("\n" + summary)
-    print(f"{time.monotonic() - started:.0f} s in all; everything is in {out}/")
-
-
-def _classify(out: pathlib.Path, model: pathlib.Path) -> dict[str, float]:
-    """Accuracy of a classifier from the pretrained weights, and from scratch."""
-    from albert_tf.tasks.docstring_topics import write_topic_tables
-
-    tables = {f"{part}_file": out / f"topics.{part}.tsv" for part in ("train", "dev")}
-    write_topic_tables(**tables)
-    common = {
-        **tables,
-        "num_train_steps": 120,
-        "num_warmup_steps": 12,
-        "train_batch_size": 32,
-        "learning_rate": 5e-4,
-        "max_seq_length": 64,
-    }
-    config = CONFIG.parent / "demo_albert_config.json"
-    scratch = {"albert_config_file": config, "spm_model_file": out / "spiece.model"}
-    runs = {
-        "classifier": ([], {"init_checkpoint": model}),
-        "classifier_from_scratch": (["--from_scratch"], scratch),
-    }
-    accuracies = {}
-    for name, (switches, values) in runs.items():
-        _tool("finetune", *switches, output_dir=out / name, **common, **values)
-        metrics = json.loads((out / name / "metrics.json").read_text())
-        accuracies[name] = metrics["dev_accuracy"]
-    return accuracies
-
-
-def _tool(name: str, *switches: str, **values) -> str:
-    """Prints and runs a command; returns what it printed."""
-    arguments = list(switches)
-    for key, value in values.items():
-        items = value if isinstance(value, tuple) else (value,)
-        arguments += [f"--{key}={item}" for item in items]
-    print(f"\n$ albert-tf {name} {shlex.join(arguments)}", flush=True)
-    return _run([sys.executable, str(TOOLS / f"{name}.py"), *arguments])
+    print(f"{time.monotonic() - started:.0f} s in total; all results are in {out}/")
 
 
 def _run(command: list[str]) -> str:

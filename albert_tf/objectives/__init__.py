@@ -1,1 +1,1 @@
-"""What pretraining minimizes."""
+"""Pretraining objectives: what is minimized, measured and shown, without a back end."""

@@ -1,1 +1,1 @@
-"""Pictures, tables and cards of a run."""
+"""Figures, tables and model cards that describe a run."""

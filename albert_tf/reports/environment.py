@@ -1,22 +1,48 @@
-"""Machine, versions and code of a run, for its record."""
+"""Where and with what a run was made: versions, code and machine, for its record."""
 
 import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from typing import Any
+
+# The packages that the results of a run depend on.
+_PACKAGES = ("albert_tf", "tensorflow", "keras", "numpy", "sentencepiece")
+# The parts of a CPU's description that speed depends on.
+_CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Versions and the git revision of the code, for the record."""
-    packages = ("albert_tf", "tensorflow", "keras", "numpy", "sentencepiece")
-    versions = {"python": platform.python_version()}
+    """Returns versions and the git revision of the code."""
+    return {"versions": _versions(_PACKAGES), "git_revision": _git_revision()}
+
+
+def machine() -> dict[str, Any]:
+    """Returns the kind of machine, its load, and versions; nothing names the machine.
+
+    Speed depends on all of these.
+    """
+    return {
+        "cores": _num_cores(),
+        "architecture": platform.machine(),
+        "system": platform.system(),
+        "cpu": _cpu(),
+        "memory_gigabytes": _memory(),
+        "load_at_start": round(os.getloadavg()[0], 1),
+        "versions": _versions((*_PACKAGES, "sentencex")),
+    }
+
+
+def _versions(packages: Sequence[str]) -> dict[str, str | None]:
+    """Returns versions by package, of Python first; None if a package is missing."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in packages:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = None
-    return {"versions": versions, "git_revision": _git_revision()}
+    return versions
 
 
 def _git_revision() -> str | None:
@@ -35,32 +61,6 @@ def _git_revision() -> str | None:
     return result.stdout.strip()
 
 
-_PACKAGES = ("tensorflow", "keras", "numpy", "sentencepiece", "sentencex")
-
-
-# The parts of a CPU's description that speed depends on.
-_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd")
-
-
-def machine() -> dict[str, Any]:
-    """The class of machine and the versions; no names."""
-    versions = {"python": platform.python_version()}
-    for package in ("albert_tf", *_PACKAGES):
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
-    return {
-        "cores": _num_cores(),
-        "architecture": platform.machine(),
-        "system": platform.system(),
-        "cpu": _cpu(),
-        "memory_gigabytes": _memory(),
-        "load_at_start": round(os.getloadavg()[0], 1),
-        "versions": versions,
-    }
-
-
 def _num_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
@@ -76,14 +76,14 @@ def _cpu() -> dict[str, Any]:
                 fields.setdefault(name.strip(), value.strip())
     except OSError:
         pass
-    found = (fields.get("flags") or fields.get("Features") or "").split()
+    present = (fields.get("flags") or fields.get("Features") or "").split()
     model = fields.get("model name") or platform.processor() or "unknown"
-    return {"model": model, "flags": [flag for flag in _FLAGS if flag in found]}
+    return {"model": model, "flags": [flag for flag in _CPU_FLAGS if flag in present]}
 
 
 def _memory() -> float | None:
     try:
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
-    return round(pages / 1e9, 1)
+    return round(size / 1e9, 1)

@@ -1,30 +1,40 @@
-"""The README of a trained model: what it is, from what, how good."""
+"""The README of a pretrained model: what it is, how it was made, how good it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.config import AlbertConfig
+from albert_tf.objectives.objective import Objective
 from albert_tf.reports.environment import describe_environment
 
 
 def describe(
     settings: Any,
     config: AlbertConfig,
-    metrics: Sequence[dict[str, Any]],
+    objective: Objective,
+    metrics: Sequence[Mapping[str, Any]],
     tokenizer,
 ) -> str:
-    """Markdown text; every number in it was measured in the run.
+    """Returns Markdown text in which every number was measured in the run.
 
     Args:
-        settings: Of the run.
-        config: Of the model.
+        settings: `PretrainSettings`. Settings of the run.
+        config: `AlbertConfig`. Config of the model.
+        objective: `Objective`. What was learned.
         metrics: Lines of `metrics.jsonl`.
-        tokenizer: With `sha256`.
+        tokenizer: `Tokenizer`. Its `sha256` is named.
     """
-    train = [m for m in metrics if m["split"] == "train"]
-    held_out = [m for m in metrics if m["split"] == "eval"]
-    rows = "packed rows" if settings.packing else "examples"
-    lines = [
+    sections = (
+        _model(config),
+        _training(settings, tokenizer),
+        _results(objective, metrics),
+        _environment(),
+    )
+    return "\n".join("\n".join(section) for section in sections)
+
+
+def _model(config: AlbertConfig) -> list[str]:
+    return [
         "# Model card",
         "",
         f"ALBERT encoder, {config.num_parameters():,} parameters, sharing "
@@ -32,41 +42,58 @@ def describe(
         f"{config.hidden_size}, embeddings of {config.embedding_size}, vocabulary of "
         f"{config.vocab_size:,}.",
         "",
+    ]
+
+
+def _training(settings: Any, tokenizer) -> list[str]:
+    rows = "packed rows" if settings.packing else "examples"
+    return [
         "## Training",
         "",
         f"{settings.num_train_steps:,} steps of {settings.train_batch_size:,} {rows} "
-        f"of at most {settings.max_seq_length} tokens; optimizer "
-        f"`{settings.optimizer}`, learning rate {settings.learning_rate:g}; masking "
-        f"`{settings.masking}`, seed {settings.seed}, precision "
-        f"`{settings.precision}`.",
+        f"of at most {settings.max_seq_length} tokens; objective "
+        f"`{settings.objective}`, optimizer `{settings.optimizer}`, learning rate "
+        f"{settings.learning_rate:g}; masking `{settings.masking}`, seed "
+        f"{settings.seed}, precision `{settings.precision}`.",
         "",
         f"Data: `{settings.input_file}`; tokenizer sha256 `{tokenizer.sha256}`.",
         "",
         "![curves](curves.png)",
         "",
+    ]
+
+
+def _results(objective: Objective, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = [term.name for term in objective.terms]
+    titles = [f"{term.title} accuracy" for term in objective.terms]
+    lines = [
         "## Results",
         "",
-        "| data | loss | MLM accuracy | SOP accuracy |",
-        "|---|---|---|---|",
+        f"| data | loss | {' | '.join(titles)} |",
+        "|---|---|" + "---|" * len(titles),
     ]
-    for name, rows in (("training, last steps", train), ("held out", held_out)):
-        if rows:
-            row = rows[-1]
-            lines.append(
-                f"| {name} | {row['loss']:.4f} | {row['mlm_accuracy']:.4f} | "
-                f"{_number(row.get('sop_accuracy'))} |"
-            )
-    if held_out and "mlm_baseline" in held_out[-1]:
-        row = held_out[-1]
-        lines.append(
-            f"| best constant answer, held out | | {row['mlm_baseline']:.4f} | "
-            f"{_number(row.get('sop_baseline'))} |"
-        )
+    for title, split in (
+        ("training, up to", "train"),
+        ("held out,", "eval"),
+    ):
+        measured = [line for line in metrics if line["split"] == split]
+        if not measured:
+            continue
+        last = measured[-1]
+        numbers = [last["loss"], *(last.get(f"{name}_accuracy") for name in names)]
+        lines.append(_row(f"{title} step {last['step']:,}", numbers))
+        baselines = [last.get(f"{name}_baseline") for name in names]
+        if any(value is not None for value in baselines):
+            lines.append(_row("best constant answer, held out", [None, *baselines]))
+    return [*lines, ""]
+
+
+def _environment() -> list[str]:
     environment = describe_environment()
     versions = ", ".join(f"{k} {v}" for k, v in environment["versions"].items() if v)
-    lines += ["", f"Made with {versions}; code {environment['git_revision']}.", ""]
-    return "\n".join(lines)
+    return [f"Made with {versions}; code {environment['git_revision']}.", ""]
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+def _row(title: str, numbers: Sequence[float | None]) -> str:
+    cells = ["" if number is None else f"{number:.4f}" for number in numbers]
+    return f"| {' | '.join([title, *cells])} |"

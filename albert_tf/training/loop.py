@@ -1,149 +1,147 @@
-"""The training loop: steps, records, evaluations and checkpoints in order."""
+"""The training loop: steps, log lines, checkpoints and evaluations in order."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import DataError
-from albert_tf.objectives.losses import pretraining_means
+from albert_tf.training.intervals import Intervals
 from albert_tf.training.progress import Progress, Stopwatch
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
-from albert_tf.training.tensorflow.step import PretrainStep
+from albert_tf.training.tensorflow.step import TrainStep
+
+Evaluate = Callable[[], dict[str, Any]]
 
 
 def train(
-    step: PretrainStep,
+    step: TrainStep,
     batches: tf.distribute.DistributedDataset,
-    settings: Any,
+    intervals: Intervals,
     checkpoints: TrainingCheckpoints,
     progress: Progress,
-    evaluate: Callable[[], dict[str, Any]] | None = None,
-) -> dict[str, Any] | None:
-    """Trains from the present step to the last.
+    evaluate: Evaluate | None = None,
+    evaluated_steps: Sequence[int] = (),
+) -> None:
+    """Trains from the restored step to the last one.
 
     Args:
-        step: `PretrainStep`.
-        batches: Training batches from the present step on.
-        settings: `PretrainSettings`.
-        checkpoints, progress: Of the run.
+        step: `TrainStep`. Its objective also describes what was measured.
+        batches: Training batches, starting at the restored step.
+        intervals: `Intervals`.
+        checkpoints: `TrainingCheckpoints`. Checkpoints of the run, already restored.
+        progress: `Progress`. Records and shows what is measured.
         evaluate: Function that returns metrics on held-out data, or None.
-
-    Returns:
-        The last evaluation, or None.
+        evaluated_steps: Steps whose evaluation is on record. A run that was killed
+            between a checkpoint and its evaluation begins with that evaluation.
 
     Raises:
-        DataError: If the loss is no longer a number.
+        DataError: If the loss or a gradient is no longer a finite number.
     """
     iterator = iter(batches)
-    done, last = checkpoints.step, settings.num_train_steps
-    watch, measured = Stopwatch(), _Sums()
-    evaluation = None
+    done, last = checkpoints.step, intervals.num_train_steps
+    if evaluate and intervals.evaluation_is_due(done) and done not in evaluated_steps:
+        _evaluate(step, evaluate, done, progress)
+    watch, sums = Stopwatch(), _Sums(step)
     while done < last:
-        count = _steps_until_boundary(done, settings)
-        sums = step.train(iterator, count)
+        count = intervals.next_count(done)
+        sums.add(step.train(iterator, count))
         done += count
-        measured.add(sums)
         progress.advance(done)
-        if done % settings.log_steps == 0 or done == last:
-            values = measured.means(watch.lap())
-            values["learning_rate"] = float(step.optimizer.learning_rate.numpy())
+        log, save = intervals.log_is_due(done), intervals.save_is_due(done)
+        evaluation = evaluate and intervals.evaluation_is_due(done)
+        if log or save or evaluation:
+            # Also before a checkpoint: one whose weights are not numbers would only be
+            # resumed to fail again. Reading the sums waits for the device, so a pause
+            # never includes training.
+            values = sums.metrics() | sums.last_step()
             _check_finite(values, done)
-            progress.record("train", done, values)
-            measured = _Sums()
-        if done % settings.save_checkpoints_steps == 0 or done == last:
-            checkpoints.save()
-        if evaluate and (_is_due(done, settings.eval_steps) or done == last):
-            evaluation = evaluate()
-            progress.record("eval", done, evaluation)
-            progress.say(describe_evaluation(done, evaluation))
-            watch.lap()  # The time of an evaluation is not training time.
+        if log:
+            rate = values.pop("learning_rate")
+            values["tokens_per_second"] = sums.num_tokens() / watch.lap()
+            progress.record("train", done, {**values, "learning_rate": rate})
+            sums = _Sums(step)
+        with watch.paused():
+            if save:
+                checkpoints.save()
+            if evaluation:
+                _evaluate(step, evaluate, done, progress)
     checkpoints.finish()
-    return evaluation
 
 
 def evaluate_batches(
-    step: PretrainStep, batches: tf.distribute.DistributedDataset, max_steps: int
+    step: TrainStep, batches: tf.distribute.DistributedDataset, max_steps: int
 ) -> dict[str, float]:
-    """Losses and accuracies over held-out batches.
+    """Returns losses and accuracies over held-out batches.
 
     Args:
-        step: `PretrainStep`.
+        step: `TrainStep`.
         batches: Distributed evaluation batches.
-        max_steps: int. At most so many batches; 0 for all.
+        max_steps: int. Maximum number of batches; 0 for all.
 
     Returns:
-        `loss`, `mlm_loss`, `mlm_accuracy`, and where the batches have labels
-        `sop_loss`, `sop_accuracy`.
+        `metrics` of the objective.
+
+    Raises:
+        DataError: If there is no batch.
     """
-    total = _Sums()
+    sums = _Sums(step)
     for number, batch in enumerate(batches, 1):
-        total.add(step.evaluate(batch))
+        sums.add(step.evaluate(batch))
         if number == max_steps:
             break
-    return total.means()
+    return sums.metrics()
 
 
-def describe_evaluation(step: int, values: dict[str, Any]) -> str:
-    """One line for people."""
-    parts = [f"step {step}: eval loss {values['loss']:.3f}"]
-    for part, name in (("mlm", "MLM"), ("sop", "SOP")):
-        if f"{part}_accuracy" not in values:
-            continue
-        text = f"{name} accuracy {values[f'{part}_accuracy']:.3f}"
-        if f"{part}_baseline" in values:
-            text += f" (trivial baseline {values[f'{part}_baseline']:.3f})"
-        parts.append(text)
-    return ", ".join(parts)
+def _evaluate(
+    step: TrainStep, evaluate: Evaluate, done: int, progress: Progress
+) -> None:
+    values = evaluate()
+    progress.record("eval", done, values)
+    progress.log(step.objective.describe(done, values))
 
 
 class _Sums:
-    """Adds up sums on the device; waits for it only when means are asked for."""
+    """Adds up sums on the device and waits for it only when they are read."""
 
-    def __init__(self):
-        self.totals = {}
+    def __init__(self, step: TrainStep):
+        self.step = step
+        self.totals: dict[str, tf.Tensor] = {}
+        self.last: dict[str, tf.Tensor] = {}
 
-    def add(self, sums: dict[str, tf.Tensor]) -> None:
-        sums = dict(sums)
-        norm = sums.pop("grad_norm", None)
-        for name, value in sums.items():
-            self.totals[name] = self.totals.get(name, 0.0) + value
-        if norm is not None:
-            self.norm = norm
+    def add(self, results: dict[str, tf.Tensor]) -> None:
+        """Adds the sums of a call of the step; keeps its other results."""
+        for name, value in results.items():
+            if name in self.step.sum_names:
+                self.totals[name] = self.totals.get(name, 0.0) + value
+            else:
+                self.last[name] = value
 
-    def means(self, seconds: float | None = None) -> dict[str, float]:
-        sums = {k: np.float32(v.numpy()) for k, v in self.totals.items()}
-        if not sums:
+    def metrics(self) -> dict[str, float]:
+        """Returns the objective's metrics."""
+        if not self.totals:
             raise DataError("the evaluation data holds no batch")
-        means = pretraining_means(sums)
-        values = {k: float(v) for k, v in means.items()}
-        if not sums["sop_weight"]:  # records without labels: no such thing is trained
-            values = {k: v for k, v in values.items() if not k.startswith("sop_")}
-        if seconds is not None:
-            values["grad_norm"] = float(self.norm.numpy())
-            values["tokens_per_second"] = float(sums["tokens"]) / seconds
-        return values
+        return self.step.objective.metrics(self._numbers())
 
+    def last_step(self) -> dict[str, float]:
+        """Returns what the step reports of its last update alone."""
+        return {name: float(value.numpy()) for name, value in self.last.items()}
 
-def _steps_until_boundary(done: int, settings: Any) -> int:
-    """How many steps one call may take before something else is due."""
-    boundaries = [settings.log_steps, settings.save_checkpoints_steps]
-    boundaries += [settings.eval_steps] if settings.eval_steps else []
-    counts = [every - done % every for every in boundaries]
-    left = settings.num_train_steps - done
-    return min(*counts, left, settings.iterations_per_loop)
+    def num_tokens(self) -> float:
+        """Returns the number of tokens."""
+        return float(self.totals["tokens"].numpy())
 
-
-def _is_due(done: int, every: int) -> bool:
-    return bool(every) and done % every == 0
+    def _numbers(self) -> dict[str, np.float32]:
+        return {name: np.float32(v.numpy()) for name, v in self.totals.items()}
 
 
 def _check_finite(values: dict[str, float], step: int) -> None:
-    if not math.isfinite(values["loss"]):
-        raise DataError(
-            f"the loss is {values['loss']} at step {step} (learning rate "
-            f"{values['learning_rate']:g}, gradient norm {values['grad_norm']:g}): "
-            "lower --learning_rate or lengthen --num_warmup_steps"
-        )
+    for name, title in (("loss", "loss"), ("grad_norm", "gradient norm")):
+        if not math.isfinite(values[name]):
+            raise DataError(
+                f"the {title} is {values[name]} at step {step} (learning rate "
+                f"{values['learning_rate']:g}): lower --learning_rate or lengthen "
+                "--num_warmup_steps"
+            )

@@ -1,8 +1,9 @@
-"""What a person watches while a run goes on: a bar, JSON lines, TensorBoard."""
+"""What a person watches during a run: a progress bar, JSON lines, TensorBoard."""
 
 import contextlib
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,25 +12,31 @@ import tqdm
 from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
 from albert_tf.training.run_folder import RunFolder
 
-SHOWN = {
-    "loss": "loss",
-    "mlm_accuracy": "mlm_acc",
-    "sop_accuracy": "sop_acc",
-}
-
 
 class Progress(contextlib.AbstractContextManager):
     """Shows and records a run; does nothing in workers other than the chief.
 
     Args:
-        folder: `RunFolder`, for `metrics.jsonl` and `tensorboard/`.
-        first_step: int. Steps done before.
-        num_steps: int. Steps of the whole run.
-        chief: bool.
+        folder: `RunFolder`. Gets `metrics.jsonl` and `tensorboard/`.
+        first_step: int. Number of steps already done.
+        num_steps: int. Number of steps of the whole run.
+        chief: bool. Whether this worker writes.
+        title: str. Title of the bar.
+        shown: dict. Training metrics that the bar shows, with short names.
     """
 
-    def __init__(self, folder: RunFolder, first_step: int, num_steps: int, chief: bool):
+    def __init__(
+        self,
+        folder: RunFolder,
+        first_step: int,
+        num_steps: int,
+        chief: bool,
+        *,
+        title: str,
+        shown: Mapping[str, str],
+    ):
         self.chief = chief
+        self.shown = shown
         if not chief:
             return
         self.metrics = MetricsFile(folder.join(METRICS_FILE), first_step)
@@ -40,7 +47,7 @@ class Progress(contextlib.AbstractContextManager):
             total=num_steps,
             initial=first_step,
             unit="step",
-            desc="pretrain",
+            desc=title,
             mininterval=interval,
             dynamic_ncols=True,
         )
@@ -50,7 +57,7 @@ class Progress(contextlib.AbstractContextManager):
         if self.chief:
             self.bar.update(step - self.bar.n)
 
-    def record(self, split: str, step: int, values: dict[str, Any]) -> None:
+    def record(self, split: str, step: int, values: Mapping[str, Any]) -> None:
         """Writes a line of metrics, and the values to TensorBoard."""
         if not self.chief:
             return
@@ -59,11 +66,13 @@ class Progress(contextlib.AbstractContextManager):
             for name, value in values.items():
                 tf.summary.scalar(f"{split}/{name}", value)
         if split == "train":
-            shown = {s: f"{values[n]:.3f}" for n, s in SHOWN.items() if n in values}
+            shown = {
+                s: f"{values[n]:.3f}" for n, s in self.shown.items() if n in values
+            }
             speed = f"{values['tokens_per_second']:,.0f}"
             self.bar.set_postfix({**shown, "tok/s": speed}, refresh=False)
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Prints a line above the bar."""
         if self.chief:
             self.bar.write(text, file=sys.stderr)
@@ -75,13 +84,20 @@ class Progress(contextlib.AbstractContextManager):
 
 
 class Stopwatch:
-    """Seconds since it was last asked."""
+    """Measures seconds, lap by lap, without the pauses."""
 
     def __init__(self):
-        self._last = time.perf_counter()
+        self._start = time.perf_counter()
 
     def lap(self) -> float:
-        """Seconds since the last lap; starts the next."""
+        """Returns the seconds of this lap and starts the next one."""
         now = time.perf_counter()
-        seconds, self._last = now - self._last, now
+        seconds, self._start = now - self._start, now
         return seconds
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Excludes what happens inside a `with` statement."""
+        start = time.perf_counter()
+        yield
+        self._start += time.perf_counter() - start

@@ -1,13 +1,13 @@
-"""ALBERT base on one GPU: the paper's batch of 4096 in pieces of 64.
+"""ALBERT base on one GPU: the paper's batch of 4096 in micro-batches of 64.
 
 Command:
-    python tools/pretrain.py --config=configs/albert_base_one_gpu.py \
+    python tools/pretrain.py --config=configs/pretrain/albert_base_one_gpu.py \
         --input_file=data/docs --eval_file=data/docs-eval \
         --spm_model_file=spiece.model --output_dir=runs/base
-Hardware: one GPU; meant for 16 GB and more.
+Hardware: one GPU with at least 16 GB.
 Expected result: not measured by us. The step is the same as that of
-`albert_base_v2.py` with a 64th of its memory; gradient accumulation gives the same
-weights as one large batch (tests/training/step_test.py).
+`albert_base_v2.py` with a 64th of the memory; gradient accumulation gives the same
+weights as one large batch (tests/training/tensorflow/step_test.py).
 """
 
 import pathlib
@@ -18,7 +18,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def get_config() -> dict[str, Any]:
-    """Settings, by the names of `PretrainSettings`."""
+    """Returns settings by the names of `PretrainSettings`."""
     base = runpy.run_path(str(HERE / "albert_base_v2.py"))["get_config"]()
     return {
         **base,

@@ -1,7 +1,7 @@
 """ALBERT base as in the paper: batch 4096, 125,000 steps of LAMB.
 
 Command:
-    python tools/pretrain.py --config=configs/albert_base_v2.py \
+    python tools/pretrain.py --config=configs/pretrain/albert_base_v2.py \
         --input_file=gs://bucket/data/wiki-books \
         --eval_file=gs://bucket/data/wiki-books-eval \
         --spm_model_file=gs://bucket/30k-clean.model \
@@ -9,7 +9,7 @@ Command:
 Data: 16 GB of Wikipedia and books, `create_pretraining_data` with its defaults.
 Hardware: the authors used 64 to 512 cores of TPU v3.
 Expected result: the authors report (paper, Tables 2 and 5) 54.0% MLM and 86.5% SOP
-accuracy, MNLI 81.6. Not run by us: nobody here had that hardware. Every setting below
+accuracy, MNLI 81.6. Not run by us, for lack of that hardware. Every setting below
 is from the paper's section 4.1 or the defaults of the original's `run_pretraining.py`.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def get_config() -> dict[str, Any]:
-    """Settings, by the names of `PretrainSettings`."""
+    """Returns settings by the names of `PretrainSettings`."""
     return {
         "preset": "albert_base_v2",
         "max_seq_length": 512,

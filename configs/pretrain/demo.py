@@ -1,6 +1,6 @@
 """A small ALBERT on docstrings, the pretraining step of `make demo`.
 
-Command (what `tools/demo.py` runs; the data comes from the commands before it there):
+Command (run by `tools/demo.py` after the commands that make its data):
     python tools/pretrain.py --config=configs/pretrain/demo.py \
         --input_file=demo_output/data/docs --eval_file=demo_output/data/docs-eval \
         --spm_model_file=demo_output/spiece.model --output_dir=demo_output/pretrain
@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).parent
 
 
 def get_config() -> dict[str, Any]:
-    """Settings, by the names of `PretrainSettings`."""
+    """Returns settings by the names of `PretrainSettings`."""
     return {
         "albert_config_file": str(HERE / "demo_albert_config.json"),
         "max_seq_length": 64,

@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 
-from albert_tf.reports.curves import draw_lengths
+from albert_tf.reports.length_histogram import draw_lengths
 from albert_tf.storage import files, streams
 
 CARD_NAME = "dataset.json"

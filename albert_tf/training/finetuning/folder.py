@@ -14,8 +14,8 @@ import numpy as np
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import UsageError
-from albert_tf.reports.curves import draw_curves
 from albert_tf.reports.environment import describe_environment
+from albert_tf.reports.finetuning_curves import draw_curves
 from albert_tf.storage import files, folders
 from albert_tf.tasks.tables import TextTable
 from albert_tf.tasks.task import Task

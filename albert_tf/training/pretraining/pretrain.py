@@ -1,30 +1,29 @@
 """A pretraining run, from its settings to a folder with a model."""
 
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import from_pretrained, save_pretrained
-from albert_tf.data.batches.pretraining import PretrainingData, data_errors
-from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.batches.pretraining import data_errors
 from albert_tf.errors import UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.objectives.baselines import trivial_baselines
+from albert_tf.objectives.objective import Objective
+from albert_tf.objectives.registry import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports import model_card
-from albert_tf.reports.curves import draw_pretraining_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.storage import files
 from albert_tf.text.load import load_tokenizer
 from albert_tf.training import loop
+from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
-from albert_tf.training.tensorflow.step import PretrainStep, distribute
-from albert_tf.training.tensorflow.strategy import create_strategy, is_chief
+from albert_tf.training.tensorflow.step import TrainStep, distribute
+from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
 MODEL_FOLDER = "model"
 CHECKPOINT_FOLDER = "checkpoints"
@@ -32,68 +31,46 @@ CURVES_FILE = "curves.png"
 
 
 def pretrain(settings: PretrainSettings) -> str:
-    """Pretrains, or goes on where the same command was stopped.
+    """Pretrains a model, or continues where the same command was stopped.
 
     Args:
         settings: `PretrainSettings`.
 
     Returns:
-        The folder of the trained model, `<output_dir>/model`.
+        str. Folder of the trained model, `<output_dir>/model`.
 
     Raises:
         UsageError: If a setting, or the output folder, cannot be used.
-        DataError: If an input file is not what it must be.
+        DataError: If an input file is invalid, or the training diverges.
     """
+    objective = _find_objective(settings.objective)
     strategy = create_strategy(
         settings.distribution,
         num_devices=settings.num_devices,
         tpu_name=settings.tpu_name,
     )
     replicas = strategy.num_replicas_in_sync
-    pieces = replicas * settings.gradient_accumulation_steps
-    if settings.train_batch_size % pieces:
-        raise UsageError(
-            f"--train_batch_size must be a multiple of {replicas} devices x "
-            f"{settings.gradient_accumulation_steps} accumulation steps, received "
-            f"{settings.train_batch_size}"
-        )
-    folder = RunFolder(settings.output_dir, settings.identity())
+    _check_batch_size(settings, replicas)
+    folder = RunFolder(settings.output_dir, settings.identity(), settings.defaults())
     model_folder = folder.join(MODEL_FOLDER)
     if files.is_folder(model_folder):
         return model_folder
     config = load_config(settings)
     tokenizer = load_tokenizer(settings.spm_model_file)
     _check_sizes(settings, config, tokenizer)
-    data = _Data(settings, tokenizer, replicas)
+    data = RunBatches(settings, objective, tokenizer, replicas)
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
-    step = _make_step(settings, config, strategy)
-    # Everything that can be wrong with the inputs is found out by now.
-    chief = is_chief(strategy)
-    if chief:
+    step = _make_step(settings, config, objective, strategy)
+    # Nothing is written before all inputs are known to be valid.
+    if not helper_name(strategy):
         folder.begin()
-    checkpoints = TrainingCheckpoints(
-        folder.join(CHECKPOINT_FOLDER),
-        step.model,
-        step.optimizer,
-        seed=settings.seed,
-        keep=settings.keep_checkpoint_max,
-        asynchronous=settings.async_checkpoint,
-        chief=chief,
-    )
-    first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER)) or 0
-    bar = Progress(folder, first, settings.num_train_steps, chief)
-    with bar as progress, data_errors():
-        progress.say(data.training.summary)
-        if first:
-            progress.say(f"continuing from step {first}")
-        batches = distribute(strategy, lambda n, i: data.train(first, n, i))
-        evaluate = data.evaluation(step, strategy)
-        loop.train(step, batches, settings, checkpoints, progress, evaluate)
-    if chief:
+    _train(settings, folder, data, step, strategy)
+    if not helper_name(strategy):
         metrics = read_metrics(folder.join(METRICS_FILE))
-        draw_pretraining_curves(metrics, folder.join(CURVES_FILE))
-        card = model_card.describe(settings, config, metrics, tokenizer)
+        curves = draw_pretraining_curves(metrics, objective.terms)
+        files.write_bytes(folder.join(CURVES_FILE), curves)
+        card = model_card.describe(settings, config, objective, metrics, tokenizer)
         files.write_text(folder.join("README.md"), card)
         step.model.mark_untrained(())
         save_pretrained(step.model, model_folder, tokenizer=tokenizer)
@@ -101,7 +78,7 @@ def pretrain(settings: PretrainSettings) -> str:
 
 
 def load_config(settings: PretrainSettings) -> AlbertConfig:
-    """The model's config, from a preset or a file."""
+    """Returns the model's config, from a preset or a file."""
     if settings.preset:
         try:
             return AlbertConfig.from_preset(settings.preset)
@@ -110,7 +87,24 @@ def load_config(settings: PretrainSettings) -> AlbertConfig:
     return AlbertConfig.from_json(settings.albert_config_file)
 
 
-def _check_sizes(settings, config, tokenizer) -> None:
+def _find_objective(name: str) -> Objective:
+    if name not in OBJECTIVES:
+        raise UsageError(
+            f"--objective must be one of {', '.join(OBJECTIVES)}, received {name!r}"
+        )
+    return OBJECTIVES[name]
+
+
+def _check_batch_size(settings: PretrainSettings, replicas: int) -> None:
+    steps = settings.gradient_accumulation_steps
+    if settings.train_batch_size % (replicas * steps):
+        raise UsageError(
+            f"--train_batch_size must be a multiple of {replicas} devices x "
+            f"{steps} accumulation steps, received {settings.train_batch_size}"
+        )
+
+
+def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:
     if settings.max_seq_length > config.max_position_embeddings:
         raise UsageError(
             f"--max_seq_length must be at most max_position_embeddings="
@@ -118,17 +112,21 @@ def _check_sizes(settings, config, tokenizer) -> None:
         )
     if tokenizer.vocab_size > config.vocab_size:
         raise UsageError(
-            f"--spm_model_file={settings.spm_model_file}: has {tokenizer.vocab_size} "
-            f"pieces, the config's vocab_size is {config.vocab_size}"
+            f"--spm_model_file={settings.spm_model_file}: must have at most as many "
+            f"pieces as the config's vocab_size={config.vocab_size}, has "
+            f"{tokenizer.vocab_size}"
         )
 
 
-def _make_step(settings, config, strategy) -> PretrainStep:
+def _make_step(settings, config, objective, strategy) -> TrainStep:
     dtype = "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"
     with strategy.scope():
         if settings.init_checkpoint:
             model = from_pretrained(
-                settings.init_checkpoint, head="pretraining", dtype=dtype
+                settings.init_checkpoint,
+                head="pretraining",
+                dtype=dtype,
+                seed=settings.seed,
             )
             if model.config != config:
                 raise UsageError(
@@ -148,8 +146,9 @@ def _make_step(settings, config, strategy) -> PretrainStep:
             start_warmup_step=settings.start_warmup_step,
         )
     keras.utils.set_random_seed(settings.seed)
-    return PretrainStep(
+    return TrainStep(
         model,
+        objective,
         optimizer,
         strategy,
         seed=settings.seed,
@@ -158,61 +157,46 @@ def _make_step(settings, config, strategy) -> PretrainStep:
     )
 
 
-class _Data:
-    """The run's training and evaluation batches."""
-
-    def __init__(self, settings: PretrainSettings, tokenizer, replicas: int):
-        self.settings = settings
-        masking = MaskingConfig.from_preset(
-            settings.masking,
-            masked_lm_prob=settings.masked_lm_prob,
-            max_predictions_per_seq=settings.max_predictions_per_seq,
-            **({"max_ngram": settings.ngram} if settings.masking == "albert" else {}),
+def _train(
+    settings: PretrainSettings,
+    folder: RunFolder,
+    data: RunBatches,
+    step: TrainStep,
+    strategy: tf.distribute.Strategy,
+) -> None:
+    """Trains from the last checkpoint, if there is one, to the end."""
+    helper = helper_name(strategy)
+    checkpoints = TrainingCheckpoints(
+        folder.join(CHECKPOINT_FOLDER),
+        step.model,
+        step.optimizer,
+        seed=settings.seed,
+        keep=settings.keep_checkpoint_max,
+        asynchronous=settings.async_checkpoint,
+        helper=helper,
+    )
+    first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER)) or 0
+    # Every worker reads them, because all of them take part in an evaluation.
+    metrics = read_metrics(folder.join(METRICS_FILE))
+    evaluated = [line["step"] for line in metrics if line["split"] == "eval"]
+    bar = Progress(
+        folder,
+        first,
+        settings.num_train_steps,
+        chief=not helper,
+        title="pretrain",
+        shown=step.objective.shown,
+    )
+    with bar as progress, data_errors():
+        progress.log(data.summary)
+        if first:
+            progress.log(f"continuing from step {first}")
+        loop.train(
+            step,
+            distribute(strategy, lambda n, i: data.train(first, n, i)),
+            settings.intervals(),
+            checkpoints,
+            progress,
+            data.make_evaluate(step, strategy),
+            evaluated,
         )
-        common: dict[str, Any] = {
-            "tokenizer": tokenizer,
-            "max_seq_length": settings.max_seq_length,
-            "max_predictions_per_seq": settings.max_predictions_per_seq,
-            "masking": masking,
-            "seed": settings.seed,
-            "packing": settings.packing,
-        }
-        self.training = PretrainingData(settings.input_file, **common)
-        self.held_out = None
-        if settings.eval_file:
-            self.held_out = PretrainingData(settings.eval_file, **common)
-        # A whole number of rows for every device.
-        rows = max(settings.eval_batch_size, replicas)
-        self.eval_batch_size = rows - rows % replicas
-
-    def train(self, start_step: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
-        """Batches of one input pipeline from `start_step` on."""
-        return self.training.batches(
-            self.settings.train_batch_size,
-            start_step=start_step,
-            num_input_pipelines=pipelines,
-            input_pipeline_id=pipeline,
-        )
-
-    def eval(self, pipelines: int = 1, pipeline: int = 0) -> tf.data.Dataset:
-        """One pass over the held-out examples."""
-        return self.held_out.batches(
-            self.eval_batch_size,
-            is_training=False,
-            num_input_pipelines=pipelines,
-            input_pipeline_id=pipeline,
-        )
-
-    def evaluation(self, step: PretrainStep, strategy: tf.distribute.Strategy):
-        """Function that evaluates, or None without held-out data."""
-        if not self.held_out:
-            return None
-        limit = self.settings.max_eval_steps
-        with data_errors():
-            baselines = trivial_baselines(self.eval(), limit)
-
-        def evaluate():
-            batches = distribute(strategy, self.eval)
-            return {**loop.evaluate_batches(step, batches, limit), **baselines}
-
-        return evaluate

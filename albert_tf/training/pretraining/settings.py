@@ -1,14 +1,15 @@
-"""Everything that a pretraining run is determined by, under the original's names."""
+"""The settings of a pretraining run, with the names of the original's flags."""
 
 import dataclasses
 from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
+from albert_tf.training.intervals import Intervals
 
-# They change how a run is carried out or watched, not what it computes: a run may be
+# They change how a run is carried out or watched, not what it computes, so a run may be
 # resumed with other values.
-FREE_FIELDS = frozenset(
+NOT_IN_IDENTITY = frozenset(
     {
         "output_dir",
         "eval_file",
@@ -37,72 +38,92 @@ class PretrainSettings:
     """
 
     input_file: str = setting(
-        "TFRecords: prefix of create_pretraining_data, or paths, by commas."
+        "TFRecords: the prefix given to create_pretraining_data, or paths separated "
+        "by commas."
     )
     output_dir: str = setting(
-        "Folder of the run: new, empty, or holding this same run."
+        "Folder of the run: new, empty, or holding this same run, which is resumed."
     )
     spm_model_file: str = setting(
-        "Tokenizer the records were made with: SentencePiece model, byte-level BPE's "
-        "tokenizer.json, or a folder with one."
+        "Tokenizer that the records were made with: a SentencePiece model, the "
+        "tokenizer.json of a byte-level BPE, or a folder with either."
     )
-    eval_file: str = setting("Held-out TFRecords; none, no evaluation.", "")
+    eval_file: str = setting(
+        "Held-out TFRecords; without them there is no evaluation.", ""
+    )
+    objective: str = setting(
+        "What to learn: albert, or bert for records of --pair_policy=nsp.", "albert"
+    )
     preset: str = setting(
-        "Size of the model, such as albert_base_v2; or --albert_config_file.", ""
+        "Size of the model, such as albert_base_v2. Exclusive with "
+        "--albert_config_file.",
+        "",
     )
-    albert_config_file: str = setting("JSON of the sizes of the model.", "")
+    albert_config_file: str = setting("JSON file with the sizes of the model.", "")
     init_checkpoint: str = setting(
-        "Start from these weights (any format of from_pretrained).", ""
+        "Checkpoint with the initial weights, in any format of from_pretrained.", ""
     )
-    max_seq_length: int = setting("Tokens per example; shorter ones are padded.", 512)
+    max_seq_length: int = setting(
+        "Tokens per example; shorter examples are padded.", 512
+    )
     max_predictions_per_seq: int = setting(
-        "Masked tokens per example, at most; 77 is 15% of 512.", 77
+        "Maximum number of masked tokens per example; 77 is 15% of 512.", 77
     )
     masking: str = setting(
         "albert, bert, bert_wwm, roberta, spanbert or electra.", "albert"
     )
-    masked_lm_prob: float = setting("Share of the tokens to mask.", 0.15)
+    masked_lm_prob: float = setting("Fraction of the tokens to mask.", 0.15)
     ngram: int = setting(
-        "With --masking=albert: longest n-gram of words masked together.", 3
+        "With --masking=albert: maximum number of words masked together.", 3
     )
     packing: bool = setting(
-        "Put several short examples in one row; a batch then counts rows.", False
+        "Put several short examples into one row; batch sizes then count rows.", False
     )
     train_batch_size: int = setting("Examples per step, over all devices.", 4096)
     eval_batch_size: int = setting(
         "Examples per evaluation step, over all devices.", 64
     )
     optimizer: str = setting("lamb or adamw.", "lamb")
-    learning_rate: float = setting("Peak of the schedule.", 0.00176)
+    learning_rate: float = setting("Peak learning rate of the schedule.", 0.00176)
     poly_power: float = setting("Power of the polynomial decay.", 1.0)
     weight_decay_rate: float = setting("Decoupled weight decay.", 0.01)
-    clip_norm: float = setting("Global norm to which gradients are clipped.", 1.0)
+    clip_norm: float = setting(
+        "Global norm to which gradients are clipped; 0: no clipping.", 1.0
+    )
     num_train_steps: int = setting("Updates of the weights.", 125000)
     num_warmup_steps: int = setting("Steps of linear warm-up.", 3125)
     start_warmup_step: int = setting("Step at which the warm-up begins.", 0)
     gradient_accumulation_steps: int = setting(
-        "Pieces a device's share of a step is cut into.", 1
+        "Micro-batches that each device's share of a step is cut into.", 1
     )
     save_checkpoints_steps: int = setting("Steps between checkpoints.", 5000)
-    keep_checkpoint_max: int = setting("Checkpoints kept.", 5)
-    async_checkpoint: bool = setting("Train on while a checkpoint is written.", False)
+    keep_checkpoint_max: int = setting("Number of checkpoints to keep.", 5)
+    async_checkpoint: bool = setting(
+        "Continue training while a checkpoint is written.", False
+    )
     iterations_per_loop: int = setting("Steps per call of the compiled graph.", 100)
     log_steps: int = setting("Steps between lines of metrics.", 100)
     eval_steps: int = setting("Steps between evaluations; 0: only at the end.", 5000)
-    max_eval_steps: int = setting("Batches per evaluation; 0: all.", 100)
+    max_eval_steps: int = setting(
+        "Maximum number of batches per evaluation; 0: all.", 100
+    )
     distribution: str = setting(
         "one_device, mirrored, multi_worker (TF_CONFIG) or tpu.", "one_device"
     )
     num_devices: int | None = setting(
-        "With --distribution=mirrored: GPUs, or parts of the CPU.", None
+        "With --distribution=mirrored: number of GPUs, or of logical CPU devices.",
+        None,
     )
     tpu_name: str = setting(
-        "With --distribution=tpu: name or address; local on a TPU VM.", "local"
+        "With --distribution=tpu: name or address of the TPU; local on a TPU VM.",
+        "local",
     )
     precision: str = setting("float32 or bfloat16 (weights stay float32).", "float32")
     jit_compile: bool = setting("Compile the step with XLA (a TPU always does).", False)
-    deterministic: bool = setting("Same command, same bits; slower on a GPU.", True)
-    seed: int = setting("Of weights, order, masks and dropout.", 12345)
+    deterministic: bool = setting(
+        "The same command gives the same bits; slower on a GPU.", True
+    )
+    seed: int = setting("Seed of weights, order, masks and dropout.", 12345)
 
     def __post_init__(self):
         for name in ("input_file", "output_dir", "spm_model_file"):
@@ -137,9 +158,23 @@ class PretrainSettings:
             )
 
     def identity(self) -> dict[str, Any]:
-        """What decides the trained weights."""
+        """Returns the settings that decide the trained weights."""
         values = dataclasses.asdict(self)
-        return {k: v for k, v in values.items() if k not in FREE_FIELDS}
+        return {k: v for k, v in values.items() if k not in NOT_IN_IDENTITY}
+
+    def intervals(self) -> Intervals:
+        """Returns when the training loop logs, saves and evaluates."""
+        names = [field.name for field in dataclasses.fields(Intervals)]
+        return Intervals(**{name: getattr(self, name) for name in names})
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Returns the default values of the optional settings."""
+        return {
+            field.name: field.default
+            for field in dataclasses.fields(cls)
+            if field.default is not dataclasses.MISSING
+        }
 
 
 _MAY_BE_ZERO = (

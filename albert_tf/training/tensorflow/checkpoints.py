@@ -1,7 +1,7 @@
 """Checkpoints of a training run: weights, optimizer slots, step and seed.
 
-Their names are the canonical weight names, not the attributes of Python objects, so
-they stay readable when the code changes.
+Tensors have the canonical weight names, not names derived from the attributes of Python
+objects, so checkpoints stay readable when the code changes.
 """
 
 import os
@@ -22,13 +22,15 @@ class TrainingCheckpoints:
     exactly as if it had not stopped.
 
     Args:
-        folder: Where to.
-        model, optimizer: Of the run; the optimizer is built.
-        seed: int. The run's.
-        keep: int. Older checkpoints than the last `keep` are removed.
+        folder: str. Folder of the checkpoints.
+        model: Keras model of the run.
+        optimizer: Optimizer of the run, already built.
+        seed: int. Seed of the run.
+        keep: int. Number of checkpoints to keep; older ones are removed.
         asynchronous: bool. Whether training goes on while a file is written.
-        chief: bool. False in the other workers of a run on several machines, which
-            must take part in saving but leave nothing behind.
+        helper: str. In a run on several machines, the name of a worker that is not the
+            chief, different for each, such as "worker-1". It must take part in saving
+            but leaves nothing behind. Empty in the chief.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class TrainingCheckpoints:
         seed: int,
         keep: int = 5,
         asynchronous: bool = False,
-        chief: bool = True,
+        helper: str = "",
     ):
         weights = weight_names(model)
         slots = {
@@ -58,42 +60,42 @@ class TrainingCheckpoints:
             seed=self._seed,
         )
         folder = os.fspath(folder)
-        if not chief:
-            folder = files.join(folder, f"worker-{os.getpid()}")
+        self._helper_folder = files.join(folder, helper) if helper else None
+        if helper:
+            folder = self._helper_folder
+            self._remove_helper_folder()  # A killed run left it behind.
         self.manager = tf.train.CheckpointManager(
             self.checkpoint, folder, max_to_keep=keep, checkpoint_name="step"
         )
         self.options = tf.train.CheckpointOptions(
             experimental_enable_async_checkpoint=asynchronous
         )
-        self.chief = chief
 
     @property
     def step(self) -> int:
-        """Number of updates made so far."""
+        """The number of updates made so far."""
         return int(self.optimizer.iterations.numpy())
 
     def save(self) -> None:
-        """Writes a checkpoint of the present step; complete, or not there at all."""
+        """Writes a checkpoint of the current step, completely or not at all."""
         self.manager.save(checkpoint_number=self.step, options=self.options)
 
     def finish(self) -> None:
-        """Waits for a save under way, and removes what a helper worker wrote."""
+        """Waits for the files being written, and removes those of a helper."""
         self.checkpoint.sync()
-        if not self.chief and tf.io.gfile.isdir(self.manager.directory):
-            tf.io.gfile.rmtree(self.manager.directory)
+        self._remove_helper_folder()
 
     def restore(self, folder: str | os.PathLike) -> int | None:
         """Restores the latest checkpoint, if there is one.
 
         Args:
-            folder: The chief's folder.
+            folder: str. The chief's folder.
 
         Returns:
-            The step, or None if there is no checkpoint.
+            int. The step, or None if there is no checkpoint.
 
         Raises:
-            DataError: If the checkpoint is of another model or broken.
+            DataError: If the checkpoint is damaged or belongs to another model.
         """
         latest = tf.train.latest_checkpoint(os.fspath(folder))
         if latest is None:
@@ -104,7 +106,7 @@ class TrainingCheckpoints:
         except (AssertionError, ValueError, tf.errors.OpError) as e:
             reason = str(e).splitlines()[0][:200]
             raise DataError(
-                f"{latest}: not a checkpoint of this model and optimizer: {reason}"
+                f"{latest}: must be a checkpoint of this model and optimizer: {reason}"
             ) from None
         if int(self._seed.numpy()) != seed:
             raise DataError(
@@ -112,3 +114,7 @@ class TrainingCheckpoints:
                 f"received --seed={seed}"
             )
         return self.step
+
+    def _remove_helper_folder(self) -> None:
+        if self._helper_folder and tf.io.gfile.isdir(self._helper_folder):
+            tf.io.gfile.rmtree(self._helper_folder)

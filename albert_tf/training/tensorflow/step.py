@@ -1,40 +1,48 @@
-"""The training step: the same numbers on one device, several, or several machines.
+"""The training step: the same weights with one device, several, or several machines.
 
 Each replica computes the gradients of its share of the batch, with losses divided by
-the counts of the whole batch; the gradients are summed over the replicas, and only
-then clipped and applied. Keras' own `fit` does otherwise under a strategy, and trains
+the counts of the whole batch. The gradients are summed over the replicas, and only then
+clipped and applied. Under a strategy, Keras' own `fit` clips before it sums and trains
 to other weights (docs/decisions.md, "Distribution").
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
 
 from albert_tf.layers.dropout import StepSeeds
-from albert_tf.objectives.losses import MLM_EPSILON, pretraining_sums
-
-SUM_NAMES = (
-    "mlm_loss_sum",
-    "mlm_hits",
-    "mlm_weight",
-    "sop_loss_sum",
-    "sop_hits",
-    "sop_weight",
-    "tokens",
-)
 
 
-class PretrainStep:
-    """Runs training and evaluation steps of a pretrainer under a strategy.
+class StepObjective(Protocol):
+    """What a step needs to know of an objective; see `objectives.objective`."""
+
+    @property
+    def sum_names(self) -> Sequence[str]:
+        """Names of what `sums` returns."""
+
+    def sums(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict:
+        """Returns float32 scalars that add up over the parts of a batch."""
+
+    def weights(self, batch: Mapping[str, Any]) -> tf.Tensor:
+        """Returns what `loss` normalizes by; it adds up over the parts of a batch."""
+
+    def loss(self, sums: Mapping[str, Any], weights: tf.Tensor) -> tf.Tensor:
+        """Returns the share of a part in the loss of the batch with these weights."""
+
+
+class TrainStep:
+    """Runs training and evaluation steps of a model under a strategy.
 
     Args:
-        model: `AlbertPretrainer`, made in the strategy's scope.
+        model: Keras model, made in the strategy's scope. Called with a batch.
+        objective: `StepObjective`. What to minimize.
         optimizer: From `create_optimizer`, made in the strategy's scope; is built here.
         strategy: `tf.distribute.Strategy`.
-        seed: int. Of dropout.
-        accumulation: int. Micro-batches that a replica's share is cut into. The
-            result is that of one piece (but for rounding and dropout masks).
+        seed: int. Seed of dropout.
+        accumulation: int. Number of micro-batches that a replica's share is cut into.
+            The result is the same up to rounding and dropout masks.
         jit_compile: bool. Whether XLA compiles the forward and backward pass. A TPU
             compiles in any case.
     """
@@ -42,6 +50,7 @@ class PretrainStep:
     def __init__(
         self,
         model: keras.Model,
+        objective: StepObjective,
         optimizer: keras.optimizers.Optimizer,
         strategy: tf.distribute.Strategy,
         *,
@@ -50,11 +59,13 @@ class PretrainStep:
         jit_compile: bool = False,
     ):
         self.model = model
+        self.objective = objective
         self.optimizer = optimizer
         self.strategy = strategy
         self.seed = seed
         self.accumulation = accumulation
         self.variables = model.trainable_variables
+        self.sum_names = (*objective.sum_names, "tokens")
         with strategy.scope():
             optimizer.build(self.variables)
         # The step sums the gradients itself, see `_replica_step`.
@@ -68,80 +79,85 @@ class PretrainStep:
         self._evaluate = tf.function(self._evaluate_step)
 
     def train(self, iterator, num_steps: int) -> dict[str, tf.Tensor]:
-        """Takes `num_steps` batches; one call of a graph, however many.
+        """Trains on the next batches, in a single call of a graph.
 
         Args:
-            iterator: Over a distributed dataset of pretraining batches.
-            num_steps: int.
+            iterator: Iterator over a distributed dataset.
+            num_steps: int. Number of batches, at least 1.
 
         Returns:
-            `SUM_NAMES` added up over replicas and steps, and `grad_norm`, the global
-            norm before clipping, of the last step; float32 scalars.
+            float32 scalars: `sum_names` added up over replicas and steps; of the last
+            step, its `learning_rate` and `grad_norm`, the global norm before clipping.
         """
-        sums = self._train(iterator, tf.constant(num_steps, tf.int32))
+        results = self._train(iterator, tf.constant(num_steps, tf.int32))
         norm = tf.convert_to_tensor(self.optimizer.last_global_norm.value)
-        return {**sums, "grad_norm": norm}
+        return {**results, "grad_norm": norm}
 
     def evaluate(self, batch) -> dict[str, tf.Tensor]:
-        """`SUM_NAMES` of one distributed batch, without training."""
+        """Returns `sum_names` of one distributed batch, without training."""
         return self._evaluate(batch)
 
     def _train_steps(self, iterator, num_steps):
-        totals = {name: tf.zeros(()) for name in SUM_NAMES}
+        totals = {name: tf.zeros(()) for name in self.sum_names}
+        rate = tf.zeros(())
         for _ in tf.range(num_steps):
+            # Read before the update, which moves the schedule on.
+            rate = tf.cast(self.optimizer.learning_rate, tf.float32)
             per_replica = self.strategy.run(self._replica_step, (next(iterator),))
             sums = self._sum(per_replica)
-            totals = {name: totals[name] + sums[name] for name in SUM_NAMES}
-        return totals
+            totals = {name: totals[name] + sums[name] for name in self.sum_names}
+        return {**totals, "learning_rate": rate}
 
     def _evaluate_step(self, batch):
         def replica_step(batch):
-            sums = pretraining_sums(self.model(batch, training=False), batch)
+            sums = self.objective.sums(self.model(batch, training=False), batch)
             return {**sums, "tokens": _num_tokens(batch)}
 
         return self._sum(self.strategy.run(replica_step, (batch,)))
 
     def _sum(self, per_replica):
         reduce = self.strategy.reduce
-        return {n: reduce("SUM", per_replica[n], axis=None) for n in SUM_NAMES}
+        return {n: reduce("SUM", per_replica[n], axis=None) for n in self.sum_names}
 
     def _replica_step(self, batch):
         context = tf.distribute.get_replica_context()
-        weights = tf.stack([tf.reduce_sum(batch["mask_weights"]), _sop_weight(batch)])
+        weights = self.objective.weights(batch)
         if context.num_replicas_in_sync > 1:
             weights = context.all_reduce(tf.distribute.ReduceOp.SUM, weights)
         replica = tf.cast(context.replica_id_in_sync_group, tf.int32)
-        # A replica's own masks, the first replica's being those of a single device.
+        # Every replica draws its own masks; the first one those of a single device.
         seed = tf.constant(self.seed, tf.int32) + replica * 7919
         step = tf.cast(self.optimizer.iterations.value, tf.int32)
         sums, gradients = self._accumulate(batch, weights, seed, step)
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        if not self.optimizer.clip_norm:
+            # The optimizer measures the norm only where it clips.
+            self.optimizer.last_global_norm.assign(tf.linalg.global_norm(gradients))
         self.optimizer.apply(gradients, self.variables)
         return sums
 
     def _accumulate(self, batch, weights, seed, step):
-        """Sums and gradients of a replica's share, cut into micro-batches."""
+        """Returns sums and gradients of a replica's share, cut into micro-batches."""
         if self.accumulation == 1:
             return self._gradients(batch, weights, seed, step)
-        pieces = {k: _cut(v, self.accumulation) for k, v in batch.items()}
-        sums = {name: tf.zeros(()) for name in SUM_NAMES}
+        parts = {k: _cut(v, self.accumulation) for k, v in batch.items()}
+        sums = {name: tf.zeros(()) for name in self.sum_names}
         gradients = [tf.zeros(v.shape) for v in self.variables]
         # The loop keeps the graph's size and the memory independent of the count.
         for i in tf.range(self.accumulation):
-            piece = {k: v[i] for k, v in pieces.items()}
+            part = {k: v[i] for k, v in parts.items()}
             number = step * self.accumulation + i
-            more, pushes = self._gradients(piece, weights, seed, number)
-            sums = {name: sums[name] + more[name] for name in SUM_NAMES}
+            more, pushes = self._gradients(part, weights, seed, number)
+            sums = {name: sums[name] + more[name] for name in self.sum_names}
             gradients = [a + b for a, b in zip(gradients, pushes, strict=True)]
         return sums, gradients
 
     def _micro_step(self, batch, weights, seed, step):
         with tf.GradientTape() as tape:
             outputs = self.model(batch, training=True, seeds=StepSeeds(seed, step))
-            sums = pretraining_sums(outputs, batch)
-            loss = sums["mlm_loss_sum"] / (weights[0] + MLM_EPSILON)
-            loss += sums["sop_loss_sum"] / tf.maximum(weights[1], 1.0)
+            sums = self.objective.sums(outputs, batch)
+            loss = self.objective.loss(sums, weights)
         gradients = tape.gradient(loss, self.variables)
         sums["tokens"] = _num_tokens(batch)
         return sums, [
@@ -154,13 +170,13 @@ def distribute(
     strategy: tf.distribute.Strategy,
     make_dataset: Callable[[int, int], tf.data.Dataset],
 ) -> tf.distribute.DistributedDataset:
-    """Hands every replica its rows of each global batch.
+    """Returns a distributed dataset that gives every replica its rows of each batch.
 
     Args:
         strategy: `tf.distribute.Strategy`.
-        make_dataset: Function of `(num_input_pipelines, input_pipeline_id)`, the
-            batches of one input pipeline (one per machine), whose rows are that
-            pipeline's share of the global batch.
+        make_dataset: Function of `(num_input_pipelines, input_pipeline_id)`. Returns
+            the batches of one input pipeline (there is one per machine), whose rows are
+            that pipeline's share of the global batch.
     """
 
     def dataset_fn(context):
@@ -179,15 +195,7 @@ def _num_tokens(batch):
     return tf.reduce_sum(tf.cast(batch["padding_mask"], tf.float32))
 
 
-def _sop_weight(batch):
-    if "sentence_order_labels" not in batch:
-        return tf.zeros(())
-    if "sentence_order_weights" in batch:
-        return tf.reduce_sum(tf.cast(batch["sentence_order_weights"], tf.float32))
-    return tf.cast(tf.size(batch["sentence_order_labels"]), tf.float32)
-
-
-def _cut(tensor, pieces):
-    """`[B, ...]` to `[pieces, B / pieces, ...]`."""
+def _cut(tensor, parts):
+    """Reshapes `[B, ...]` to `[parts, B / parts, ...]`."""
     rows = tensor.shape[0]
-    return tf.reshape(tensor, [pieces, rows // pieces, *tensor.shape[1:]])
+    return tf.reshape(tensor, [parts, rows // parts, *tensor.shape[1:]])

@@ -1,4 +1,4 @@
-"""Which devices a run uses."""
+"""Chooses the devices of a run, as a `tf.distribute` strategy."""
 
 import json
 import os
@@ -18,19 +18,21 @@ def create_strategy(
 ) -> tf.distribute.Strategy:
     """Makes the `tf.distribute` strategy of a run.
 
-    Call it before anything else of TensorFlow: several CPU devices and the workers'
-    connections can only be set up before the first operation.
+    Call it before anything else in TensorFlow: several CPU devices and the connections
+    between workers can only be set up before the first operation.
 
     Args:
-        distribution: `"one_device"`, the first GPU or else the CPU; `"mirrored"`, all
-            GPUs of this machine, or `num_devices` parts of the CPU; `"multi_worker"`,
-            the machines that the environment variable TF_CONFIG names; `"tpu"`.
-        num_devices: int or None. With `"mirrored"`: how many.
-        tpu_name: str. With `"tpu"`: what `TPUClusterResolver` takes; `"local"` on a
-            TPU VM.
+        distribution: str. `"one_device"`: the first GPU, or the CPU. `"mirrored"`: all
+            GPUs of this machine, or the CPU divided into logical devices.
+            `"multi_worker"`: the machines listed in the environment variable TF_CONFIG.
+            `"tpu"`: a TPU.
+        num_devices: int or None. With `"mirrored"`: number of GPUs or of logical CPU
+            devices; None for all GPUs, or 2.
+        tpu_name: str. With `"tpu"`: name or address of the TPU, as for
+            `TPUClusterResolver`; `"local"` on a TPU VM.
 
     Raises:
-        UsageError: If the devices are not there.
+        UsageError: If the devices do not exist.
     """
     if distribution not in DISTRIBUTIONS:
         raise UsageError(
@@ -39,7 +41,7 @@ def create_strategy(
         )
     if num_devices is not None and distribution != "mirrored":
         raise UsageError(
-            f"--num_devices needs --distribution=mirrored, received {distribution!r}"
+            f"--num_devices requires --distribution=mirrored, received {distribution!r}"
         )
     if distribution == "one_device":
         gpu = tf.config.list_physical_devices("GPU")
@@ -52,15 +54,20 @@ def create_strategy(
     return _tpu_strategy(tpu_name)
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the files that exist once per run."""
+def helper_name(strategy: tf.distribute.Strategy) -> str:
+    """Returns the name of a worker that is not the chief, such as "worker-1".
+
+    The name is the same each time a run is started. It is empty in the chief, the
+    process that writes the files that exist once per run.
+    """
     resolver = strategy.cluster_resolver
-    if resolver is None or not getattr(resolver, "task_type", None):
-        return True
-    if resolver.task_type == "chief":
-        return True
+    task = getattr(resolver, "task_type", None)
+    if not task or task == "chief":
+        return ""
     has_chief = "chief" in resolver.cluster_spec().as_dict()
-    return resolver.task_type == "worker" and resolver.task_id == 0 and not has_chief
+    if task == "worker" and resolver.task_id == 0 and not has_chief:
+        return ""
+    return f"{task}-{resolver.task_id}"
 
 
 def _local_devices(num_devices: int | None) -> list[str]:
@@ -69,22 +76,23 @@ def _local_devices(num_devices: int | None) -> list[str]:
         wanted = len(gpus) if num_devices is None else num_devices
         if not 0 < wanted <= len(gpus):
             raise UsageError(
-                f"--num_devices must be from 1 to the {len(gpus)} GPUs of this "
-                f"machine, received {wanted}"
+                f"--num_devices must be from 1 to {len(gpus)}, the number of GPUs of "
+                f"this machine, received {wanted}"
             )
         return [f"/gpu:{i}" for i in range(wanted)]
     wanted = 2 if num_devices is None else num_devices
     if not 0 < wanted <= 64:
         raise UsageError(f"--num_devices must be from 1 to 64, received {wanted}")
     cpu = tf.config.list_physical_devices("CPU")[0]
-    parts = [tf.config.LogicalDeviceConfiguration()] * wanted
+    devices = [tf.config.LogicalDeviceConfiguration()] * wanted
     try:
-        tf.config.set_logical_device_configuration(cpu, parts)
+        tf.config.set_logical_device_configuration(cpu, devices)
     except (RuntimeError, ValueError):
-        there = len(tf.config.list_logical_devices("CPU"))
-        if there < wanted:
+        present = len(tf.config.list_logical_devices("CPU"))
+        if present < wanted:
             raise UsageError(
-                f"--num_devices={wanted}: TensorFlow started with {there} CPU device(s)"
+                f"--num_devices={wanted}: TensorFlow was already started with "
+                f"{present} CPU device(s)"
             ) from None
     return [f"/cpu:{i}" for i in range(wanted)]
 
@@ -98,8 +106,8 @@ def _check_tf_config() -> None:
         complete = False
     if not complete:
         raise UsageError(
-            "--distribution=multi_worker needs the environment variable TF_CONFIG with "
-            f"cluster.worker and task.index, received {text!r}"
+            "--distribution=multi_worker requires the environment variable TF_CONFIG "
+            f"with cluster.worker and task.index, received {text!r}"
         )
 
 
@@ -112,5 +120,5 @@ def _tpu_strategy(name: str) -> tf.distribute.Strategy:
     except (ValueError, RuntimeError, tf.errors.OpError) as e:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise UsageError(
-            f"--tpu_name={name}: no TPU could be reached: {reason}"
+            f"--tpu_name={name}: the TPU cannot be reached: {reason}"
         ) from None

@@ -8,10 +8,10 @@ from albert_tf.config import AlbertConfig
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.objectives import baselines
+from albert_tf.objectives.albert import ALBERT
 from albert_tf.objectives.losses import pretraining_loss
 from albert_tf.optimizers import create_optimizer
-from albert_tf.training.tensorflow.step import PretrainStep, distribute
+from albert_tf.training.tensorflow.step import TrainStep, distribute
 from tests.data.synthetic_records import VOCAB, make_example, write
 
 NUM, LENGTH = 41, 31
@@ -92,7 +92,7 @@ def _train(batch, accumulation=1):
     optimizer = create_optimizer(
         "lamb", learning_rate=0.01, num_train_steps=10, num_warmup_steps=0
     )
-    step = PretrainStep(model, optimizer, strategy, accumulation=accumulation)
+    step = TrainStep(model, ALBERT, optimizer, strategy, accumulation=accumulation)
     dataset = tf.data.Dataset.from_tensors(batch).repeat(2)
     sums = step.train(iter(distribute(strategy, lambda n, i: dataset)), 2)
     values = {k: v.numpy() for k, v in weight_names(model).items()}
@@ -118,8 +118,10 @@ def test_the_step_counts_and_accumulates_packed_rows(pattern):
 
 def test_baselines_are_those_of_unpacked_rows(pattern):
     found = [
-        baselines.trivial_baselines(
-            _data(pattern, packing=packing).batches(8, is_training=False), 0
+        ALBERT.baselines(
+            _data(pattern, packing=packing)
+            .batches(8, is_training=False)
+            .as_numpy_iterator()
         )
         for packing in (True, False)
     ]

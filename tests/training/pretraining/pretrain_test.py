@@ -202,4 +202,4 @@ def test_full_sentences_train_the_masked_lm_alone(config_file, tmp_path, packing
     for line in metrics(tmp_path / "run"):
         assert line["loss"] == line["mlm_loss"]
         assert not [name for name in line if name.startswith("sop")]
-    assert "| held out |" in (tmp_path / "run/README.md").read_text()
+    assert "| held out, step 6 |" in (tmp_path / "run/README.md").read_text()

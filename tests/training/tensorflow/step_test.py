@@ -15,7 +15,8 @@ import numpy as np
 import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
 from albert_tf.models.base import weight_names
-from albert_tf.training.tensorflow.step import PretrainStep, distribute
+from albert_tf.objectives.albert import ALBERT
+from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy
 
 rng = np.random.default_rng(0)
@@ -32,7 +33,7 @@ batch = {
     "sentence_order_labels": rng.integers(0, 2, rows).astype("int32"),
 }
 
-def run(kind, dropout=0.0, calls=(1,) * 6, **options):
+def run(kind, dropout=0.0, calls=(1,) * 6, clip_norm=0.5, **options):
     strategy = strategies[kind]
     config = AlbertConfig(
         vocab_size=53, embedding_size=6, hidden_size=12, num_hidden_layers=3,
@@ -43,9 +44,9 @@ def run(kind, dropout=0.0, calls=(1,) * 6, **options):
         model = AlbertPretrainer(config, seed=3)
         optimizer = create_optimizer(
             "lamb", learning_rate=0.05, num_train_steps=20, num_warmup_steps=2,
-            clip_norm=0.5,
+            clip_norm=clip_norm,
         )
-    step = PretrainStep(model, optimizer, strategy, seed=1, **options)
+    step = TrainStep(model, ALBERT, optimizer, strategy, seed=1, **options)
     make = lambda n, i: tf.data.Dataset.from_tensor_slices(batch).batch(8, True)
     iterator = iter(distribute(strategy, make))
     for count in calls:
@@ -69,6 +70,13 @@ CASES = {
     "dropout": {"kind": "one_device", "dropout": 0.3},
     "dropout, joined": {"kind": "one_device", "dropout": 0.3, "calls": [2, 1, 3]},
     "dropout, two replicas": {"kind": "mirrored", "dropout": 0.3},
+    "first step": {"kind": "one_device", "calls": [1]},
+    "first step, not clipped": {"kind": "one_device", "calls": [1], "clip_norm": 0},
+    "first step, not clipped, two replicas": {
+        "kind": "mirrored",
+        "calls": [1],
+        "clip_norm": 0,
+    },
 }
 
 
@@ -123,3 +131,25 @@ def test_several_steps_in_one_call_are_bitwise_the_same(runs):
 def test_replicas_have_their_own_dropout_masks(runs):
     one, two = runs["dropout"], runs["dropout, two replicas"]
     assert largest_difference(one, two) > 1e-4
+
+
+@pytest.mark.slow
+def test_the_norm_is_measured_without_clipping_too(runs):
+    clipped = runs["first step"]["grad_norm"]
+    assert clipped > 0.5
+    for case in ("first step, not clipped", "first step, not clipped, two replicas"):
+        assert runs[case]["grad_norm"] == pytest.approx(clipped, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_learning_rate_is_that_of_the_last_step(runs):
+    # Warm-up from 0 in two steps: the first one changes nothing.
+    assert runs["first step"]["learning_rate"] == 0
+    # Step 5 of 20, counted from 0, of a linear decay from 0.05.
+    assert runs["one device"]["learning_rate"] == pytest.approx(0.05 * 15 / 20)
+    joined = runs["dropout, joined"]["learning_rate"]
+    assert (
+        joined
+        == runs["dropout"]["learning_rate"]
+        == runs["two replicas"]["learning_rate"]
+    )

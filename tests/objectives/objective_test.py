@@ -1,10 +1,12 @@
-"""Losses as sums that add up over micro-batches and replicas."""
+"""The losses of an objective add up over parts; baselines, metrics, lines of text."""
 
 import keras
 import numpy as np
 import pytest
 
-from albert_tf.objectives import losses
+from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.losses import pretraining_loss
+from albert_tf.objectives.objective import Objective, Term, cross_entropy
 
 B, P, V = 3, 5, 11
 
@@ -46,7 +48,7 @@ def numbers(values):
 def test_cross_entropy_of_any_size(rng):
     logits = rng.normal(size=(2, 3, V)) * 1e3
     labels = rng.integers(0, V, (2, 3))
-    value = losses.cross_entropy(logits.astype("float32"), labels)
+    value = cross_entropy(logits.astype("float32"), labels)
     expected = -np.take_along_axis(log_softmax(logits), labels[..., None], -1)[..., 0]
     np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
 
@@ -54,7 +56,7 @@ def test_cross_entropy_of_any_size(rng):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_cross_entropy_is_float32(dtype):
     logits = keras.ops.cast(np.zeros((2, V)), dtype)
-    value = losses.cross_entropy(logits, np.array([1, 2]))
+    value = cross_entropy(logits, np.array([1, 2]))
     assert keras.backend.standardize_dtype(value.dtype) == "float32"
     np.testing.assert_allclose(value, np.log(V), rtol=1e-6)
 
@@ -67,7 +69,7 @@ def test_means_are_those_of_the_original(outputs, batch):
     labels = batch["sentence_order_labels"]
     sop = -log_softmax(outputs["sop_logits"])[np.arange(B), labels].mean()
     hits = (outputs["mlm_logits"].argmax(-1) == batch["mask_ids"]) * weights
-    means = numbers(losses.pretraining_loss(outputs, batch))
+    means = numbers(pretraining_loss(outputs, batch))
     assert means["mlm_loss"] == pytest.approx(mlm, rel=1e-6)
     assert means["sop_loss"] == pytest.approx(sop, rel=1e-6)
     assert means["loss"] == pytest.approx(mlm + sop, rel=1e-6)
@@ -77,10 +79,10 @@ def test_means_are_those_of_the_original(outputs, batch):
 
 
 def test_sums_of_parts_are_the_sums_of_the_whole(outputs, batch):
-    whole = numbers(losses.pretraining_sums(outputs, batch))
+    whole = numbers(ALBERT.sums(outputs, batch))
     parts = [
         numbers(
-            losses.pretraining_sums(
+            ALBERT.sums(
                 {k: v[part] for k, v in outputs.items()},
                 {k: v[part] for k, v in batch.items()},
             )
@@ -92,22 +94,22 @@ def test_sums_of_parts_are_the_sums_of_the_whole(outputs, batch):
 
 
 def test_unused_predictions_do_not_count(outputs, batch):
-    before = numbers(losses.pretraining_loss(outputs, batch))
+    before = numbers(pretraining_loss(outputs, batch))
     outputs["mlm_logits"][1, 3:] = 50.0
     batch["mask_ids"][1, 3:] = 0
-    assert numbers(losses.pretraining_loss(outputs, batch)) == before
+    assert numbers(pretraining_loss(outputs, batch)) == before
 
 
 def test_no_prediction_at_all_is_zero(outputs, batch):
     batch["mask_weights"][:] = 0
-    means = numbers(losses.pretraining_loss(outputs, batch))
+    means = numbers(pretraining_loss(outputs, batch))
     assert means["mlm_loss"] == means["mlm_accuracy"] == 0.0
     assert np.isfinite(means["loss"])
 
 
 def test_without_sentence_order_labels(outputs, batch):
     del batch["sentence_order_labels"], outputs["sop_logits"]
-    means = numbers(losses.pretraining_loss(outputs, batch))
+    means = numbers(pretraining_loss(outputs, batch))
     assert means["sop_loss"] == means["sop_accuracy"] == 0.0
     assert means["loss"] == means["mlm_loss"] > 0
 
@@ -123,7 +125,75 @@ def test_packed_rows_count_their_real_examples(rng, batch):
         "mlm_logits": rng.normal(size=(2, P, V)).astype("float32"),
         "sop_logits": logits,
     }
-    means = numbers(losses.pretraining_loss(outputs, packed))
+    means = numbers(pretraining_loss(outputs, packed))
     log_probs = log_softmax(logits)
     expected = -(log_probs[0, 0, 0] + log_probs[0, 1, 1] + log_probs[1, 0, 1]) / 3
     assert means["sop_loss"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_loss_of_parts_adds_up_to_the_loss_of_the_whole(outputs, batch):
+    weights = ALBERT.weights(batch)
+    np.testing.assert_array_equal(weights, [batch["mask_weights"].sum(), B])
+    parts = [
+        ALBERT.sums(
+            {k: v[part] for k, v in outputs.items()},
+            {k: v[part] for k, v in batch.items()},
+        )
+        for part in (slice(0, 1), slice(1, 3))
+    ]
+    loss = sum(float(ALBERT.loss(sums, weights)) for sums in parts)
+    assert loss == pytest.approx(float(pretraining_loss(outputs, batch)["loss"]))
+
+
+def test_terms_have_weights_in_the_loss(outputs, batch):
+    one = Term("a", "A", "sop_logits", "sentence_order_labels", "none", "red")
+    half = Term("b", "B", one.logits, one.labels, "none", "red", loss_weight=0.5)
+    objective = Objective("test", (one, half), ())
+    sums = objective.sums(outputs, batch)
+    means = numbers(objective.means(sums))
+    assert means["a_loss"] == means["b_loss"] > 0
+    assert means["loss"] == pytest.approx(1.5 * means["a_loss"])
+    loss = float(objective.loss(sums, objective.weights(batch)))
+    assert loss == pytest.approx(means["loss"])
+
+
+def test_metrics_leave_out_what_was_not_measured(outputs, batch):
+    full = ALBERT.metrics(ALBERT.sums(outputs, batch))
+    assert list(full) == [
+        "loss",
+        "mlm_loss",
+        "sop_loss",
+        "mlm_accuracy",
+        "sop_accuracy",
+    ]
+    del batch["sentence_order_labels"]
+    assert list(ALBERT.metrics(ALBERT.sums(outputs, batch))) == [
+        "loss",
+        "mlm_loss",
+        "mlm_accuracy",
+    ]
+
+
+def test_baselines_are_those_of_the_most_frequent_labels():
+    batches = [
+        {
+            "mask_ids": np.array([[5, 5, 7], [7, 7, 0]]),
+            "mask_weights": np.array([[1, 1, 1], [1, 0, 0]], "float32"),
+            "sentence_order_labels": np.array([[0, 1], [1, 1]]),
+            "sentence_order_weights": np.array([[1, 1], [1, 0]], "float32"),
+        },
+        {"mask_ids": np.array([[5]]), "mask_weights": np.array([[1.0]])},
+    ]
+    expected = {"mlm_baseline": 3 / 5, "sop_baseline": 2 / 3}
+    assert ALBERT.baselines(batches) == pytest.approx(expected)
+    assert ALBERT.baselines(batches, 1)["mlm_baseline"] == 2 / 4
+    assert ALBERT.baselines(batches[1:]) == {"mlm_baseline": 1.0}
+
+
+def test_an_evaluation_is_one_line():
+    values = {"loss": 3.0, "mlm_accuracy": 0.5, "mlm_baseline": 0.25}
+    line = "step 7: eval loss 3.000, MLM accuracy 0.500 (trivial baseline 0.250)"
+    assert ALBERT.describe(7, values) == line
+    values = {"loss": 3.0, "mlm_accuracy": 0.5, "sop_accuracy": 0.75}
+    line = "step 7: eval loss 3.000, MLM accuracy 0.500, SOP accuracy 0.750"
+    assert ALBERT.describe(7, values) == line

@@ -1,0 +1,13 @@
+"""The masked language model's term, shared by the objectives of BERT's family."""
+
+from albert_tf.objectives.objective import Term
+
+MASKED_LM = Term(
+    name="mlm",
+    title="MLM",
+    logits="mlm_logits",
+    labels="mask_ids",
+    weights="mask_weights",
+    color="tab:blue",
+    epsilon=1e-5,  # as in the original
+)

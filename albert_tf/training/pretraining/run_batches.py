@@ -1,0 +1,134 @@
+"""The batches of a pretraining run, checked against its objective."""
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.data.batches.pretraining import PretrainingData, data_errors
+from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.data.records import card, shards
+from albert_tf.errors import UsageError
+from albert_tf.objectives.objective import Objective
+from albert_tf.storage import files
+from albert_tf.training import loop
+from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.tensorflow.step import TrainStep, distribute
+
+
+class RunBatches:
+    """Training and held-out batches of a run, from its settings.
+
+    Args:
+        settings: `PretrainSettings`.
+        objective: `Objective`. Learns the labels of the records.
+        tokenizer: `Tokenizer`. The one that the records were made with.
+        replicas: int. Number of devices that share a batch.
+
+    Attributes:
+        summary: str. Number of examples, for people.
+
+    Raises:
+        UsageError: If the labels of the records belong to another objective.
+        DataError: If the records are damaged or do not match the settings.
+    """
+
+    def __init__(
+        self,
+        settings: PretrainSettings,
+        objective: Objective,
+        tokenizer,
+        replicas: int,
+    ):
+        self.settings = settings
+        self.objective = objective
+        masking = MaskingConfig.from_preset(
+            settings.masking,
+            masked_lm_prob=settings.masked_lm_prob,
+            max_predictions_per_seq=settings.max_predictions_per_seq,
+            **({"max_ngram": settings.ngram} if settings.masking == "albert" else {}),
+        )
+        common: dict[str, Any] = {
+            "tokenizer": tokenizer,
+            "max_seq_length": settings.max_seq_length,
+            "max_predictions_per_seq": settings.max_predictions_per_seq,
+            "masking": masking,
+            "seed": settings.seed,
+            "packing": settings.packing,
+        }
+        self._training = PretrainingData(settings.input_file, **common)
+        check_pair_policy("input_file", settings.input_file, objective)
+        self._held_out = None
+        if settings.eval_file:
+            self._held_out = PretrainingData(settings.eval_file, **common)
+            check_pair_policy("eval_file", settings.eval_file, objective)
+        # Every device takes the same number of rows.
+        rows = max(settings.eval_batch_size, replicas)
+        self._eval_batch_size = rows - rows % replicas
+        self.summary = self._training.summary
+
+    def train(
+        self, start_step: int, num_pipelines: int = 1, pipeline: int = 0
+    ) -> tf.data.Dataset:
+        """Returns the training batches of one input pipeline, from a step on."""
+        return self._training.batches(
+            self.settings.train_batch_size,
+            start_step=start_step,
+            num_input_pipelines=num_pipelines,
+            input_pipeline_id=pipeline,
+        )
+
+    def eval(self, num_pipelines: int = 1, pipeline: int = 0) -> tf.data.Dataset:
+        """Returns one pass over the held-out examples of one input pipeline."""
+        return self._held_out.batches(
+            self._eval_batch_size,
+            is_training=False,
+            num_input_pipelines=num_pipelines,
+            input_pipeline_id=pipeline,
+        )
+
+    def make_evaluate(
+        self, step: TrainStep, strategy: tf.distribute.Strategy
+    ) -> Callable[[], dict[str, float]] | None:
+        """Returns a function that evaluates, or None without held-out data."""
+        if not self._held_out:
+            return None
+        limit = self.settings.max_eval_steps
+        with data_errors():
+            batches = self.eval().as_numpy_iterator()
+            baselines = self.objective.baselines(batches, limit)
+
+        def evaluate():
+            batches = distribute(strategy, self.eval)
+            return {**loop.evaluate_batches(step, batches, limit), **baselines}
+
+        return evaluate
+
+
+def check_pair_policy(flag: str, pattern: str, objective: Objective) -> None:
+    """Checks that the labels of records mean what an objective learns.
+
+    What they mean is recorded in the data card; records without one are not checked.
+
+    Args:
+        flag: str. Name of the flag that holds the pattern.
+        pattern: str. Records, as for `PretrainingData`, which has read their card.
+        objective: `Objective`.
+
+    Raises:
+        UsageError: If the card names a pair policy that the objective cannot learn.
+    """
+    folders = {os.path.dirname(path) for path in shards.find_shards(pattern)}
+    for folder in sorted(folders):
+        path = files.join(folder, card.CARD_NAME)
+        if not files.exists(path):
+            continue
+        policy = json.loads(files.read_text(path)).get("pair_policy")
+        if policy and policy not in objective.pair_policies:
+            raise UsageError(
+                f"--objective={objective.name} requires records made with "
+                f"--pair_policy={' or '.join(objective.pair_policies)}; "
+                f"--{flag}={pattern} was made with --pair_policy={policy} ({path})"
+            )

@@ -1,0 +1,45 @@
+"""The model card shows what was measured, and when."""
+
+import types
+
+from albert_tf.config import AlbertConfig
+from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.bert import BERT
+from albert_tf.reports import model_card
+from albert_tf.training.pretraining.settings import PretrainSettings
+
+METRICS = [
+    {"split": "train", "step": 1000, "loss": 3.0, "mlm_accuracy": 0.25},
+    {"split": "eval", "step": 500, "loss": 9.0, "mlm_accuracy": 0.01},
+    {"split": "eval", "step": 750, "loss": 4.0, "mlm_accuracy": 0.125},
+]
+
+
+def card(objective, metrics):
+    settings = PretrainSettings("data", "out", "spm", preset="albert_base")
+    tokenizer = types.SimpleNamespace(sha256="123abc")
+    return model_card.describe(
+        settings, AlbertConfig(), objective, metrics, tokenizer
+    ).splitlines()
+
+
+def test_results_name_their_step():
+    lines = card(ALBERT, METRICS)
+    assert "| data | loss | MLM accuracy | SOP accuracy |" in lines
+    assert "| training, up to step 1,000 | 3.0000 | 0.2500 |  |" in lines
+    assert "| held out, step 750 | 4.0000 | 0.1250 |  |" in lines
+    assert not [line for line in lines if "constant answer" in line]
+
+
+def test_columns_are_the_terms_of_the_objective():
+    extra = {"nsp_accuracy": 0.75, "mlm_baseline": 0.1, "nsp_baseline": 0.5}
+    lines = card(BERT, [*METRICS[:2], METRICS[2] | extra])
+    assert "| data | loss | MLM accuracy | NSP accuracy |" in lines
+    assert "| held out, step 750 | 4.0000 | 0.1250 | 0.7500 |" in lines
+    assert "| best constant answer, held out |  | 0.1000 | 0.5000 |" in lines
+
+
+def test_sections():
+    text = "\n".join(card(ALBERT, METRICS))
+    for part in ("# Model card", "## Training", "123abc", "## Results", "Made with"):
+        assert part in text

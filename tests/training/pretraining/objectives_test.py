@@ -1,0 +1,160 @@
+"""A second objective, BERT's next sentence prediction, from records to a model card."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.prepare import local
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.pairs import PairConfig
+from albert_tf.errors import UsageError
+from albert_tf.models.base import weight_names
+from albert_tf.objectives.registry import OBJECTIVES
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.training.pretraining import pretrain, run_batches
+from albert_tf.training.pretraining.settings import PretrainSettings
+
+ROOT = pathlib.Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/golden"
+SPM = GOLDEN / "tokenization/spiece.model"
+CONFIG = {
+    "format": "albert_tf",
+    "vocab_size": 30000,
+    "embedding_size": 4,
+    "hidden_size": 6,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Folders of records by pair policy."""
+    folders = {}
+    for policy in ("clean", "nsp", "none"):
+        folders[policy] = tmp_path_factory.mktemp(policy)
+        local.create_pretraining_data(
+            Corpus(str(GOLDEN / "tf1_data/input.txt")),
+            str(folders[policy] / "x"),
+            AlbertTokenizer(SPM),
+            RecordConfig(pairs=PairConfig(policy, 64)),
+            num_processes=1,
+            progress=False,
+        )
+    return folders
+
+
+@pytest.mark.parametrize(
+    "objective, policy, fits",
+    [
+        ("albert", "clean", True),
+        ("albert", "nsp", False),
+        ("albert", "none", True),
+        ("bert", "clean", False),
+        ("bert", "nsp", True),
+        ("bert", "none", True),
+    ],
+)
+def test_labels_must_mean_what_is_learned(records, objective, policy, fits):
+    arguments = ("eval_file", str(records[policy]), OBJECTIVES[objective])
+    if fits:
+        run_batches.check_pair_policy(*arguments)
+        return
+    message = f"--objective={objective} requires .*--eval_file=.*--pair_policy={policy}"
+    with pytest.raises(UsageError, match=message):
+        run_batches.check_pair_policy(*arguments)
+
+
+def test_records_without_a_card_are_not_checked():
+    pattern = str(GOLDEN / "tf1_data/seq128_pred20.tfrecord")
+    run_batches.check_pair_policy("input_file", pattern, OBJECTIVES["bert"])
+
+
+def test_an_unknown_objective_is_a_usage_error(tmp_path):
+    settings = PretrainSettings("x", str(tmp_path), "s", preset="p", objective="elctra")
+    with pytest.raises(UsageError, match="--objective must be one of albert, bert, re"):
+        pretrain.pretrain(settings)
+
+
+def run_tool(config_file, data, output, **changes):
+    flags = {
+        "input_file": data,
+        "eval_file": data,
+        "spm_model_file": SPM,
+        "albert_config_file": config_file,
+        "output_dir": output,
+        "max_seq_length": 64,
+        "max_predictions_per_seq": 10,
+        "train_batch_size": 4,
+        "num_train_steps": 4,
+        "num_warmup_steps": 1,
+        "log_steps": 2,
+        **changes,
+    }
+    arguments = [f"--{name}={value}" for name, value in flags.items()]
+    command = [sys.executable, str(ROOT / "tools/pretrain.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(CONFIG))
+    return path
+
+
+@pytest.mark.slow
+def test_next_sentence_prediction_from_records_to_the_card(
+    records, config_file, tmp_path
+):
+    out = tmp_path / "run"
+    result = run_tool(config_file, records["nsp"], out, objective="bert")
+    assert result.returncode == 0, result.stderr
+    assert "NSP accuracy" in result.stderr and "SOP" not in result.stderr
+    lines = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["split"] for line in lines] == ["train", "train", "eval"]
+    for line in lines:
+        assert 0 <= line["nsp_accuracy"] <= 1
+        assert line["loss"] == pytest.approx(line["mlm_loss"] + line["nsp_loss"])
+        assert not [name for name in line if name.startswith("sop")]
+    assert lines[-1]["nsp_baseline"] >= 0.5
+    card = (out / "README.md").read_text()
+    assert "| NSP accuracy |" in card and "SOP" not in card
+    assert "objective `bert`" in card
+    assert (out / "curves.png").stat().st_size > 10_000
+    albert_tf.from_pretrained(out / "model", head="pretraining")
+    # Nothing is written if the labels belong to another objective.
+    result = run_tool(config_file, records["nsp"], tmp_path / "other")
+    assert result.returncode == 2 and "--objective=albert requires" in result.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_new_head_is_drawn_from_the_seed(config_file, tmp_path):
+    config = albert_tf.AlbertConfig.from_json(config_file)
+    backbone = albert_tf.AlbertBackbone(config, seed=5)
+    albert_tf.save_pretrained(backbone, tmp_path / "start")
+
+    def weights(seed):
+        settings = PretrainSettings(
+            *("data", "out", "spm"),
+            albert_config_file=str(config_file),
+            init_checkpoint=str(tmp_path / "start"),
+            seed=seed,
+        )
+        strategy = tf.distribute.get_strategy()
+        step = pretrain._make_step(settings, config, OBJECTIVES["albert"], strategy)
+        found = weight_names(step.model)
+        return {name: value.numpy().tobytes() for name, value in found.items()}
+
+    one = weights(1)
+    assert weights(1) == one
+    changed = {name for name, value in weights(2).items() if value != one[name]}
+    assert changed and all("head" in name for name in changed), changed

@@ -78,7 +78,9 @@ class ConfiguredModel(keras.Model):
             "seed": self.seed,
         }
         # Only what was set after construction, so that other configs stay as they are.
-        frozen = [name for name, x in _layers_by_name(self).items() if not x.trainable]
+        layers = _layers_by_name(self).items()
+        # Layers without weights have no lasting name.
+        frozen = [name for name, x in layers if x.weights and not x.trainable]
         labels = list(self.labels) if self.labels else None
         state = {"frozen": frozen, "labels": labels, "problem_type": self.problem_type}
         return {**config, **{key: value for key, value in state.items() if value}}

@@ -22,21 +22,31 @@ _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
     "output_file", None, "Also write <output_file>.json and <output_file>.md."
 )
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace these.")
-_INPUT = flags.DEFINE_string("input_file", "docstrings:", "data: the text.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing files.")
+_INPUT = flags.DEFINE_string(
+    "input_file", "docstrings:", "data: text, as for create_pretraining_data."
+)
 _MODEL = flags.DEFINE_string(
     "spm_model_file", "", "data: SentencePiece model. Default: one trained on the text."
 )
-_BYTES = flags.DEFINE_integer("max_bytes", 5_000_000, "data: how much of the text.")
-_ROUNDS = flags.DEFINE_integer("rounds", 3, "data: runs whose median counts.")
-_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "data: tokens of an example.")
-_SECONDS = flags.DEFINE_float("seconds", 20.0, "data: how long to watch the masking.")
+_BYTES = flags.DEFINE_integer(
+    "max_bytes", 5_000_000, "data: maximum number of bytes of text."
+)
+_ROUNDS = flags.DEFINE_integer(
+    "rounds", 3, "data: number of runs; medians are compared."
+)
+_LENGTH = flags.DEFINE_integer("max_seq_length", 512, "data: tokens per example.")
+_SECONDS = flags.DEFINE_float(
+    "seconds", 20.0, "data: duration of measuring the masking."
+)
 _MEMORY = flags.DEFINE_list(
     "memory_megabytes",
     ["20", "200"],
     "data: sizes of the texts whose peak memory is measured; add 2000 for 2 GB.",
 )
-_PRESET = flags.DEFINE_string("preset", "albert_xxlarge_v2", "convert: the size.")
+_PRESET = flags.DEFINE_string(
+    "preset", "albert_xxlarge_v2", "convert: size of the model."
+)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Converting a large checkpoint: time and peak memory."""
+"""Measures the time and peak memory of converting a large checkpoint."""
 
 import os
 import tempfile
@@ -37,7 +37,7 @@ def _save(preset: str, path: str) -> None:
 
 
 def measure_convert(source: str, target: str, format: str) -> tuple[float, float]:
-    """Seconds and peak megabytes of one conversion, names and shapes checked."""
+    """Returns seconds and peak megabytes of one conversion, with checks."""
     from albert_tf.converters.convert import convert_checkpoint
 
     with PeakMemory() as memory:

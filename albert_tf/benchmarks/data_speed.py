@@ -1,4 +1,4 @@
-"""The data engine against the original's algorithm: speed, waiting, memory.
+"""Compares the data engine with the original's algorithm: speed, waiting, memory.
 
 Every measurement runs in a process of its own, so that none inherits the memory, the
 threads or the compiled graphs of another. The runs that are compared take turns, and
@@ -32,17 +32,17 @@ _MASKED = 77  # 15% of 512
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What is measured.
+    """What to measure.
 
     Attributes:
-        input_file: text, as for `create_pretraining_data`.
-        spm_model_file: SentencePiece model; none, one is trained on the text.
-        max_bytes: how much of the text is used.
-        rounds: how often each of the compared runs is made.
-        dupe_factor: passes over the text.
-        memory_megabytes: sizes of text whose peak memory is measured.
-        seconds: how long the masking and the training step are measured.
-        max_seq_length: S of the records.
+        input_file: str. Text, as for `create_pretraining_data`.
+        spm_model_file: str. SentencePiece model; if empty, one is trained on the text.
+        max_bytes: int. Maximum number of bytes of text.
+        rounds: int. Number of runs of each kind.
+        dupe_factor: int. Number of passes over the text.
+        memory_megabytes: tuple. Sizes of text whose peak memory is measured.
+        seconds: float. Duration of measuring the masking and the training step.
+        max_seq_length: int. S of the records.
     """
 
     input_file: str = "docstrings:"
@@ -56,7 +56,7 @@ class Settings:
 
 
 def run(settings: Settings) -> list[Row]:
-    """All measurements of the topic `data`."""
+    """Makes all measurements of the topic `data`."""
     with tempfile.TemporaryDirectory() as folder:
         text = os.path.join(folder, "text.txt")
         size = write_lines(settings.input_file, text, settings.max_bytes)
@@ -92,7 +92,7 @@ def _train(text: str, folder: str) -> str:
 
 
 def _speed(settings: Settings, text: str, size: int, model: str) -> list[Row]:
-    """Text to records, the original's algorithm and ours in turn."""
+    """Measures text to records, the original's algorithm and ours in turn."""
     arguments = (text, model, settings.max_seq_length, settings.dupe_factor)
     runs = {
         "the original's algorithm, 1 process": (measure_original, (*arguments, True)),
@@ -138,7 +138,7 @@ def _speed(settings: Settings, text: str, size: int, model: str) -> list[Row]:
 def measure_original(
     text: str, model: str, length: int, dupe_factor: int, sets_for_each_piece: bool
 ) -> float:
-    """Tokens a second of the original's algorithm."""
+    """Returns tokens per second of the original's algorithm."""
     from albert_tf.benchmarks.original_data import OriginalPipeline
 
     with tempfile.TemporaryDirectory() as folder:
@@ -168,14 +168,14 @@ def _record_config(length: int, dupe_factor: int, as_original: bool) -> RecordCo
 def measure_ours(
     text: str, model: str, length: int, dupe_factor: int, processes: int, static: bool
 ) -> float:
-    """Tokens a second of this package; start of the workers and card included."""
+    """Returns tokens per second of this package, start of workers and card included."""
     config = _record_config(length, dupe_factor, static)
     tokenizer = load_tokenizer(model)
     return measure.measure_build(text, tokenizer, config, processes).tokens_per_second
 
 
 def _input_pipeline(settings, text: str, model: str, folder: str) -> list[Row]:
-    """Records to batches: masking on one core, and how long a step waits for it."""
+    """Measures records to batches: masking on one core, and how long a step waits."""
     from albert_tf.data.corpus.corpus import Corpus
     from albert_tf.data.prepare import local
 
@@ -211,7 +211,7 @@ def _input_pipeline(settings, text: str, model: str, folder: str) -> list[Row]:
 def measure_masking(
     prefix: str, model: str, length: int, seconds: float
 ) -> tuple[float, dict]:
-    """Tokens a second of reading, masking and batching on one core.
+    """Returns tokens per second of reading, masking and batching on one core.
 
     Beside it the rate by CPU time, which other work on the machine hardly changes.
     """
@@ -250,7 +250,7 @@ def _batches(prefix, model, length, batch_size) -> Iterator[dict]:
 def measure_wait(
     prefix: str, model: str, length: int, seconds: float
 ) -> tuple[float, dict]:
-    """The share of the time of training steps on this CPU spent waiting for batches.
+    """Returns the fraction of training time on this CPU spent waiting for batches.
 
     A small ALBERT (4 layers of 256) on rows of the records' full length, 8 a step.
     """
@@ -303,7 +303,7 @@ def measure_wait(
 
 
 def _memory(settings, text: str, size: int, model: str, folder: str) -> list[Row]:
-    """Peak resident memory for texts of several sizes, the corpus repeated."""
+    """Measures peak resident memory for several sizes of text, by repeating it."""
     rows = []
     for megabytes in tqdm.tqdm(settings.memory_megabytes, desc="peak memory"):
         path = os.path.join(folder, f"{megabytes}.txt")
@@ -323,6 +323,6 @@ def _memory(settings, text: str, size: int, model: str, folder: str) -> list[Row
 
 
 def measure_memory(path: str, model: str, length: int) -> float:
-    """Peak megabytes of a build with two processes, all processes together."""
+    """Returns peak megabytes of a run with two processes, all processes together."""
     config = _record_config(length, 1, as_original=False)
     return measure.measure_build(path, load_tokenizer(model), config, 2).peak_megabytes

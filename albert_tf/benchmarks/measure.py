@@ -1,4 +1,4 @@
-"""Measures the data engine: text to records, tokens a second and peak memory."""
+"""Measures the data engine: tokens per second and peak memory of making records."""
 
 import concurrent.futures
 import multiprocessing
@@ -16,7 +16,7 @@ from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
 
 # One process of the original (google-research/albert), text to TFRecord, on the class
-# of machine the targets of this package are set for.
+# of machine that the targets of this package refer to.
 ORIGINAL_TOKENS_PER_SECOND = 38_900
 
 
@@ -30,12 +30,12 @@ class BuildSpeed(NamedTuple):
 
     @property
     def tokens_per_second(self) -> float:
-        """The rate."""
+        """Returns the rate."""
         return self.num_tokens / self.seconds
 
     @property
     def times_the_original(self) -> float:
-        """How many times the original's rate in one process."""
+        """Returns the rate relative to one process of the original."""
         return self.tokens_per_second / ORIGINAL_TOKENS_PER_SECOND
 
 
@@ -45,10 +45,10 @@ def measure_build(
     """Makes a data set in a temporary folder and measures how long it takes.
 
     Args:
-        inputs: as the command's `--input_file`.
-        tokenizer: as in `build.create_pretraining_data`.
-        config: what to make.
-        num_processes: how many work.
+        inputs: str. As the command's `--input_file`.
+        tokenizer: As for `local.create_pretraining_data`.
+        config: `RecordConfig`. What records to make.
+        num_processes: int. Number of processes.
     """
     folder = tempfile.mkdtemp()
     corpus = Corpus(inputs)
@@ -111,7 +111,7 @@ def _proportional_size(pid: int) -> int:
 
 
 def run_in_new_process(function: Callable, *arguments):
-    """The result of a module-level function, computed in a new process.
+    """Returns the result of a module-level function, computed in a new process.
 
     Nothing is inherited: no memory, no threads, no compiled graphs.
     """

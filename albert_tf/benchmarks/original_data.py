@@ -1,4 +1,4 @@
-"""How the original makes its records: one process, plain Python, all in memory.
+"""Makes records as the original does: one process, plain Python, all in memory.
 
 The algorithm of google-research/albert's `create_pretraining_data.py` written anew from
 what it does: a call of SentencePiece a line, pieces as strings, pairs from a document
@@ -21,14 +21,14 @@ _PLAIN = frozenset(_LETTERS + _PUNCTUATION)
 
 
 class Masked(NamedTuple):
-    """A masked piece."""
+    """A masked token."""
 
     position: int
     label: str
 
 
 class OriginalPipeline:
-    """Text to records as the original does it.
+    """Turns text into records as the original does.
 
     Args:
         model: path of the SentencePiece model.
@@ -66,7 +66,7 @@ class OriginalPipeline:
         self._starts_word = _starts_word if sets_for_each_piece else _starts_word_quick
 
     def run(self, input_file: str, output_file: str) -> int:
-        """Makes one record file of a file with a sentence a line.
+        """Writes one record file from a file with one sentence per line.
 
         Returns:
             The tokens of the records, padding not counted.
@@ -163,7 +163,7 @@ class OriginalPipeline:
                 longer.pop()
 
     def _mask(self, first, second, swapped):
-        """One instance: pieces, segments, word starts, masked pieces, label."""
+        """Returns one instance: tokens, segments, word starts, masked tokens, label."""
         pieces = ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
         segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
         words, boundary = [], [0] * len(pieces)
@@ -187,7 +187,7 @@ class OriginalPipeline:
         return output, segments, boundary, masked, swapped
 
     def _choose(self, words: list[list[int]], wanted: int):
-        """n-grams of words, tried in random order, until enough is masked."""
+        """Masks n-grams of words, in random order, until enough tokens are masked."""
         lengths = np.arange(1, 4)
         chances = 1.0 / lengths
         grams = [

@@ -1,4 +1,4 @@
-"""The results of a benchmark: lines for people, JSON, Markdown."""
+"""Writes the results of a benchmark as a table, JSON and Markdown."""
 
 import json
 import os
@@ -17,13 +17,13 @@ class Row(NamedTuple):
     details: dict[str, Any] | None = None
 
     def text(self) -> str:
-        """The value as people read it."""
+        """Returns the value as text."""
         precise = f"{self.value:,.0f}" if self.value >= 100 else f"{self.value:.3g}"
         return f"{precise} {self.unit}".strip()
 
 
 def to_markdown(title: str, rows: list[Row], about: dict[str, Any]) -> str:
-    """A table, and what was measured where."""
+    """Returns a table, and what was measured where."""
     lines = [f"# {title}", "", "| what | measured | aim |", "|---|---|---|"]
     lines += [f"| {row.name} | {row.text()} | {row.target} |" for row in rows]
     cpu = about["cpu"]
@@ -42,7 +42,7 @@ def to_markdown(title: str, rows: list[Row], about: dict[str, Any]) -> str:
 
 
 def write(path: str, title: str, rows: list[Row], about: dict[str, Any]) -> None:
-    """Writes `<path>.json` and `<path>.md`; the suffix may be given or not."""
+    """Writes `<path>.json` and `<path>.md`; the suffix may be omitted."""
     stem = path.removesuffix(".json").removesuffix(".md")
     if folder := os.path.dirname(stem):
         files.make_folder(folder)

@@ -1,11 +1,11 @@
 """Draws random numbers that are a pure function of their purpose.
 
-SplitMix64 (Steele, Lea, Flood 2014), in two forms. `KeyedRandom` is seeded by a key
-in half a microsecond and draws one number after the other. `row_keys` and `draws`
-compute whole arrays, with the counter given instead of kept: a draw depends only on
-(seed, epoch, example, purpose, index), so it is the same for any batch size, order or
-number of workers, in NumPy and in TensorFlow. The numbers are the same on every
-machine and with every version of Python and NumPy.
+SplitMix64 (Steele, Lea, Flood 2014), in two forms. `KeyedRandom` is seeded by a
+key in half a microsecond and draws one number after the other. `row_keys` and `draws`
+compute whole arrays, with the counter as an argument: a draw depends only on (seed,
+epoch, example, purpose, index), so it is the same for any batch size, order or number
+of workers, in NumPy and in TensorFlow. The numbers are the same on every machine and
+with every version of Python and NumPy.
 """
 
 _WORD = 2**64 - 1

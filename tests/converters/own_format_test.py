@@ -148,7 +148,7 @@ def test_never_overwrites_unasked(folder, tmp_path):
     albert_tf.save_pretrained(model, copy, overwrite=True)
     assert_same_weights(model, albert_tf.from_pretrained(copy))
     (copy / "thesis.tex").write_text("precious")
-    with pytest.raises(UsageError, match=r"holds thesis\.tex"):
+    with pytest.raises(UsageError, match=r"contains thesis\.tex"):
         albert_tf.save_pretrained(model, copy, overwrite=True)
     assert (copy / "thesis.tex").read_text() == "precious"
     file = tmp_path / "file"

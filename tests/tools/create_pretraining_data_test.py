@@ -178,8 +178,14 @@ def test_no_worker_outlives_its_parent(tmp_path, sent, code, line):
     command = [sys.executable, str(ROOT / "tools/create_pretraining_data.py")]
     command += [f"--input_file={text}", f"--output_file={tmp_path}/o/t"]
     command += [f"--spm_model_file={MODEL}", "--num_processes=2"]
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"TMPDIR": str(temporary)},
     )
     _wait(lambda: list(tmp_path.glob("o/t.partial/block*")))
     workers = _children(process.pid)
@@ -193,3 +199,6 @@ def test_no_worker_outlives_its_parent(tmp_path, sent, code, line):
     assert "Traceback" not in stderr and line in stderr
     _wait(lambda: not any(map(_alive, workers)), 20)
     assert not list(tmp_path.rglob("*.tfrecord"))
+    # All that is left is where the next run finds and removes it.
+    assert not list(temporary.rglob("job.pickle"))
+    assert [path.name for path in (tmp_path / "o").iterdir()] == ["t.partial"]

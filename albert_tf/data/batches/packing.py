@@ -1,12 +1,12 @@
-"""Several short examples in one row, so that little of a batch is padding.
+"""Packs several short examples into one row, so that batches have little padding.
 
 Which lengths share a row is planned once for the whole data set, by best fit from the
 longest to the shortest, on the histogram of the lengths (as Krell et al.,
-arXiv:2107.02027), and is the same in every epoch. Which examples of those lengths do is
-drawn anew for each epoch. So the number of rows of an epoch is fixed, every example
-comes exactly once in it, and any row of any epoch can be made at once: training resumes
-exactly. The price is one pass over the records to learn their lengths, and sorting
-their numbers at the start of each epoch.
+arXiv:2107.02027), and is the same in every epoch. Which examples of those lengths share
+a row is drawn anew for each epoch. The number of rows of an epoch is therefore fixed,
+every example occurs in it exactly once, and any row of any epoch can be made directly:
+training resumes exactly. The price is one pass over the records to find their lengths,
+and sorting their numbers at the start of each epoch.
 
 Legend: `M` examples, `B` rows, `T` sequence, `P` predictions of a row, `K` examples of
 a row, `N` examples and `R` rows of the data set.
@@ -44,12 +44,12 @@ class PackPlan:
     """Which lengths share a row.
 
     Attributes:
-        lengths: int32 `[N]`, of the examples.
-        slots: int32 `[N]`, the lengths again, row after row.
-        row_starts: int64 `[R + 1]`, where the slots of each row start.
-        max_seq_length: T.
-        max_examples_per_row: K.
-        max_predictions_per_row: P.
+        lengths: int32 `[N]`. Lengths of the examples.
+        slots: int32 `[N]`. The same lengths, row after row.
+        row_starts: int64 `[R + 1]`. Where the slots of each row start.
+        max_seq_length: int. T.
+        max_examples_per_row: int. K.
+        max_predictions_per_row: int. P.
     """
 
     lengths: np.ndarray
@@ -66,12 +66,12 @@ class PackPlan:
 
     @property
     def useful_token_rate(self) -> float:
-        """The share of all places in the rows that hold a real piece."""
-        places = self.num_rows * self.max_seq_length
-        return float(self.lengths.sum(dtype=np.int64)) / places
+        """Returns the fraction of all positions in the rows that hold a real token."""
+        positions = self.num_rows * self.max_seq_length
+        return float(self.lengths.sum(dtype=np.int64)) / positions
 
     def assignment(self, seed: int, epoch: int) -> np.ndarray:
-        """int64 `[N]`: the example in each slot."""
+        """Returns the example in each slot, int64 `[N]`."""
         numbers = np.arange(len(self.lengths), dtype=np.int64)
         keys = keyed_random.row_keys(seed, np.array([epoch]), numbers, NUMPY)
         index = np.zeros((1,), np.int32)
@@ -84,19 +84,19 @@ class PackPlan:
     def members(
         self, rows: np.ndarray, assignments: list[np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The examples of some rows.
+        """Returns the examples of some rows.
 
         Args:
-            rows: int64 `[B]`.
-            assignments: for each row that of its epoch.
+            rows: int64 `[B]`. Numbers of the rows.
+            assignments: list. For each row, the assignment of its epoch.
 
         Returns:
-            int64 `[M]` examples row after row, and int64 `[B]` how many a row has.
+            int64 `[M]` examples row after row, and int64 `[B]` their number per row.
         """
         starts, ends = self.row_starts[rows], self.row_starts[rows + 1]
         parts = zip(starts, ends, assignments, strict=True)
-        found = [assignment[a:b] for a, b, assignment in parts]
-        return np.concatenate([np.zeros(0, np.int64), *found]), ends - starts
+        examples = [assignment[a:b] for a, b, assignment in parts]
+        return np.concatenate([np.zeros(0, np.int64), *examples]), ends - starts
 
 
 def make_plan(
@@ -109,10 +109,10 @@ def make_plan(
 
     Args:
         lengths: int32 `[N]`, each in `[1, T]`.
-        config: tells how many pieces an example masks.
-        max_seq_length: T.
-        max_examples_per_row: K; None for the smallest of 32, 64, ... that makes hardly
-            more rows than any number would.
+        config: `MaskingConfig`. Determines how many tokens of an example are masked.
+        max_seq_length: int. T.
+        max_examples_per_row: int or None. K; None for the smallest of 32, 64, ... that
+            needs at most 0.2% more rows than no limit.
     """
     counts = np.bincount(lengths, minlength=max_seq_length + 1).tolist()
     if max_examples_per_row is None:
@@ -136,7 +136,7 @@ def make_plan(
 
 
 def _enough_examples(counts: list[int], capacity: int) -> int:
-    """The K of `make_plan` if none is given; rows may become 0.2% more."""
+    """Returns the default K of `make_plan`, which may need 0.2% more rows."""
 
     def num_rows(most: int) -> int:
         return sum(count for _, count in _best_fit(counts, capacity, most))
@@ -150,15 +150,15 @@ def _enough_examples(counts: list[int], capacity: int) -> int:
 def _best_fit(
     counts: list[int], capacity: int, most: int
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Best fit decreasing for all examples of a length at once.
+    """Does best fit decreasing, for all examples of a length at once.
 
     Args:
-        counts: how many examples there are of length 0, 1, ...
-        capacity: T.
-        most: K.
+        counts: list. Number of examples of length 0, 1, ...
+        capacity: int. T.
+        most: int. K.
 
     Returns:
-        Pairs (lengths in a row, number of such rows).
+        list. Pairs (lengths in a row, number of such rows).
     """
     open_rows: list[list] = [[] for _ in range(capacity + 1)]  # by room left
     done = []
@@ -173,7 +173,7 @@ def _best_fit(
             fitting = (r for r in range(length, capacity + 1) if open_rows[r])
             room = next(fitting, capacity)
             row, count = open_rows[room].pop() if open_rows[room] else ((), todo)
-            # The room left is the best fit again, until another does not go in.
+            # The remaining room is the best fit again, as long as another one fits.
             each = min(room // length, most - len(row))
             full = min(count, todo // each)
             put(row + (length,) * each, full, room - each * length)
@@ -192,21 +192,22 @@ def pack_batch(
     plan: PackPlan,
     pad_id: int,
 ) -> dict[str, tf.Tensor]:
-    """Joins masked examples to rows.
+    """Joins masked examples into rows.
 
     Args:
-        batch: of M examples, as `make_pretraining_dataset` yields them without
+        batch: dict. M examples as `make_pretraining_dataset` yields them without
             packing, padded to any length.
-        counts: int64 `[B]`, how many of them, in order, make up each row; can be 0.
-        plan: T, P and K.
-        pad_id: for `token_ids`.
+        counts: int64 `[B]`. Number of consecutive examples in each row; can be 0.
+        plan: `PackPlan`. Determines T, P and K.
+        pad_id: int. Padding of `token_ids`.
 
     Returns:
-        `token_ids`, `segment_ids`, `padding_mask`, `pack_ids` (0 padding, 1... which
-        example of the row), `position_ids` (from 0 in every example) int32 `[B, T]`;
+        `token_ids`, `segment_ids`, `padding_mask`, `pack_ids` (0 = padding,
+        1... = number of the example), `position_ids` (from 0 in every example) int32
+        `[B, T]`;
         `mask_positions` (in the row), `mask_ids` and the like int32 `[B, P]`,
         `mask_weights` float32 `[B, P]`; `cls_positions` int32 `[B, K]`,
-        `sentence_order_weights` float32 `[B, K]` (0 = no example there), and
+        `sentence_order_weights` float32 `[B, K]` (0 = not an example), and
         `sentence_order_labels` int32 `[B, K]` if the batch has labels.
     """
     real = batch[features.PADDING_MASK] > 0
@@ -218,14 +219,14 @@ def pack_batch(
     slots = tf.range(tf.size(rows)) - first
     join = functools.partial(_join_rows, rows, counts)
 
-    places = tf.range(tf.shape(real)[1]) + 0 * lengths[:, None]
-    per_piece = {
+    positions = tf.range(tf.shape(real)[1]) + 0 * lengths[:, None]
+    per_token = {
         features.SEGMENT_IDS: batch[features.SEGMENT_IDS],
         features.PADDING_MASK: batch[features.PADDING_MASK],
-        features.PACK_IDS: slots[:, None] + 1 + 0 * places,
-        features.POSITION_IDS: places,
+        features.PACK_IDS: slots[:, None] + 1 + 0 * positions,
+        features.POSITION_IDS: positions,
     }
-    packed = {k: join(v, real, plan.max_seq_length) for k, v in per_piece.items()}
+    packed = {k: join(v, real, plan.max_seq_length) for k, v in per_token.items()}
     tokens = batch[features.TOKEN_IDS]
     packed[features.TOKEN_IDS] = join(tokens, real, plan.max_seq_length, pad_id)
 
@@ -249,15 +250,15 @@ def pack_batch(
 
 
 def _join_rows(rows, counts, values, kept, width: int, padding: int = 0):
-    """Keeps some values of each example and puts those of a row side by side.
+    """Keeps some values of each example and joins those of a row.
 
     Args:
-        rows: int32 `[M]`, which row each example is in, ascending.
-        counts: int64 `[B]`, examples of each row.
-        values: `[M, n]`.
-        kept: bool `[M, n]`.
-        width: of the result.
-        padding: fills the rows up.
+        rows: int32 `[M]`. Row of each example, ascending.
+        counts: int64 `[B]`. Number of examples of each row.
+        values: `[M, n]`. Values of each example.
+        kept: bool `[M, n]`. Which of them to keep.
+        width: int. Width of the result.
+        padding: int. Fills the rows.
 
     Returns:
         `[B, width]`.
@@ -273,14 +274,14 @@ def _join_rows(rows, counts, values, kept, width: int, padding: int = 0):
 
 
 def unpack_batch(batch: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """Takes packed rows apart, in NumPy; the inverse of `pack_batch`.
+    """Separates packed rows, in NumPy; the inverse of `pack_batch`.
 
     Returns:
-        For each example its `token_ids`, `segment_ids`, `position_ids` int32
+        list. For each example its `token_ids`, `segment_ids`, `position_ids` int32
         `[length]`, `mask_positions` (in the example), `mask_ids` int32 `[n]`, and
         `sentence_order_labels` int32 scalar if the rows have labels.
     """
-    found = []
+    examples = []
     for b, row in enumerate(batch[features.PACK_IDS]):
         for slot in range(row.max(initial=0)):
             inside = row == slot + 1
@@ -294,5 +295,5 @@ def unpack_batch(batch: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
             labels = batch.get(features.SENTENCE_ORDER_LABELS)
             if labels is not None:
                 example[features.SENTENCE_ORDER_LABELS] = labels[b, slot]
-            found.append(example)
-    return found
+            examples.append(example)
+    return examples

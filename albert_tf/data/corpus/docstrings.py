@@ -4,10 +4,10 @@ English prose that exists on every machine that can run this package: about 29,0
 docstrings besides TensorFlow's. Source files are read, never imported. A document is
 one docstring, because its sentences form a coherent text and those of different
 functions do not. Left out are docstrings of fewer than `MIN_CHARS` characters of prose,
-repeated ones, doctest lines (`>>>`, `...` and the output up to the next blank line),
-fenced code, section headings (`Args:`, or underlined), directives (`.. note::`) and,
-of roles such as ``:func:`name` ``, the role. Items of a list are separate paragraphs.
-The standard library comes first, then packages by name, so that a limit on the size gives
+repeated ones, doctest lines (`>>>`, `...` and the output up to a blank line), fenced
+code, section headings (`Args:`, or underlined), directives (`.. note::`) and, of roles
+such as ``:func:`name` ``, the role. Items of a list are separate paragraphs. The
+standard library comes first, then packages by name, so that a limit on the size gives
 the same text on equal installations.
 """
 

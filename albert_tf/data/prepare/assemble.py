@@ -1,4 +1,4 @@
-"""From pairs of token lists to serialized examples."""
+"""Turns planned examples into serialized records, masked or not."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from albert_tf.data.prepare import pairs
 from albert_tf.data.records import tf_example
 
 _MASK_ROWS = 256  # rows masked at a time
-_SAMPLE_ROWS = 16  # rows of a block masked for the data card only
+_SAMPLE_ROWS = 16  # rows of a block that are masked only for the data card
 
 _TOKEN_FEATURES = (
     features.TOKEN_IDS,
@@ -27,7 +27,7 @@ _MASK_FEATURES = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIG
 
 
 class Batch(NamedTuple):
-    """Examples end to end."""
+    """Examples, one after the other in flat arrays."""
 
     token_ids: np.ndarray  # int32 [sum of lengths]
     segment_ids: np.ndarray  # int32 [sum of lengths]
@@ -37,24 +37,24 @@ class Batch(NamedTuple):
 
 
 def separate(ids, documents, sep_id: int):
-    """Puts [SEP] after each document, as part of its last segment."""
+    """Appends [SEP] to each document, as part of its last segment."""
     ends = [document.borders[-1] for document in documents]
-    moved = []
+    shifted = []
     for k, document in enumerate(documents):
         borders = [border + k for border in document.borders]
         borders[-1] += 1
-        moved.append(pairs.Document(document.key, borders))
-    return np.insert(ids, ends, sep_id), moved
+        shifted.append(pairs.Document(document.key, borders))
+    return np.insert(ids, ends, sep_id), shifted
 
 
 def assemble(ids, word_starts, plan: np.ndarray, tokenizer) -> Batch:
-    """[CLS] A [SEP] B [SEP] of all examples of a plan, or [CLS] A [SEP].
+    """Returns [CLS] A [SEP] B [SEP], or [CLS] A [SEP], for all examples of a plan.
 
     Args:
-        ids: int `[tokens]`, the flat array the plan points into.
-        word_starts: bool `[tokens]`.
-        plan: int `[N, 5]`, the fields of `pairs.Example`.
-        tokenizer: has `cls_id` and `sep_id`.
+        ids: int `[tokens]`. The flat array that the plan points into.
+        word_starts: bool `[tokens]`. Whether a token starts a word.
+        plan: int `[N, 5]`. The fields of `pairs.Example`.
+        tokenizer: Provides `cls_id` and `sep_id`.
     """
     a_start, a_end, b_start, b_end, labels = plan.astype(np.int64).T
     a_size, b_size = a_end - a_start, b_end - b_start
@@ -78,13 +78,16 @@ def assemble(ids, word_starts, plan: np.ndarray, tokenizer) -> Batch:
         target = count + np.repeat(place - before, size)
         out[target] = ids[source]
         boundary[target] = word_starts[source]
-    segments[target] = 1  # the last round was B
+    segments[target] = 1  # B, the last iteration
     segments[(starts + lengths - 1)[has_b]] = 1
     return Batch(out, segments, boundary, lengths, labels)
 
 
 def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
-    """Serialized examples of a batch; masks them, or a few of them for the card."""
+    """Returns the serialized examples of a batch.
+
+    Masks all of them, or only a few for the statistics of the card.
+    """
     seed = config.pairs.seed
     base = KeyedRandom(seed, keyed_random.EXAMPLE, *key).bits() >> 2
     numbers = base + np.arange(len(batch.lengths))
@@ -94,12 +97,14 @@ def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
     vocab = VocabInfo.from_tokenizer(tokenizer)
     if config.masking == "static":
         payloads = [b""] * len(keys)
-        # Rows of like length together, so that little padding is worked on.
+        # Rows of similar length together, so that there is little padding.
         order = np.argsort(batch.lengths, kind="stable")
         for first in range(0, len(keys), _MASK_ROWS):
             rows = order[first : first + _MASK_ROWS]
-            made = _static(_padded(batch, rows), keys[rows], config, vocab, counts)
-            for row, payload in zip(rows.tolist(), made, strict=True):
+            serialized = _static(
+                _padded(batch, rows), keys[rows], config, vocab, counts
+            )
+            for row, payload in zip(rows.tolist(), serialized, strict=True):
                 payloads[row] = payload
         return payloads
     if config.sample_masks and repeat == 0:
@@ -116,13 +121,13 @@ def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
         features.SEGMENT_IDS: (batch.segment_ids, batch.lengths),
         features.TOKEN_BOUNDARY: (batch.token_boundary, batch.lengths),
     }
-    if config.pairs.policy != "none":  # one segment has no order to be learned
+    if config.pairs.policy != "none":  # a single segment has no order
         columns[features.NEXT_SENTENCE_LABELS] = (batch.labels, ones)
     return tf_example.serialize_batch(columns)
 
 
 def _padded(batch: Batch, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """Some examples of a batch as int32 `[rows, longest of them]`, by batch key."""
+    """Returns some examples of a batch as int32 `[rows, longest]`, by batch key."""
     lengths = batch.lengths[rows]
     starts = np.cumsum(batch.lengths)[rows] - lengths
     columns = np.arange(lengths.max())
@@ -141,7 +146,7 @@ def _padded(batch: Batch, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _static(padded, keys, config, vocab, counts) -> list[bytes]:
-    """Records with the original's eight features of fixed length."""
+    """Returns records with the original's features of fixed length."""
     masked = masking.mask_batch(padded, keys, config.mask, vocab)
     _count_masks(padded, masked, counts)
     real = padded[features.PADDING_MASK] > 0
@@ -165,7 +170,7 @@ def _count_masks(padded, masked, counts: Counter) -> None:
     used = masked[features.MASK_WEIGHTS] > 0
     counts["mask_sample_tokens"] += int(padded[features.PADDING_MASK].sum())
     counts["mask_sample_masked"] += int(used.sum())
-    # Pieces of one n-gram share a number; its words are the word starts among them.
+    # Tokens of one n-gram share a number; its words are the word starts among them.
     positions = masked[features.MASK_POSITIONS]
     starts = np.take_along_axis(padded[features.TOKEN_BOUNDARY], positions, axis=1)
     rows = np.arange(len(used), dtype=np.int64)[:, None]
@@ -178,7 +183,7 @@ def _count_masks(padded, masked, counts: Counter) -> None:
 
 
 def shuffled(payloads: list[bytes], seed: int, key: tuple[int, int]) -> list[bytes]:
-    """A keyed order: the original's scripts read static files front to back."""
+    """Returns payloads in a keyed order: the original reads its files front to back."""
     rng = KeyedRandom(seed, keyed_random.ORDER, *key)
     order = sorted((rng.bits(), k) for k in range(len(payloads)))
     return [payloads[k] for _, k in order]

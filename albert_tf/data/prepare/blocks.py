@@ -1,11 +1,11 @@
-"""From a block of documents to serialized records: the unit of parallel work.
+"""Turns blocks of documents into serialized records: the unit of parallel work.
 
 Legend: `N` examples, `S` sequence length, `P` predictions.
 
-A block is a run of about `BLOCK_CHARS` characters of documents. How the corpus falls
-into blocks and what a block becomes depend on the corpus and the settings only, never
-on the number of processes. The work on a block is done with array operations over all
-its tokens; only sentences and examples are looped over.
+A block is a sequence of documents of about `BLOCK_CHARS` characters. How the corpus is
+divided into blocks, and the records of a block, depend only on the corpus and the
+settings, never on the number of processes. A block is processed with array operations
+over all its tokens; loops run only over sentences and examples.
 """
 
 from collections import Counter
@@ -23,18 +23,18 @@ BLOCK_CHARS = 1 << 20
 
 
 class Records(NamedTuple):
-    """What a block became in one split."""
+    """The records of a block in one split."""
 
     payloads: list[bytes]  # serialized examples
     counts: Counter  # sums for the data card
-    lengths: np.ndarray  # int64 [S + 1], how many examples of each length
+    lengths: np.ndarray  # int64 [S + 1], number of examples of each length
     longest: tuple[int, int, int]  # tokens, source, number of the longest document
 
 
 def source_groups(corpus: Corpus) -> list[list[int]]:
     """Groups neighbouring small files, so that blocks are not tiny.
 
-    A group is read by one reader; blocks never cross groups.
+    Each group is read by one reader; blocks never span groups.
     """
     groups: list[list[int]] = []
     room = 0
@@ -48,7 +48,7 @@ def source_groups(corpus: Corpus) -> list[list[int]]:
 
 
 def make_blocks(documents: Iterable[RawDocument]) -> Iterator[list[RawDocument]]:
-    """Cuts the documents of one group of sources into blocks."""
+    """Divides the documents of one group of sources into blocks."""
     block: list[RawDocument] = []
     length = 0
     for document in documents:
@@ -67,9 +67,9 @@ def process_block(
     """Turns a block into records, by split.
 
     Args:
-        block: documents in corpus order.
-        config: what to make of them.
-        tokenizer: has `encode_batch_flat`, `word_start_table` and the special ids.
+        block: Sequence. Documents in corpus order.
+        config: `RecordConfig`. What records to make.
+        tokenizer: Provides `encode_batch_flat`, `word_start_table` and special ids.
     """
     by_split: dict[str, list[RawDocument]] = {split: [] for split in SPLITS}
     for document in block:
@@ -87,29 +87,29 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
         sentences += document_sentences(document, config.language)
         document_splits.append(len(sentences))
     if not getattr(tokenizer, "collapses_white_space", True):
-        # There the space before a word is part of it, and the splitter dropped it.
+        # Here the space before a word is part of it, but the splitter dropped it.
         first = set(document_splits)
         sentences = [s if k in first else f" {s}" for k, s in enumerate(sentences)]
     ids, sentence_splits = tokenizer.encode_batch_flat(sentences)
     keys = [(document.source, document.number) for document in documents]
-    cut = pairs.make_documents(keys, sentence_splits, np.array(document_splits))
-    sizes = [document.borders[-1] - document.borders[0] for document in cut]
+    kept = pairs.make_documents(keys, sentence_splits, np.array(document_splits))
+    sizes = [document.borders[-1] - document.borders[0] for document in kept]
     counts = Counter(
         documents=len(documents),
-        documents_without_tokens=len(documents) - len(cut),
+        documents_without_tokens=len(documents) - len(kept),
         sentences=len(sentences),
         characters=sum(map(len, sentences)),
         tokens=len(ids),
         unknown_tokens=int(np.count_nonzero(ids == tokenizer.unk_id)),
     )
-    longest = max(zip(sizes, [d.key for d in cut], strict=True), default=(0, (0, 0)))
+    longest = max(zip(sizes, [d.key for d in kept], strict=True), default=(0, (0, 0)))
     if config.pairs.policy == "none":
-        ids, cut = separate(ids, cut, tokenizer.sep_id)
+        ids, kept = separate(ids, kept, tokenizer.sep_id)
     word_starts = tokenizer.word_start_table()[ids]
     payloads: list[bytes] = []
     lengths = np.zeros(config.pairs.max_seq_length + 1, np.int64)
     for repeat in range(config.dupe_factor):
-        plan, dropped = pairs.plan_examples(cut, config.pairs, word_starts, repeat)
+        plan, dropped = pairs.plan_examples(kept, config.pairs, word_starts, repeat)
         counts.update(dropped)
         if not plan:
             continue
@@ -118,7 +118,7 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
         counts["examples"] += len(plan)
         counts["output_tokens"] += len(batch.token_ids)
         counts["labels_1"] += int(batch.labels.sum())
-        payloads += serialize(batch, cut[0].key, repeat, config, tokenizer, counts)
+        payloads += serialize(batch, kept[0].key, repeat, config, tokenizer, counts)
     counts["bytes"] = sum(map(len, payloads))
     if config.masking == "static":
         payloads = shuffled(payloads, config.pairs.seed, keys[0])

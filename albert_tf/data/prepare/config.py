@@ -1,4 +1,4 @@
-"""What kind of records to make."""
+"""Configures which records are made."""
 
 from dataclasses import dataclass, field
 
@@ -14,16 +14,18 @@ SPLITS = ("train", "eval")
 
 @dataclass(frozen=True)
 class RecordConfig:
-    """What records are made of text, whoever runs it.
+    """Which records are made from text, locally or with Beam.
 
     Args:
-        pairs: how examples are cut.
-        mask: how they are masked; with dynamic records only the card uses it.
-        masking: "dynamic" (records without masks) or "static" (the original's).
-        language: of the sentence splitter.
-        dupe_factor: passes over each document, with other random choices each.
-        eval_fraction: share of the documents kept for evaluation.
-        sample_masks: whether dynamic records are masked now and then for the card.
+        pairs: `PairConfig`. How documents are divided into examples.
+        mask: `MaskingConfig`. How examples are masked; for dynamic records, only the
+            statistics of the card use it.
+        masking: str. "dynamic" (records without masks) or "static" (the original's).
+        language: str. Language for splitting sentences.
+        dupe_factor: int. Number of passes over each document, each with other random
+            choices.
+        eval_fraction: float. Fraction of documents held out for evaluation.
+        sample_masks: bool. Whether to mask some dynamic records for the card.
     """
 
     pairs: PairConfig = field(default_factory=PairConfig)
@@ -49,7 +51,7 @@ class RecordConfig:
             )
 
     def split(self, document: RawDocument) -> str:
-        """Which split a document belongs to; a function of its key alone."""
+        """Returns the split of a document, which depends only on its key."""
         key = (document.source, document.number)
         rng = KeyedRandom(self.pairs.seed, keyed_random.SPLIT, *key)
         return "eval" if rng.random() < self.eval_fraction else "train"

@@ -71,7 +71,7 @@ def create_pretraining_data(
     counter = DuplicateCounter(drop_duplicates)
     if num_processes is None:
         num_processes = os.cpu_count() or 1
-    with BlockPool(num_processes, tokenizer, config) as pool:
+    with BlockPool(num_processes, tokenizer, config, names.partial) as pool:
         prepare(names, settings, overwrite)
         paths = _write_parts(corpus, counter, names, pool, progress)
         summary, plan = plan_output(names, paths, config, corpus)

@@ -270,9 +270,10 @@ def replace_old(names: OutputNames, plan: Sequence[Shard]) -> None:
             index = tfrecord.index_path(shard.written)
             files.rename(index, tfrecord.index_path(shard.path))
             files.rename(shard.written, shard.path)
-    # Those of a killed run with another number of shards.
-    pattern = f"{streams.escape(_new_path(names.prefix)).removesuffix('.new')}-*.new*"
-    for path in streams.glob(pattern):
+    # What killed runs left, perhaps with another number of shards.
+    hidden = f".{os.path.basename(names.prefix)}"
+    hidden = streams.escape(files.join(names.folder, hidden))
+    for path in streams.glob(f"{hidden}-*-of-*.tfrecord*"):
         files.remove(path)
 
 

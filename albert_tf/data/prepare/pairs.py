@@ -1,6 +1,6 @@
-"""Cuts documents into training examples: segment pairs, or one segment.
+"""Divides documents into training examples: segment pairs, or one segment.
 
-Only lengths are looked at. A document is the list of its segment borders in a flat
+Only lengths are considered. A document is the list of its segment borders in a flat
 array of token ids, and an example five numbers: where A and B begin and end in that
 array, and the label. Policies:
 
@@ -9,14 +9,14 @@ array, and the label. Policies:
     nearest its middle if it has `MIN_SPLIT` tokens, else skipped. A last segment that
     does not fit opens the next example if 7/8 of the room is used without it; else the
     pair is truncated as in the original. Labels come in balanced pairs: of a block of
-    documents, one label is at most once more frequent than the other.
+    documents, one label occurs at most once more often than the other.
   * `original`: as google-research/albert; a chunk of one segment takes B from another
     document with label 1, which makes 52-62% of the labels 1.
   * `nsp`: BERT's next sentence prediction; B is from another document half the time.
   * `none`: RoBERTa's FULL-SENTENCES; one segment, filled over document borders with
     [SEP] between documents, label 0.
 
-Other documents for `original` and `nsp` are those of the same block.
+For `original` and `nsp`, the other document is from the same block.
 """
 
 from bisect import bisect_left, bisect_right
@@ -39,14 +39,15 @@ _MIN_TARGET = 2
 
 @dataclass(frozen=True)
 class PairConfig:
-    """How examples are cut.
+    """How documents are divided into examples.
 
     Args:
-        policy: one of `POLICIES`.
-        max_seq_length: tokens of an example, [CLS] and [SEP] included.
-        short_seq_prob: chance that a shorter length is aimed at. Drawn for each
-            example; for each document with `original` and `nsp`, as there.
-        seed: int.
+        policy: str. One of `POLICIES`.
+        max_seq_length: int. Maximum number of tokens per example, [CLS] and [SEP]
+            included.
+        short_seq_prob: float. Probability of a shorter target length. Drawn for each
+            example; with `original` and `nsp` for each document, as in the original.
+        seed: int. Seed of all random choices.
     """
 
     policy: str = "clean"
@@ -71,11 +72,11 @@ class PairConfig:
 
     @property
     def max_tokens(self) -> int:
-        """Room for text: what [CLS] and one [SEP] a segment leave."""
+        """Returns the room for text: without [CLS] and one [SEP] per segment."""
         return self.max_seq_length - (2 if self.policy == "none" else 3)
 
     def target(self, rng: KeyedRandom) -> int:
-        """The number of text tokens to aim at."""
+        """Draws the target number of text tokens."""
         if rng.random() < self.short_seq_prob:
             return rng.integer(_MIN_TARGET, self.max_tokens)
         return self.max_tokens
@@ -120,12 +121,12 @@ def make_documents(
     sentence_splits: np.ndarray,
     document_splits: np.ndarray,
 ) -> list[Document]:
-    """Documents of one block from row splits; empty sentences and documents vanish.
+    """Returns the documents of one block, without empty sentences and documents.
 
     Args:
-        keys: (source, number) of each document.
-        sentence_splits: int `[sentences + 1]`, token offsets.
-        document_splits: int `[documents + 1]`, sentence offsets.
+        keys: Sequence. (source, number) of each document.
+        sentence_splits: int `[sentences + 1]`. Token offsets.
+        document_splits: int `[documents + 1]`. Sentence offsets.
     """
     documents = []
     for k, key in enumerate(keys):
@@ -142,17 +143,17 @@ def plan_examples(
     word_starts: np.ndarray,
     repeat: int = 0,
 ) -> tuple[list[Example], Counter]:
-    """Cuts the documents of a block into examples.
+    """Divides the documents of a block into examples.
 
     Args:
-        documents: in the order of their text in the flat array. For `none`, each one's
-            last segment ends with the [SEP] that stands between documents.
-        config: see `PairConfig`.
-        word_starts: bool `[tokens]` of the flat array; where text may be split.
-        repeat: which of `dupe_factor` passes this is.
+        documents: Sequence. In the order of their text in the flat array. For `none`,
+            the last segment of each ends with the [SEP] between documents.
+        config: `PairConfig`. How to divide them.
+        word_starts: bool `[tokens]` of the flat array. Where text may be split.
+        repeat: int. Index of the pass, below `dupe_factor`.
 
     Returns:
-        The examples in document order, and how many tokens were dropped:
+        The examples in document order, and counts of what was dropped:
         "tokens_truncated" and "tokens_skipped", "examples_truncated",
         "segments_split" and "segments_skipped".
     """
@@ -201,7 +202,7 @@ def _plan_clean(document, config, word_starts, repeat, labels, counts):
 
 
 def _plan_with_others(documents, config, repeat, counts):
-    """create_instances_from_document of the original, and BERT's."""
+    """Does what create_instances_from_document does, the original's or BERT's."""
     examples = []
     for k, document in enumerate(documents):
         rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *document.key)
@@ -215,8 +216,8 @@ def _plan_with_others(documents, config, repeat, counts):
             a_end = i + (rng.integer(1, j - i - 1) if j - i > 1 else 1)
             middle, end = borders[a_end], borders[j]
             if j - i == 1 or (config.policy == "nsp" and rng.random() < 0.5):
-                wanted = target - (middle - start)
-                b_start, b_end = _from_other(documents, k, wanted, rng)
+                length = target - (middle - start)
+                b_start, b_end = _from_other(documents, k, length, rng)
                 pair = (start, middle, b_start, b_end, 1)
                 counts["random_documents"] += 1
                 j = a_end
@@ -229,8 +230,8 @@ def _plan_with_others(documents, config, repeat, counts):
     return examples
 
 
-def _from_other(documents, k, wanted, rng):
-    """A run of segments of another document, at least `wanted` tokens if it has."""
+def _from_other(documents, k, length, rng):
+    """Returns segments of another document, of at least `length` tokens if it can."""
     for _ in range(10):
         other = rng.integer(0, len(documents) - 1)
         if other != k:
@@ -238,12 +239,12 @@ def _from_other(documents, k, wanted, rng):
     borders = documents[other].borders
     last = len(borders) - 1
     begin = rng.integer(0, last - 1)
-    end = min(bisect_left(borders, borders[begin] + wanted, begin + 1), last)
+    end = min(bisect_left(borders, borders[begin] + length, begin + 1), last)
     return borders[begin], borders[end]
 
 
 def _plan_full(documents, config, word_starts, repeat, counts):
-    """One segment after another, over the borders of documents."""
+    """Fills examples with one segment after another, across documents."""
     key = documents[0].key
     rng = KeyedRandom(config.seed, keyed_random.DOCUMENT, repeat, *key)
     borders = documents[0].borders[:1]
@@ -256,7 +257,7 @@ def _plan_full(documents, config, word_starts, repeat, counts):
     i = 0
     while i < last:
         start = borders[i]
-        start += start + 1 in separators  # a cut can leave one in front
+        start += start + 1 in separators  # a cut can leave a separator in front
         target = config.target(rng)
         j = max(bisect_right(borders, start + target, i + 1) - 1, i + 1)
         end = borders[j] - (borders[j] in separators)
@@ -267,7 +268,7 @@ def _plan_full(documents, config, word_starts, repeat, counts):
 
 
 def _cut_long(borders, max_tokens, word_starts, counts):
-    """Cuts segments that exceed an example, at word starts, into halves of one."""
+    """Cuts segments longer than an example, at word starts, to half an example each."""
     if max(map(int.__sub__, borders[1:], borders)) <= max_tokens:
         return borders
     step = max_tokens // 2
@@ -283,7 +284,7 @@ def _cut_long(borders, max_tokens, word_starts, counts):
 
 
 def _middle(start, end, word_starts):
-    """The word start nearest the middle of a segment; None if it is too short."""
+    """Returns the word start nearest the middle of a segment; None if too short."""
     if end - start < MIN_SPLIT:
         return None
     inside = np.flatnonzero(word_starts[start + 1 : end]) + start + 1

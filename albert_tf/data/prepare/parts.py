@@ -1,8 +1,8 @@
-"""Part files: what one block became, kept until all blocks are done.
+"""Writes and reads part files: the records of one block, kept until all are done.
 
-A part is an npz file: for each split the records' bytes end to end and their sizes,
+A part is an npz file: for each split the joined bytes of the records and their sizes,
 and `header`, JSON with the sums for the data card and a checksum of the block's text,
-by which a resumed run knows that the part is of the same text.
+which tells a resumed run whether the part belongs to the same text.
 """
 
 import io
@@ -36,37 +36,36 @@ class Summary:
     split_counts: dict[str, Counter] = field(default_factory=dict)
     num_examples: Counter = field(default_factory=Counter)  # by split
     num_bytes: Counter = field(default_factory=Counter)  # by split
-    part_sizes: dict[str, list[int]] = field(default_factory=dict)  # records a part
+    part_sizes: dict[str, list[int]] = field(default_factory=dict)  # records per part
     lengths: np.ndarray | None = None  # int64 [S + 1]
     longest: tuple[int, int, int] = (0, 0, 0)
 
 
 def initialize_worker(path: str) -> None:
-    """Gives a worker process what all its jobs share, from a pickle file."""
+    """Loads what all jobs of a worker process share from a pickle file."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     global _job
-    with open(path, "rb") as file:
-        _job = pickle.load(file)
+    _job = pickle.loads(files.read_bytes(path))
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would wait for its next job for ever."""
+    """Ends a worker whose parent was killed; it would wait for a job forever."""
     multiprocessing.parent_process().join()
     os._exit(1)
 
 
 def work(block: Sequence[RawDocument], path: str) -> tuple[int, int]:
-    """`make_part` in a worker process."""
+    """Calls `make_part` in a worker process."""
     return make_part(block, path, *_job)
 
 
 def make_part(
     block: Sequence[RawDocument], path: str, tokenizer, config: RecordConfig
 ) -> tuple[int, int]:
-    """Writes the part of a block, unless there is one of the same text.
+    """Writes the part of a block, unless it exists for the same text.
 
     Returns:
-        Bytes of text and tokens written.
+        Number of bytes of text read and of tokens written.
     """
     crc = size = 0
     for document in block:
@@ -76,29 +75,29 @@ def make_part(
             size += len(data)
     if _is_done(path, crc):
         return size, 0
-    result = blocks.process_block(block, config, tokenizer)
+    records = blocks.process_block(block, config, tokenizer)
     header = {"crc32c": crc, "splits": {}}
     arrays = {}
-    for split, made in result.items():
+    for split, part in records.items():
         header["splits"][split] = {
-            "counts": dict(made.counts),
-            "longest": made.longest,
-            "lengths": made.lengths.tolist(),
+            "counts": dict(part.counts),
+            "longest": part.longest,
+            "lengths": part.lengths.tolist(),
         }
-        arrays[f"{split}_sizes"] = np.array([len(p) for p in made.payloads], np.int64)
-        arrays[f"{split}_bytes"] = np.frombuffer(b"".join(made.payloads), np.uint8)
+        arrays[f"{split}_sizes"] = np.array([len(p) for p in part.payloads], np.int64)
+        arrays[f"{split}_bytes"] = np.frombuffer(b"".join(part.payloads), np.uint8)
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    buffer = io.BytesIO()  # a zip file seeks, a file in a bucket cannot
+    buffer = io.BytesIO()  # writing a zip file seeks, which remote files cannot
     np.savez(buffer, **arrays)
     with streams.write_atomically(path) as file:
-        file.write(buffer.getbuffer())
-    return size, sum(made.counts["output_tokens"] for made in result.values())
+        file.write(buffer.getvalue())
+    return size, sum(part.counts["output_tokens"] for part in records.values())
 
 
 def _is_done(path: str, crc: int) -> bool:
     if not files.exists(path):
         return False
-    # Of other text if an input changed since the run was interrupted.
+    # The text differs if an input changed since the run was interrupted.
     return _read(path, ())[0]["crc32c"] == crc
 
 
@@ -108,31 +107,31 @@ def _read(path: str, names: Sequence[str]) -> tuple[dict, list[np.ndarray | None
             header = json.loads(part["header"].tobytes())
             return header, [part.get(name) for name in names]
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path}: damaged part, remove it: {error}") from error
+        raise DataError(f"{path}: damaged part file, remove it: {error}") from error
 
 
 def summarize(paths: Sequence[str]) -> Summary:
-    """Adds up the headers of all parts."""
+    """Returns the sums over the headers of all parts."""
     total = Summary(
         split_counts={split: Counter() for split in SPLITS},
         part_sizes={split: [0] * len(paths) for split in SPLITS},
     )
     for number, path in enumerate(paths):
-        for split, made in _read(path, ())[0]["splits"].items():
-            counts = Counter(made["counts"])
+        for split, part in _read(path, ())[0]["splits"].items():
+            counts = Counter(part["counts"])
             total.counts.update(counts)
             total.split_counts[split].update(counts)
             total.num_examples[split] += counts["examples"]
             total.part_sizes[split][number] = counts["examples"]
-            lengths = np.array(made["lengths"], np.int64)
+            lengths = np.array(part["lengths"], np.int64)
             total.lengths = lengths + (0 if total.lengths is None else total.lengths)
-            total.longest = max(total.longest, tuple(made["longest"]))
+            total.longest = max(total.longest, tuple(part["longest"]))
             total.num_bytes[split] += counts["bytes"]
     return total
 
 
 def payloads(paths: Sequence[str], split: str) -> Iterator[bytes]:
-    """The records of a split, part after part."""
+    """Yields the records of a split, part after part."""
     for path in paths:
         _, (sizes, data) = _read(path, (f"{split}_sizes", f"{split}_bytes"))
         if sizes is None:

@@ -1,12 +1,10 @@
-"""Runs the work on blocks, here or in worker processes, and shows how far it is."""
+"""Processes blocks, in this process or in workers, and shows the progress."""
 
 import concurrent.futures
 import contextlib
 import multiprocessing
-import os
 import pickle
 import signal
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -17,10 +15,11 @@ from albert_tf.data.corpus.corpus import Corpus, RawDocument
 from albert_tf.data.prepare import parts
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 
 
 class ProgressBar:
-    """Progress in bytes of text read; the rate in tokens."""
+    """Shows progress in bytes of text and the rate in tokens."""
 
     def __init__(self, corpus: Corpus, show: bool):
         plain = all(
@@ -52,9 +51,18 @@ class ProgressBar:
 
 
 class BlockPool:
-    """Works on blocks here or in processes; never more than a few blocks wait."""
+    """Processes blocks here or in workers; only a few blocks wait at a time.
 
-    def __init__(self, num_processes: int, tokenizer, config: RecordConfig):
+    Args:
+        num_processes: int. 1 for no workers.
+        tokenizer: Given to `parts.make_part`.
+        config: `RecordConfig`. Given to `parts.make_part`.
+        folder: str. Folder of the parts, which exists when the first block comes.
+    """
+
+    def __init__(
+        self, num_processes: int, tokenizer, config: RecordConfig, folder: str
+    ):
         if num_processes < 1:
             raise UsageError(
                 f"num_processes: must be positive, received {num_processes}"
@@ -62,21 +70,16 @@ class BlockPool:
         self._job = (tokenizer, config)
         self._waiting: deque = deque()
         self._limit = 2 * num_processes
+        self._job_file = files.join(folder, "job.pickle")
+        self._is_started = False
         self._pool = None
-        self._files = contextlib.ExitStack()
         if num_processes > 1:
-            # In a file: a worker that dies early, such as one whose main script starts
-            # the work anew, would leave us writing to a full pipe for ever.
-            folder = self._files.enter_context(tempfile.TemporaryDirectory())
-            path = os.path.join(folder, "job.pickle")
-            with open(path, "wb") as file:
-                pickle.dump(self._job, file)
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 num_processes,
                 # Forking a process that runs TensorFlow's threads can hang.
                 mp_context=multiprocessing.get_context("spawn"),
                 initializer=parts.initialize_worker,
-                initargs=(path,),
+                initargs=(self._job_file,),
             )
 
     def submit(
@@ -110,7 +113,13 @@ class BlockPool:
             raise _worker_lost() from error
 
     def _start(self, function: Callable, *arguments) -> concurrent.futures.Future:
-        """Hands out a job; the first one starts the workers."""
+        """Submits a job; the first one starts the workers."""
+        if not self._is_started:
+            # Pass the job through a file, not a pipe: if a worker dies while starting,
+            # writing to its full pipe would block forever. The file is removed with
+            # the parts, also if this run is killed and another one completes it.
+            files.write_bytes(self._job_file, pickle.dumps(self._job))
+            self._is_started = True
         try:
             with _without_interrupts():
                 return self._pool.submit(function, *arguments)
@@ -129,14 +138,13 @@ class BlockPool:
     def __exit__(self, kind, *unused):
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=kind is not None)
-        self._files.close()
 
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C; this one does, afterwards.
+    """Starts processes that ignore Ctrl-C; this process receives it afterwards.
 
-    A terminal sends it to all, and each worker would print a traceback.
+    A terminal sends it to all processes, and each worker would print a traceback.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -152,5 +160,5 @@ def _worker_lost() -> DataError:
     return DataError(
         "num_processes: a worker process died (out of memory? a script that calls this "
         'without `if __name__ == "__main__":`?); the same command, perhaps with fewer '
-        "processes, takes up the work where it stopped"
+        "processes, continues where it stopped"
     )

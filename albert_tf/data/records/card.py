@@ -1,4 +1,4 @@
-"""The data card: what a data set holds, as JSON, Markdown and a histogram."""
+"""Writes the data card, which describes a data set in JSON, Markdown and a plot."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from albert_tf.storage import files, streams
 CARD_NAME = "dataset.json"
 MARKDOWN_NAME = "dataset.md"
 HISTOGRAM_NAME = "length_histogram.png"
-_LISTED = 50  # inputs named in the Markdown
+_LISTED = 50  # inputs listed in the Markdown
 
 
 def make_card(
@@ -120,7 +120,7 @@ def make_card(
 
 
 def write_card(folder: str, data_card: dict) -> None:
-    """Writes the card in all three forms; the JSON last, as sign of completeness."""
+    """Writes the card in all three forms; the JSON last, which marks a complete set."""
     lengths = np.array(data_card["examples"]["length_histogram"])
     _write(files.join(folder, HISTOGRAM_NAME), draw_lengths(lengths))
     _write(files.join(folder, MARKDOWN_NAME), to_markdown(data_card).encode())
@@ -128,7 +128,7 @@ def write_card(folder: str, data_card: dict) -> None:
 
 
 def shard_sizes(data_card: dict) -> dict[str, int]:
-    """File name -> the number of its records, of all splits of a card."""
+    """Returns the number of records by file name, for all splits of a card."""
     return {
         shard["path"]: shard["records"]
         for split in data_card.get("splits", {}).values()
@@ -137,19 +137,19 @@ def shard_sizes(data_card: dict) -> dict[str, int]:
 
 
 def summary_lines(data_card: dict) -> list[str]:
-    """What someone who waited for the data wants to know, a line a split."""
+    """Returns a summary for the terminal, with one line per split."""
     lines = []
-    for split, made in data_card["splits"].items():
-        rate = made["tokens"] / max(made["examples"], 1)
+    for split, totals in data_card["splits"].items():
+        rate = totals["tokens"] / max(totals["examples"], 1)
         lines.append(
-            f"{split}: {made['examples']:,} examples of {rate:.0f} tokens on average "
-            f"({made['tokens']:,}), {len(made['shards'])} shards"
+            f"{split}: {totals['examples']:,} examples of {rate:.0f} tokens on average "
+            f"({totals['tokens']:,}), {len(totals['shards'])} shards"
         )
     corpus = data_card["corpus"]
     lines.append(
         f"from {corpus['documents']:,} documents, {corpus['sentences']:,} sentences; "
         f"{corpus['unknown_rate']:.2%} unknown tokens, "
-        f"{corpus['duplicate_documents']:,} documents there before"
+        f"{corpus['duplicate_documents']:,} documents already seen"
     )
     if skipped := corpus["skipped_or_cut"]:
         listed = ", ".join(f"{name} {count:,}" for name, count in skipped.items())
@@ -158,8 +158,8 @@ def summary_lines(data_card: dict) -> list[str]:
 
 
 def to_markdown(data_card: dict) -> str:
-    """The card for people."""
-    corpus, made, masks = (data_card[k] for k in ("corpus", "examples", "masks"))
+    """Returns the card as Markdown."""
+    corpus, examples, masks = (data_card[k] for k in ("corpus", "examples", "masks"))
     longest = corpus["longest_document"]
     rows = [
         ("Form of the records", data_card["form"]),
@@ -175,12 +175,12 @@ def to_markdown(data_card: dict) -> str:
         ("Tokens of the text", f"{corpus['tokens']:,}"),
         ("Unknown tokens", f"{corpus['unknown_rate']:.3%}"),
         ("Longest document", f"{longest['tokens']:,} tokens, {longest['source']}"),
-        ("Tokens of the examples", f"{made['tokens']:,}"),
-        ("Mean length", f"{made['mean_length']:.1f}"),
-        ("Padding if not packed", f"{made['padding_rate']:.1%}"),
-        ("Label 1", f"{made['label_1_rate']:.2%}"),
-        ("Truncated tokens", f"{made['truncation_rate']:.2%}"),
-        ("Skipped tokens", f"{made['tokens_skipped']:,}"),
+        ("Tokens of the examples", f"{examples['tokens']:,}"),
+        ("Mean length", f"{examples['mean_length']:.1f}"),
+        ("Padding if not packed", f"{examples['padding_rate']:.1%}"),
+        ("Label 1", f"{examples['label_1_rate']:.2%}"),
+        ("Truncated tokens", f"{examples['truncation_rate']:.2%}"),
+        ("Skipped tokens", f"{examples['tokens_skipped']:,}"),
         ("Masked", f"{masks['mask_rate']:.2%} ({masks['from']})"),
         ("Masked n-grams, by words", str(masks["ngrams_by_words"])),
         ("Skipped or cut input", str(corpus["skipped_or_cut"] or "none")),

@@ -1,8 +1,8 @@
-"""`tf.train.Example` messages of int64 and float lists, written many at a time.
+"""Writes and reads `tf.train.Example` messages, many at a time.
 
-The message class of TensorFlow takes about 20 microseconds for each example of 128
-tokens and needs TensorFlow in every worker. Here a whole batch becomes bytes with a
-few NumPy calls. The bytes are those of deterministic protobuf serialization (map
+TensorFlow's message class takes about 20 microseconds per example of 128 tokens and
+needs TensorFlow in every worker. Here a whole batch becomes bytes with a few NumPy
+calls. The bytes are those of deterministic protobuf serialization (map
 entries sorted by name), so equal examples are equal bytes on every machine.
 """
 
@@ -23,18 +23,18 @@ _SIZES = [protobuf.varint(number) for number in range(1 << 14)]
 
 
 def pack_floats(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
-    """`pack_varints` for floats: little-endian float32."""
+    """Encodes rows of floats, as `pack_varints` does, in little-endian float32."""
     packed, ends = values.astype("<f4").tobytes(), 4 * np.cumsum(lengths)
     starts = np.concatenate([[0], ends[:-1]]).tolist()
     return [packed[a:b] for a, b in zip(starts, ends.tolist(), strict=True)]
 
 
 def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
-    """Encodes rows of non-negative integers, given end to end, as packed varints.
+    """Encodes rows of non-negative integers as packed varints.
 
     Args:
-        values: int `[sum(lengths)]`, all rows one after the other.
-        lengths: int `[rows]`, how many values each row has.
+        values: int `[sum(lengths)]`. All rows, one after the other.
+        lengths: int `[rows]`. Number of values of each row.
 
     Returns:
         The packed bytes of each row.
@@ -62,20 +62,21 @@ def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
 
 
 def _size(number: int) -> bytes:
-    """`varint`, looked up: lengths of small messages are written all the time."""
+    """Returns a varint from a table: lengths of small messages are very frequent."""
     return _SIZES[number] if number < len(_SIZES) else protobuf.varint(number)
 
 
 def _key(name: str) -> bytes:
-    """The key of a `Features.feature` map entry and the tag of its value."""
+    """Returns the key of a `Features.feature` map entry and the tag of its value."""
     return protobuf.delimited(1, name.encode()) + protobuf.tag(2)
 
 
 def _message(entries: Sequence[tuple[bytes, bytes, bytes]]) -> bytes:
-    """A serialized `tf.train.Example`.
+    """Returns a serialized `tf.train.Example`.
 
     Args:
-        entries: key (from `_key`), tag of the list's kind, packed values; by name.
+        entries: Sequence. Key (from `_key`), tag of the kind of list, and packed
+            values; sorted by name.
     """
     parts, total = [], 0
     for key, kind, payload in entries:
@@ -101,9 +102,10 @@ def serialize_batch(
     """Serializes many examples.
 
     Args:
-        columns: feature name -> (values end to end, length of each row). Float
+        columns: dict. Feature name -> (values of all rows, length of each row). Float
             arrays become float lists, integer arrays int64 lists.
-        widths: feature name -> how many values each row is filled up to with zeros.
+        widths: dict. Feature name -> number of values that each row is padded to with
+            zeros.
     """
     names = sorted(columns)
     packed, kinds = [], []
@@ -131,7 +133,7 @@ def parse(message: bytes) -> dict[str, np.ndarray]:
         Feature name -> int64 or float32 array, or a list of bytes.
 
     Raises:
-        DataError: The bytes are no `tf.train.Example`.
+        DataError: If the bytes are not a `tf.train.Example`.
     """
     try:
         features = {}

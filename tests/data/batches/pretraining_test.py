@@ -258,7 +258,7 @@ LONG = make_example(np.random.default_rng(0), LENGTH + 4)
         (LONG, "must have 1 to max_seq_length=29 tokens, received 33"),
         (
             {"segment_ids": np.zeros(2, int)},
-            "(segment_ids has another|'segment_ids': 2)",
+            "(segment_ids must have as many|'segment_ids': 2)",
         ),
         ({"next_sentence_labels": np.array([2])}, r"must be in \[0, 2\), received 2"),
     ],
@@ -359,5 +359,5 @@ def test_bad_arguments(pattern, changes, message):
 
 
 def test_stored_masks_cannot_be_packed():
-    with pytest.raises(UsageError, match="seq128_pred20.tfrecord: holds masks already"):
+    with pytest.raises(UsageError, match="seq128_pred20.tfrecord: already contains masks"):
         make_original(packing=True)

@@ -91,7 +91,7 @@ def test_odd_json(tmp_path):
 
 
 def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "MAX_JSON_BYTES", 5000)
+    monkeypatch.setattr("albert_tf.data.corpus.corpus.MAX_JSON_BYTES", 5000)
     monkeypatch.setattr(source, "_CHUNK", 1000)
     rows = [{"text": "One."}, {"text": "Two. " * 4000}, {"text": "Three."}]
     path = _write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))

@@ -58,7 +58,8 @@ def main() -> None:
     output_dir = OUTPUT_DIR.value
     if not CONFIG.is_file():
         raise UsageError(
-            f"the demo needs a checkout of the repository: {CONFIG} does not exist"
+            f"the demo needs a checkout of the albert_tf repository, where `make demo` "
+            f"runs it: {CONFIG} does not exist"
         )
     if files.is_folder(output_dir) and files.list_folder(output_dir):
         raise UsageError(f"--output_dir={output_dir}: must be a new or empty folder")

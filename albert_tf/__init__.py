@@ -1,10 +1,14 @@
 """ALBERT on TensorFlow and Keras: pretrain, load, fine-tune, serve.
 
 Names are imported when they are first used, so that `import albert_tf` does not wait
-for TensorFlow.
+for TensorFlow. For the same reason, Keras is given stand-ins for the classes of this
+package, which import the class that a saved file names.
 """
 
 import importlib
+import importlib.abc
+import importlib.util
+import sys
 
 __version__ = "0.1.0"
 
@@ -29,6 +33,27 @@ _HOME = {
     "export_saved_model": "export.saved_model",
 }
 
+# Classes registered with Keras, which finds them by these names in `.keras` files.
+_SAVED_BY_KERAS = {
+    "AlbertBackbone": "models.backbone",
+    "AlbertMaskedLM": "models.masked_lm",
+    "AlbertMultipleChoice": "models.classifiers",
+    "AlbertPretrainer": "models.pretrainer",
+    "AlbertQuestionAnswering": "models.classifiers",
+    "AlbertTextClassifier": "models.classifiers",
+    "AlbertTokenClassifier": "models.classifiers",
+    "AdamW": "optimizers.adamw",
+    "Dropout": "layers.dropout",
+    "FactorizedEmbedding": "layers.embedding",
+    "FeedForward": "layers.feed_forward",
+    "Lamb": "optimizers.lamb",
+    "MaskedLMHead": "layers.heads",
+    "SelfAttention": "layers.attention",
+    "SharedEncoder": "layers.encoder",
+    "TruncatedNormal": "layers.initializers",
+    "WarmupPolynomialDecay": "optimizers.schedules",
+}
+
 __all__ = ["__version__", *_HOME]
 
 
@@ -42,3 +67,45 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _KerasFinder(importlib.abc.MetaPathFinder):
+    """Finds Keras as usual, once, and registers the stand-ins when it is imported."""
+
+    def find_spec(self, fullname, path, target=None):
+        if fullname != "keras":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_register(module):
+                execute(module)
+                _register(module)
+
+            spec.loader.exec_module = execute_and_register
+        return spec
+
+
+def _register(keras) -> None:
+    """Registers a stand-in for each class that is not imported yet."""
+    registered = keras.saving.get_custom_objects()
+    for name, home in _SAVED_BY_KERAS.items():
+        registered.setdefault(f"albert_tf>{name}", _stand_in(name, home))
+
+
+def _stand_in(name: str, home: str) -> type:
+    """Returns a class that Keras can deserialize; the real one replaces it."""
+
+    def from_config(cls, config):
+        module = importlib.import_module(f"albert_tf.{home}")
+        return getattr(module, name).from_config(config)
+
+    return type(name, (), {"from_config": classmethod(from_config)})
+
+
+if "keras" in sys.modules:
+    _register(sys.modules["keras"])
+else:
+    sys.meta_path.insert(0, _KerasFinder())

@@ -53,7 +53,10 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
-        raise DataError(f"--config={path}: no such file")
+        hint = ""
+        if path.startswith("configs/"):
+            hint = "; configs/ is part of a checkout of the albert_tf repository"
+        raise DataError(f"--config={path}: no such file{hint}")
     spec = importlib.util.spec_from_file_location("albert_tf_experiment", path)
     if spec is None or spec.loader is None:
         raise DataError(f"--config={path}: must be a Python file")

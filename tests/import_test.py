@@ -1,11 +1,13 @@
 """`import albert_tf` is cheap; the public names arrive when they are used."""
 
 import json
+import re
 import time
 
 import pytest
 
 import albert_tf
+from tests.imports import ROOT
 
 HEAVY = ("tensorflow", "keras", "torch", "jax", "numpy", "pandas", "matplotlib")
 
@@ -54,3 +56,53 @@ def test_public_names_resolve(name):
 def test_unknown_name():
     with pytest.raises(AttributeError, match="nonsense"):
         _ = albert_tf.nonsense
+
+
+_LOAD = """
+{imports}
+import sys
+assert "albert_tf.models" not in sys.modules
+model = keras.models.load_model(sys.argv[1])
+print(type(model).__module__, type(model).__name__, type(model.optimizer).__name__)
+"""
+
+
+@pytest.mark.parametrize(
+    "imports", ["import keras, albert_tf", "import albert_tf, keras"]
+)
+def test_keras_loads_models_in_a_new_process(keras_file, run_python, imports):
+    result = run_python("-c", _LOAD.replace("{imports}", imports), keras_file)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "albert_tf.models.masked_lm AlbertMaskedLM Lamb\n"
+
+
+@pytest.fixture(scope="module")
+def keras_file(tmp_path_factory):
+    config = albert_tf.AlbertConfig(
+        vocab_size=11,
+        embedding_size=6,
+        hidden_size=12,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=8,
+    )
+    model = albert_tf.AlbertMaskedLM(config)
+    optimizer = albert_tf.create_optimizer(
+        "lamb", learning_rate=0.1, num_train_steps=3, num_warmup_steps=1
+    )
+    model.compile(optimizer, "sparse_categorical_crossentropy")
+    path = tmp_path_factory.mktemp("keras") / "model.keras"
+    model.save(path)
+    return path
+
+
+def test_all_registered_classes_have_stand_ins():
+    pattern = re.compile(r"register_keras_serializable\([^)]*\)\nclass (\w+)")
+    package = ROOT / "albert_tf"
+    found = {
+        name: ".".join(file.relative_to(package).with_suffix("").parts)
+        for file in package.rglob("*.py")
+        for name in pattern.findall(file.read_text(encoding="utf-8"))
+    }
+    assert found == albert_tf._SAVED_BY_KERAS

@@ -24,9 +24,7 @@ _INPUT_FILE = flags.DEFINE_string(
     required=True,
 )
 _INPUT_FORMAT = flags.DEFINE_string("input_format", "auto", "Format of the text files.")
-_FIELD = flags.DEFINE_string(
-    "text_field", "text", "Text field in jsonl, parquet and TFDS."
-)
+_FIELD = flags.DEFINE_string("text_field", "text", "Field of jsonl, parquet and TFDS.")
 _BAD = flags.DEFINE_enum(
     "on_bad_input", "error", ["error", "skip"], "skip: leave invalid lines out."
 )

@@ -27,7 +27,7 @@ def help_text(main: Callable[[], None], program: str, full: bool) -> str:
     text += ["", "flags of every command:", *_flag_lines(shared)]
     text += [
         "  --help, --helpfull",
-        "      Show this text; --helpfull adds the flags of all libraries.",
+        "      Show this text; --helpfull adds all libraries' flags.",
     ]
     if full:
         for module, others in flags.FLAGS.flags_by_module_dict().items():

@@ -79,9 +79,7 @@ def _run(main: Callable[[], None], argv: list[str]) -> int:
 
 def _terminate(number: int, frame) -> NoReturn:
     del number, frame
-    signal.signal(
-        signal.SIGTERM, signal.SIG_DFL
-    )  # a second one ends the process at once
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
     raise _Terminated
 
 

@@ -1,0 +1,57 @@
+"""What the signatures answer, by the kind of model and its problem type."""
+
+import numpy as np
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.export.signatures import make_signatures
+from albert_tf.models.classifiers import AlbertTextClassifier
+
+CONFIG = AlbertConfig(
+    vocab_size=20,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=9,
+    initializer_range=0.5,
+)
+TOKENS = {
+    "token_ids": np.array([[2, 7, 3], [2, 9, 3]], np.int32),
+    "lengths": np.array([3, 3], np.int32),
+    "segment_ids": np.zeros((2, 3), np.int32),
+}
+
+
+def answers(num_labels, problem_type):
+    """Signatures of a classifier, and what `tokens` answers."""
+    model = AlbertTextClassifier(CONFIG, num_labels=num_labels, seed=1)
+    model.problem_type = problem_type
+    signatures = make_signatures(model, None, None)
+    outputs = signatures["tokens"].function(**TOKENS)
+    return signatures, {name: value.numpy() for name, value in outputs.items()}
+
+
+@pytest.mark.parametrize("problem_type", [None, "regression"])
+def test_regression_returns_the_value(problem_type):
+    signatures, outputs = answers(1, problem_type)
+    assert outputs.keys() == {"scores", "logits"}
+    np.testing.assert_array_equal(outputs["scores"], outputs["logits"])
+    assert outputs["scores"][0] != outputs["scores"][1]
+    assert "classify" not in signatures
+
+
+def test_multi_label_probabilities_are_independent():
+    signatures, outputs = answers(3, "multi_label_classification")
+    expected = 1 / (1 + np.exp(-outputs["logits"]))
+    np.testing.assert_allclose(outputs["probabilities"], expected, rtol=1e-5)
+    assert "classify" in signatures
+
+
+def test_single_label_probabilities_sum_to_one():
+    _, outputs = answers(3, None)
+    np.testing.assert_allclose(outputs["probabilities"].sum(-1), 1, rtol=1e-5)
+    assert outputs["label"].tolist() == [
+        f"LABEL_{i}".encode() for i in outputs["logits"].argmax(-1)
+    ]

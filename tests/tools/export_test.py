@@ -1,0 +1,62 @@
+"""`albert-tf export` before it exports: what it loads, and what it refuses."""
+
+import pathlib
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import load
+from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+ROOT = pathlib.Path(__file__).parents[2]
+TOOL = ROOT / "tools/export.py"
+CONFIG = AlbertConfig(
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=24,
+)
+# Prints what is opened; the SavedModel itself is saved_model_test's.
+_COUNT = """
+import runpy, sys
+from albert_tf.converters import detect
+from albert_tf.export import saved_model
+
+open_path = detect.open_path
+
+def printed(path, *args, **kwargs):
+    print("opened", path)
+    return open_path(path, *args, **kwargs)
+
+def export(model, path, *, tokenizer, **kwargs):
+    print(type(model).__name__, model.labels, tokenizer.vocab_size)
+    return path
+
+detect.open_path = printed
+saved_model.export_saved_model = export
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_the_model_is_opened_once(tmp_path, run_python):
+    tokenizer = AlbertTokenizer(ROOT / "tests/golden/tokenization/spiece.model")
+    model = AlbertTextClassifier(CONFIG, num_labels=2)
+    folder = tmp_path / "m"
+    load.save_pretrained(model, folder, tokenizer=tokenizer, labels=["no", "yes"])
+    done = run_python("-c", _COUNT, TOOL, f"--model={folder}", "--output_dir=served")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"opened {folder}",
+        "AlbertTextClassifier ('no', 'yes') 30000",
+        "served",
+    ]
+
+
+def test_warmup_batch_sizes_are_checked(run_python):
+    done = run_python(TOOL, "--model=m", "--output_dir=o", "--warmup_batch_sizes=1,x")
+    assert done.returncode == 2
+    assert "--warmup_batch_sizes: expected positive numbers, received 1,x" in (
+        done.stderr
+    )

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
 from albert_tf.errors import DataError, UsageError
@@ -86,7 +86,7 @@ class FolderWriter:
 def writing(
     path: str | os.PathLike,
     overwrite: bool = False,
-    check: Callable[[str, bool], None] | None = None,
+    own_names: Collection[str] = OWN_NAMES,
 ) -> Iterator[FolderWriter]:
     """Gives a `FolderWriter`; the folder appears under its name when all is written.
 
@@ -96,14 +96,13 @@ def writing(
     Args:
         path: Of the folder to make.
         overwrite: Whether a model folder of that name may be replaced.
-        check: callable. Takes `path` and `overwrite` and raises a UsageError if the
-            folder may not be written. Default: only model folders are replaced.
+        own_names: Collection. Names that a folder to be replaced may contain.
 
     Raises:
         UsageError: If the folder exists and may not be replaced.
     """
     path = os.fspath(path).rstrip("/")
-    (check or _check_free)(path, overwrite)
+    _check_free(path, overwrite, own_names)
     if files.is_remote(path):
         files.make_folder(path)
         yield FolderWriter(path)
@@ -148,7 +147,7 @@ def verify(path: str | os.PathLike) -> set[str]:
     return set(expected)
 
 
-def _check_free(path: str, overwrite: bool) -> None:
+def _check_free(path: str, overwrite: bool, own_names: Collection[str]) -> None:
     if not files.exists(path):
         return
     if not files.is_folder(path):
@@ -158,7 +157,7 @@ def _check_free(path: str, overwrite: bool) -> None:
         return
     if not overwrite:
         raise UsageError(f"{path}: exists already and would be overwritten")
-    foreign = [name for name in names if name not in OWN_NAMES]
+    foreign = [name for name in names if name not in own_names]
     if foreign:
         raise UsageError(
             f"{path}: holds {foreign[0]}, which no model folder has, and so is not "

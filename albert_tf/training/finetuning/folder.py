@@ -117,7 +117,10 @@ def write(
     """
     path = _strip(run.settings.output_dir)
     labels = run.task.labels
-    with folders.writing(path, run.settings.overwrite, check=check_free) as out:
+    check_free(path, run.settings.overwrite)
+    # The check above has decided; whatever an earlier run's folder holds is replaced.
+    old = files.list_folder(path) if files.exists(path) else ()
+    with folders.writing(path, overwrite=True, own_names=old) as out:
         checkpoint = from_model(run.model, run.tokenizer, labels)
         load.write_files(checkpoint, out, "albert_tf")
         for name, logits in outputs.items():

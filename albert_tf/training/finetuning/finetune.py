@@ -66,6 +66,7 @@ def finetune_text_classifier(
         if table.labels is not None
     }
     model, tokenizer = _load(settings, task)
+    _check_vocabulary(model, tokenizer)
     length = _max_seq_length(settings, model)
     # Saved with the model: evaluation and serving use the same length by default.
     model.max_seq_length = length
@@ -130,6 +131,14 @@ def _load(
     # `build_model` has reported them; that they are about to be trained is expected.
     model.mark_untrained(())
     return model, tokenizer
+
+
+def _check_vocabulary(model: AlbertTextClassifier, tokenizer: Tokenizer) -> None:
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise UsageError(
+            f"spm_model_file: expected at most vocab_size={model.config.vocab_size} "
+            f"tokens, as the model has, received {tokenizer.vocab_size}"
+        )
 
 
 def _remove_classifier(checkpoint: Checkpoint) -> None:

@@ -167,6 +167,18 @@ def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path)
     assert "max_seq_length" not in config["model"]
 
 
+def test_a_tokenizer_that_is_too_large_is_refused_before_training(tables, tmp_path):
+    CONFIG.replace(vocab_size=50).to_json(tmp_path / "config.json")
+    with pytest.raises(UsageError, match="spm_model_file: .*vocab_size=50 tokens"):
+        run(
+            tmp_path / "out",
+            train_file=tables["train_file"],
+            from_scratch=True,
+            albert_config_file=str(tmp_path / "config.json"),
+            spm_model_file=str(SPM_MODEL),
+        )
+
+
 def test_an_impossible_recorded_length_is_refused(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "copy")
     config_file = tmp_path / "copy" / "config.json"

@@ -4,7 +4,7 @@ Example:
   python tools/pretrain.py --config=configs/pretrain/demo.py --input_file=data/docs \
       --spm_model_file=spiece.model --output_dir=runs/demo
 
-Values come from the defaults, then --config, then the flags that are given. Leaves in
+Flags take precedence over --config, and --config over the defaults. Writes to
 --output_dir: run.json, metrics.jsonl, tensorboard/, checkpoints/, curves.png,
 README.md (the model card) and model/, for albert_tf.from_pretrained.
 """
@@ -21,7 +21,9 @@ from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
 from albert_tf.training.pretraining.settings import PretrainSettings
 
-CONFIG = flags.DEFINE_string("config", None, "Python file with get_config(); configs/.")
+CONFIG = flags.DEFINE_string(
+    "config", None, "Python file with get_config(), such as those in configs/pretrain."
+)
 define_settings(PretrainSettings, required=False)
 define_alias("tokenizer_file", "spm_model_file")
 
@@ -30,7 +32,7 @@ def main() -> None:
     """Trains and prints the model's folder."""
     values = load_experiment(CONFIG.value, PretrainSettings) if CONFIG.value else {}
     settings = read_settings(PretrainSettings, values)
-    # TensorFlow only now: --help and mistakes are answered at once.
+    # TensorFlow is imported only now, so that --help and mistakes are answered at once.
     from albert_tf.training.pretraining.pretrain import pretrain
 
     print(f"model: {pretrain(settings)}")

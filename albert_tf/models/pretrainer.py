@@ -1,4 +1,4 @@
-"""Builds ALBERT with both pretraining heads.
+"""ALBERT with both pretraining heads, for the objectives of ALBERT and of BERT.
 
 Legend: `B` batch, `P` predictions, `V` vocabulary, `D` hidden, `K` examples in a row.
 """
@@ -19,8 +19,11 @@ from albert_tf.models.base import ConfiguredModel, as_inputs
 class AlbertPretrainer(ConfiguredModel):
     """Masked language model and sentence order prediction (ALBERT, section 3.1).
 
+    What the two classes of a pair of segments mean is decided by the objective: with
+    BERT's, `sop_logits` predict the next sentence.
+
     Args:
-        config: `AlbertConfig`.
+        config: `AlbertConfig`. Sizes of the model.
         seed: int or None. Seed of the initial values.
 
     Call arguments:
@@ -30,8 +33,8 @@ class AlbertPretrainer(ConfiguredModel):
 
     Returns:
         dict with `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`
-        (`[B, K, 2]` for packed rows; class 0 in order, 1 swapped), `sequence_output`
-        and `pooled_output`.
+        (`[B, K, 2]` for packed rows; class 0 in order, 1 swapped; with BERT's
+        objective, 0 next sentence, 1 random), `sequence_output` and `pooled_output`.
     """
 
     def __init__(self, config: AlbertConfig, *, seed: int | None = None, **kwargs):
@@ -41,7 +44,7 @@ class AlbertPretrainer(ConfiguredModel):
         self.mlm_head = MaskedLMHead(
             config, self.seed_of(4), dtype=policy, name="mlm_head"
         )
-        # Without dropout, as the original; Hugging Face's has 0.1 here.
+        # Without dropout, as in the original; Hugging Face's model has 0.1 here.
         self.sop_head = truncated_normal_dense(
             2, config, self.seed_of(5), dtype=policy, name="sop_head"
         )

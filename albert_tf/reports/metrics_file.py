@@ -1,4 +1,4 @@
-"""Measurements of a run as JSON lines."""
+"""The file `metrics.jsonl`: measurements of a run as JSON lines."""
 
 import json
 import os
@@ -14,9 +14,9 @@ class MetricsFile:
     """Measurements of a run as JSON lines, each with its `step`.
 
     Args:
-        path: The file.
-        last_step: int. Where the run continues; later lines, of a run that was
-            stopped after its last checkpoint, are dropped.
+        path: str. Path of the file.
+        last_step: int. Step at which the run continues. Later lines are removed: they
+            belong to steps after the last checkpoint, which will be repeated.
     """
 
     def __init__(self, path: str | os.PathLike, last_step: int):
@@ -25,7 +25,11 @@ class MetricsFile:
         self._write()
 
     def append(self, values: dict[str, Any]) -> None:
-        """Adds a line."""
+        """Adds a line.
+
+        Args:
+            values: dict. What was measured, with its `step`.
+        """
         self.lines.append(values)
         if files.is_remote(self.path):
             self._write()
@@ -39,9 +43,12 @@ class MetricsFile:
 
 
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of a metrics file; none if it is not there.
+    """Returns the lines of a metrics file, or none if it does not exist.
 
-    A last line cut off by a kill is left out.
+    A last line that is incomplete, because the run was killed, is left out.
+
+    Raises:
+        DataError: If another line is not JSON.
     """
     if not files.exists(path):
         return []
@@ -52,5 +59,5 @@ def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
             result.append(json.loads(line))
         except json.JSONDecodeError:
             if number < len(lines):
-                raise DataError(f"{path}: line {number} is not JSON") from None
+                raise DataError(f"{path}: line {number} must be JSON") from None
     return result

@@ -1,1 +1,1 @@
-"""Training: strategies, the distributed step, checkpoints, the loop."""
+"""Runs a training: the loop, its progress and its folder, for any kind of model."""

@@ -33,8 +33,8 @@ NOT_IN_IDENTITY = frozenset(
 class PretrainSettings:
     """A pretraining run. Names and defaults are those of `run_pretraining.py`.
 
-    Each field is described by its `metadata["help"]`, which is also the help of the
-    flag of that name. Steps are updates of the weights.
+    The `metadata["help"]` of each field describes it and is also the help of the flag
+    of that name. Steps are updates of the weights.
     """
 
     input_file: str = setting(

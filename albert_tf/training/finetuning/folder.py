@@ -131,9 +131,10 @@ def write(
     """
     path = _strip(run.settings.output_dir)
     labels = run.task.labels
+    check_free(path, run.settings.overwrite)
+    # The check has decided, so leftovers of a killed run are no reason to refuse.
     own_names = _own_names(path)
-    overwrite = run.settings.overwrite
-    with folders.writing(path, overwrite, own_names, last=RUN_FILE) as out:
+    with folders.writing(path, True, own_names, last=RUN_FILE) as out:
         checkpoint = from_model(run.model, run.tokenizer, labels)
         load.write_files(checkpoint, out, "albert_tf")
         for name, logits in outputs.items():

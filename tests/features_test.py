@@ -19,8 +19,6 @@ OTHER_FORMATS = (
     "albert_tf/converters/",
     "albert_tf/export/",
 )
-# Rooms that still spell keys of batches.
-TO_DO = ("albert_tf/models/", "albert_tf/objectives/", "albert_tf/training/tensorflow/")
 
 
 def spelled(path: str) -> list[str]:
@@ -38,7 +36,7 @@ PATHS = [
     for path in python_files(ROOT)
     if path.startswith("albert_tf/")
     and path != "albert_tf/features.py"
-    and not path.startswith((*OTHER_FORMATS, *TO_DO))
+    and not path.startswith(OTHER_FORMATS)
 ]
 
 

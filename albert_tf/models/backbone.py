@@ -5,6 +5,7 @@ Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `K` examples in a ro
 
 import keras
 
+from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
@@ -102,23 +103,23 @@ class AlbertBackbone(ConfiguredModel):
     ):
         inputs = as_inputs(inputs)
         embedded = self.embeddings(
-            inputs["token_ids"],
-            segment_ids=inputs.get("segment_ids"),
-            position_ids=inputs.get("position_ids"),
+            inputs[features.TOKEN_IDS],
+            segment_ids=inputs.get(features.SEGMENT_IDS),
+            position_ids=inputs.get(features.POSITION_IDS),
             training=training,
             seeds=seeds,
         )
         encoded = self.encoder(
             embedded,
-            padding_mask=inputs.get("padding_mask"),
-            pack_ids=inputs.get("pack_ids"),
+            padding_mask=inputs.get(features.PADDING_MASK),
+            pack_ids=inputs.get(features.PACK_IDS),
             training=training,
             seeds=seeds,
         )
         x = encoded.sequence_output
         outputs = {"sequence_output": x}
         if self.pooler is not None:
-            positions = inputs.get("cls_positions")
+            positions = inputs.get(features.CLS_POSITIONS)
             first = x[:, 0] if positions is None else gather_positions(x, positions)
             outputs["pooled_output"] = self.pooler(first)
         if output_hidden_states:

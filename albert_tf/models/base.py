@@ -5,14 +5,15 @@ from collections.abc import Iterable
 
 import keras
 
+from albert_tf import features
 from albert_tf.config import AlbertConfig
 
 # Input names of Hugging Face and of the original -> ours.
 _OTHER_NAMES = {
-    "input_ids": "token_ids",
-    "token_type_ids": "segment_ids",
-    "attention_mask": "padding_mask",
-    "input_mask": "padding_mask",
+    features.INPUT_IDS: features.TOKEN_IDS,
+    "token_type_ids": features.SEGMENT_IDS,
+    "attention_mask": features.PADDING_MASK,
+    features.INPUT_MASK: features.PADDING_MASK,
 }
 
 
@@ -125,11 +126,11 @@ def as_inputs(inputs, *needed: str) -> dict:
     if not isinstance(inputs, dict):
         if isinstance(inputs, (list, tuple)):
             raise ValueError("inputs must be a dict or one tensor, received a list")
-        inputs = {"token_ids": inputs}
+        inputs = {features.TOKEN_IDS: inputs}
     for key, ours in _OTHER_NAMES.items():
         if key in inputs:
             raise ValueError(f"inputs has the key {key!r}, which is {ours!r} here")
-    for key in ("token_ids", *needed):
+    for key in (features.TOKEN_IDS, *needed):
         if key not in inputs:
             raise ValueError(f"inputs must have {key!r}, received {sorted(inputs)}")
     return inputs

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
@@ -183,7 +184,7 @@ class AlbertMultipleChoice(_Classifier):
 
     def call(self, inputs, training=False, seeds=None):
         inputs = as_inputs(inputs)
-        shape = ops.shape(inputs["token_ids"])
+        shape = ops.shape(inputs[features.TOKEN_IDS])
         flat = {k: ops.reshape(v, (-1, shape[-1])) for k, v in inputs.items()}
         return ops.reshape(self.logits(flat, training, seeds), (-1, shape[1]))
 

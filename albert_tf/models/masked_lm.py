@@ -5,6 +5,7 @@ Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary.
 
 import keras
 
+from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.heads import MaskedLMHead, gather_positions
 from albert_tf.models.backbone import AlbertBackbone
@@ -56,8 +57,8 @@ class AlbertMaskedLM(ConfiguredModel):
     def call(self, inputs, training=False, seeds=None):
         inputs = as_inputs(inputs)
         x = self.backbone(inputs, training=training, seeds=seeds)["sequence_output"]
-        if "mask_positions" in inputs:
-            x = gather_positions(x, inputs["mask_positions"])
+        if features.MASK_POSITIONS in inputs:
+            x = gather_positions(x, inputs[features.MASK_POSITIONS])
         return self.mlm_head(x, self.backbone.word_embeddings)
 
     def get_config(self):

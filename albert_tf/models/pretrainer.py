@@ -5,6 +5,7 @@ Legend: `B` batch, `P` predictions, `V` vocabulary, `D` hidden, `K` examples in 
 
 import keras
 
+from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.heads import (
     MaskedLMHead,
@@ -58,9 +59,11 @@ class AlbertPretrainer(ConfiguredModel):
         self.built = True
 
     def call(self, inputs, training=False, seeds=None):
-        inputs = as_inputs(inputs, "mask_positions")
+        inputs = as_inputs(inputs, features.MASK_POSITIONS)
         outputs = self.backbone(inputs, training=training, seeds=seeds)
-        masked = gather_positions(outputs["sequence_output"], inputs["mask_positions"])
+        masked = gather_positions(
+            outputs["sequence_output"], inputs[features.MASK_POSITIONS]
+        )
         sop_logits = self.sop_head(outputs["pooled_output"])
         return {
             "mlm_logits": self.mlm_head(masked, self.backbone.word_embeddings),

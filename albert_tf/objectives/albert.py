@@ -4,6 +4,7 @@ The losses are those of the original's `get_masked_lm_output` and
 `get_sentence_order_output`, added without weights.
 """
 
+from albert_tf import features
 from albert_tf.objectives.masked_lm import MASKED_LM
 from albert_tf.objectives.objective import Objective, Term
 
@@ -11,8 +12,8 @@ SENTENCE_ORDER = Term(
     name="sop",
     title="SOP",
     logits="sop_logits",
-    labels="sentence_order_labels",  # 0 in order, 1 swapped
-    weights="sentence_order_weights",
+    labels=features.SENTENCE_ORDER_LABELS,  # 0 in order, 1 swapped
+    weights=features.SENTENCE_ORDER_WEIGHTS,
     color="tab:orange",
     optional=True,
 )

@@ -4,6 +4,7 @@ The losses are those of google-research/bert's `get_masked_lm_output` and
 `get_next_sentence_output`, added without weights.
 """
 
+from albert_tf import features
 from albert_tf.objectives.masked_lm import MASKED_LM
 from albert_tf.objectives.objective import Objective, Term
 
@@ -13,8 +14,9 @@ NEXT_SENTENCE = Term(
     name="nsp",
     title="NSP",
     logits="sop_logits",
-    labels="sentence_order_labels",  # 0 the next sentence, 1 from another document
-    weights="sentence_order_weights",
+    # 0 the next sentence, 1 from another document.
+    labels=features.SENTENCE_ORDER_LABELS,
+    weights=features.SENTENCE_ORDER_WEIGHTS,
     color="tab:green",
     optional=True,
 )

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
+from albert_tf import features
 from albert_tf.layers.dropout import StepSeeds
 
 
@@ -192,7 +193,7 @@ def distribute(
 
 
 def _num_tokens(batch):
-    return tf.reduce_sum(tf.cast(batch["padding_mask"], tf.float32))
+    return tf.reduce_sum(tf.cast(batch[features.PADDING_MASK], tf.float32))
 
 
 def _cut(tensor, parts):

@@ -50,8 +50,8 @@ def convert_checkpoint(
         UsageError: If an argument is invalid.
     """
     if verify not in VERIFY:
-        allowed = ", ".join(VERIFY)
-        raise UsageError(f"verify must be one of {allowed}, received {verify!r}")
+        choices = ", ".join(VERIFY)
+        raise UsageError(f"verify must be one of {choices}, received {verify!r}")
     if format not in detect.FORMATS:
         raise UsageError(
             f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"

@@ -36,10 +36,8 @@ def convert_checkpoint(
         head: str or None. Head to convert; `"auto"` for the source's.
         source_format: str or None. Format of the source if it holds several.
         config: `AlbertConfig` or None. Used instead of the source's config.
-        tokenizer: `AlbertTokenizer` or None. Tokenizer to write; default: the
-            source's.
-        ignore: str or None. Regular expression of tensor names that may be left over
-            on either side. Without it, every tensor must have a counterpart.
+        tokenizer: `AlbertTokenizer` or None. Default: the source's.
+        ignore: str or None. Regular expression of tensors that may be left over.
         verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
             both sides, `"peer"` also runs the library that each side is for.
         overwrite: bool. Whether an existing model folder may be replaced.
@@ -52,9 +50,8 @@ def convert_checkpoint(
         UsageError: If an argument is invalid.
     """
     if verify not in VERIFY:
-        raise UsageError(
-            f"verify must be one of {', '.join(VERIFY)}, received {verify!r}"
-        )
+        choices = ", ".join(VERIFY)
+        raise UsageError(f"verify must be one of {choices}, received {verify!r}")
     if format not in detect.FORMATS:
         raise UsageError(
             f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"

@@ -43,8 +43,7 @@ def create_optimizer(
         start_warmup_step: int >= 0. The warm-up begins here.
         end_learning_rate: float >= 0. The rate after `num_train_steps`.
         step_offset: int >= 0. Update i uses the rate of step i + step_offset.
-        allow_negative_rate: bool. Whether the rate is negative before
-            `start_warmup_step`, as in the original.
+        allow_negative_rate: bool. See `WarmupPolynomialDecay`.
         **optimizer_arguments: `beta_1`, `beta_2`, `epsilon`, `loss_scale_factor`,
             `exclude_from_weight_decay` (`AdamStyleOptimizer`), and for `"lamb"`
             `exclude_from_layer_adaptation` (`Lamb`).

@@ -30,14 +30,14 @@ _MODEL = flags.DEFINE_string(
     "spm_model_file", "", "data: SentencePiece model. Default: one trained on the text."
 )
 _BYTES = flags.DEFINE_integer(
-    "max_bytes", 5_000_000, "data: maximum number of bytes of text."
+    "max_bytes", 5_000_000, "data: bytes of text to use."
 )
 _ROUNDS = flags.DEFINE_integer(
-    "rounds", 3, "data: number of runs; medians are compared."
+    "rounds", 3, "data: runs; medians are compared."
 )
 _LENGTH = flags.DEFINE_integer("max_seq_length", 512, "data: tokens per example.")
 _SECONDS = flags.DEFINE_float(
-    "seconds", 20.0, "data: duration of measuring the masking."
+    "seconds", 20.0, "data: time to measure masking."
 )
 _MEMORY = flags.DEFINE_list(
     "memory_megabytes",
@@ -45,7 +45,7 @@ _MEMORY = flags.DEFINE_list(
     "data: sizes of the texts whose peak memory is measured; add 2000 for 2 GB.",
 )
 _PRESET = flags.DEFINE_string(
-    "preset", "albert_xxlarge_v2", "convert: size of the model."
+    "preset", "albert_xxlarge_v2", "convert: model size."
 )
 
 

@@ -29,24 +29,16 @@ _INPUT = flags.DEFINE_string(
 _MODEL = flags.DEFINE_string(
     "spm_model_file", "", "data: SentencePiece model. Default: one trained on the text."
 )
-_BYTES = flags.DEFINE_integer(
-    "max_bytes", 5_000_000, "data: maximum number of bytes of text."
-)
-_ROUNDS = flags.DEFINE_integer(
-    "rounds", 3, "data: number of runs; medians are compared."
-)
+_BYTES = flags.DEFINE_integer("max_bytes", 5_000_000, "data: bytes of text to use.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "data: runs; medians are compared.")
 _LENGTH = flags.DEFINE_integer("max_seq_length", 512, "data: tokens per example.")
-_SECONDS = flags.DEFINE_float(
-    "seconds", 20.0, "data: duration of measuring the masking."
-)
+_SECONDS = flags.DEFINE_float("seconds", 20.0, "data: time to measure masking.")
 _MEMORY = flags.DEFINE_list(
     "memory_megabytes",
     ["20", "200"],
     "data: sizes of the texts whose peak memory is measured; add 2000 for 2 GB.",
 )
-_PRESET = flags.DEFINE_string(
-    "preset", "albert_xxlarge_v2", "convert: size of the model."
-)
+_PRESET = flags.DEFINE_string("preset", "albert_xxlarge_v2", "convert: model size.")
 
 
 def main() -> None:

@@ -195,8 +195,7 @@ def pack_batch(
     """Joins masked examples into rows.
 
     Args:
-        batch: dict. M examples as `make_pretraining_dataset` yields them without
-            packing, padded to any length.
+        batch: dict. M examples of an unpacked data set, padded to any length.
         counts: int64 `[B]`. Number of consecutive examples in each row; can be 0.
         plan: `PackPlan`. Determines T, P and K.
         pad_id: int. Padding of `token_ids`.

@@ -68,15 +68,12 @@ def make_pretraining_dataset(
     marks them), so that shapes are static, every worker takes the same number of
     steps, and means over weights are exact.
 
-    Errors in the content surface while iterating, wrapped by TensorFlow; iterate
-    inside `with data_errors():` to get them as `DataError`.
+    Iterate inside `with data_errors():` to get errors in the content as `DataError`.
 
     Args:
-        pattern, tokenizer, max_seq_length, max_predictions_per_seq, seed, masking,
-            remask, with_spans, packing, max_examples_per_row: As for
-            `PretrainingData`.
         global_batch_size, start_step, is_training, num_input_pipelines,
             input_pipeline_id: As for `PretrainingData.batches`.
+        others: As for `PretrainingData`.
 
     Returns:
         `tf.data.Dataset`. As from `PretrainingData.batches`.

@@ -17,34 +17,25 @@ _LISTED = 50  # inputs listed in the Markdown
 def make_card(
     summary, config, corpus, duplicates, tokenizer, shards, settings, flags
 ) -> dict:
-    """Collects the card.
+    """Returns the card of a data set.
 
     Args:
-        summary: `parts.Summary` of all blocks.
-        config: `blocks.RecordConfig`.
-        corpus: `corpus.Corpus`, read to its end.
-        duplicates: `duplicates.DuplicateCounter` that saw all documents.
-        tokenizer: has `sha256` and `vocab_size`.
-        shards: split -> list of {"path", "records"}.
-        settings: what the records depend on.
-        flags: the command's flags.
+        summary: `parts.Summary`. Sums over all blocks.
+        config: `RecordConfig`. What records were made.
+        corpus: `Corpus`. The text, read to its end.
+        duplicates: `DuplicateCounter`. Saw all documents.
+        tokenizer: Provides `sha256` and `vocab_size`.
+        shards: dict. Split -> list of {"path", "records"}.
+        settings: dict. What determines the records.
+        flags: dict. Flags of the command.
 
     Returns:
-        JSON-ready dict. Rates are fractions, not percent.
+        dict, ready for JSON. Rates are fractions, not percent.
     """
-    counts = summary.counts
-    tokens, longest = counts["tokens"], summary.longest
-    lengths = summary.lengths
-    size = config.pairs.max_seq_length
-    grams = {
-        name.removeprefix("masked_ngrams_of_"): number
-        for name, number in sorted(counts.items())
-        if name.startswith("masked_ngrams_of_")
-    }
     return {
         "format": 1,
         "form": config.masking,
-        "max_seq_length": size,
+        "max_seq_length": config.pairs.max_seq_length,
         "max_predictions_per_seq": config.mask.max_predictions_per_seq,
         "pair_policy": config.pairs.policy,
         "splits": {
@@ -52,55 +43,13 @@ def make_card(
                 "examples": summary.num_examples[split],
                 "documents": summary.split_counts[split]["documents"],
                 "tokens": summary.split_counts[split]["output_tokens"],
-                "shards": made,
+                "shards": listed,
             }
-            for split, made in shards.items()
+            for split, listed in shards.items()
         },
-        "corpus": {
-            "documents": counts["documents"],
-            "documents_without_tokens": counts["documents_without_tokens"],
-            "duplicate_documents": duplicates.num_duplicates,
-            "duplicates_complete": duplicates.is_complete,
-            "sentences": counts["sentences"],
-            "characters": counts["characters"],
-            "tokens": tokens,
-            "unknown_tokens": counts["unknown_tokens"],
-            "unknown_rate": _rate(counts["unknown_tokens"], tokens),
-            "longest_document": {
-                "tokens": longest[0],
-                "source": corpus.sources[longest[1]].name,
-                "number": longest[2],
-            },
-            "skipped_or_cut": {k: v for k, v in sorted(corpus.counts.items()) if v},
-        },
-        "examples": {
-            "count": counts["examples"],
-            "tokens": counts["output_tokens"],
-            "mean_length": _rate(counts["output_tokens"], counts["examples"]),
-            "full_length_rate": _rate(int(lengths[size]), counts["examples"]),
-            "padding_rate": 1
-            - _rate(counts["output_tokens"], counts["examples"] * size),
-            "label_1_rate": _rate(counts["labels_1"], counts["examples"]),
-            "with_random_document": counts["random_documents"],
-            "truncated": counts["examples_truncated"],
-            "tokens_truncated": counts["tokens_truncated"],
-            "truncation_rate": _rate(
-                counts["tokens_truncated"], tokens * config.dupe_factor
-            ),
-            "segments_split": counts["segments_split"],
-            "segments_cut": counts["segments_cut"],
-            "segments_skipped": counts["segments_skipped"],
-            "tokens_skipped": counts["tokens_skipped"],
-            "length_histogram": lengths.tolist(),
-        },
-        "masks": {
-            "from": "all records" if config.masking == "static" else "a sample",
-            "tokens_seen": counts["mask_sample_tokens"],
-            "mask_rate": _rate(
-                counts["mask_sample_masked"], counts["mask_sample_tokens"]
-            ),
-            "ngrams_by_words": grams,
-        },
+        "corpus": _corpus_section(summary, corpus, duplicates),
+        "examples": _examples_section(summary, config),
+        "masks": _masks_section(summary.counts, config),
         "tokenizer": {
             "sha256": tokenizer.sha256,
             "vocab_size": tokenizer.vocab_size,
@@ -116,6 +65,65 @@ def make_card(
         ],
         "settings": settings,
         "flags": flags,
+    }
+
+
+def _corpus_section(summary, corpus, duplicates) -> dict:
+    counts, longest = summary.counts, summary.longest
+    return {
+        "documents": counts["documents"],
+        "documents_without_tokens": counts["documents_without_tokens"],
+        "duplicate_documents": duplicates.num_duplicates,
+        "duplicates_complete": duplicates.is_complete,
+        "sentences": counts["sentences"],
+        "characters": counts["characters"],
+        "tokens": counts["tokens"],
+        "unknown_tokens": counts["unknown_tokens"],
+        "unknown_rate": _rate(counts["unknown_tokens"], counts["tokens"]),
+        "longest_document": {
+            "tokens": longest[0],
+            "source": corpus.sources[longest[1]].name,
+            "number": longest[2],
+        },
+        "skipped_or_cut": {k: v for k, v in sorted(corpus.counts.items()) if v},
+    }
+
+
+def _examples_section(summary, config) -> dict:
+    counts, lengths = summary.counts, summary.lengths
+    num_examples, num_tokens = counts["examples"], counts["output_tokens"]
+    size = config.pairs.max_seq_length
+    return {
+        "count": num_examples,
+        "tokens": num_tokens,
+        "mean_length": _rate(num_tokens, num_examples),
+        "full_length_rate": _rate(int(lengths[size]), num_examples),
+        "padding_rate": 1 - _rate(num_tokens, num_examples * size),
+        "label_1_rate": _rate(counts["labels_1"], num_examples),
+        "with_random_document": counts["random_documents"],
+        "truncated": counts["examples_truncated"],
+        "tokens_truncated": counts["tokens_truncated"],
+        "truncation_rate": _rate(
+            counts["tokens_truncated"], counts["tokens"] * config.dupe_factor
+        ),
+        "segments_split": counts["segments_split"],
+        "segments_cut": counts["segments_cut"],
+        "segments_skipped": counts["segments_skipped"],
+        "tokens_skipped": counts["tokens_skipped"],
+        "length_histogram": lengths.tolist(),
+    }
+
+
+def _masks_section(counts, config) -> dict:
+    return {
+        "from": "all records" if config.masking == "static" else "a sample",
+        "tokens_seen": counts["mask_sample_tokens"],
+        "mask_rate": _rate(counts["mask_sample_masked"], counts["mask_sample_tokens"]),
+        "ngrams_by_words": {
+            name.removeprefix("masked_ngrams_of_"): number
+            for name, number in sorted(counts.items())
+            if name.startswith("masked_ngrams_of_")
+        },
     }
 
 

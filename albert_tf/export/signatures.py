@@ -62,10 +62,11 @@ def make_signatures(
     backbone = model if isinstance(model, AlbertBackbone) else model.backbone
     embed = _embedder(backbone)
     has_mlm = isinstance(model, AlbertMaskedLM | AlbertPretrainer)
-    if has_mlm or isinstance(model, AlbertBackbone):
-        answer = embed
-    else:
-        answer = _classifier(model, tf.constant(label_names(model, labels)))
+    names = None
+    answer = embed
+    if not has_mlm and model is not backbone:
+        names = label_names(model, labels)
+        answer = _classifier(model, tf.constant(names))
     from_tokens = _token_reader(model.config)
     text, pair = _strings("text"), _strings("text_pair")
     tokens = (_ints("token_ids", 2), _ints("lengths", 1), _ints("segment_ids", 2))
@@ -87,11 +88,9 @@ def make_signatures(
         signatures["masked_lm"] = Signature(
             _masked_lm(model, from_tokens), (*tokens, _ints("mask_positions", 2))
         )
-    elif answer is not embed and problem_type_of(model) != "regression":
-        signatures["classify"] = Signature(
-            _classify_api(answer, text_inputs, label_names(model, labels)),
-            (_strings("inputs"),),
-        )
+    elif names and problem_type_of(model) != "regression":
+        classify = _classify_api(answer, text_inputs, names)
+        signatures["classify"] = Signature(classify, (_strings("inputs"),))
     return signatures
 
 

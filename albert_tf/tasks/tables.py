@@ -130,12 +130,7 @@ def read_table(
             line.
     """
     path = os.fspath(path)
-    name = path.lower().removesuffix(".gz")
-    if delimiter is None:
-        delimiter = "\t" if name.endswith((".tsv", ".tab")) else ","
-    if len(delimiter) != 1 or delimiter in '"\r\n':
-        raise UsageError(f"delimiter must be one character, received {delimiter!r}")
-    rows = _rows(path, _read_text(path), delimiter, quoting)
+    rows = _rows(path, _read_text(path), _delimiter(path, delimiter), quoting)
     first = next(rows, None)
     if first is None:
         raise DataError(f"{path}: expected a table with rows, received an empty file")
@@ -162,6 +157,16 @@ def read_table(
         raise DataError(f"{path}: expected rows below the header, received none")
     values = [None if i is None else c for c, i in zip(columns, index, strict=True)]
     return TextTable(path, *values, lines)
+
+
+def _delimiter(path: str, given: str | None) -> str:
+    """Returns the delimiter given, or the usual one for the name of the file."""
+    if given is None:
+        name = path.lower().removesuffix(".gz")
+        return "\t" if name.endswith((".tsv", ".tab")) else ","
+    if len(given) != 1 or given in '"\r\n':
+        raise UsageError(f"delimiter must be one character, received {given!r}")
+    return given
 
 
 def find_labels(table: TextTable) -> list[str]:

@@ -71,29 +71,37 @@ def finetune_text_classifier(
     # Saved with the model: evaluation and serving use the same length by default.
     model.max_seq_length = length
     settings = dataclasses.replace(settings, max_seq_length=length)
-    packed = {
+    encoded = {
         name: inputs.encode_texts(
             tokenizer, table.texts, table.text_pairs, max_seq_length=length
         )
         for name, table in examples.items()
     }
-    history = _fit(model, packed, label_ids, settings, length, tokenizer, verbose)
-    results = {"num_train_steps": settings.num_train_steps, "max_seq_length": length}
-    for name, rows in packed.items():
-        results[f"{name}_examples"] = len(rows)
-        results[f"{name}_truncated"] = rows.num_truncated
-    results["labels"] = list(task.labels)
+    history = _fit(model, encoded, label_ids, settings, length, tokenizer, verbose)
     outputs = {
         name: _predict(model, rows, settings, length, tokenizer)
-        for name, rows in packed.items()
+        for name, rows in encoded.items()
         if name != "train"
     }
+    results = _results(settings, task, encoded)
     if "dev" in outputs:
         values = evaluate(task, outputs["dev"], examples["dev"])
         results |= {f"dev_{name}": value for name, value in values.items()}
     run = folder.Run(settings, task, model, tokenizer, history, results)
     folder.write(run, outputs, examples)
     return results
+
+
+def _results(settings: FinetuneSettings, task: Task, encoded: dict) -> dict[str, Any]:
+    """Returns what `metrics.json` says about the run itself."""
+    results: dict[str, Any] = {
+        "num_train_steps": settings.num_train_steps,
+        "max_seq_length": settings.max_seq_length,
+    }
+    for name, rows in encoded.items():
+        results[f"{name}_examples"] = len(rows)
+        results[f"{name}_truncated"] = rows.num_truncated
+    return results | {"labels": list(task.labels)}
 
 
 def _load(
@@ -161,7 +169,7 @@ def _max_seq_length(settings: FinetuneSettings, model) -> int:
     return length
 
 
-def _fit(model, packed, label_ids, settings, length, tokenizer, verbose) -> list[dict]:
+def _fit(model, encoded, label_ids, settings, length, tokenizer, verbose) -> list[dict]:
     """Trains for `num_train_steps`; returns the measurements after each epoch."""
     shape = {"max_seq_length": length, "pad_id": tokenizer.pad_id}
     steps, batch_size = settings.num_train_steps, settings.train_batch_size
@@ -181,14 +189,14 @@ def _fit(model, packed, label_ids, settings, length, tokenizer, verbose) -> list
     # Creates the slots now; inside the first step it would take seconds longer.
     model.optimizer.build(model.trainable_variables)
     validation = None
-    if "dev" in packed:
+    if "dev" in encoded:
         validation = make_classification_dataset(
-            packed["dev"],
+            encoded["dev"],
             label_ids["dev"],
             batch_size=settings.eval_batch_size,
             **shape,
         )
-    epoch_steps = min(math.ceil(len(packed["train"]) / batch_size), steps)
+    epoch_steps = min(math.ceil(len(encoded["train"]) / batch_size), steps)
     epochs, rest = divmod(steps, epoch_steps)
     lines, done = [], 0
     # `fit` runs whole epochs only, so an incomplete last epoch is a call of its own.
@@ -196,7 +204,7 @@ def _fit(model, packed, label_ids, settings, length, tokenizer, verbose) -> list
         if not size:
             continue
         dataset = make_classification_dataset(
-            packed["train"],
+            encoded["train"],
             label_ids["train"],
             batch_size=batch_size,
             shuffle_seed=settings.seed,

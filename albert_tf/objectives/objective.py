@@ -71,11 +71,13 @@ class Objective:
         terms: tuple of `Term`.
         pair_policies: tuple of str. Values of `--pair_policy` of
             `create_pretraining_data` whose labels mean what this objective learns.
+        head: str. Head of the model that is trained, a name of `heads.HEADS`.
     """
 
     name: str
     terms: tuple[Term, ...]
     pair_policies: tuple[str, ...]
+    head: str = "pretraining"
 
     @property
     def sum_names(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import pathlib
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -17,6 +18,10 @@ from albert_tf.errors import DataError, UsageError
 
 # Disk errors, as opposed to a wrong path.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+# Temporary files of `write_bytes`.
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
 
 
 def is_remote(path: str | os.PathLike) -> bool:
@@ -111,6 +116,11 @@ def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) ->
 def write_text(path: str | os.PathLike, text: str, overwrite: bool = True) -> None:
     """Writes a UTF-8 file atomically; see `write_bytes`."""
     write_bytes(path, text.encode("utf-8"), overwrite)
+
+
+def is_leftover(name: str) -> bool:
+    """Returns whether a file is what a killed `write_bytes` leaves behind."""
+    return bool(_LEFTOVER.fullmatch(name))
 
 
 def replace_folder(temporary: str | os.PathLike, path: str | os.PathLike) -> None:

@@ -123,13 +123,17 @@ def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
     A run can be resumed only with identical settings. Changes in the input text are
     detected separately, by the checksum in each part file.
     """
+    values = dataclasses.asdict(config)
+    # The file format calls these rules "mode", and ours "clean".
+    rules = values["mask"].pop("rules")
+    values["mask"]["mode"] = "clean" if rules == "albert_tf" else rules
     return {
         "version": 1,
         "sources": [list(source[:3]) for source in corpus.sources],
         "drop_duplicates": drop_duplicates,
         "tokenizer_sha256": tokenizer.sha256,
         "tokenizer": tokenizer.get_config(),
-        "config": dataclasses.asdict(config),
+        "config": values,
     }
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,8 +33,6 @@ _RUN_NAMES = {
     "predictions.tsv",
     "test_predictions.tsv",
 }
-# What an interrupted `files.write_bytes` leaves behind.
-_LEFTOVER = re.compile(r".*\.tmp-[0-9a-f]{8}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +74,7 @@ def check_free(path: str, overwrite: bool) -> None:
         return
     names = None
     if files.is_folder(path):
-        names = [n for n in files.list_folder(path) if not _LEFTOVER.fullmatch(n)]
+        names = [n for n in files.list_folder(path) if not files.is_leftover(n)]
         if folders.INCOMPLETE in names:
             # An interrupted upload: another attempt may replace its files.
             folders.check_free(path, overwrite, _own_names(path))
@@ -152,7 +149,7 @@ def write(
 def _own_names(path: str) -> set[str]:
     """What a run that is replaced may consist of; nothing else is ever deleted."""
     present = files.list_folder(path) if files.is_folder(path) else []
-    leftovers = {name for name in present if _LEFTOVER.fullmatch(name)}
+    leftovers = {name for name in present if files.is_leftover(name)}
     return {*folders.OWN_NAMES, *_RUN_NAMES, *leftovers}
 
 

@@ -7,7 +7,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.data.batches.pretraining import data_errors
 from albert_tf.errors import UsageError
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.heads import find as find_head
 from albert_tf.objectives.objective import Objective
 from albert_tf.objectives.registry import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
@@ -124,7 +124,7 @@ def _make_step(settings, config, objective, strategy) -> TrainStep:
         if settings.init_checkpoint:
             model = from_pretrained(
                 settings.init_checkpoint,
-                head="pretraining",
+                head=objective.head,
                 dtype=dtype,
                 seed=settings.seed,
             )
@@ -134,7 +134,9 @@ def _make_step(settings, config, objective, strategy) -> TrainStep:
                     "from --preset or --albert_config_file"
                 )
         else:
-            model = AlbertPretrainer(config, seed=settings.seed, dtype=dtype)
+            model = find_head(objective.head).load_class()(
+                config, seed=settings.seed, dtype=dtype
+            )
         optimizer = create_optimizer(
             settings.optimizer,
             learning_rate=settings.learning_rate,

@@ -82,7 +82,7 @@ def test_an_unwritable_folder_is_reported_before_the_work(pretrained, tmp_path):
 
 def test_leftovers_of_an_interrupted_write_are_ignored(tables, pretrained, tmp_path):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json.tmp-0123abcd").write_text("{")
+    (tmp_path / "out" / ".run.json.0123abcd.partial").write_text("{")
     run(
         tmp_path / "out",
         train_file=tables["train_file"],
@@ -90,4 +90,15 @@ def test_leftovers_of_an_interrupted_write_are_ignored(tables, pretrained, tmp_p
         num_train_steps=1,
     )
     names = [path.name for path in (tmp_path / "out").iterdir()]
-    assert "run.json" in names and "run.json.tmp-0123abcd" not in names
+    assert "run.json" in names and ".run.json.0123abcd.partial" not in names
+
+
+def test_a_users_file_is_never_a_leftover(tables, pretrained, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt.tmp-deadbeef").write_text("precious")
+    arguments = {"train_file": tables["train_file"], "init_checkpoint": pretrained}
+    with pytest.raises(UsageError, match="exists already"):
+        run(tmp_path / "out", num_train_steps=1, **arguments)
+    with pytest.raises(UsageError, match="not a fine-tuning run"):
+        run(tmp_path / "out", num_train_steps=1, overwrite=True, **arguments)
+    assert (tmp_path / "out" / "thesis.txt.tmp-deadbeef").read_text() == "precious"

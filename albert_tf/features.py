@@ -3,8 +3,9 @@
 Legend: `B` batch, `T` sequence, `P` masked predictions, `K` examples in a packed row.
 
 Batches use KerasHub's names, so that its preprocessors and ours can be exchanged.
-Record files keep the names of the original `create_pretraining_data.py`. This module
-alone spells both; all others use its constants.
+Record files keep the names of the original `create_pretraining_data.py`. All other
+modules use the constants of this one; only the argument names of served endpoints and
+other libraries' names, some of them the same, are spelled where they are used.
 """
 
 # Keys of batches.

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from albert_tf import features
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.huggingface import format as huggingface
@@ -197,9 +198,9 @@ def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     lengths = np.array([length, max(1, length - 5)])
     mask = np.arange(length) < lengths[:, None]
     batch = {
-        "token_ids": rng.integers(0, config.vocab_size, shape),
-        "segment_ids": np.broadcast_to(segments, shape),
-        "padding_mask": np.broadcast_to(
+        features.TOKEN_IDS: rng.integers(0, config.vocab_size, shape),
+        features.SEGMENT_IDS: np.broadcast_to(segments, shape),
+        features.PADDING_MASK: np.broadcast_to(
             mask if len(shape) == 2 else mask[:, None], shape
         ),
     }
@@ -221,8 +222,9 @@ def outputs_of(
         result["pooler"] = encoded["pooled_output"]
     if checkpoint.head is not None:
         if checkpoint.head == "pretraining":
-            rows, length = batch["token_ids"].shape
-            batch = {**batch, "mask_positions": np.tile(np.arange(length), (rows, 1))}
+            rows, length = batch[features.TOKEN_IDS].shape
+            positions = np.tile(np.arange(length), (rows, 1))
+            batch = {**batch, features.MASK_POSITIONS: positions}
         out = model(batch)
         result.update(_heads(out, model.untrained_weights))
     result = {k: keras.ops.convert_to_numpy(value) for k, value in result.items()}

@@ -2,14 +2,15 @@
 
 import numpy as np
 
+from albert_tf import features
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.huggingface.names import FAMILIES
 from albert_tf.heads import find
 
 _HF_INPUTS = {
-    "token_ids": "input_ids",
-    "segment_ids": "token_type_ids",
-    "padding_mask": "attention_mask",
+    features.TOKEN_IDS: "input_ids",
+    features.SEGMENT_IDS: "token_type_ids",
+    features.PADDING_MASK: "attention_mask",
 }
 
 

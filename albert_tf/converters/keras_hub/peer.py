@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from albert_tf import features
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.heads import find
 
@@ -26,8 +27,9 @@ def run_keras_hub(
     options = {} if checkpoint.head is None else {"preprocessor": None}
     model = cls.from_preset(path, **options)
     if checkpoint.head == "masked_lm":
-        rows, length = batch["token_ids"].shape
-        batch = {**batch, "mask_positions": np.tile(np.arange(length), (rows, 1))}
+        rows, length = batch[features.TOKEN_IDS].shape
+        positions = np.tile(np.arange(length), (rows, 1))
+        batch = {**batch, features.MASK_POSITIONS: positions}
     out = model(batch)
     if checkpoint.head is not None:
         return {"logits": keras.ops.convert_to_numpy(out)}

@@ -33,11 +33,6 @@ class BuildSpeed(NamedTuple):
         """Returns the rate."""
         return self.num_tokens / self.seconds
 
-    @property
-    def times_the_original(self) -> float:
-        """Returns the rate relative to one process of the original."""
-        return self.tokens_per_second / ORIGINAL_TOKENS_PER_SECOND
-
 
 def measure_build(
     inputs: str, tokenizer, config: RecordConfig, num_processes: int

@@ -15,7 +15,7 @@ from albert_tf.data.masking.apply import MaskingConfig
 from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.masking.ops_graph import TENSORFLOW
 from albert_tf.errors import UsageError
-from tests.data.synthetic_records import VOCAB, make_batch, make_example
+from tests.data.synthetic_records import VOCAB, make_batch, make_example, mask_example
 
 PRESETS = ("albert", "bert", "bert_wwm", "roberta", "spanbert", "electra")
 
@@ -69,9 +69,8 @@ configs = st.builds(
 @given(example=examples, config=configs, key=st.tuples(*[st.integers(0, 2**40)] * 3))
 def test_choice_is_whole_words_filling_the_budget(example, config, key):
     ids = example["input_ids"]
-    masked, positions, labels = masking.mask_example(
+    masked, positions, labels = mask_example(
         ids,
-        example["segment_ids"],
         example["token_boundary"],
         config=config,
         vocab=VOCAB,
@@ -104,8 +103,8 @@ def test_the_first_word_may_fill_the_budget():
     boundary = np.array([1, 1, 0, 1, 0, 1, 1, 1])
     config = MaskingConfig(masked_lm_prob=0.5)
     for key in range(300):
-        _, positions, _ = masking.mask_example(
-            ids, ids, boundary, config=config, vocab=VOCAB, key=(1, 0, key)
+        _, positions, _ = mask_example(
+            ids, boundary, config=config, vocab=VOCAB, key=(1, 0, key)
         )
         assert len(positions) == 4
 
@@ -115,8 +114,7 @@ def test_unknown_pieces_are_no_targets(rules):
     ids = np.array([2, 1, 1, 50, 1, 60, 1, 1, 3])
     unknown = 0
     for key in range(200):
-        _, positions, before = masking.mask_example(
-            ids,
+        _, positions, before = mask_example(
             ids,
             np.ones_like(ids),
             config=MaskingConfig(masked_lm_prob=0.2, rules=rules),
@@ -134,9 +132,8 @@ def test_row_depends_on_its_key_alone(rows, config):
     batch = make_batch(rows, 67)
     out = mask(batch, config)
     for i, row in enumerate(rows):
-        masked, positions, labels = masking.mask_example(
+        masked, positions, labels = mask_example(
             row["input_ids"],
-            row["segment_ids"],
             row["token_boundary"],
             config=config,
             vocab=VOCAB,

@@ -16,6 +16,7 @@ from albert_tf.converters.huggingface.peer import run_transformers
 from albert_tf.converters.keras_hub import format as keras_hub
 from albert_tf.converters.keras_hub.peer import run_keras_hub
 from albert_tf.errors import DataError
+from albert_tf.heads import find
 from albert_tf.storage.folders import FolderWriter
 
 # Relative to the largest value of an output, or to 1 if that is larger. What a format
@@ -191,9 +192,8 @@ def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(_SEED)
     config = checkpoint.config
     length = min(_LENGTH, config.max_position_embeddings)
-    shape = (2, length)
-    if checkpoint.head == "multiple_choice":
-        shape = (2, 2, length)
+    rank = find(checkpoint.head).input_rank
+    shape = (2,) * (rank - 1) + (length,)
     segments = (np.arange(length) >= length // 2) * (config.type_vocab_size > 1)
     lengths = np.array([length, max(1, length - 5)])
     mask = np.arange(length) < lengths[:, None]
@@ -201,7 +201,7 @@ def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         features.TOKEN_IDS: rng.integers(0, config.vocab_size, shape),
         features.SEGMENT_IDS: np.broadcast_to(segments, shape),
         features.PADDING_MASK: np.broadcast_to(
-            mask if len(shape) == 2 else mask[:, None], shape
+            mask if rank == 2 else mask[:, None], shape
         ),
     }
     return {name: value.astype(np.int32) for name, value in batch.items()}
@@ -221,7 +221,7 @@ def outputs_of(
     if "pooled_output" in encoded and not model.untrained_weights:
         result["pooler"] = encoded["pooled_output"]
     if checkpoint.head is not None:
-        if checkpoint.head == "pretraining":
+        if find(checkpoint.head).has_masked_lm:
             rows, length = batch[features.TOKEN_IDS].shape
             positions = np.tile(np.arange(length), (rows, 1))
             batch = {**batch, features.MASK_POSITIONS: positions}

@@ -15,12 +15,12 @@ import tensorflow as tf
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.export.text_inputs import TextInputs, token_inputs
+from albert_tf.heads import all_rows
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import label_names, problem_type_of
-from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.models.pretrainer import AlbertPretrainer
 
 CLASSIFY_METHOD = "tensorflow/serving/classify"
+_MASKED_LMS = tuple(row.load_class() for row in all_rows() if row.has_masked_lm)
 
 
 class Signature(NamedTuple):
@@ -62,7 +62,7 @@ def make_signatures(
     """
     backbone = model if isinstance(model, AlbertBackbone) else model.backbone
     embed = _embedder(backbone)
-    has_mlm = isinstance(model, AlbertMaskedLM | AlbertPretrainer)
+    has_mlm = isinstance(model, _MASKED_LMS)
     names = None
     answer = embed
     if not has_mlm and model is not backbone:

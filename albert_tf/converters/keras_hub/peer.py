@@ -26,7 +26,7 @@ def run_keras_hub(
     cls = getattr(keras_hub.models, find(checkpoint.head).keras_hub_class)
     options = {} if checkpoint.head is None else {"preprocessor": None}
     model = cls.from_preset(path, **options)
-    if checkpoint.head == "masked_lm":
+    if find(checkpoint.head).has_masked_lm:
         rows, length = batch[features.TOKEN_IDS].shape
         positions = np.tile(np.arange(length), (rows, 1))
         batch = {**batch, features.MASK_POSITIONS: positions}

@@ -158,13 +158,8 @@ class AlbertConfig:
         Raises:
             DataError: If the file is missing, not JSON, or not a usable config.
         """
-        text = files.read_text(path)
         try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as e:
-            raise DataError(f"{path}: not JSON: {e}") from None
-        try:
-            return cls.from_dict(values)
+            return cls.from_dict(files.read_json(path))
         except ValueError as e:
             raise DataError(f"{path}: {e}") from None
 

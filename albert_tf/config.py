@@ -158,8 +158,9 @@ class AlbertConfig:
         Raises:
             DataError: If the file is missing, not JSON, or not a usable config.
         """
+        values = files.read_json(path)
         try:
-            return cls.from_dict(files.read_json(path))
+            return cls.from_dict(values)
         except ValueError as e:
             raise DataError(f"{path}: {e}") from None
 

@@ -14,8 +14,9 @@ from albert_tf.converters.tf1 import format as tf1
 from albert_tf.errors import DataError
 from albert_tf.storage import archives, files
 
-# Modules with `matches(path, names, config)`, `read(path, config)` and
-# `write(checkpoint, writer)`.
+# Modules with `matches(path, names, config)`, `read(path, config)`,
+# `write(checkpoint, writer)`, and `PEER`: None, or a module with
+# `run(checkpoint, path, batch)` and `NEEDS`, the modules that must be installed.
 FORMATS: dict[str, types.ModuleType] = {
     own_format.NAME: own_format,
     huggingface.NAME: huggingface,

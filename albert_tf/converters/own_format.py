@@ -9,6 +9,7 @@ from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 
 NAME = "albert_tf"
+PEER = None
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 

@@ -9,12 +9,9 @@ import keras
 import numpy as np
 
 from albert_tf import features
+from albert_tf.converters import detect
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.huggingface import format as huggingface
-from albert_tf.converters.huggingface.peer import run_transformers
-from albert_tf.converters.keras_hub import format as keras_hub
-from albert_tf.converters.keras_hub.peer import run_keras_hub
 from albert_tf.errors import DataError
 from albert_tf.heads import find
 from albert_tf.storage.folders import FolderWriter
@@ -275,12 +272,7 @@ def run_peer(
         dict or None. Outputs named as by `outputs_of`; None if there is no such
         library or it is not installed.
     """
-    if checkpoint.format == huggingface.NAME and _installed("transformers", "torch"):
-        return run_transformers(checkpoint, path, batch)
-    if checkpoint.format == keras_hub.NAME and _installed("keras_hub"):
-        return run_keras_hub(checkpoint, path, batch)
-    return None
-
-
-def _installed(*modules: str) -> bool:
-    return all(importlib.util.find_spec(module) for module in modules)
+    peer = detect.FORMATS[checkpoint.format].PEER
+    if peer is None or not all(map(importlib.util.find_spec, peer.NEEDS)):
+        return None
+    return peer.run(checkpoint, path, batch)

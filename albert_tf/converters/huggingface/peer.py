@@ -7,13 +7,12 @@ from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.huggingface.names import FAMILIES
 from albert_tf.heads import find
 
+NEEDS = ("transformers", "torch")
 _HF_INPUTS = {
     features.TOKEN_IDS: "input_ids",
     features.SEGMENT_IDS: "token_type_ids",
     features.PADDING_MASK: "attention_mask",
 }
-
-
 _HF_OUTPUTS = {
     "logits": "logits",
     "start_logits": "start_logits",
@@ -25,7 +24,7 @@ _HF_OUTPUTS = {
 }
 
 
-def run_transformers(
+def run(
     checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Runs a batch through transformers.

@@ -22,13 +22,14 @@ from albert_tf.converters.checkpoint.equivalences import (
 )
 from albert_tf.converters.checkpoint.table import match, rename
 from albert_tf.converters.checkpoint.tokenizer_files import spiece_of
-from albert_tf.converters.keras_hub import names, objects
+from albert_tf.converters.keras_hub import names, objects, peer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 NAME = "keras_hub"
+PEER = peer
 WEIGHTS = "model.weights.h5"
 TASK_WEIGHTS = "task.weights.h5"
 VOCABULARY = "assets/tokenizer/vocabulary.spm"

@@ -6,8 +6,10 @@ from albert_tf import features
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.heads import find
 
+NEEDS = ("keras_hub",)
 
-def run_keras_hub(
+
+def run(
     checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Runs a batch through KerasHub.

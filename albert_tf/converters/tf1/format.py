@@ -26,6 +26,7 @@ from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 NAME = "tf1"
+PEER = None  # the original needs TensorFlow 1
 # What TensorFlow's reader raises for invalid files.
 _ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 PREFIX = "model.ckpt-best"

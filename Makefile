@@ -1,5 +1,5 @@
 # make demo        the whole main job on an embedded corpus, in a fresh environment
-# make test        ruff and every test but tests/peers
+# make test        ruff and all tests except tests/peers
 # make test-peers  the comparisons with transformers, torch and KerasHub
 # make test-beam   the Apache Beam pipeline, in an environment without TensorFlow
 # make lint | format | lock | clean
@@ -15,7 +15,7 @@ PYTEST_FLAGS ?=
 DEMO_FLAGS ?=
 
 BIN := $(VENV)/bin
-# Apache Beam needs older packages than the lock has, but for these.
+# Apache Beam needs older packages than those in the lock, except for these.
 BEAM_VENV := $(VENV)-beam
 BEAM_NEEDS := absl-py google-crc32c hypothesis matplotlib numpy pytest \
   sentencepiece sentencex tokenizers tqdm
@@ -92,7 +92,7 @@ lock:
 	rm -rf .build/lock
 	$(PYTHON) -m venv .build/lock
 	.build/lock/bin/python -m pip install --quiet -r requirements.txt \
-	  ".[dev,peers,serving,parquet,bpe,export]"
+	  ".[dev,peers,serving,parquet,bpe]"
 	.build/lock/bin/python -m pip check
 	sed -n '/^#/p' requirements.lock > .build/requirements.lock
 	.build/lock/bin/python -m pip freeze --all \

@@ -158,11 +158,7 @@ class AlbertConfig:
         Raises:
             DataError: If the file is missing, not JSON, or not a usable config.
         """
-        text = files.read_text(path)
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as e:
-            raise DataError(f"{path}: not JSON: {e}") from None
+        values = files.read_json(path)
         try:
             return cls.from_dict(values)
         except ValueError as e:

@@ -3,8 +3,9 @@
 Legend: `B` batch, `T` sequence, `P` masked predictions, `K` examples in a packed row.
 
 Batches use KerasHub's names, so that its preprocessors and ours can be exchanged.
-Record files keep the names of the original `create_pretraining_data.py`. This module
-alone spells both; all others use its constants.
+Record files keep the names of the original `create_pretraining_data.py`. All other
+modules use the constants of this one; only the argument names of served endpoints and
+other libraries' names, some of them the same, are spelled where they are used.
 """
 
 # Keys of batches.
@@ -14,7 +15,9 @@ PADDING_MASK = "padding_mask"  # int32 [B, T], 1 = a real token
 MASK_POSITIONS = "mask_positions"  # int32 [B, P], index into T; 0 where unused
 MASK_IDS = "mask_ids"  # int32 [B, P], the original token at that position
 MASK_WEIGHTS = "mask_weights"  # float32 [B, P], 0 where unused
-SENTENCE_ORDER_LABELS = "sentence_order_labels"  # int32 [B], 0 in order, 1 swapped
+# int32 [B]. The label of the pair of segments. The objective defines what 1 means:
+# swapped (ALBERT), or that B is not the text after A (BERT).
+SENTENCE_ORDER_LABELS = "sentence_order_labels"
 # float32 [B], or [B, K] of packed rows; 0 = not an example.
 SENTENCE_ORDER_WEIGHTS = "sentence_order_weights"
 # Only for objectives over spans (SpanBERT), all int32 [B, P]:

@@ -19,6 +19,7 @@ class Head:
         fixed_labels: int or None. Number of labels if it cannot be chosen.
         huggingface_class: str. Hugging Face's class name after the family's name.
         keras_hub_class: str or None. KerasHub's class; None if it has none.
+        input_rank: int. Rank of the inputs; 3 if each row holds several choices.
         can_export: bool. Whether `export_saved_model` accepts the model.
     """
 
@@ -29,17 +30,23 @@ class Head:
     fixed_labels: int | None = None
     huggingface_class: str = ""
     keras_hub_class: str | None = None
+    input_rank: int = 2
     can_export: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The layers of the model beside its backbone."""
+        """Returns the layers of the model beside its backbone."""
         return tuple(layer.partition("/")[0] for layer in self.layers)
 
     @property
     def has_classifier(self) -> bool:
-        """Whether the head is a dense layer named `classifier`."""
+        """Returns whether the head is a dense layer named `classifier`."""
         return "classifier" in self.parts
+
+    @property
+    def has_masked_lm(self) -> bool:
+        """Returns whether the model predicts tokens at masked positions."""
+        return "mlm_head" in self.parts
 
     def load_class(self) -> type:
         """Imports and returns the Keras model."""
@@ -102,6 +109,7 @@ HEADS: dict[str, Head] = {
             layers=("classifier",),
             uses_pooler=True,
             fixed_labels=1,
+            input_rank=3,
             huggingface_class="ForMultipleChoice",
         ),
     )

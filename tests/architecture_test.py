@@ -222,7 +222,7 @@ def test_extras_are_in_the_lock():
     for extra, requirements in project["optional-dependencies"].items():
         for requirement in map(Requirement, requirements):
             # Beam needs another protobuf than TensorFlow gets here; an extra may also
-            # take in others of this package.
+            # take in other modules of this package.
             if extra != "beam" and plain(requirement.name) != "albert-tf":
                 (pin,) = lock[plain(requirement.name)].specifier
                 assert pin.version in requirement.specifier, (extra, requirement.name)

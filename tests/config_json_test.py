@@ -1,11 +1,13 @@
 """Which model a config JSON of somebody else describes."""
 
+import json
 import pathlib
 
 import pytest
 
 from albert_tf import config_json
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import DataError
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -179,3 +181,50 @@ BAD = [
 def test_bad_configs(values, message):
     with pytest.raises(ValueError, match=message):
         AlbertConfig.from_dict(values)
+
+
+BAD_FILES = {
+    "an array": (b"[1, 2]", "expected a JSON object, received list"),
+    "null": (b"null", "expected a JSON object, received NoneType"),
+    "empty": (b"", "not JSON: "),
+    "cut off": (b'{"vocab_size": 30', "not JSON: "),
+    "deep": (b"[" * 200_000, "not JSON: "),
+    "a number of many digits": (b'{"vocab_size": ' + b"1" * 5000 + b"}", "not JSON: "),
+    "UTF-16": ('{"vocab_size": 3}'.encode("utf-16"), "not UTF-8 text (byte 0)"),
+    "Latin-1": (b'{"name": "caf\xe9"}', "not UTF-8 text (byte 13)"),
+    "one size": (b'{"vocab_size": 30000}', "missing hidden_size, num_hidden_layers"),
+}
+
+
+@pytest.mark.parametrize("content, message", BAD_FILES.values(), ids=BAD_FILES)
+def test_bad_files_are_named_in_one_line(tmp_path, content, message):
+    path = tmp_path / "albert_config.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as error:
+        AlbertConfig.from_json(path)
+    assert str(error.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(error.value)
+
+
+def test_bad_values_in_files_name_the_file(tmp_path):
+    path = tmp_path / "albert_config.json"
+    path.write_text(json.dumps(AlbertConfig().to_dict() | {"hidden_size": 770}))
+    with pytest.raises(DataError) as error:
+        AlbertConfig.from_json(path)
+    assert str(error.value) == (
+        f"{path}: hidden_size must be a multiple of num_attention_heads, "
+        "received 770 and 12"
+    )
+
+
+def test_a_missing_file_and_a_folder(tmp_path):
+    with pytest.raises(DataError, match="none.json: cannot be read: No such file"):
+        AlbertConfig.from_json(tmp_path / "none.json")
+    with pytest.raises(DataError, match="expected a file, found a folder"):
+        AlbertConfig.from_json(tmp_path)
+
+
+def test_a_byte_order_mark_is_tolerated(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(AlbertConfig().to_dict()), "utf-8-sig")
+    assert AlbertConfig.from_json(path) == AlbertConfig()

@@ -22,3 +22,10 @@ def test_parts():
 def test_importing_the_rows_imports_no_model(run_python):
     code = "import sys, albert_tf.heads; print('keras' in sys.modules)"
     assert run_python("-c", code).stdout.strip() == "False"
+
+
+def test_properties_of_rows():
+    with_masked_lm = [row.name for row in heads.all_rows() if row.has_masked_lm]
+    assert with_masked_lm == ["pretraining", "masked_lm"]
+    with_choices = [row.name for row in heads.all_rows() if row.input_rank == 3]
+    assert with_choices == ["multiple_choice"]

@@ -17,7 +17,6 @@ VERBS = (
     "convert_checkpoint",
     "export",
     "benchmark",
-    "plan",
     "facts",
     "demo",
 )

@@ -171,7 +171,7 @@ def measure_ours(
     """Returns tokens per second of this package, start of workers and card included."""
     config = _record_config(length, dupe_factor, static)
     tokenizer = load_tokenizer(model)
-    return measure.measure_build(text, tokenizer, config, processes).tokens_per_second
+    return measure.measure_records(text, tokenizer, config, processes).tokens_per_second
 
 
 def _input_pipeline(settings, text: str, model: str, folder: str) -> list[Row]:
@@ -325,4 +325,6 @@ def _memory(settings, text: str, size: int, model: str, folder: str) -> list[Row
 def measure_memory(path: str, model: str, length: int) -> float:
     """Returns peak megabytes of a run with two processes, all processes together."""
     config = _record_config(length, 1, as_original=False)
-    return measure.measure_build(path, load_tokenizer(model), config, 2).peak_megabytes
+    return measure.measure_records(
+        path, load_tokenizer(model), config, 2
+    ).peak_megabytes

@@ -20,7 +20,7 @@ from albert_tf.data.prepare.config import RecordConfig
 ORIGINAL_TOKENS_PER_SECOND = 38_900
 
 
-class BuildSpeed(NamedTuple):
+class RecordSpeed(NamedTuple):
     """One measured run."""
 
     num_processes: int
@@ -33,20 +33,15 @@ class BuildSpeed(NamedTuple):
         """Returns the rate."""
         return self.num_tokens / self.seconds
 
-    @property
-    def times_the_original(self) -> float:
-        """Returns the rate relative to one process of the original."""
-        return self.tokens_per_second / ORIGINAL_TOKENS_PER_SECOND
 
-
-def measure_build(
+def measure_records(
     inputs: str, tokenizer, config: RecordConfig, num_processes: int
-) -> BuildSpeed:
+) -> RecordSpeed:
     """Makes a data set in a temporary folder and measures how long it takes.
 
     Args:
         inputs: str. As the command's `--input_file`.
-        tokenizer: As for `local.create_pretraining_data`.
+        tokenizer: `Tokenizer`. As for `local.create_pretraining_data`.
         config: `RecordConfig`. What records to make.
         num_processes: int. Number of processes.
     """
@@ -67,7 +62,7 @@ def measure_build(
     finally:
         shutil.rmtree(folder)
     tokens = card["examples"]["tokens"]
-    return BuildSpeed(num_processes, tokens, seconds, memory.peak / 2**20)
+    return RecordSpeed(num_processes, tokens, seconds, memory.peak / 2**20)
 
 
 class PeakMemory:

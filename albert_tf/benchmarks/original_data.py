@@ -14,6 +14,8 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 
+from albert_tf import features
+
 _UNDERLINE = "▁"
 _PUNCTUATION = '!"#$%&"()*+,-./:;?@[\\]^_`{|}~'
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -229,22 +231,22 @@ class OriginalPipeline:
             return list(values) + [0] * (width - len(values))
 
         columns = {
-            "input_ids": fill(ids, self._length),
-            "input_mask": fill([1] * len(ids), self._length),
-            "segment_ids": fill(segments, self._length),
-            "token_boundary": fill(boundary, self._length),
-            "masked_lm_positions": fill(
+            features.INPUT_IDS: fill(ids, self._length),
+            features.INPUT_MASK: fill([1] * len(ids), self._length),
+            features.SEGMENT_IDS: fill(segments, self._length),
+            features.TOKEN_BOUNDARY: fill(boundary, self._length),
+            features.MASKED_LM_POSITIONS: fill(
                 [m.position for m in masked], self._predictions
             ),
-            "masked_lm_ids": fill(labels, self._predictions),
-            "next_sentence_labels": [swapped],
+            features.MASKED_LM_IDS: fill(labels, self._predictions),
+            features.NEXT_SENTENCE_LABELS: [swapped],
         }
         weights = fill([1.0] * len(masked), self._predictions)
         feature = {
             name: tf.train.Feature(int64_list=tf.train.Int64List(value=values))
             for name, values in columns.items()
         }
-        feature["masked_lm_weights"] = tf.train.Feature(
+        feature[features.MASKED_LM_WEIGHTS] = tf.train.Feature(
             float_list=tf.train.FloatList(value=weights)
         )
         return tf.train.Example(features=tf.train.Features(feature=feature))

@@ -62,11 +62,11 @@ def run(main: Callable[[], None]) -> NoReturn:
 
 
 def _run(main: Callable[[], None], argv: list[str]) -> int:
-    wanted = [_HELP[argument] for argument in argv[1:] if argument in _HELP]
+    requested = [_HELP[argument] for argument in argv[1:] if argument in _HELP]
     try:
         signal.signal(signal.SIGTERM, _terminate)
-        if wanted:
-            print(help_text(main, argv[0], full=any(wanted)))
+        if requested:
+            print(help_text(main, argv[0], full=any(requested)))
         else:
             _parse(argv)
             _start_logging()

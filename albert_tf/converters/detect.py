@@ -1,7 +1,6 @@
 """Detects the format of a path and opens it, without running code in it."""
 
 import contextlib
-import json
 import os
 import tempfile
 import types
@@ -15,8 +14,9 @@ from albert_tf.converters.tf1 import format as tf1
 from albert_tf.errors import DataError
 from albert_tf.storage import archives, files
 
-# Modules with `matches(path, names, config)`, `read(path, config)` and
-# `write(checkpoint, writer)`.
+# Modules with `matches(path, names, config)`, `read(path, config)`,
+# `write(checkpoint, writer)`, and `PEER`: None, or a module with
+# `run(checkpoint, path, batch)` and `NEEDS`, the modules that must be installed.
 FORMATS: dict[str, types.ModuleType] = {
     own_format.NAME: own_format,
     huggingface.NAME: huggingface,
@@ -74,7 +74,8 @@ def format_of(path: str | os.PathLike) -> str:
         kind = "may contain code and " if path.endswith(_PROGRAMS) else ""
         raise DataError(f"{path}: {kind}is not a checkpoint of a known format")
     names = set(files.list_folder(path))
-    config = _config(path) if "config.json" in names else None
+    where = files.join(path, "config.json")
+    config = files.read_json(where) if "config.json" in names else None
     found = [k for k, module in FORMATS.items() if module.matches(path, names, config)]
     if len(found) == 1:
         return found[0]
@@ -86,14 +87,3 @@ def format_of(path: str | os.PathLike) -> str:
         f"{path}: none of the known formats ({', '.join(FORMATS)}) in its "
         f"{len(names)} files"
     )
-
-
-def _config(path: str) -> dict:
-    where = files.join(path, "config.json")
-    try:
-        config = json.loads(files.read_text(where))
-    except (json.JSONDecodeError, RecursionError) as e:
-        raise DataError(f"{where}: not JSON: {e}") from None
-    if not isinstance(config, dict):
-        raise DataError(f"{where}: expected a JSON object")
-    return config

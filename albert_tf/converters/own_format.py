@@ -1,7 +1,5 @@
 """Reads and writes our own folders: config, weights, tokenizer and a manifest."""
 
-import json
-
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import safetensors_file, tokenizer_files
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
@@ -11,6 +9,7 @@ from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 
 NAME = "albert_tf"
+PEER = None
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
@@ -32,7 +31,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
             raise DataError(f"{path}: the manifest does not list {name}")
     config_path = files.join(path, CONFIG)
     config = config or AlbertConfig.from_json(config_path)
-    values = json.loads(files.read_text(config_path))
+    values = files.read_json(config_path)
     model, options = values.get("model") or {}, values.get("tokenizer") or {}
     if not (isinstance(model, dict) and isinstance(options, dict)):
         raise DataError(f"{config_path}: model and tokenizer must be objects")

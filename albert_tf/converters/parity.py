@@ -8,13 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 
+from albert_tf import features
+from albert_tf.converters import detect
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.huggingface import format as huggingface
-from albert_tf.converters.huggingface.peer import run_transformers
-from albert_tf.converters.keras_hub import format as keras_hub
-from albert_tf.converters.keras_hub.peer import run_keras_hub
 from albert_tf.errors import DataError
+from albert_tf.heads import find
 from albert_tf.storage.folders import FolderWriter
 
 # Relative to the largest value of an output, or to 1 if that is larger. What a format
@@ -190,17 +189,16 @@ def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(_SEED)
     config = checkpoint.config
     length = min(_LENGTH, config.max_position_embeddings)
-    shape = (2, length)
-    if checkpoint.head == "multiple_choice":
-        shape = (2, 2, length)
+    rank = find(checkpoint.head).input_rank
+    shape = (2,) * (rank - 1) + (length,)
     segments = (np.arange(length) >= length // 2) * (config.type_vocab_size > 1)
     lengths = np.array([length, max(1, length - 5)])
     mask = np.arange(length) < lengths[:, None]
     batch = {
-        "token_ids": rng.integers(0, config.vocab_size, shape),
-        "segment_ids": np.broadcast_to(segments, shape),
-        "padding_mask": np.broadcast_to(
-            mask if len(shape) == 2 else mask[:, None], shape
+        features.TOKEN_IDS: rng.integers(0, config.vocab_size, shape),
+        features.SEGMENT_IDS: np.broadcast_to(segments, shape),
+        features.PADDING_MASK: np.broadcast_to(
+            mask if rank == 2 else mask[:, None], shape
         ),
     }
     return {name: value.astype(np.int32) for name, value in batch.items()}
@@ -220,9 +218,10 @@ def outputs_of(
     if "pooled_output" in encoded and not model.untrained_weights:
         result["pooler"] = encoded["pooled_output"]
     if checkpoint.head is not None:
-        if checkpoint.head == "pretraining":
-            rows, length = batch["token_ids"].shape
-            batch = {**batch, "mask_positions": np.tile(np.arange(length), (rows, 1))}
+        if find(checkpoint.head).has_masked_lm:
+            rows, length = batch[features.TOKEN_IDS].shape
+            positions = np.tile(np.arange(length), (rows, 1))
+            batch = {**batch, features.MASK_POSITIONS: positions}
         out = model(batch)
         result.update(_heads(out, model.untrained_weights))
     result = {k: keras.ops.convert_to_numpy(value) for k, value in result.items()}
@@ -273,12 +272,7 @@ def run_peer(
         dict or None. Outputs named as by `outputs_of`; None if there is no such
         library or it is not installed.
     """
-    if checkpoint.format == huggingface.NAME and _installed("transformers", "torch"):
-        return run_transformers(checkpoint, path, batch)
-    if checkpoint.format == keras_hub.NAME and _installed("keras_hub"):
-        return run_keras_hub(checkpoint, path, batch)
-    return None
-
-
-def _installed(*modules: str) -> bool:
-    return all(importlib.util.find_spec(module) for module in modules)
+    peer = detect.FORMATS[checkpoint.format].PEER
+    if peer is None or not all(map(importlib.util.find_spec, peer.NEEDS)):
+        return None
+    return peer.run(checkpoint, path, batch)

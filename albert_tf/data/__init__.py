@@ -1,1 +1,1 @@
-"""From text to batches: corpus, sentence pairs, records, masking, packing, tasks."""
+"""Turns text into records and records into batches."""

@@ -43,16 +43,16 @@ class KeyedRandom:
         self._state = state
 
     def bits(self) -> int:
-        """64 random bits."""
+        """Returns 64 random bits."""
         self._state = (self._state + _GOLDEN) & _WORD
         return mix(self._state)
 
     def random(self) -> float:
-        """A float in [0, 1)."""
+        """Returns a float in [0, 1)."""
         return (self.bits() >> 11) * 2.0**-53
 
     def integer(self, low: int, high: int) -> int:
-        """An integer in [low, high], both ends included."""
+        """Returns an integer in [low, high], both ends included."""
         return low + (self.bits() * (high - low + 1) >> 64)
 
     def heads(self, count: int) -> int:

@@ -1,7 +1,5 @@
 """Checks a SavedModel: the digests of its files and the operations it runs."""
 
-import hashlib
-import json
 import os
 from collections.abc import Collection
 from typing import Any
@@ -84,47 +82,10 @@ def write_manifest(out: folders.FolderWriter, content: dict[str, Any]) -> None:
     """Writes a manifest of all files in a folder.
 
     Args:
-        out: `FolderWriter`. The folder, complete but for the manifest.
+        out: `FolderWriter`. The folder, complete except for the manifest.
         content: dict. Further entries of the manifest.
     """
     out.write_json(FILE, {"files": _digests(out.path), **content})
-
-
-def verify_saved_model(
-    path: str | os.PathLike, sha256: str | None = None
-) -> dict[str, Any]:
-    """Checks the files of a SavedModel against its manifest, and its operations.
-
-    A matching manifest shows that no file was damaged, but not who wrote it. To check
-    that, pass the digest of the manifest as published by its author.
-
-    Args:
-        path: str or path. The folder.
-        sha256: str or None. Expected digest of `assets.extra/manifest.json`.
-
-    Returns:
-        dict. The manifest.
-
-    Raises:
-        DataError: If a file is missing, changed or not listed, or an operation is not
-            allowed.
-    """
-    where = files.join(path, FILE)
-    data = files.read_bytes(where)
-    try:
-        manifest = json.loads(data)
-        expected = dict(manifest["files"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise DataError(f"{where}: not a manifest") from None
-    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256.lower():
-        raise DataError(f"{where}: sha256 is not {sha256}")
-    found = _digests(path)
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            what = "is missing" if name not in found else "is not the listed file"
-            raise DataError(f"{files.join(path, name)}: {what}")
-    check_operations(path)
-    return manifest
 
 
 def _digests(root: str | os.PathLike) -> dict[str, dict[str, Any]]:

@@ -12,14 +12,15 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.export.text_inputs import TextInputs, token_inputs
+from albert_tf.heads import all_rows
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import label_names, problem_type_of
-from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.models.pretrainer import AlbertPretrainer
 
 CLASSIFY_METHOD = "tensorflow/serving/classify"
+_MASKED_LMS = tuple(row.load_class() for row in all_rows() if row.has_masked_lm)
 
 
 class Signature(NamedTuple):
@@ -61,7 +62,7 @@ def make_signatures(
     """
     backbone = model if isinstance(model, AlbertBackbone) else model.backbone
     embed = _embedder(backbone)
-    has_mlm = isinstance(model, AlbertMaskedLM | AlbertPretrainer)
+    has_mlm = isinstance(model, _MASKED_LMS)
     names = None
     answer = embed
     if not has_mlm and model is not backbone:
@@ -130,7 +131,7 @@ def _embedder(backbone) -> Callable:
     def embed(inputs):
         outputs = backbone(inputs, training=False)
         sequence = tf.cast(outputs["sequence_output"], tf.float32)
-        mask = tf.cast(inputs["padding_mask"], tf.float32)
+        mask = tf.cast(inputs[features.PADDING_MASK], tf.float32)
         total = tf.einsum("btd,bt->bd", sequence, mask)
         result = {"mean_output": total / tf.reduce_sum(mask, -1, keepdims=True)}
         if "pooled_output" in outputs:
@@ -147,7 +148,7 @@ def _masked_lm(model, from_tokens) -> Callable:
         message = "mask_positions: from 0 to the columns of token_ids - 1"
         check = tf.debugging.Assert(tf.reduce_all(inside), [message])
         with tf.control_dependencies([check]):
-            inputs["mask_positions"] = tf.identity(mask_positions)
+            inputs[features.MASK_POSITIONS] = tf.identity(mask_positions)
         outputs = model(inputs, training=False)
         logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
         return {"logits": logits}

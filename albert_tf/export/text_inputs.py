@@ -5,6 +5,7 @@ Legend: `B` batch, `T` sequence.
 
 import tensorflow as tf
 
+from albert_tf import features
 from albert_tf.text import inputs_graph, normalization
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_graph import as_utf8
@@ -105,9 +106,9 @@ def token_inputs(
     checks = [tf.debugging.Assert(rule, [message]) for rule, message in rules]
     with tf.control_dependencies(checks):
         return {
-            "token_ids": tf.identity(token_ids),
-            "segment_ids": segment_ids,
-            "padding_mask": mask,
+            features.TOKEN_IDS: tf.identity(token_ids),
+            features.SEGMENT_IDS: segment_ids,
+            features.PADDING_MASK: mask,
         }
 
 

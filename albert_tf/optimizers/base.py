@@ -119,7 +119,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         return slots[name][self._get_variable_index(variable)]
 
     def uses_weight_decay(self, variable: keras.Variable) -> bool:
-        """Whether the built optimizer decays this variable."""
+        """Returns whether the built optimizer decays this variable."""
         return self._get_variable_index(variable) in self._decay_flags
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
@@ -149,9 +149,9 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
         update = next_m / (ops.sqrt(next_v) + self.epsilon)
-        if self.weight_decay_rate and index in self._decay_flags:
+        if self.weight_decay_rate and self.uses_weight_decay(variable):
             update = update + self.weight_decay_rate * variable
-        update = self._scaled_update(update, variable, index)
+        update = self._scaled_update(update, variable)
         self.assign(m, next_m)
         self.assign(v, next_v)
         self.assign_sub(variable, ops.cast(learning_rate, dtype) * update)
@@ -171,7 +171,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             "exclude_from_weight_decay": list(self._decay_exclusions),
         }
 
-    def _scaled_update(self, update, variable, index: int):
+    def _scaled_update(self, update, variable):
         """Returns the update, which is multiplied by the learning rate afterwards."""
         return update
 

@@ -49,7 +49,7 @@ class Lamb(AdamStyleOptimizer):
         self._adaptation_flags = self._included(variables, self._adaptation_exclusions)
 
     def uses_layer_adaptation(self, variable: keras.Variable) -> bool:
-        """Whether the built optimizer uses a trust ratio for this variable."""
+        """Returns whether the built optimizer uses a trust ratio for this variable."""
         return self._get_variable_index(variable) in self._adaptation_flags
 
     def get_config(self) -> dict[str, Any]:
@@ -58,8 +58,8 @@ class Lamb(AdamStyleOptimizer):
         config["exclude_from_layer_adaptation"] = list(self._adaptation_exclusions)
         return config
 
-    def _scaled_update(self, update, variable, index: int):
-        if index not in self._adaptation_flags:
+    def _scaled_update(self, update, variable):
+        if not self.uses_layer_adaptation(variable):
             return update
         weight_norm = ops.sqrt(ops.sum(ops.square(variable)))
         update_norm = ops.sqrt(ops.sum(ops.square(update)))

@@ -1,4 +1,4 @@
-"""Archives of released checkpoints, unpacked with distrust."""
+"""Unpacks archives of checkpoints, which may be hostile."""
 
 import os
 import shutil
@@ -9,13 +9,13 @@ from albert_tf.errors import DataError
 from albert_tf.storage import files
 
 ENDINGS = (".tar.gz", ".tgz", ".tar", ".zip")
-# The largest release is 0.9 GB (xxlarge); a bomb would be far more.
+# The largest release is 0.9 GB (xxlarge); a decompression bomb is far larger.
 MAX_BYTES = 16 * 2**30
 MAX_FILES = 10_000
 
 
 def is_archive(path: str) -> bool:
-    """Whether a path is a file with an archive's name."""
+    """Returns whether a path is a file with an archive's name."""
     return path.endswith(ENDINGS) and files.exists(path) and not files.is_folder(path)
 
 
@@ -23,8 +23,8 @@ def extract(path: str, folder: str) -> str:
     """Unpacks regular files and folders, and nothing else.
 
     Args:
-        path: Of the archive, on this machine.
-        folder: An empty folder.
+        path: str. The archive, a local file.
+        folder: str. An empty folder to unpack into.
 
     Returns:
         The folder with the files, which is the archive's own top folder if it has one.

@@ -6,13 +6,14 @@ imported only then. Writing is atomic: a reader never sees half a file.
 
 import contextlib
 import errno
+import json
 import os
 import pathlib
 import re
 import shutil
 import uuid
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 from albert_tf.errors import DataError, UsageError
 
@@ -37,27 +38,27 @@ def join(folder: str | os.PathLike, *names: str) -> str:
 def exists(path: str | os.PathLike) -> bool:
     """Returns whether a file or folder exists."""
     if is_remote(path):
-        return _gfile().exists(os.fspath(path))
+        return gfile().exists(os.fspath(path))
     return os.path.exists(path)
 
 
 def is_folder(path: str | os.PathLike) -> bool:
     """Returns whether `path` is a folder."""
     if is_remote(path):
-        return _gfile().isdir(os.fspath(path))
+        return gfile().isdir(os.fspath(path))
     return os.path.isdir(path)
 
 
 def list_folder(path: str | os.PathLike) -> list[str]:
     """Returns the sorted names of the files and folders in a folder."""
-    names = _gfile().listdir(os.fspath(path)) if is_remote(path) else os.listdir(path)
+    names = gfile().listdir(os.fspath(path)) if is_remote(path) else os.listdir(path)
     return sorted(name.rstrip("/") for name in names)
 
 
 def make_folder(path: str | os.PathLike) -> None:
     """Creates a folder and its parents, unless they exist."""
     if is_remote(path):
-        _gfile().makedirs(os.fspath(path))
+        gfile().makedirs(os.fspath(path))
     else:
         os.makedirs(path, exist_ok=True)
 
@@ -70,7 +71,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     """
     try:
         if is_remote(path):
-            with _gfile().GFile(os.fspath(path), "rb") as f:
+            with gfile().GFile(os.fspath(path), "rb") as f:
                 return f.read()
         return pathlib.Path(path).read_bytes()
     except IsADirectoryError:
@@ -91,6 +92,24 @@ def read_text(path: str | os.PathLike) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
         raise DataError(f"{path}: not UTF-8 text (byte {e.start})") from None
+
+
+def read_json(path: str | os.PathLike) -> dict[str, Any]:
+    """Returns the object in a JSON file.
+
+    Raises:
+        DataError: If the file cannot be read, or holds anything but a JSON object.
+    """
+    text = read_text(path)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise DataError(f"{path}: not JSON: {e}") from None
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{path}: expected a JSON object, received {type(content).__name__}"
+        )
+    return content
 
 
 def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) -> None:
@@ -189,14 +208,14 @@ def open_binary(path: str | os.PathLike, mode: str = "rb") -> IO[bytes]:
     """Opens a local or remote file in a binary mode."""
     if not is_remote(path):
         return open(path, mode)
-    file = _gfile().GFile(os.fspath(path), mode)
+    file = gfile().GFile(os.fspath(path), mode)
     return file if mode == "rb" else _RemoteWriter(file)
 
 
 def rename(source: str, target: str) -> None:
     """Renames a file, replacing an existing `target`."""
     if is_remote(target):
-        _gfile().rename(source, target, overwrite=True)
+        gfile().rename(source, target, overwrite=True)
     else:
         os.replace(source, target)
 
@@ -205,7 +224,7 @@ def remove(path: str) -> None:
     """Removes a file if it exists."""
     if is_remote(path):
         if exists(path):
-            _gfile().remove(path)
+            gfile().remove(path)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -237,7 +256,8 @@ class _RemoteWriter:
         self.close()
 
 
-def _gfile():
+def gfile():
+    """Returns TensorFlow's module for remote files."""
     import tensorflow as tf
 
     return tf.io.gfile

@@ -13,7 +13,7 @@ from albert_tf.text import inputs
 
 
 def make_classification_dataset(
-    packed: inputs.EncodedTexts,
+    encoded: inputs.EncodedTexts,
     label_ids,
     *,
     batch_size: int,
@@ -31,7 +31,7 @@ def make_classification_dataset(
     order, whose last batch may be smaller.
 
     Args:
-        packed: `N` rows, from `inputs.encode_texts`.
+        encoded: `EncodedTexts`. `N` rows, from `inputs.encode_texts`.
         label_ids: int `[N]`.
         batch_size: int. `B`.
         max_seq_length: int. Length that no row may exceed.
@@ -50,20 +50,21 @@ def make_classification_dataset(
     """
     if batch_size < 1:
         raise UsageError(f"batch_size must be positive, received {batch_size}")
-    if len(packed) != len(label_ids) or not len(packed):
+    if len(encoded) != len(label_ids) or not len(encoded):
         raise UsageError(
-            f"label_ids: expected one for each of {len(packed)} texts, at least one, "
+            f"label_ids: expected one for each of {len(encoded)} texts, at least one, "
             f"received {len(label_ids)}"
         )
-    if packed.lengths.max() > max_seq_length:
+    longest = encoded.lengths.max()
+    if longest > max_seq_length:
         raise UsageError(
-            f"max_seq_length must be at least the longest row's {packed.lengths.max()},"
-            f" received {max_seq_length}"
+            f"max_seq_length must be at least {longest}, the length of the longest "
+            f"row, received {max_seq_length}"
         )
-    batch = _Batches(packed, label_ids, max_seq_length, pad_id, bucketed)
+    batch = _Batches(encoded, label_ids, max_seq_length, pad_id, bucketed)
     options = tf.data.Options()
     options.deterministic = True
-    count = len(packed)
+    count = len(encoded)
     stop = count if shuffle_seed is None else np.iinfo(np.int64).max
     rows = tf.data.Dataset.range(start_step * batch_size, stop)
     rows = rows.batch(batch_size, drop_remainder=shuffle_seed is not None)
@@ -76,11 +77,11 @@ def make_classification_dataset(
 class _Batches:
     """Turns example numbers `[B]` into a padded batch."""
 
-    def __init__(self, packed, label_ids, max_seq_length, pad_id, bucketed):
+    def __init__(self, encoded, label_ids, max_seq_length, pad_id, bucketed):
         self.rows = tf.RaggedTensor.from_row_splits(
-            tf.constant(packed.ids), tf.constant(packed.splits)
+            tf.constant(encoded.ids), tf.constant(encoded.splits)
         )
-        self.first_lengths = tf.constant(packed.first_lengths)
+        self.first_lengths = tf.constant(encoded.first_lengths)
         self.labels = tf.constant(label_ids, tf.int32)
         self.buckets = tf.constant(inputs.length_buckets(max_seq_length))
         self.max_seq_length = max_seq_length

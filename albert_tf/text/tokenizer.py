@@ -117,10 +117,6 @@ class Tokenizer(abc.ABC):
     def token_to_id(self, token: str) -> int:
         """Returns the id of a token, or `unk_id` if it is not in the vocabulary."""
 
-    def is_word_start(self, token_id: int) -> bool:
-        """Returns whether whole-word masking starts a word at this token."""
-        return bool(self.word_start_table()[token_id])
-
     def word_start_table(self) -> np.ndarray:
         """Returns whether each token starts a word, bool `[V]`.
 

@@ -17,7 +17,7 @@ class Progress(contextlib.AbstractContextManager):
     """Shows and records a run; does nothing in workers other than the chief.
 
     Args:
-        folder: `RunFolder`. Gets `metrics.jsonl` and `tensorboard/`.
+        folder: `RunFolder`. Where `metrics.jsonl` and `tensorboard/` are written.
         first_step: int. Number of steps already done.
         num_steps: int. Number of steps of the whole run.
         chief: bool. Whether this worker writes.

@@ -8,6 +8,7 @@ import pytest
 import safetensors.numpy
 
 import albert_tf
+from albert_tf.converters import detect
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
 
@@ -110,3 +111,10 @@ def test_command(tmp_path, run_python):
     result = run_python(tool, f"--input={tmp_path}", "--output=x", "--format=tf1")
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", detect.FORMATS)
+def test_every_format_names_its_peer(name):
+    peer = detect.FORMATS[name].PEER
+    assert (peer is not None) == (name in ("huggingface", "keras_hub"))
+    assert peer is None or (peer.NEEDS and callable(peer.run))

@@ -4,7 +4,9 @@ import pathlib
 
 import numpy as np
 
-from albert_tf.data.masking.apply import VocabInfo
+from albert_tf.data import keyed_random
+from albert_tf.data.masking.apply import MaskingConfig, VocabInfo, mask_batch
+from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.records import tf_example, tfrecord
 
 VOCAB = VocabInfo(
@@ -45,6 +47,43 @@ def make_batch(rows: list[dict[str, np.ndarray]], width: int) -> dict[str, np.nd
         "token_boundary": np.stack([pad(row["token_boundary"]) for row in rows]),
         "padding_mask": np.stack([pad(np.ones_like(row["input_ids"])) for row in rows]),
     }
+
+
+def mask_example(
+    token_ids,
+    token_boundary,
+    *,
+    config: MaskingConfig,
+    vocab: VocabInfo,
+    key: tuple[int, int, int],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Masks one example without padding, in NumPy.
+
+    Args:
+        token_ids: int `[T]`. Tokens, [CLS] and [SEP] included.
+        token_boundary: int `[T]`. 1 where a token starts a word.
+        config: `MaskingConfig`. How to mask.
+        vocab: `VocabInfo`. The vocabulary.
+        key: tuple. Seed, epoch and number of the example.
+
+    Returns:
+        Masked ids int32 `[T]`; the masked positions and the original ids there, int32
+        `[n]`. Equal to the row of this key in any batch.
+    """
+    row = {
+        "token_ids": np.asarray(token_ids, np.int32)[None],
+        "token_boundary": np.asarray(token_boundary, np.int32)[None],
+        "padding_mask": np.ones((1, len(token_ids)), np.int32),
+    }
+    seed, epoch, example = key
+    keys = keyed_random.row_keys(seed, np.array([epoch]), np.array([example]), NUMPY)
+    masked = {k: v[0] for k, v in mask_batch(row, keys, config, vocab).items()}
+    count = int(masked["mask_weights"].sum())
+    return (
+        masked["token_ids"],
+        masked["mask_positions"][:count],
+        masked["mask_ids"][:count],
+    )
 
 
 def write(folder: pathlib.Path, rows: list[dict], num_shards: int = 3) -> str:

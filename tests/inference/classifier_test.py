@@ -7,12 +7,13 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect, load
+from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassifier
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.openings import count_openings
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 CONFIG = AlbertConfig(
@@ -129,16 +130,10 @@ def test_from_pretrained_opens_the_files_once(tokenizer, tmp_path, monkeypatch):
     load.save_pretrained(
         model, tmp_path / "m", tokenizer=tokenizer, labels=["bad", "good"]
     )
-    opened = []
-    open_path = detect.open_path
-
-    def counted(path, *args, **kwargs):
-        opened.append(path)
-        return open_path(path, *args, **kwargs)
-
-    monkeypatch.setattr(detect, "open_path", counted)
+    counts = count_openings(monkeypatch)
     classify = Classifier.from_pretrained(tmp_path / "m")
-    assert opened == [str(tmp_path / "m")]
+    path = str(tmp_path / "m")
+    assert counts == {("open", path): 1, ("verify", path): 1}
     assert classify.labels == ["bad", "good"]
     expected = Classifier(model, tokenizer).logits(["a b"])
     np.testing.assert_allclose(classify.logits(["a b"]), expected, rtol=1e-5)

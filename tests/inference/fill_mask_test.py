@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect, load
+from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.backbone import AlbertBackbone
@@ -17,6 +17,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
+from tests.openings import count_openings
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 STRINGS = GOLDEN / "tokenization" / "strings.json"
@@ -157,16 +158,10 @@ def test_runs_in_a_graph(tokenizer, monkeypatch):
 def test_from_pretrained_opens_the_files_once(tokenizer, tmp_path, monkeypatch):
     model = AlbertPretrainer(CONFIG, seed=1)
     load.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
-    opened = []
-    open_path = detect.open_path
-
-    def counted(path, *args, **kwargs):
-        opened.append(path)
-        return open_path(path, *args, **kwargs)
-
-    monkeypatch.setattr(detect, "open_path", counted)
+    counts = count_openings(monkeypatch)
     fill_mask = FillMask.from_pretrained(tmp_path / "m")
-    assert opened == [str(tmp_path / "m")]
+    path = str(tmp_path / "m")
+    assert counts == {("open", path): 1, ("verify", path): 1}
     expected = FillMask(model, tokenizer)("the [MASK]")
     assert [row["token"] for row in fill_mask("the [MASK]")] == [
         row["token"] for row in expected

@@ -1,4 +1,4 @@
-"""The two gelus are told apart."""
+"""The exact gelu and its tanh approximation are different activations."""
 
 import math
 

@@ -1,19 +1,14 @@
 """Updates, exclusions, serialization, and use in compile and fit."""
 
 import json
-import pathlib
-import types
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
-from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import AdamW, Lamb, create_optimizer
-from albert_tf.optimizers.base import canonical_path
 
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
 
@@ -199,51 +194,6 @@ def test_fit_in_mixed_float16():
     history = model.fit(x, np.ones((16, 1)), epochs=5, batch_size=8, verbose=0)
     losses = history.history["loss"]
     assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("bias_study/sop_head/kernel", "sop_head/kernel"),
-        ("bias_study/mlm_head/dense/kernel", "mlm_head/dense/kernel"),
-        ("my_backbone/embeddings/layer_norm/gamma", "embeddings/layer_norm/gamma"),
-        ("backbone/pooler/kernel", "backbone/pooler/kernel"),
-        ("layer_norm/gamma", "layer_norm/gamma"),
-        ("kernel", "kernel"),
-    ],
-)
-def test_names_leave_out_the_name_of_the_model(path, expected):
-    assert canonical_path(types.SimpleNamespace(path=path)) == expected
-
-
-def test_a_model_may_be_called_bias():
-    config = AlbertConfig.from_json(
-        pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base/albert_config.json"
-    )
-    flags = []
-    for name in ("plain", "layer_norm_bias"):
-        model = AlbertPretrainer(config, name=name)
-        optimizer = Lamb(0.1)
-        optimizer.build(model.trainable_variables)
-        flags.append(
-            [optimizer.uses_weight_decay(v) for v in model.trainable_variables]
-        )
-    assert flags[0] == flags[1]
-    assert True in flags[0] and False in flags[0]
-
-
-def test_exclusions_are_arguments():
-    variables = [keras.Variable(np.ones(3), name=n) for n in ("a_kernel", "b_kernel")]
-    optimizer = create_optimizer(
-        "lamb",
-        learning_rate=0.1,
-        num_train_steps=9,
-        exclude_from_weight_decay=["^a_"],
-        exclude_from_layer_adaptation="^b_",
-    )
-    optimizer.build(variables)
-    assert [optimizer.uses_weight_decay(v) for v in variables] == [False, True]
-    assert [optimizer.uses_layer_adaptation(v) for v in variables] == [True, False]
 
 
 @pytest.mark.parametrize("name", ["lamb", "adamw"])

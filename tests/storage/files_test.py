@@ -107,3 +107,17 @@ def test_a_full_disk_is_no_mistake_of_a_flag(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="x: cannot be written: No space left"):
         files.write_bytes(tmp_path / "x", b"1")
     assert not list(tmp_path.iterdir())
+
+
+def test_read_json(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"a": [1]}')
+    assert files.read_json(path) == {"a": [1]}
+    for text, message in (
+        ("[1]", "x.json: expected a JSON object, received list"),
+        ('{"a"', "x.json: not JSON: "),
+        ("[" * 200_000, "x.json: not JSON: "),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError, match=message):
+            files.read_json(path)

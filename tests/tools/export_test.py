@@ -20,20 +20,17 @@ CONFIG = AlbertConfig(
 # Prints what is opened; the SavedModel itself is saved_model_test's.
 _COUNT = """
 import runpy, sys
-from albert_tf.converters import detect
+import pytest
 from albert_tf.export import saved_model
+from tests.openings import count_openings
 
-open_path = detect.open_path
-
-def printed(path, *args, **kwargs):
-    print("opened", path)
-    return open_path(path, *args, **kwargs)
+counts = count_openings(pytest.MonkeyPatch())
 
 def export(model, path, *, tokenizer, **kwargs):
+    print(*sorted(counts.items()), sep="\\n")
     print(type(model).__name__, model.labels, tokenizer.vocab_size)
     return path
 
-detect.open_path = printed
 saved_model.export_saved_model = export
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
@@ -48,7 +45,8 @@ def test_the_model_is_opened_once(tmp_path, run_python):
     done = run_python("-c", _COUNT, TOOL, f"--model={folder}", "--output_dir=served")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        f"opened {folder}",
+        f"(('open', '{folder}'), 1)",
+        f"(('verify', '{folder}'), 1)",
         "AlbertTextClassifier ('no', 'yes') 30000",
         "served",
     ]

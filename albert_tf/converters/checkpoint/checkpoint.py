@@ -16,6 +16,7 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError
+from albert_tf.heads import HEADS
 
 # Names of encoder weights in all formats; all other names belong to a head.
 _IN_ENCODER = re.compile(r"(albert|bert|backbone|layers|embeddings|encoder|pooler)[./]")
@@ -138,9 +139,10 @@ class Checkpoint:
     def guess_head(self) -> str | None:
         """Returns the head that the tensors are for, if it is unambiguous."""
         has = {name.split("/")[0] for name in self.tensors}
-        if "mlm_head" in has:
-            return "pretraining" if "sop_head" in has else "masked_lm"
-        return None
+        rows = [row for row in HEADS.values() if has.issuperset(row.parts)]
+        most = max((len(row.parts) for row in rows), default=0)
+        names = [row.name for row in rows if len(row.parts) == most]
+        return names[0] if len(names) == 1 else None
 
     def check_unknown(self, with_heads: bool = True) -> None:
         """Raises a DataError if there is a tensor that no table lists.

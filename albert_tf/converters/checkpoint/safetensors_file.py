@@ -27,7 +27,7 @@ import numpy as np
 
 from albert_tf.converters.checkpoint.checkpoint import Tensor
 from albert_tf.errors import DataError
-from albert_tf.storage import files
+from albert_tf.storage import files, streams
 
 MAX_HEADER = 100_000_000
 MAX_RANK = 32
@@ -60,8 +60,8 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
     """
     path = os.fspath(path)
     try:
-        with _open(path) as f:
-            size = _size(path)
+        with files.open_binary(path) as f:
+            size = streams.size(path)
             start, header = _read_header(f, size, path)
     except OSError as e:
         raise DataError(f"{path}: cannot be read: {e.strerror or e}") from None
@@ -212,7 +212,7 @@ def _reader(path: str, start: int, entry: dict) -> Callable[[], np.ndarray]:
         if first == last:
             array = np.zeros(shape, dtype)
         elif files.is_remote(path):
-            with _open(path) as f:
+            with files.open_binary(path) as f:
                 f.seek(start + first)
                 data = f.read(last - first)
             array = np.frombuffer(data, dtype).reshape(shape)
@@ -226,19 +226,3 @@ def _reader(path: str, start: int, entry: dict) -> Callable[[], np.ndarray]:
         return array if dtype == np.float32 else array.astype(np.float32)
 
     return read_now
-
-
-def _open(path: str) -> BinaryIO:
-    if files.is_remote(path):
-        import tensorflow as tf
-
-        return tf.io.gfile.GFile(path, "rb")
-    return open(path, "rb")
-
-
-def _size(path: str) -> int:
-    if files.is_remote(path):
-        import tensorflow as tf
-
-        return tf.io.gfile.stat(path).length
-    return os.path.getsize(path)

@@ -19,7 +19,7 @@ from albert_tf.converters.checkpoint.equivalences import (
     unfold_projection,
 )
 from albert_tf.converters.checkpoint.table import match, rename
-from albert_tf.converters.huggingface import names
+from albert_tf.converters.huggingface import names, peer
 from albert_tf.converters.huggingface import tokenizer as huggingface_tokenizer
 from albert_tf.converters.huggingface.family import Family
 from albert_tf.errors import DataError, UsageError
@@ -28,6 +28,7 @@ from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 
 NAME = "huggingface"
+PEER = peer
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"

@@ -2,17 +2,17 @@
 
 import numpy as np
 
+from albert_tf import features
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.huggingface.names import FAMILIES
 from albert_tf.heads import find
 
+NEEDS = ("transformers", "torch")
 _HF_INPUTS = {
-    "token_ids": "input_ids",
-    "segment_ids": "token_type_ids",
-    "padding_mask": "attention_mask",
+    features.TOKEN_IDS: "input_ids",
+    features.SEGMENT_IDS: "token_type_ids",
+    features.PADDING_MASK: "attention_mask",
 }
-
-
 _HF_OUTPUTS = {
     "logits": "logits",
     "start_logits": "start_logits",
@@ -24,7 +24,7 @@ _HF_OUTPUTS = {
 }
 
 
-def run_transformers(
+def run(
     checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Runs a batch through transformers.

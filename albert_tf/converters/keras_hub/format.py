@@ -7,7 +7,6 @@ always the tanh approximation, and its tokenizer does not lower-case.
 
 import contextlib
 import io
-import json
 import os
 import tempfile
 
@@ -23,12 +22,14 @@ from albert_tf.converters.checkpoint.equivalences import (
 )
 from albert_tf.converters.checkpoint.table import match, rename
 from albert_tf.converters.checkpoint.tokenizer_files import spiece_of
-from albert_tf.converters.keras_hub import names, objects
+from albert_tf.converters.keras_hub import names, objects, peer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 NAME = "keras_hub"
+PEER = peer
 WEIGHTS = "model.weights.h5"
 TASK_WEIGHTS = "task.weights.h5"
 VOCABULARY = "assets/tokenizer/vocabulary.spm"
@@ -63,7 +64,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     Raises:
         DataError: If a file is missing, damaged, or of another model.
     """
-    preset = _json(path, "config.json")
+    preset = files.read_json(files.join(path, "config.json"))
     if preset.get("registered_name") != "keras_hub>AlbertBackbone":
         raise DataError(
             f"{path}: expected a preset of keras_hub>AlbertBackbone, received "
@@ -73,7 +74,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     config = config.replace(embedding_projection="always")
     task = {}
     if files.exists(files.join(path, "task.json")):
-        task = _json(path, "task.json")
+        task = files.read_json(files.join(path, "task.json"))
     head = objects.HEADS.get(task.get("registered_name"))
     rows = names.name_table(config, head)
     known = {names.standard_path(row.theirs): row.theirs for row in rows}
@@ -99,7 +100,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         tensors=ours,
         head=head,
         tokenizer=(
-            (lambda: _tokenizer(vocabulary)) if files.exists(vocabulary) else None
+            (lambda: AlbertTokenizer(vocabulary)) if files.exists(vocabulary) else None
         ),
         unknown=[name for name in unknown if name not in dropped],
         dropped=dropped,
@@ -213,17 +214,6 @@ def _read_config(path: str, preset: dict) -> AlbertConfig:
         raise DataError(f"{path}/config.json: {e}") from None
 
 
-def _json(path: str, name: str) -> dict:
-    where = files.join(path, name)
-    try:
-        content = json.loads(files.read_text(where))
-    except (json.JSONDecodeError, RecursionError) as e:
-        raise DataError(f"{where}: not JSON: {e}") from None
-    if not isinstance(content, dict):
-        raise DataError(f"{where}: expected a JSON object")
-    return content
-
-
 def _tensors(
     path: str, name: str, stem: str, resources: contextlib.ExitStack
 ) -> dict[str, Tensor]:
@@ -282,9 +272,3 @@ def _write_h5(out: FolderWriter, name: str, tensors: dict[str, Tensor]) -> None:
         if temporary:
             with open(target, "rb") as f:
                 out.write(name, f.read())
-
-
-def _tokenizer(path: str):
-    from albert_tf.text.sentencepiece import AlbertTokenizer
-
-    return AlbertTokenizer(path)

@@ -8,10 +8,12 @@ group; `standard_path` takes both.
 import re
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.table import Row
+from albert_tf.converters.checkpoint.table import Row, pair
 
 # Stands before the paths of `task.weights.h5`.
 TASK = "task:"
+# Within the group of a layer, the kernel or gamma is first.
+_VARS = ("/vars/0", "/vars/1")
 NO_WEIGHTS = re.compile(r"(^|/|:)(optimizer|preprocessor|seed_generator)/")
 _EARLIER_TOP = "_layer_checkpoint_dependencies"
 _ATTENTION = "_self_attention_layer"
@@ -24,11 +26,11 @@ _BLOCK = {
 
 
 def name_table(config: AlbertConfig, head: str | None) -> list[Row]:
-    """Rows for the backbone and the heads that KerasHub has.
+    """Returns the rows of the backbone and the heads that KerasHub has.
 
     Args:
-        config: `AlbertConfig` with the sharing `"all"`.
-        head: `"masked_lm"`, `"text_classifier"` or None.
+        config: `AlbertConfig`. Its sharing is `"all"`.
+        head: str or None. `"masked_lm"` or `"text_classifier"`.
     """
     rows = [
         Row(f"backbone/embeddings/{ours}", f"layers/{theirs}/vars/0")
@@ -38,24 +40,24 @@ def name_table(config: AlbertConfig, head: str | None) -> list[Row]:
             ("token_type_embeddings", "embedding"),
         )
     ]
-    rows += _pair("backbone/embeddings/layer_norm", "layers/layer_normalization")
-    rows += _pair("backbone/encoder/embedding_projection", "layers/dense")
+    rows += pair("backbone/embeddings/layer_norm", "layers/layer_normalization", *_VARS)
+    rows += pair("backbone/encoder/embedding_projection", "layers/dense", *_VARS)
     blocks = config.num_hidden_groups * config.inner_group_num
     for block in range(blocks):
         rows += _block(config, block)
-    rows += _pair("backbone/pooler", "layers/dense_1")
+    rows += pair("backbone/pooler", "layers/dense_1", *_VARS)
     if head == "masked_lm":
         stem = f"{TASK}layers/masked_lm_head"
-        rows += _pair("mlm_head/dense", f"{stem}/_intermediate_dense")
-        rows += _pair("mlm_head/layer_norm", f"{stem}/_intermediate_layer_norm")
+        rows += pair("mlm_head/dense", f"{stem}/_intermediate_dense", *_VARS)
+        rows += pair("mlm_head/layer_norm", f"{stem}/_intermediate_layer_norm", *_VARS)
         rows.append(Row("mlm_head/output_bias", f"{stem}/vars/0"))
     elif head == "text_classifier":
-        rows += _pair("classifier", f"{TASK}layers/dense")
+        rows += pair("classifier", f"{TASK}layers/dense", *_VARS)
     return rows
 
 
 def standard_path(path: str) -> str:
-    """A path without what differs between versions of Keras."""
+    """Returns a path without the parts that differ between versions of Keras."""
     top, _, rest = path.partition("/")
     top = top.replace(_EARLIER_TOP, "layers")
     return "/".join(part.lstrip("_") for part in (top, *rest.split("/")))
@@ -66,7 +68,7 @@ def _block(config: AlbertConfig, block: int) -> list[Row]:
     encoder = "backbone/encoder"
     rows = []
     for ours, theirs in _BLOCK.items():
-        rows += _pair(f"{encoder}/{ours.format(block)}", f"{stem}/{theirs}")
+        rows += pair(f"{encoder}/{ours.format(block)}", f"{stem}/{theirs}", *_VARS)
     D, N, H = config.hidden_size, config.num_attention_heads, config.head_size
     for part in ("query", "key", "value", "output"):
         ours = f"{encoder}/attention_{block}/{part}"
@@ -75,9 +77,3 @@ def _block(config: AlbertConfig, block: int) -> list[Row]:
         rows.append(Row(f"{ours}/kernel", f"{theirs}/0", shapes=((D, D), kernel)))
         rows.append(Row(f"{ours}/bias", f"{theirs}/1", shapes=((D,), bias)))
     return rows
-
-
-def _pair(ours: str, theirs: str) -> list[Row]:
-    norm = "norm" in ours.rsplit("/", 1)[-1]
-    names = ("gamma", "beta") if norm else ("kernel", "bias")
-    return [Row(f"{ours}/{name}", f"{theirs}/vars/{i}") for i, name in enumerate(names)]

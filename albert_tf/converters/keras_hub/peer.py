@@ -2,11 +2,14 @@
 
 import numpy as np
 
+from albert_tf import features
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.heads import find
 
+NEEDS = ("keras_hub",)
 
-def run_keras_hub(
+
+def run(
     checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Runs a batch through KerasHub.
@@ -25,9 +28,10 @@ def run_keras_hub(
     cls = getattr(keras_hub.models, find(checkpoint.head).keras_hub_class)
     options = {} if checkpoint.head is None else {"preprocessor": None}
     model = cls.from_preset(path, **options)
-    if checkpoint.head == "masked_lm":
-        rows, length = batch["token_ids"].shape
-        batch = {**batch, "mask_positions": np.tile(np.arange(length), (rows, 1))}
+    if find(checkpoint.head).has_masked_lm:
+        rows, length = batch[features.TOKEN_IDS].shape
+        positions = np.tile(np.arange(length), (rows, 1))
+        batch = {**batch, features.MASK_POSITIONS: positions}
     out = model(batch)
     if checkpoint.head is not None:
         return {"logits": keras.ops.convert_to_numpy(out)}

@@ -23,8 +23,10 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
+from albert_tf.text.sentencepiece import AlbertTokenizer
 
 NAME = "tf1"
+PEER = None  # the original needs TensorFlow 1
 # What TensorFlow's reader raises for invalid files.
 _ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 PREFIX = "model.ckpt-best"
@@ -256,14 +258,8 @@ def _find_tokenizer(folder: str):
         names = [n for n in _VOCABULARIES if n in names] or names
         if names:
             path = files.join(place, names[0])
-            return lambda path=path: _tokenizer(path)
+            return lambda path=path: AlbertTokenizer(path)
     return None
-
-
-def _tokenizer(path: str):
-    from albert_tf.text.sentencepiece import AlbertTokenizer
-
-    return AlbertTokenizer(path)
 
 
 def _head(theirs: dict[str, Tensor]) -> str | None:

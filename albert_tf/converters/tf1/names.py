@@ -25,8 +25,6 @@ NO_WEIGHTS = re.compile(
     r"|LAMBOptimizer(_\d+)?|AdamWeightDecayOptimizer(_\d+)?)$"
     r"|^_CHECKPOINTABLE_OBJECT_GRAPH$|^save_counter"
 )
-# SQuAD 2's beam head, which no model of this package has.
-BEAM_HEAD = re.compile(r"^(start_logits|end_logits|answer_class)/")
 _UNSHARED = re.compile(
     r"^(?P<scope>bert/encoder/transformer/group_\d+(_\d+)?/layer_(?P<layer>\d+)/"
     r"inner_group_(?P<inner>\d+))/layer_normalization(_(?P<number>\d+))?/"

@@ -270,29 +270,3 @@ def _join_rows(rows, counts, values, kept, width: int, padding: int = 0):
     )
     dense = ragged.to_tensor(default_value=padding, shape=[None, width])
     return tf.ensure_shape(dense, [counts.shape[0], width])
-
-
-def unpack_batch(batch: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """Separates packed rows, in NumPy; the inverse of `pack_batch`.
-
-    Returns:
-        list. For each example its `token_ids`, `segment_ids`, `position_ids` int32
-        `[length]`, `mask_positions` (in the example), `mask_ids` int32 `[n]`, and
-        `sentence_order_labels` int32 scalar if the rows have labels.
-    """
-    examples = []
-    for b, row in enumerate(batch[features.PACK_IDS]):
-        for slot in range(row.max(initial=0)):
-            inside = row == slot + 1
-            start = batch[features.CLS_POSITIONS][b, slot]
-            positions = batch[features.MASK_POSITIONS][b]
-            masked = (batch[features.MASK_WEIGHTS][b] > 0) & inside[positions]
-            names = features.TOKEN_IDS, features.SEGMENT_IDS, features.POSITION_IDS
-            example = {name: batch[name][b][inside] for name in names}
-            example[features.MASK_POSITIONS] = positions[masked] - start
-            example[features.MASK_IDS] = batch[features.MASK_IDS][b][masked]
-            labels = batch.get(features.SENTENCE_ORDER_LABELS)
-            if labels is not None:
-                example[features.SENTENCE_ORDER_LABELS] = labels[b, slot]
-            examples.append(example)
-    return examples

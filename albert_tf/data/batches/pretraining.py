@@ -24,22 +24,15 @@ from albert_tf.data.batches.reader import ExampleReader, data_errors
 from albert_tf.data.masking.apply import mask_batch, unmask
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.masking.ops_graph import TENSORFLOW
-from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.errors import UsageError
 
 __all__ = [
     "PretrainingData",
     "data_errors",
     "make_pretraining_dataset",
-    "num_examples",
 ]
 
 _SPANS = (features.MASK_NGRAMS, features.MASK_SPAN_STARTS, features.MASK_SPAN_ENDS)
-
-
-def num_examples(pattern: str | Sequence[str]) -> int:
-    """Returns the number of records in the files of a pattern."""
-    return len(RecordSet(pattern))
 
 
 def make_pretraining_dataset(

@@ -24,7 +24,6 @@ __all__ = [
     "apply",
     "choose",
     "mask_batch",
-    "mask_example",
     "unmask",
 ]
 
@@ -123,47 +122,3 @@ def mask_batch(
         features.MASK_SPAN_STARTS: choice.span_starts,
         features.MASK_SPAN_ENDS: choice.span_ends,
     }
-
-
-def mask_example(
-    token_ids,
-    segment_ids,
-    token_boundary,
-    *,
-    config: MaskingConfig,
-    vocab: VocabInfo,
-    key: tuple[int, int, int],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Masks one example without padding, in NumPy.
-
-    Args:
-        token_ids: int `[T]`, [CLS] and [SEP] included.
-        segment_ids: int `[T]`; special pieces alone tell where a segment ends, so
-            this is only checked for its length.
-        token_boundary: int `[T]`.
-        config: what to mask.
-        vocab: which ids there are.
-        key: (seed, epoch, number of the example).
-
-    Returns:
-        masked ids int32 `[T]`; positions and the ids that stood there, int32 `[n]`,
-        n the pieces chosen. The same as the row of this key in any batch.
-    """
-    lengths = {len(token_ids), len(segment_ids), len(token_boundary)}
-    if len(lengths) != 1:
-        raise ValueError(f"the features of an example differ in length: {lengths}")
-    seed, epoch, example = key
-    row = {
-        features.TOKEN_IDS: np.asarray(token_ids, np.int32)[None],
-        features.TOKEN_BOUNDARY: np.asarray(token_boundary, np.int32)[None],
-        features.PADDING_MASK: np.ones((1, len(token_ids)), np.int32),
-    }
-    xp = ops.NUMPY
-    keys = keyed_random.row_keys(seed, np.array([epoch]), np.array([example]), xp)
-    masked = {k: v[0] for k, v in mask_batch(row, keys, config, vocab, xp).items()}
-    count = int(masked[features.MASK_WEIGHTS].sum())
-    return (
-        masked[features.TOKEN_IDS],
-        masked[features.MASK_POSITIONS][:count],
-        masked[features.MASK_IDS][:count],
-    )

@@ -22,7 +22,7 @@ class NumpyOps:
         return x.shape[1]
 
     def range(self, count):
-        """int32 `[count]`: 0, 1, ..."""
+        """Returns 0, 1, ..., int32 `[count]`."""
         return np.arange(count, dtype=np.int32)
 
     def where(self, condition, x, y):
@@ -37,7 +37,7 @@ class NumpyOps:
         return np.cumsum(x, axis=1, dtype=np.int32)
 
     def sum(self, x):
-        """int32 `[B]`."""
+        """Returns the sum of each row, int32 `[B]`."""
         return np.sum(x, axis=1, dtype=np.int32)
 
     def max(self, x):
@@ -52,15 +52,15 @@ class NumpyOps:
         return np.sort(x, axis=1)
 
     def take(self, x, index):
-        """`[B, M]`: x[b, index[b, m]]."""
+        """Returns x[b, index[b, m]], `[B, M]`."""
         return np.take_along_axis(x, index, axis=1)
 
     def lookup(self, table, index):
-        """table[index] for a table `[K]`."""
+        """Returns table[index] for a table `[K]`."""
         return table[index]
 
     def searchsorted(self, rows, values, side: str):
-        """int32 `[B, M]`: where values would go in the sorted rows of the same b.
+        """Returns where values belong in the sorted rows of the same b, int32 `[B, M]`.
 
         For integers of a small range, such as positions.
         """
@@ -73,19 +73,19 @@ class NumpyOps:
         return below[values + offset - (side == "left")]
 
     def scatter_sum(self, values, index, columns):
-        """int32 `[B, columns]`: the values of each row summed by column index."""
+        """Returns the values of each row summed by column, int32 `[B, columns]`."""
         flat = index + np.arange(len(values))[:, None] * columns
         # As float64, sums of int32 are exact.
         sums = np.bincount(flat.ravel(), values.ravel(), len(values) * columns)
         return sums.astype(np.int32).reshape(len(values), columns)
 
     def shift(self, x, fill):
-        """Each row moved one to the right, `fill` in front."""
+        """Shifts each row one to the right and puts `fill` in front."""
         first = np.full((len(x), 1), fill, x.dtype)
         return np.concatenate([first, x[:, :-1]], axis=1)
 
     def round_half_even(self, x):
-        """float64 to int32 as Python's round does."""
+        """Rounds float64 to int32 as Python's round does."""
         return np.rint(x).astype(np.int32)
 
     def while_loop(self, condition: Callable, body: Callable, state: tuple) -> tuple:

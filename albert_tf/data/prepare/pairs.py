@@ -107,7 +107,7 @@ class BalancedLabels:
         self._owed: int | None = None
 
     def draw(self) -> int:
-        """The next label."""
+        """Returns the next label."""
         if self._owed is None:
             label = self._rng.bits() & 1
             self._owed = 1 - label

@@ -2,7 +2,7 @@
 
 A part is an npz file: for each split the joined bytes of the records and their sizes,
 and `header`, JSON with the sums for the data card and a checksum of the block's text,
-which tells a resumed run whether the part belongs to the same text.
+by which a resumed run checks that the part belongs to the same text.
 """
 
 import io

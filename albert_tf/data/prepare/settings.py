@@ -2,14 +2,13 @@
 
 import dataclasses
 
+from albert_tf.data.corpus.corpus import FORMATS
 from albert_tf.data.corpus.sentences import check_language
 from albert_tf.data.masking.config import MaskingConfig, check_probability
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import POLICIES, PairConfig
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
-
-_FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +34,7 @@ class CreateSettings:
         "Format of the files; gzip is recognized. lines: one sentence per line, a "
         "blank line between documents.",
         "auto",
-        choices=_FORMATS,
+        choices=FORMATS,
     )
     input_file_mode: str = setting("Only r is supported; gzip is recognized.", "r")
     text_field: str = setting("Field with the text in jsonl, parquet and TFDS.", "text")

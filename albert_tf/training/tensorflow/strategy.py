@@ -73,28 +73,28 @@ def helper_name(strategy: tf.distribute.Strategy) -> str:
 def _local_devices(num_devices: int | None) -> list[str]:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
-        wanted = len(gpus) if num_devices is None else num_devices
-        if not 0 < wanted <= len(gpus):
+        count = len(gpus) if num_devices is None else num_devices
+        if not 0 < count <= len(gpus):
             raise UsageError(
                 f"--num_devices must be from 1 to {len(gpus)}, the number of GPUs of "
-                f"this machine, received {wanted}"
+                f"this machine, received {count}"
             )
-        return [f"/gpu:{i}" for i in range(wanted)]
-    wanted = 2 if num_devices is None else num_devices
-    if not 0 < wanted <= 64:
-        raise UsageError(f"--num_devices must be from 1 to 64, received {wanted}")
+        return [f"/gpu:{i}" for i in range(count)]
+    count = 2 if num_devices is None else num_devices
+    if not 0 < count <= 64:
+        raise UsageError(f"--num_devices must be from 1 to 64, received {count}")
     cpu = tf.config.list_physical_devices("CPU")[0]
-    devices = [tf.config.LogicalDeviceConfiguration()] * wanted
+    devices = [tf.config.LogicalDeviceConfiguration()] * count
     try:
         tf.config.set_logical_device_configuration(cpu, devices)
     except (RuntimeError, ValueError):
         present = len(tf.config.list_logical_devices("CPU"))
-        if present < wanted:
+        if present < count:
             raise UsageError(
-                f"--num_devices={wanted}: TensorFlow was already started with "
+                f"--num_devices={count}: TensorFlow was already started with "
                 f"{present} CPU device(s)"
             ) from None
-    return [f"/cpu:{i}" for i in range(wanted)]
+    return [f"/cpu:{i}" for i in range(count)]
 
 
 def _check_tf_config() -> None:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.data.batches.packing import PackPlan, make_plan, unpack_batch
+from albert_tf import features
+from albert_tf.data.batches.packing import PackPlan, make_plan
 from albert_tf.data.batches.pretraining import (
     PretrainingData,
     data_errors,
@@ -49,6 +50,32 @@ def make(pattern, **changes):
 def take(dataset, count):
     with data_errors():
         return list(dataset.take(count).as_numpy_iterator())
+
+
+def unpack_batch(batch: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Separates packed rows; the inverse of `packing.pack_batch`.
+
+    Returns:
+        list. For each example its `token_ids`, `segment_ids`, `position_ids` int32
+        `[length]`, `mask_positions` (in the example), `mask_ids` int32 `[n]`, and
+        `sentence_order_labels` int32 scalar if the rows have labels.
+    """
+    examples = []
+    for b, row in enumerate(batch[features.PACK_IDS]):
+        for slot in range(row.max(initial=0)):
+            inside = row == slot + 1
+            start = batch[features.CLS_POSITIONS][b, slot]
+            positions = batch[features.MASK_POSITIONS][b]
+            masked = (batch[features.MASK_WEIGHTS][b] > 0) & inside[positions]
+            names = features.TOKEN_IDS, features.SEGMENT_IDS, features.POSITION_IDS
+            example = {name: batch[name][b][inside] for name in names}
+            example[features.MASK_POSITIONS] = positions[masked] - start
+            example[features.MASK_IDS] = batch[features.MASK_IDS][b][masked]
+            labels = batch.get(features.SENTENCE_ORDER_LABELS)
+            if labels is not None:
+                example[features.SENTENCE_ORDER_LABELS] = labels[b, slot]
+            examples.append(example)
+    return examples
 
 
 def as_tuple(example):

@@ -12,13 +12,12 @@ import tensorflow as tf
 from albert_tf.data.batches.pretraining import (
     data_errors,
     make_pretraining_dataset,
-    num_examples,
 )
-from albert_tf.data.masking import apply as masking
-from albert_tf.data.masking.apply import MaskingConfig, VocabInfo
+from albert_tf.data.masking.apply import MaskingConfig, VocabInfo, unmask
+from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError, UsageError
-from tests.data.synthetic_records import VOCAB, make_example, write
+from tests.data.synthetic_records import VOCAB, make_example, mask_example, write
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "tf1_data"
 ORIGINAL = str(GOLDEN / "seq128_pred20.tfrecord")
@@ -73,10 +72,6 @@ def assert_equal(found, expected):
         np.testing.assert_array_equal(found[name], value, name)
 
 
-def test_num_examples(pattern):
-    assert num_examples(pattern) == NUM
-
-
 def test_order_and_masks_are_functions_of_seed_and_step(pattern, rows):
     """Against the definition, evaluated one example at a time."""
     seed, config = 19, MaskingConfig(max_predictions_per_seq=5)
@@ -93,9 +88,8 @@ def test_order_and_masks_are_functions_of_seed_and_step(pattern, rows):
         )
         seen.append(number)
         row = rows[number]
-        ids, positions, labels = masking.mask_example(
+        ids, positions, labels = mask_example(
             row["input_ids"],
-            row["segment_ids"],
             row["token_boundary"],
             config=config,
             vocab=VOCAB,
@@ -181,9 +175,8 @@ def test_evaluation_is_one_pass_with_fixed_masks(pattern, rows):
     np.testing.assert_array_equal(weights, np.arange(42) < NUM)
     for name, values in batch.items():
         assert not values[NUM:].any(), name
-    ids, positions, _ = masking.mask_example(
+    ids, positions, _ = mask_example(
         rows[20]["input_ids"],
-        rows[20]["segment_ids"],
         rows[20]["token_boundary"],
         config=MaskingConfig(max_predictions_per_seq=5),
         vocab=VOCAB,
@@ -226,9 +219,7 @@ def test_original_file_with_new_masks():
     stored = join(take(make_original(**changes), 100))
     new = join(take(make_original(**changes, remask=True), 100))
     names = ("token_ids", "mask_positions", "mask_ids", "mask_weights")
-    text = [
-        masking.unmask(*(b[n] for n in names), masking.ops.NUMPY) for b in (stored, new)
-    ]
+    text = [unmask(*(b[n] for n in names), NUMPY) for b in (stored, new)]
     np.testing.assert_array_equal(*text)
     assert (new["mask_positions"] != stored["mask_positions"]).any(axis=1).mean() > 0.9
     np.testing.assert_array_equal(

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 
-from albert_tf.converters import detect
 from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
@@ -17,6 +16,7 @@ from albert_tf.tasks.text_classification import evaluate, table_task
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.finetune import finetune_text_classifier
 from albert_tf.training.finetuning.settings import FinetuneSettings
+from tests.openings import count_openings
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
 
 
@@ -123,15 +123,7 @@ def test_from_scratch_with_pairs(tables, tmp_path):
 
 @pytest.mark.parametrize("labels", [("bad", "good"), ("good", "bad")])
 def test_the_checkpoint_is_opened_once(tables, finished, tmp_path, monkeypatch, labels):
-    """Opening verifies digests and unpacks archives."""
-    opened = []
-    open_path = detect.open_path
-
-    def counting(path, *args, **kwargs):
-        opened.append(path)
-        return open_path(path, *args, **kwargs)
-
-    monkeypatch.setattr(detect, "open_path", counting)
+    counts = count_openings(monkeypatch)
     checkpoint = str(finished[0])
     run(
         tmp_path / "out",
@@ -140,7 +132,7 @@ def test_the_checkpoint_is_opened_once(tables, finished, tmp_path, monkeypatch, 
         labels=labels,
         num_train_steps=1,
     )
-    assert opened == [checkpoint]
+    assert counts == {("open", checkpoint): 1, ("verify", checkpoint): 1}
 
 
 def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path):

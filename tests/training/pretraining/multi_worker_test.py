@@ -86,7 +86,7 @@ def test_two_workers_equal_one_device(tmp_path):
         for folder in (one, two)
     )
     differences = {name: np.abs(a[name] - b[name]).max() for name in a}
-    # Its gradient is zero but for rounding, which the optimizer amplifies.
+    # Its gradient is zero except for rounding, which the optimizer amplifies.
     differences.pop("backbone/encoder/attention_0/key/bias")
     assert max(differences.values()) < 5e-5, differences
     lines = [(f / "metrics.jsonl").read_text().splitlines() for f in (one, two)]

@@ -1,4 +1,4 @@
-"""Every worker of a cluster but the chief has a name of its own."""
+"""Every worker of a cluster except the chief has its own name."""
 
 import types
 

@@ -14,11 +14,12 @@ from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports import model_card
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.reports.pretraining_curves import draw_pretraining_curves
-from albert_tf.storage import files
+from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 from albert_tf.training import loop
+from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.run_batches import RunBatches
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
@@ -51,14 +52,17 @@ def pretrain(settings: PretrainSettings) -> str:
     )
     replicas = strategy.num_replicas_in_sync
     _check_batch_size(settings, replicas)
-    folder = RunFolder(settings.output_dir, settings.identity(), settings.defaults())
-    model_folder = folder.join(MODEL_FOLDER)
-    if files.is_folder(model_folder):
-        return model_folder
+    folder = RunFolder(
+        settings.output_dir, settings.identity(), settings.defaults(), CONTENT_OF
+    )
     config = load_config(settings)
     tokenizer = load_tokenizer(settings.spm_model_file)
     _check_sizes(settings, config, tokenizer)
     data = RunBatches(settings, objective, tokenizer, replicas)
+    folder.check_content(content_of(settings, config, tokenizer, data.records))
+    model_folder = folder.join(MODEL_FOLDER)
+    if folders.is_complete(model_folder):
+        return model_folder
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
     step = _make_step(settings, config, objective, strategy)

@@ -27,6 +27,15 @@ NOT_IN_IDENTITY = frozenset(
         "deterministic",
     }
 )
+# Settings that name content, and the key under which `identity.content_of` describes
+# that content: a run goes on with the same content in another place.
+CONTENT_OF = {
+    "input_file": "data",
+    "spm_model_file": "tokenizer",
+    "preset": "config",
+    "albert_config_file": "config",
+    "init_checkpoint": "init_checkpoint",
+}
 
 
 @dataclasses.dataclass(frozen=True)

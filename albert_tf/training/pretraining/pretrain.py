@@ -1,5 +1,7 @@
 """A pretraining run, from its settings to a folder with a model."""
 
+import json
+
 import keras
 import tensorflow as tf
 
@@ -22,6 +24,7 @@ from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
@@ -179,7 +182,12 @@ def _train(
         asynchronous=settings.async_checkpoint,
         helper=helper,
     )
+    # The paths of the same content may differ from machine to machine.
+    kept = {k: v for k, v in folder.identity.items() if k not in CONTENT_OF}
+    run = json.dumps([kept, folder.content], sort_keys=True)
+    check_agreement(strategy, {"settings or data": run, **checkpoints.facts()})
     first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER)) or 0
+    check_agreement(strategy, checkpoints.facts())
     # Every worker reads them, because all of them take part in an evaluation.
     metrics = read_metrics(folder.join(METRICS_FILE))
     evaluated = [line["step"] for line in metrics if line["split"] == "eval"]

@@ -19,6 +19,7 @@ from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 from albert_tf.training import loop
+from albert_tf.training.pretraining import limits
 from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
@@ -54,13 +55,13 @@ def pretrain(settings: PretrainSettings) -> str:
         tpu_name=settings.tpu_name,
     )
     replicas = strategy.num_replicas_in_sync
-    _check_batch_size(settings, replicas)
     folder = RunFolder(
         settings.output_dir, settings.identity(), settings.defaults(), CONTENT_OF
     )
     config = load_config(settings)
     tokenizer = load_tokenizer(settings.spm_model_file)
     _check_sizes(settings, config, tokenizer)
+    limits.check_batch_size(settings, config, replicas)
     data = RunBatches(settings, objective, tokenizer, replicas)
     folder.check_content(content_of(settings, config, tokenizer, data.records))
     model_folder = folder.join(MODEL_FOLDER)
@@ -100,15 +101,6 @@ def _find_objective(name: str) -> Objective:
             f"--objective must be one of {', '.join(OBJECTIVES)}, received {name!r}"
         )
     return OBJECTIVES[name]
-
-
-def _check_batch_size(settings: PretrainSettings, replicas: int) -> None:
-    steps = settings.gradient_accumulation_steps
-    if settings.train_batch_size % (replicas * steps):
-        raise UsageError(
-            f"--train_batch_size must be a multiple of {replicas} devices x "
-            f"{steps} accumulation steps, received {settings.train_batch_size}"
-        )
 
 
 def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:

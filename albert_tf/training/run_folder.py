@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,11 @@ from albert_tf.reports.environment import describe_environment
 from albert_tf.storage import files
 
 RUN_FILE = "run.json"
+# The lock, and half-written files, also those of earlier versions.
+_LEFTOVER = re.compile(
+    r"\.lock(-[0-9a-f]{8})?|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
+    r"|run\.json\.tmp-[0-9a-f]{8}"
+)
 
 
 class RunFolder:
@@ -44,6 +50,8 @@ class RunFolder:
         if files.exists(self.path) and not files.is_folder(self.path):
             raise UsageError(f"--output_dir={self.path}: must be a folder, is a file")
         found = files.list_folder(self.path) if files.is_folder(self.path) else []
+        # What a process killed at its start leaves behind.
+        found = [name for name in found if not _LEFTOVER.fullmatch(name)]
         self._recorded: dict[str, dict[str, Any]] = {"settings": {}, "content": {}}
         if RUN_FILE in found:
             self._recorded = self._read()

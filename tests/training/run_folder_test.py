@@ -5,6 +5,7 @@ import json
 import pytest
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
@@ -116,6 +117,34 @@ def test_damaged_record(tmp_path, text):
     (tmp_path / RUN_FILE).write_text(text)
     with pytest.raises(DataError, match="run.json: must be the JSON record of a run"):
         open_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run.json.tmp-0123abcd",
+        ".run.json.0123abcd.partial",
+        ".lock",
+        ".lock-0123abcd",
+        "..lock.0123abcd.partial",
+    ],
+)
+def test_what_a_run_killed_at_its_start_leaves_behind_is_no_other_run(tmp_path, name):
+    (tmp_path / name).write_text("{")
+    open_folder(tmp_path).begin()
+    open_folder(tmp_path)
+
+
+def test_a_run_killed_while_it_writes_its_record(tmp_path, monkeypatch):
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(files, "rename", killed)
+        patch.setattr(files, "remove", lambda path: None)
+        open_folder(tmp_path).begin()
+    assert len(list(tmp_path.iterdir())) == 1
+    open_folder(tmp_path)
 
 
 def test_other_content_is_refused(tmp_path):

@@ -19,6 +19,7 @@ from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 from albert_tf.training import loop
+from albert_tf.training.lock import locked
 from albert_tf.training.pretraining import limits
 from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.run_batches import RunBatches
@@ -71,10 +72,13 @@ def pretrain(settings: PretrainSettings) -> str:
         tf.config.experimental.enable_op_determinism()
     step = _make_step(settings, config, objective, strategy)
     # Nothing is written before all inputs are known to be valid.
-    if not helper_name(strategy):
+    if helper_name(strategy):
+        _train(settings, folder, data, step, strategy)
+        return model_folder
+    files.make_folder(folder.path)
+    with locked(folder.path):
         folder.begin()
-    _train(settings, folder, data, step, strategy)
-    if not helper_name(strategy):
+        _train(settings, folder, data, step, strategy)
         metrics = read_metrics(folder.join(METRICS_FILE))
         curves = draw_pretraining_curves(metrics, objective.terms)
         files.write_bytes(folder.join(CURVES_FILE), curves)

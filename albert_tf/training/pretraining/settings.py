@@ -117,7 +117,9 @@ class PretrainSettings:
         "Maximum number of batches per evaluation; 0: all.", 100
     )
     distribution: str = setting(
-        "one_device, mirrored, multi_worker (TF_CONFIG) or tpu.", "one_device"
+        "one_device, mirrored, multi_worker (TF_CONFIG) or tpu, for which there is no "
+        "TensorFlow as new as the required one.",
+        "one_device",
     )
     num_devices: int | None = setting(
         "With --distribution=mirrored: number of GPUs, or of logical CPU devices.",

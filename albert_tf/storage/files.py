@@ -38,27 +38,37 @@ def join(folder: str | os.PathLike, *names: str) -> str:
 def exists(path: str | os.PathLike) -> bool:
     """Returns whether a file or folder exists."""
     if is_remote(path):
-        return gfile().exists(os.fspath(path))
+        with _reaching(path):
+            return gfile(path).exists(os.fspath(path))
     return os.path.exists(path)
 
 
 def is_folder(path: str | os.PathLike) -> bool:
     """Returns whether `path` is a folder."""
     if is_remote(path):
-        return gfile().isdir(os.fspath(path))
+        # `isdir` answers False where the file system cannot be reached.
+        found = gfile(path).isdir(os.fspath(path))
+        if not found:
+            exists(path)
+        return found
     return os.path.isdir(path)
 
 
 def list_folder(path: str | os.PathLike) -> list[str]:
     """Returns the sorted names of the files and folders in a folder."""
-    names = gfile().listdir(os.fspath(path)) if is_remote(path) else os.listdir(path)
+    if is_remote(path):
+        with _reaching(path):
+            names = gfile(path).listdir(os.fspath(path))
+    else:
+        names = os.listdir(path)
     return sorted(name.rstrip("/") for name in names)
 
 
 def make_folder(path: str | os.PathLike) -> None:
     """Creates a folder and its parents, unless they exist."""
     if is_remote(path):
-        gfile().makedirs(os.fspath(path))
+        with _reaching(path):
+            gfile(path).makedirs(os.fspath(path))
     else:
         os.makedirs(path, exist_ok=True)
 
@@ -71,7 +81,7 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     """
     try:
         if is_remote(path):
-            with gfile().GFile(os.fspath(path), "rb") as f:
+            with gfile(path).GFile(os.fspath(path), "rb") as f:
                 return f.read()
         return pathlib.Path(path).read_bytes()
     except IsADirectoryError:
@@ -182,6 +192,8 @@ def open_atomically(
         DataError: If the disk is full or fails.
     """
     path = os.fspath(path)
+    if is_remote(path):
+        gfile(path)  # an error about its scheme names this path, not the temporary
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{suffix}")
     try:
@@ -208,14 +220,14 @@ def open_binary(path: str | os.PathLike, mode: str = "rb") -> IO[bytes]:
     """Opens a local or remote file in a binary mode."""
     if not is_remote(path):
         return open(path, mode)
-    file = gfile().GFile(os.fspath(path), mode)
+    file = gfile(path).GFile(os.fspath(path), mode)
     return file if mode == "rb" else _RemoteWriter(file)
 
 
 def rename(source: str, target: str) -> None:
     """Renames a file, replacing an existing `target`."""
     if is_remote(target):
-        gfile().rename(source, target, overwrite=True)
+        gfile(target).rename(source, target, overwrite=True)
     else:
         os.replace(source, target)
 
@@ -224,7 +236,7 @@ def remove(path: str) -> None:
     """Removes a file if it exists."""
     if is_remote(path):
         if exists(path):
-            gfile().remove(path)
+            gfile(path).remove(path)
     else:
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
@@ -256,11 +268,32 @@ class _RemoteWriter:
         self.close()
 
 
-def gfile():
-    """Returns TensorFlow's module for remote files."""
+def gfile(path: str | os.PathLike):
+    """Returns `tf.io.gfile`, for a path whose file system it knows.
+
+    Raises:
+        UsageError: If TensorFlow has no file system for the scheme of the path.
+    """
     import tensorflow as tf
 
+    scheme = os.fspath(path).partition("://")[0]
+    known = tf.io.gfile.get_registered_schemes()
+    if scheme not in known:
+        listed = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
+        raise UsageError(
+            f"{path}: {scheme}:// is not supported; use a local path or one of {listed}"
+        )
     return tf.io.gfile
+
+
+@contextlib.contextmanager
+def _reaching(path: str | os.PathLike) -> Iterator[None]:
+    """Turns what a file system that cannot be reached raises into a `DataError`."""
+    try:
+        yield
+    except remote_errors(path) as e:
+        reason = " ".join(str(getattr(e, "message", e)).split())[:300]
+        raise DataError(f"{path}: cannot be reached: {reason}") from None
 
 
 def remote_errors(path: str | os.PathLike) -> type[Exception]:

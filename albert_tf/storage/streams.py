@@ -16,7 +16,7 @@ from albert_tf.storage import files
 def size(path: str) -> int:
     """Returns the size of a file in bytes."""
     if files.is_remote(path):
-        return files.gfile().stat(path).length
+        return files.gfile(path).stat(path).length
     return os.path.getsize(path)
 
 
@@ -36,7 +36,7 @@ def glob(pattern: str) -> list[str]:
     An existing path matches itself, whatever characters are in it.
     """
     if files.is_remote(pattern):
-        return sorted(files.gfile().glob(pattern))
+        return sorted(files.gfile(pattern).glob(pattern))
     if os.path.exists(pattern):
         return [pattern]
     return sorted(local_glob.glob(pattern, recursive=True))
@@ -52,7 +52,7 @@ def remove_folder(path: str) -> None:
     if not files.is_folder(path):
         return
     if files.is_remote(path):
-        files.gfile().rmtree(path)
+        files.gfile(path).rmtree(path)
         return
     for name in os.listdir(path):
         files.remove(os.path.join(path, name))

@@ -10,7 +10,10 @@ import tensorflow as tf
 import tqdm
 
 from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
+from albert_tf.training.event_files import drop_later_steps
 from albert_tf.training.run_folder import RunFolder
+
+TENSORBOARD_FOLDER = "tensorboard"
 
 
 class Progress(contextlib.AbstractContextManager):
@@ -40,7 +43,8 @@ class Progress(contextlib.AbstractContextManager):
         if not chief:
             return
         self.metrics = MetricsFile(folder.join(METRICS_FILE), first_step)
-        self.writer = tf.summary.create_file_writer(folder.join("tensorboard"))
+        drop_later_steps(folder.join(TENSORBOARD_FOLDER), first_step)
+        self.writer = tf.summary.create_file_writer(folder.join(TENSORBOARD_FOLDER))
         # A terminal is redrawn often; a log file gets a line now and then.
         interval = 0.5 if sys.stderr.isatty() else 10.0
         self.bar = tqdm.tqdm(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,11 @@ from albert_tf.reports.environment import describe_environment
 from albert_tf.storage import files
 
 RUN_FILE = "run.json"
+# The lock, and half-written files, also those of earlier versions.
+_LEFTOVER = re.compile(
+    r"\.lock(-[0-9a-f]{8})?|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
+    r"|run\.json\.tmp-[0-9a-f]{8}"
+)
 
 
 class RunFolder:
@@ -21,6 +27,9 @@ class RunFolder:
             is refused, and nothing in it is touched.
         defaults: dict. Default values of settings. A run recorded before a setting
             existed was made with the setting's default.
+        content_of: dict. Settings that name content, such as paths, and the key of
+            that content for `check_content`. They are compared themselves only if
+            the content is not on record, as in runs of earlier versions.
 
     Raises:
         UsageError: If the folder holds another run, or anything else.
@@ -32,14 +41,21 @@ class RunFolder:
         path: str | os.PathLike,
         identity: Mapping[str, Any],
         defaults: Mapping[str, Any] | None = None,
+        content_of: Mapping[str, str] | None = None,
     ):
         self.path = os.fspath(path)
         self.identity = _as_read(identity)
+        self.content: dict[str, Any] = {}
+        self._content_of = dict(content_of or {})
         if files.exists(self.path) and not files.is_folder(self.path):
             raise UsageError(f"--output_dir={self.path}: must be a folder, is a file")
         found = files.list_folder(self.path) if files.is_folder(self.path) else []
+        # What a process killed at its start leaves behind.
+        found = [name for name in found if not _LEFTOVER.fullmatch(name)]
+        self._recorded: dict[str, dict[str, Any]] = {"settings": {}, "content": {}}
         if RUN_FILE in found:
-            self._check_same_run(_as_read(defaults or {}))
+            self._recorded = self._read()
+            self._check_settings(_as_read(defaults or {}))
         elif found:
             raise UsageError(
                 f"--output_dir={self.path}: must be empty or hold this run, holds "
@@ -50,22 +66,59 @@ class RunFolder:
         """Returns a path inside the folder."""
         return files.join(self.path, *names)
 
+    def check_content(self, content: Mapping[str, Any]) -> None:
+        """Compares the content that the run depends on with what is on record.
+
+        What is not on record, because an earlier version did not know it, is not
+        compared.
+
+        Args:
+            content: dict. Digests, or dicts of values, by name. `begin` records it.
+
+        Raises:
+            UsageError: If the folder holds a run with other content.
+        """
+        self.content = _as_read(content)
+        for name, new in self.content.items():
+            old = self._recorded["content"].get(name, new)
+            pairs = [(name, old, new)]
+            if isinstance(old, dict) and isinstance(new, dict):
+                pairs = [(f"{name}: {k}", v, new.get(k, v)) for k, v in old.items()]
+            for title, before, now in pairs:
+                if before != now:
+                    raise UsageError(
+                        f"--output_dir={self.path}: holds a run with another "
+                        f"{title}={_short(before)}; received {_short(now)}"
+                        f"{self._flags_of(name)}"
+                    )
+
     def begin(self) -> None:
         """Makes the folder and records the run in it, unless that was done before."""
         files.make_folder(self.path)
         if not files.exists(self.join(RUN_FILE)):
-            record = {"settings": self.identity, **describe_environment()}
+            record = {
+                "settings": self.identity,
+                "content": self.content,
+                **describe_environment(),
+            }
             files.write_text(self.join(RUN_FILE), json.dumps(record, indent=2) + "\n")
 
-    def _check_same_run(self, defaults: Mapping[str, Any]) -> None:
+    def _read(self) -> dict[str, dict[str, Any]]:
         path = self.join(RUN_FILE)
         try:
-            recorded = dict(json.loads(files.read_text(path))["settings"])
-        except (ValueError, KeyError, TypeError) as e:
+            record = json.loads(files.read_text(path))
+            parts = {"settings": record["settings"], "content": record.get("content")}
+            return {name: dict(part or {}) for name, part in parts.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
             if isinstance(e, DataError):
                 raise
             raise DataError(f"{path}: must be the JSON record of a run") from None
+
+    def _check_settings(self, defaults: Mapping[str, Any]) -> None:
+        recorded, content = self._recorded["settings"], self._recorded["content"]
         for name in sorted({*recorded, *self.identity}):
+            if self._content_of.get(name) in content:
+                continue
             old = recorded.get(name, defaults.get(name))
             if old != self.identity.get(name):
                 raise UsageError(
@@ -73,7 +126,20 @@ class RunFolder:
                     f"--{name}={old!r}; received --{name}={self.identity.get(name)!r}"
                 )
 
+    def _flags_of(self, content: str) -> str:
+        """Returns the given settings that name a content, for messages."""
+        names = [name for name, key in self._content_of.items() if key == content]
+        given = [f"--{n}={self.identity[n]}" for n in names if self.identity.get(n)]
+        return f" ({', '.join(given)})" if given else ""
+
 
 def _as_read(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values as they are after writing and reading JSON."""
     return json.loads(json.dumps(dict(values)))
+
+
+def _short(value: Any) -> str:
+    """Returns a value for a message; of a digest, the beginning."""
+    if isinstance(value, str) and len(value) == 64:
+        return f"{value[:12]}…"
+    return repr(value)

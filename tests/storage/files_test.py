@@ -4,9 +4,10 @@ import errno
 import os
 
 import pytest
+import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import files
+from albert_tf.storage import files, streams
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -121,3 +122,40 @@ def test_read_json(tmp_path):
         path.write_text(text)
         with pytest.raises(DataError, match=message):
             files.read_json(path)
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/x", "hf://user/model"])
+def test_an_unknown_scheme_is_refused_by_name(path):
+    scheme = path.partition("//")[0]
+    calls = (
+        files.exists,
+        files.is_folder,
+        files.list_folder,
+        files.make_folder,
+        files.read_bytes,
+        files.open_binary,
+        streams.glob,
+        streams.size,
+        lambda path: files.write_bytes(path, b""),
+    )
+    for call in calls:
+        with pytest.raises(UsageError, match=rf"{path}: {scheme}// is not supp.*gs://"):
+            call(path)
+
+
+def test_a_bucket_that_cannot_be_reached_is_not_an_empty_one(monkeypatch):
+    def unreachable(*args):
+        raise tf.errors.FailedPreconditionError(None, None, "Could not\nresolve host")
+
+    # What `tf.io.gfile` does with it: `isdir` does not raise.
+    monkeypatch.setattr(tf.io.gfile, "isdir", lambda path: False)
+    for name in ("exists", "listdir", "makedirs"):
+        monkeypatch.setattr(tf.io.gfile, name, unreachable)
+    for call in (
+        files.exists,
+        files.is_folder,
+        files.list_folder,
+        files.make_folder,
+    ):
+        with pytest.raises(DataError, match="cannot be reached: Could not resolve"):
+            call("gs://bucket/x")

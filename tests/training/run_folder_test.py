@@ -5,17 +5,19 @@ import json
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.storage import files
+from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
 
 def settings(folder, **changes):
-    return PretrainSettings("data", str(folder), "spm", preset="albert_base", **changes)
+    names = {"input_file": "data", "spm_model_file": "spm", "preset": "albert_base"}
+    return PretrainSettings(output_dir=str(folder), **{**names, **changes})
 
 
 def open_folder(folder, **changes):
     new = settings(folder, **changes)
-    return RunFolder(new.output_dir, new.identity(), new.defaults())
+    return RunFolder(new.output_dir, new.identity(), new.defaults(), CONTENT_OF)
 
 
 @pytest.fixture
@@ -49,11 +51,100 @@ def test_a_setting_without_a_default_must_be_recorded(old_run):
         open_folder(old_run)
 
 
+CONTENT = {"data": {"records": "a" * 64}, "config": {"hidden_size": 12}}
+
+
+@pytest.fixture
+def run_with_content(tmp_path):
+    folder = open_folder(tmp_path)
+    folder.check_content(CONTENT)
+    folder.begin()
+    return tmp_path
+
+
+def test_content_may_move(run_with_content):
+    new = PretrainSettings(
+        "elsewhere", str(run_with_content), "spm", albert_config_file="c.json"
+    )
+    # "spm" is not on record by content, so its path is compared.
+    folder = RunFolder(new.output_dir, new.identity(), new.defaults(), CONTENT_OF)
+    folder.check_content(CONTENT)
+    with pytest.raises(UsageError, match="--spm_model_file='spm'; received .*'other'"):
+        open_folder(run_with_content, spm_model_file="other")
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (
+            {"data": {"records": "b" * 64}},
+            r"another data: records=a{12}…; received b{12}… \(--input_file=data\)",
+        ),
+        (
+            {"config": {"hidden_size": 16}},
+            r"another config: hidden_size=12; received 16 \(--preset=albert_base\)",
+        ),
+    ],
+)
+def test_other_content_under_the_same_name_is_refused(
+    run_with_content, content, message
+):
+    with pytest.raises(UsageError, match=message):
+        open_folder(run_with_content).check_content({**CONTENT, **content})
+
+
+def test_content_that_is_not_on_record_is_not_compared(run_with_content):
+    new = {
+        "data": {"records": "a" * 64, "card": "c" * 64},
+        "config": {"hidden_size": 12, "a_later_field": 3},
+        "tokenizer": {"sha256": "d" * 64},
+    }
+    open_folder(run_with_content).check_content(new)
+
+
+def test_a_run_of_an_earlier_version_is_compared_by_its_paths(tmp_path):
+    open_folder(tmp_path).begin()
+    record = json.loads((tmp_path / RUN_FILE).read_text())
+    del record["content"]
+    (tmp_path / RUN_FILE).write_text(json.dumps(record))
+    open_folder(tmp_path).check_content(CONTENT)
+    with pytest.raises(UsageError, match="--input_file='data'; received .*'other'"):
+        open_folder(tmp_path, input_file="other")
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"settings": 3}'])
 def test_damaged_record(tmp_path, text):
     (tmp_path / RUN_FILE).write_text(text)
     with pytest.raises(DataError, match="run.json: must be the JSON record of a run"):
         open_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "run.json.tmp-0123abcd",
+        ".run.json.0123abcd.partial",
+        ".lock",
+        ".lock-0123abcd",
+        "..lock.0123abcd.partial",
+    ],
+)
+def test_what_a_run_killed_at_its_start_leaves_behind_is_no_other_run(tmp_path, name):
+    (tmp_path / name).write_text("{")
+    open_folder(tmp_path).begin()
+    open_folder(tmp_path)
+
+
+def test_a_run_killed_while_it_writes_its_record(tmp_path, monkeypatch):
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(files, "rename", killed)
+        patch.setattr(files, "remove", lambda path: None)
+        open_folder(tmp_path).begin()
+    assert len(list(tmp_path.iterdir())) == 1
+    open_folder(tmp_path)
 
 
 def test_other_content_is_refused(tmp_path):

@@ -120,6 +120,7 @@ class PretrainingData:
         max_examples_per_row: int. K, for packed rows; None as in `packing.make_plan`.
 
     Attributes:
+        records: `RecordSet`. The records.
         summary: str. The number of rows, and how full they are if packed.
 
     Raises:
@@ -155,6 +156,7 @@ class PretrainingData:
                 f"{reader.records.paths[0]}: already contains masks; with_spans and "
                 "packing need records made with --masking=dynamic, or remask"
             )
+        self.records = reader.records
         self._pad_id = reader.vocab.pad_id
         self._seed = seed
         self._packing = packing

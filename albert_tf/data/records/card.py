@@ -1,7 +1,10 @@
 """Writes the data card, which describes a data set in JSON, Markdown and a plot."""
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -142,6 +145,22 @@ def shard_sizes(data_card: dict) -> dict[str, int]:
         for split in data_card.get("splits", {}).values()
         for shard in split["shards"]
     }
+
+
+def content_digest(data_card: Mapping[str, Any]) -> str:
+    """Returns a sha256 of what a card says about the content of its data set.
+
+    Paths are left out: a data set may be moved, or made again in another place.
+    """
+    inputs = [(x.get("bytes"), x.get("sha256")) for x in data_card.get("inputs", ())]
+    settings = data_card.get("settings", {})
+    kept = ("form", "max_seq_length", "pair_policy", "examples", "tokenizer")
+    content = {
+        **{name: data_card.get(name) for name in kept},
+        "inputs": inputs,
+        "config": settings.get("config") if isinstance(settings, dict) else None,
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def summary_lines(data_card: dict) -> list[str]:

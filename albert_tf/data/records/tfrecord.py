@@ -6,6 +6,7 @@ the byte offset of each record as little-endian uint64, without a header. A file
 this sidecar, such as the original's, is indexed by walking over its length headers.
 """
 
+import hashlib
 import struct
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +23,7 @@ _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _FRAMING = _HEADER.size + _FOOTER.size
 _MASK_DELTA = 0xA282EAD8
+_NUM_DIGESTED = 16
 
 
 def masked_crc(data: bytes) -> int:
@@ -142,6 +144,20 @@ class RecordSet:
         """Returns the number of records by path."""
         sizes = np.diff(self._starts).tolist()
         return dict(zip(self.paths, sizes, strict=True))
+
+    def digest(self) -> str:
+        """Returns a sha256 that tells data sets apart without reading all of them.
+
+        It covers the place of every record in its shard and the content of some
+        records, but no path: a copy has the same digest.
+        """
+        sha256 = hashlib.sha256()
+        for index in self._indexes:
+            sha256.update(np.asarray([len(index), *index], "<u8").tobytes())
+        sample = np.linspace(0, len(self) - 1, _NUM_DIGESTED).astype(np.int64)
+        for payload in self.read(np.unique(sample)):
+            sha256.update(hashlib.sha256(payload).digest())
+        return sha256.hexdigest()
 
     def locate(self, index: int) -> tuple[str, int]:
         """Returns the file of record `index` and its number within, for messages."""

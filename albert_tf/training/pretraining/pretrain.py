@@ -1,5 +1,7 @@
 """A pretraining run, from its settings to a folder with a model."""
 
+import json
+
 import keras
 import tensorflow as tf
 
@@ -14,13 +16,17 @@ from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports import model_card
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.reports.pretraining_curves import draw_pretraining_curves
-from albert_tf.storage import files
+from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 from albert_tf.training import loop
+from albert_tf.training.lock import locked
+from albert_tf.training.pretraining import limits
+from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.run_batches import RunBatches
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
@@ -50,23 +56,29 @@ def pretrain(settings: PretrainSettings) -> str:
         tpu_name=settings.tpu_name,
     )
     replicas = strategy.num_replicas_in_sync
-    _check_batch_size(settings, replicas)
-    folder = RunFolder(settings.output_dir, settings.identity(), settings.defaults())
-    model_folder = folder.join(MODEL_FOLDER)
-    if files.is_folder(model_folder):
-        return model_folder
+    folder = RunFolder(
+        settings.output_dir, settings.identity(), settings.defaults(), CONTENT_OF
+    )
     config = load_config(settings)
     tokenizer = load_tokenizer(settings.spm_model_file)
     _check_sizes(settings, config, tokenizer)
+    limits.check_batch_size(settings, config, replicas)
     data = RunBatches(settings, objective, tokenizer, replicas)
+    folder.check_content(content_of(settings, config, tokenizer, data.records))
+    model_folder = folder.join(MODEL_FOLDER)
+    if folders.is_complete(model_folder):
+        return model_folder
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
     step = _make_step(settings, config, objective, strategy)
     # Nothing is written before all inputs are known to be valid.
-    if not helper_name(strategy):
+    if helper_name(strategy):
+        _train(settings, folder, data, step, strategy)
+        return model_folder
+    files.make_folder(folder.path)
+    with locked(folder.path):
         folder.begin()
-    _train(settings, folder, data, step, strategy)
-    if not helper_name(strategy):
+        _train(settings, folder, data, step, strategy)
         metrics = read_metrics(folder.join(METRICS_FILE))
         curves = draw_pretraining_curves(metrics, objective.terms)
         files.write_bytes(folder.join(CURVES_FILE), curves)
@@ -93,15 +105,6 @@ def _find_objective(name: str) -> Objective:
             f"--objective must be one of {', '.join(OBJECTIVES)}, received {name!r}"
         )
     return OBJECTIVES[name]
-
-
-def _check_batch_size(settings: PretrainSettings, replicas: int) -> None:
-    steps = settings.gradient_accumulation_steps
-    if settings.train_batch_size % (replicas * steps):
-        raise UsageError(
-            f"--train_batch_size must be a multiple of {replicas} devices x "
-            f"{steps} accumulation steps, received {settings.train_batch_size}"
-        )
 
 
 def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:
@@ -177,7 +180,12 @@ def _train(
         asynchronous=settings.async_checkpoint,
         helper=helper,
     )
+    # The paths of the same content may differ from machine to machine.
+    kept = {k: v for k, v in folder.identity.items() if k not in CONTENT_OF}
+    run = json.dumps([kept, folder.content], sort_keys=True)
+    check_agreement(strategy, {"settings or data": run, **checkpoints.facts()})
     first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER)) or 0
+    check_agreement(strategy, checkpoints.facts())
     # Every worker reads them, because all of them take part in an evaluation.
     metrics = read_metrics(folder.join(METRICS_FILE))
     evaluated = [line["step"] for line in metrics if line["split"] == "eval"]

@@ -28,6 +28,7 @@ class RunBatches:
         replicas: int. Number of devices that share a batch.
 
     Attributes:
+        records: `RecordSet`. The training records.
         summary: str. Number of examples, for people.
 
     Raises:
@@ -67,6 +68,7 @@ class RunBatches:
         # Every device takes the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
         self._eval_batch_size = rows - rows % replicas
+        self.records = self._training.records
         self.summary = self._training.summary
 
     def train(

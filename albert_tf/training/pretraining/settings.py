@@ -27,6 +27,15 @@ NOT_IN_IDENTITY = frozenset(
         "deterministic",
     }
 )
+# Settings that name content, and the key under which `identity.content_of` describes
+# that content: a run goes on with the same content in another place.
+CONTENT_OF = {
+    "input_file": "data",
+    "spm_model_file": "tokenizer",
+    "preset": "config",
+    "albert_config_file": "config",
+    "init_checkpoint": "init_checkpoint",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +117,9 @@ class PretrainSettings:
         "Maximum number of batches per evaluation; 0: all.", 100
     )
     distribution: str = setting(
-        "one_device, mirrored, multi_worker (TF_CONFIG) or tpu.", "one_device"
+        "one_device, mirrored, multi_worker (TF_CONFIG) or tpu, for which there is no "
+        "TensorFlow as new as the required one.",
+        "one_device",
     )
     num_devices: int | None = setting(
         "With --distribution=mirrored: number of GPUs, or of logical CPU devices.",

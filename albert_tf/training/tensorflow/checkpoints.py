@@ -12,6 +12,7 @@ import tensorflow as tf
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files
+from albert_tf.training.tensorflow.agreement import digest_of
 
 
 class TrainingCheckpoints:
@@ -53,9 +54,12 @@ class TrainingCheckpoints:
         }
         self.optimizer = optimizer
         self._seed = tf.Variable(seed, dtype=tf.int64, trainable=False)
+        self._values = {
+            "weights": {k: v.value for k, v in weights.items()},
+            "slots": {k: v.value for k, v in slots.items()},
+        }
         self.checkpoint = tf.train.Checkpoint(
-            weights={k: v.value for k, v in weights.items()},
-            slots={k: v.value for k, v in slots.items()},
+            **self._values,
             step=optimizer.iterations.value,
             seed=self._seed,
         )
@@ -75,6 +79,11 @@ class TrainingCheckpoints:
     def step(self) -> int:
         """The number of updates made so far."""
         return int(self.optimizer.iterations.numpy())
+
+    def facts(self) -> dict[str, str]:
+        """Returns step and digests of what a checkpoint holds, by a title."""
+        digests = {title: digest_of(v) for title, v in self._values.items()}
+        return {"step": str(self.step), **digests}
 
     def save(self) -> None:
         """Writes a checkpoint of the current step, completely or not at all."""

@@ -4,6 +4,7 @@ import json
 import os
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.errors import UsageError
 
@@ -117,8 +118,10 @@ def _tpu_strategy(name: str) -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
-    except (ValueError, RuntimeError, tf.errors.OpError) as e:
-        reason = str(e).splitlines()[0] if str(e) else type(e).__name__
+    except (ValueError, RuntimeError, TypeError, OSError, tf.errors.OpError) as e:
+        # What TensorFlow says differs from machine to machine, and may be a stack.
+        logging.debug("--distribution=tpu: %s", e)
         raise UsageError(
-            f"--tpu_name={name}: the TPU cannot be reached: {reason}"
-        ) from None
+            f"--distribution=tpu: no TPU --tpu_name={name} in TensorFlow "
+            f"{tf.__version__} (the last release for TPUs is 2.19)"
+        ) from e

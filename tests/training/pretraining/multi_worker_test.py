@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -98,6 +99,26 @@ def test_two_workers_equal_one_device(tmp_path):
     # Only the chief's checkpoints are left.
     names = {path.name.split(".")[0] for path in (two / "checkpoints").iterdir()}
     assert names == {"checkpoint", "step-4", "step-6"}
+
+
+@pytest.mark.slow
+def test_a_worker_that_lost_its_folder_is_refused_by_all(tmp_path):
+    ours, lost = tmp_path / "ours", tmp_path / "lost"
+    finish(start(tmp_path, ours, "one_device"))
+    shutil.rmtree(ours / "model")
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    processes = []
+    for index, folder in enumerate((ours, lost)):
+        task = {"type": "worker", "index": index}
+        config = json.dumps({"cluster": {"worker": workers}, "task": task})
+        processes.append(start(tmp_path, folder, "multi_worker", {"TF_CONFIG": config}))
+    for process in processes:
+        _, errors = process.communicate(timeout=400)
+        assert process.returncode == 1, errors[-3000:]
+        message = "the workers differ in their step (worker 0 against worker 1)"
+        assert errors.count(message) == 1
+        assert "Traceback" not in errors
+    assert not (ours / "model").exists()
 
 
 def test_missing_cluster_is_a_usage_error(tmp_path):

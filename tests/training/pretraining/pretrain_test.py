@@ -123,6 +123,30 @@ def test_killed_run_continues_to_the_same_bits(config_file, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_run_knows_its_data_by_content(config_file, tmp_path):
+    data, run_folder = tmp_path / "data.tfrecord", tmp_path / "run"
+    data.write_bytes(RECORDS.read_bytes())
+    changes = {"num_train_steps": 2, "input_file": data, "eval_steps": 0}
+    result = run(config_file, run_folder, **changes)
+    assert result.returncode == 0, result.stderr
+    # The same data under another name, as after a move.
+    moved = {**changes, "input_file": data.rename(tmp_path / "moved.tfrecord")}
+    result = run(config_file, run_folder, **moved)
+    assert result.returncode == 0, result.stderr
+    # Other data under the same name.
+    data.write_bytes(drop_first_record(RECORDS.read_bytes()))
+    result = run(config_file, run_folder, **changes)
+    assert result.returncode == 2
+    assert "another data: records=" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def drop_first_record(content):
+    length = int.from_bytes(content[:8], "little")
+    return content[12 + length + 4 :]
+
+
+@pytest.mark.slow
 def test_bfloat16_micro_batches_from_a_checkpoint(config_file, tmp_path):
     config = albert_tf.AlbertConfig.from_json(config_file)
     start = albert_tf.AlbertPretrainer(config, seed=5)

@@ -4,7 +4,8 @@ import types
 
 import pytest
 
-from albert_tf.training.tensorflow.strategy import helper_name
+from albert_tf.errors import UsageError
+from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
 
 def name(task, index, *jobs):
@@ -32,3 +33,10 @@ def test_helper_names(task, index, jobs, expected):
 
 def test_a_single_process_is_the_chief():
     assert helper_name(types.SimpleNamespace(cluster_resolver=None)) == ""
+
+
+@pytest.mark.parametrize("name", ["local", ""])
+def test_without_a_tpu_one_short_line_says_so(name):
+    with pytest.raises(UsageError, match="--distribution=tpu: no TPU") as error:
+        create_strategy("tpu", tpu_name=name)
+    assert len(str(error.value)) < 130 and "\n" not in str(error.value)

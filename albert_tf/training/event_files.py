@@ -1,0 +1,48 @@
+"""Removes from TensorBoard's files the steps that a resumed run repeats."""
+
+import contextlib
+import os
+
+import tensorflow as tf
+
+from albert_tf.storage import files
+
+_KEPT = "events.out.tfevents.0000000000.before-resume"
+
+
+def drop_later_steps(folder: str | os.PathLike, last_step: int) -> None:
+    """Rewrites event files without the steps after the one a run continues from.
+
+    TensorBoard would show such a step twice. The remaining events are moved into one
+    file, and of several events of the same step and name the last one is kept.
+
+    Args:
+        folder: str. Folder of the event files; may be missing.
+        last_step: int. Step at which the run continues.
+    """
+    names = files.list_folder(folder) if files.is_folder(folder) else []
+    paths = [files.join(folder, name) for name in names if "tfevents" in name]
+    kept: dict[tuple, bytes] = {}
+    for path in paths:
+        # The last event of a killed run may be incomplete.
+        with contextlib.suppress(tf.errors.DataLossError):
+            for record in tf.data.TFRecordDataset(path):
+                content = record.numpy()
+                event = tf.compat.v1.Event.FromString(content)
+                if not event.HasField("summary"):
+                    kept.setdefault(("version",), content)
+                elif event.step <= last_step:
+                    tags = tuple(value.tag for value in event.summary.value)
+                    kept.pop((event.step, tags), None)
+                    kept[event.step, tags] = content
+    if not paths:
+        return
+    target = files.join(folder, _KEPT)
+    temporary = files.join(folder, ".before-resume.partial")
+    with tf.io.TFRecordWriter(temporary) as writer:
+        for content in kept.values():
+            writer.write(content)
+    files.rename(temporary, target)
+    for path in paths:
+        if path != target:
+            files.remove(path)

@@ -1,0 +1,158 @@
+"""Keeps two processes from writing one run folder at the same time."""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+
+LOCK_FILE = ".lock"
+_RENEWED_AFTER = 60.0
+_STALE_AFTER = 600.0
+
+
+@contextlib.contextmanager
+def locked(folder: str | os.PathLike) -> Iterator[None]:
+    """Holds the lock of a folder inside a `with` statement.
+
+    The lock is a file that names this host and process, and is written again every
+    minute. The lock of a process of this host that no longer runs is taken over at
+    once, that of another host when it has not been renewed for ten minutes, so a run
+    that was killed can be resumed.
+
+    On a local file system a free lock is taken by one process only. In a bucket, two
+    processes that start within the same moment may both get it, because TensorFlow's
+    file systems cannot create a file only if it does not exist; so may, anywhere, two
+    that take over the same stale lock. One that starts later is refused. Hosts of the
+    same name, as containers may have, are taken for one host.
+
+    Args:
+        folder: str. An existing folder.
+
+    Raises:
+        UsageError: If another process holds the lock.
+    """
+    path = files.join(folder, LOCK_FILE)
+    owner = {
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "started": _start_time(os.getpid()),
+        "id": uuid.uuid4().hex,
+    }
+    _take(path, owner)
+    ended = threading.Event()
+    renewal = threading.Thread(target=_renew, args=(path, owner, ended), daemon=True)
+    renewal.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        renewal.join()
+        if _read(path).get("id") == owner["id"]:
+            files.remove(path)
+
+
+def _renew(path: str, owner: dict[str, Any], ended: threading.Event) -> None:
+    """Writes a lock again and again, as long as it belongs to its owner."""
+    while not ended.wait(_RENEWED_AFTER):
+        # A full disk, say, is reported by whoever writes something that matters.
+        with contextlib.suppress(DataError, UsageError):
+            if _read(path).get("id") != owner["id"]:
+                return
+            files.write_text(path, _text(owner))
+
+
+def _take(path: str, owner: dict[str, Any]) -> None:
+    if files.exists(path):
+        _check_stale(path, owner["host"])
+        files.remove(path)
+    if files.is_remote(path):
+        files.write_text(path, _text(owner))
+    else:
+        _create(path, _text(owner))
+    # Another process may have found the same stale lock.
+    if _read(path).get("id") != owner["id"]:
+        _refuse(path, _read(path))
+
+
+def _create(path: str, text: str) -> None:
+    """Creates a local lock, complete from the beginning, unless there is one."""
+    temporary = f"{path}-{uuid.uuid4().hex[:8]}"
+    try:
+        with open(temporary, "x", encoding="utf-8") as file:
+            file.write(text)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            _refuse(path, _read(path))
+    except OSError as e:
+        raise UsageError(f"{path}: cannot be written: {e.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+
+
+def _check_stale(path: str, host: str) -> None:
+    """Checks that the process that wrote a lock has ended, as far as can be known."""
+    owner = _read(path)
+    process = owner.get("process")
+    if owner and owner.get("host") != host:
+        stale = time.time() - owner.get("renewed", 0) > _STALE_AFTER
+    else:
+        stale = not (isinstance(process, int) and _is_running(process, owner))
+    if not stale:
+        _refuse(path, owner)
+
+
+def _refuse(path: str, owner: dict[str, Any]) -> None:
+    raise UsageError(
+        f"{os.path.dirname(path)}: process {owner.get('process')} on host "
+        f"{owner.get('host')} is writing to this folder; if it has ended, remove {path}"
+    )
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Returns the owner of a lock; nothing if the file is gone or damaged."""
+    if not files.exists(path):
+        return {}
+    try:
+        owner = json.loads(files.read_text(path))
+    except ValueError:
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def _is_running(process: int, owner: dict[str, Any]) -> bool:
+    """Returns whether a process of this host still is the one that wrote a lock."""
+    started = owner.get("started")
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # it belongs to another user
+    return not started or started == _start_time(process)
+
+
+def _text(owner: dict[str, Any]) -> str:
+    # Not the time of the file, which some file systems do not know.
+    return json.dumps({**owner, "renewed": time.time()}) + "\n"
+
+
+def _start_time(process: int) -> str:
+    """Returns when a process started, in ticks, or "" where that is not known.
+
+    The number of a process that has ended may be given to another one.
+    """
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

@@ -1,0 +1,95 @@
+"""Checks before a run that a device can hold its share of a batch."""
+
+import os
+
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
+from albert_tf.planning import facts
+from albert_tf.training.pretraining.settings import PretrainSettings
+
+# Kernels of TensorFlow count the elements of a tensor with 32 bits.
+MAX_ELEMENTS = 2**31 - 1
+
+
+def check_batch_size(
+    settings: PretrainSettings, config: AlbertConfig, replicas: int
+) -> None:
+    """Checks that a batch can be divided, and that its parts fit the devices.
+
+    Args:
+        settings: `PretrainSettings`. Settings of the run.
+        config: `AlbertConfig`. Config of the model.
+        replicas: int. Number of devices that share a batch.
+
+    Raises:
+        UsageError: If they do not; it names the flags that make them fit.
+    """
+    size, steps = settings.train_batch_size, settings.gradient_accumulation_steps
+    if size % (replicas * steps):
+        raise UsageError(
+            f"--train_batch_size must be a multiple of {replicas} devices x "
+            f"{steps} accumulation steps, received {size}"
+        )
+    what, elements = max(
+        elements_per_row(settings, config).items(), key=lambda item: item[1]
+    )
+    most = MAX_ELEMENTS // elements
+    reason = f"the {what} of more have more than {MAX_ELEMENTS:,} elements"
+    memory = memory_of_device()
+    if memory and memory // bytes_per_row(settings, config) < most:
+        most = max(1, memory // bytes_per_row(settings, config))
+        reason = f"more need more than its memory of {memory / 2**30:.0f} GiB"
+    rows = size // replicas // steps
+    if rows > most:
+        raise UsageError(
+            f"--train_batch_size={size}: a device can compute at most {most} examples "
+            f"of {settings.max_seq_length} tokens at once ({reason}), received {rows}; "
+            f"use --gradient_accumulation_steps={_steps(size // replicas, most)}"
+        )
+    rows = max(1, settings.eval_batch_size // replicas)
+    if settings.eval_file and rows > MAX_ELEMENTS // elements:
+        raise UsageError(
+            f"--eval_batch_size must be at most {MAX_ELEMENTS // elements * replicas} "
+            f"(the {what} of more have more than {MAX_ELEMENTS:,} elements), received "
+            f"{settings.eval_batch_size}"
+        )
+
+
+def elements_per_row(settings: PretrainSettings, config: AlbertConfig) -> dict:
+    """Returns the number of elements that a row adds to the largest tensors."""
+    T, P = settings.max_seq_length, settings.max_predictions_per_seq
+    return {
+        "masked-LM logits": P * config.vocab_size,
+        "attention scores": config.num_attention_heads * T * T,
+        "feed-forward values": T * config.intermediate_size,
+    }
+
+
+def bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
+    """Estimates how much memory a row needs for the backward pass, from below.
+
+    Counts what `facts.activations` counts, and the logits and their gradient.
+    """
+    size = 2 if settings.precision == "bfloat16" else 4
+    kept = size * facts.activations(config, 1, settings.max_seq_length)
+    return kept + 8 * settings.max_predictions_per_seq * config.vocab_size
+
+
+def memory_of_device() -> int | None:
+    """Returns the bytes of memory if the device is this machine's CPU, or else None.
+
+    TensorFlow does not tell how much memory a GPU has.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return None
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _steps(rows: int, most: int) -> int:
+    """Returns the smallest divisor of `rows` that leaves at most `most`."""
+    return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= most)

@@ -1,0 +1,97 @@
+"""Two processes never write one run folder, and a killed one does not block it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from albert_tf.errors import UsageError
+from albert_tf.storage import files
+from albert_tf.training import lock
+
+
+@pytest.fixture(params=["local", "remote"])
+def folder(request, tmp_path):
+    path = str(tmp_path)
+    if request.param == "remote":
+        path = f"ram://{tmp_path.name}-{os.getpid()}"
+        files.make_folder(path)
+    return path
+
+
+def owner(folder):
+    return json.loads(files.read_text(files.join(folder, lock.LOCK_FILE)))
+
+
+def leave(folder, **changes):
+    """Writes the lock of another process."""
+    with lock.locked(folder):
+        text = json.dumps({**owner(folder), "id": "another", **changes})
+    files.write_text(files.join(folder, lock.LOCK_FILE), text)
+
+
+def test_a_second_process_is_refused_until_the_first_ends(folder):
+    with lock.locked(folder):
+        assert owner(folder)["process"] == os.getpid()
+        message = f"process {os.getpid()} on host .* is writing to this folder"
+        with pytest.raises(UsageError, match=message), lock.locked(folder):
+            pass
+        assert owner(folder)["process"] == os.getpid()
+    assert files.list_folder(folder) == []
+    with lock.locked(folder):
+        pass
+
+
+def test_the_lock_of_a_dead_process_is_taken_over(folder):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    leave(folder, process=process.pid)
+    with lock.locked(folder):
+        assert owner(folder)["process"] == os.getpid()
+
+
+def test_the_number_of_a_dead_process_may_be_in_use_again(folder):
+    leave(folder, process=os.getpid(), started="1")
+    with lock.locked(folder):
+        assert owner(folder)["started"] != "1"
+
+
+def test_the_lock_of_another_host(folder, monkeypatch):
+    leave(folder, host="far-away", process=1)
+    message = "process 1 on host far-away"
+    with pytest.raises(UsageError, match=message), lock.locked(folder):
+        pass
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 601)  # not renewed since
+    with lock.locked(folder):
+        assert owner(folder)["host"] != "far-away"
+
+
+def test_a_lock_is_renewed(folder, monkeypatch):
+    renewed = []
+    monkeypatch.setattr(lock, "_RENEWED_AFTER", 0.01)
+    write = files.write_text
+    monkeypatch.setattr(
+        files, "write_text", lambda *args: (renewed.append(args), write(*args))
+    )
+    with lock.locked(folder):
+        while len(renewed) < 3:
+            time.sleep(0.01)
+        renewed_by = owner(folder)["id"]
+    assert all(renewed_by in text for _, text in renewed)
+
+
+def test_a_lock_that_was_taken_over_is_left_alone(folder):
+    with lock.locked(folder):
+        text = json.dumps({**owner(folder), "id": "another"})
+        files.write_text(files.join(folder, lock.LOCK_FILE), text)
+    assert owner(folder)["id"] == "another"
+
+
+def test_a_damaged_lock_is_taken_over(folder):
+    files.write_text(files.join(folder, lock.LOCK_FILE), "")
+    with lock.locked(folder):
+        assert owner(folder)["process"] == os.getpid()

@@ -1,0 +1,64 @@
+"""A batch that no device can hold is refused before anything is read or written."""
+
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
+from albert_tf.training.pretraining import limits
+from albert_tf.training.pretraining.settings import PretrainSettings
+
+BASE = AlbertConfig.from_preset("albert_base_v2")
+
+
+@pytest.fixture(autouse=True)
+def much_memory(monkeypatch):
+    monkeypatch.setattr(limits, "memory_of_device", lambda: 2**50)
+
+
+def check(replicas=1, config=BASE, **changes):
+    settings = PretrainSettings("data", "run", "spm", preset="x", **changes)
+    limits.check_batch_size(settings, config, replicas)
+
+
+def test_the_paper_s_batch_does_not_fit_one_device():
+    with pytest.raises(UsageError) as error:
+        check(train_batch_size=4096)
+    assert "at most 682 examples of 512 tokens" in str(error.value)
+    assert "--gradient_accumulation_steps=8" in str(error.value)
+    check(train_batch_size=4096, gradient_accumulation_steps=8)
+    check(replicas=8, train_batch_size=4096)
+    with pytest.raises(UsageError, match="received 1024"):
+        check(train_batch_size=1024)
+
+
+@pytest.mark.parametrize(
+    "length, what",
+    [(512, "attention scores"), (128, "masked-LM logits")],
+)
+def test_the_largest_tensor_decides(length, what):
+    settings = {"max_seq_length": length, "max_predictions_per_seq": 77}
+    with pytest.raises(UsageError, match=f"the {what} of more"):
+        check(train_batch_size=4096, **settings)
+
+
+def test_the_suggestion_is_a_divisor_that_fits():
+    with pytest.raises(UsageError, match="--gradient_accumulation_steps=3;?$"):
+        check(train_batch_size=1500)  # 750 are too many, 500 are not
+    check(train_batch_size=1500, gradient_accumulation_steps=3)
+
+
+def test_memory_of_a_cpu(monkeypatch):
+    # 8 rows need about 5 GB.
+    monkeypatch.setattr(limits, "memory_of_device", lambda: 8 * 2**30)
+    check(train_batch_size=4096, gradient_accumulation_steps=512)
+    with pytest.raises(UsageError, match="its memory of 8 GiB"):
+        check(train_batch_size=4096, gradient_accumulation_steps=64)
+    monkeypatch.setattr(limits, "memory_of_device", lambda: None)
+    check(train_batch_size=4096, gradient_accumulation_steps=64)
+
+
+def test_indivisible_and_evaluation():
+    with pytest.raises(UsageError, match="multiple of 2 devices x 3 accumulation"):
+        check(replicas=2, train_batch_size=9, gradient_accumulation_steps=3)
+    with pytest.raises(UsageError, match="--eval_batch_size must be at most 682"):
+        check(train_batch_size=8, eval_batch_size=1024, eval_file="x")

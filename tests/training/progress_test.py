@@ -1,0 +1,54 @@
+"""A run that was killed and resumed shows every step once."""
+
+import os
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.storage import files
+from albert_tf.training.progress import Progress
+from albert_tf.training.run_folder import RunFolder
+
+
+@pytest.fixture(params=["local", "remote"])
+def folder(request, tmp_path):
+    path = str(tmp_path)
+    if request.param == "remote":
+        path = f"ram://{tmp_path.name}-{os.getpid()}"
+        files.make_folder(path)
+    return RunFolder(path, {})
+
+
+def record(folder, first, steps):
+    bar = Progress(folder, first, 9, chief=True, title="run", shown={})
+    with bar as progress:
+        for step in steps:
+            progress.record("eval", step, {"loss": float(100 * first + step)})
+
+
+def events(folder):
+    path = folder.join("tensorboard")
+    for name in files.list_folder(path):
+        for content in tf.data.TFRecordDataset(files.join(path, name)):
+            event = tf.compat.v1.Event.FromString(content.numpy())
+            for value in event.summary.value:
+                yield event.step, value.tag, tf.make_ndarray(value.tensor).item()
+
+
+def test_steps_after_the_last_checkpoint_are_shown_once(folder):
+    record(folder, 0, [2, 4, 5])
+    record(folder, 4, [5, 6, 7])
+    record(folder, 6, [7, 8])
+    assert list(events(folder)) == [
+        (step, "eval/loss", value)
+        for step, value in [(2, 2), (4, 4), (5, 405), (6, 406), (7, 607), (8, 608)]
+    ]
+
+
+def test_an_event_cut_off_by_a_kill(folder):
+    record(folder, 0, [2, 4])
+    (name,) = files.list_folder(folder.join("tensorboard"))
+    path = folder.join("tensorboard", name)
+    files.write_bytes(path, files.read_bytes(path)[:-3])
+    record(folder, 3, [4])
+    assert [step for step, *_ in events(folder)] == [2, 4]

@@ -14,6 +14,7 @@ def describe(
     objective: Objective,
     metrics: Sequence[Mapping[str, Any]],
     tokenizer,
+    keeps_masks: bool = False,
 ) -> str:
     """Returns Markdown text in which every number was measured in the run.
 
@@ -23,10 +24,12 @@ def describe(
         objective: `Objective`. What was learned.
         metrics: Lines of `metrics.jsonl`.
         tokenizer: `Tokenizer`. Its `sha256` is named.
+        keeps_masks: bool. Whether the records contain the masks, so that the run's
+            masking settings had no effect.
     """
     sections = (
         _model(config),
-        _training(settings, tokenizer),
+        _training(settings, tokenizer, keeps_masks),
         _results(objective, metrics),
         _environment(),
     )
@@ -45,15 +48,18 @@ def _model(config: AlbertConfig) -> list[str]:
     ]
 
 
-def _training(settings: Any, tokenizer) -> list[str]:
+def _training(settings: Any, tokenizer, keeps_masks: bool) -> list[str]:
     rows = "packed rows" if settings.packing else "examples"
+    masks = f"masking `{settings.masking}`"
+    if keeps_masks:
+        masks = "the masks stored in the records"
     return [
         "## Training",
         "",
         f"{settings.num_train_steps:,} steps of {settings.train_batch_size:,} {rows} "
         f"of at most {settings.max_seq_length} tokens; objective "
         f"`{settings.objective}`, optimizer `{settings.optimizer}`, learning rate "
-        f"{settings.learning_rate:g}; masking `{settings.masking}`, seed "
+        f"{settings.learning_rate:g}; {masks}, seed "
         f"{settings.seed}, precision `{settings.precision}`.",
         "",
         f"Data: `{settings.input_file}`; tokenizer sha256 `{tokenizer.sha256}`.",

@@ -15,11 +15,11 @@ METRICS = [
 ]
 
 
-def card(objective, metrics):
+def card(objective, metrics, **kwargs):
     settings = PretrainSettings("data", "out", "spm", preset="albert_base")
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card.describe(
-        settings, AlbertConfig(), objective, metrics, tokenizer
+        settings, AlbertConfig(), objective, metrics, tokenizer, **kwargs
     ).splitlines()
 
 
@@ -43,3 +43,11 @@ def test_sections():
     text = "\n".join(card(ALBERT, METRICS))
     for part in ("# Model card", "## Training", "123abc", "## Results", "Made with"):
         assert part in text
+
+
+def test_masks_are_those_of_the_records_or_of_the_settings():
+    stored = "\n".join(card(ALBERT, METRICS, keeps_masks=True))
+    assert (
+        "the masks stored in the records" in stored and "`albert`, seed" not in stored
+    )
+    assert "masking `albert`, seed" in "\n".join(card(ALBERT, METRICS))

@@ -122,6 +122,8 @@ class PretrainingData:
     Attributes:
         records: `RecordSet`. The records.
         summary: str. The number of rows, and how full they are if packed.
+        keeps_masks: bool. Whether the masks are those in the records, so that
+            `masking` has no effect.
 
     Raises:
         UsageError: If the arguments do not fit together.
@@ -151,7 +153,8 @@ class PretrainingData:
             max_seq_length,
             None if remask else max_predictions_per_seq,
         )
-        if reader.is_static and not remask and (with_spans or packing):
+        self.keeps_masks = reader.is_static and not remask
+        if self.keeps_masks and (with_spans or packing):
             raise UsageError(
                 f"{reader.records.paths[0]}: already contains masks; with_spans and "
                 "packing need records made with --masking=dynamic, or remask"

@@ -11,7 +11,8 @@ Formats: `lines` (one sentence per line, blank lines between documents: the orig
 start is wikiextractor; a JSON object on the first line is jsonl. Other text is `lines`
 if half of its characters are in lines with a line directly before or after them, and
 60% of those with one directly after end a sentence and contain no other sentence end;
-else it is `paragraphs`.
+else it is `paragraphs`. The choice is logged. A file named like a table (.csv, .tsv) is
+refused.
 """
 
 import copy
@@ -19,6 +20,8 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from absl import logging
 
 from albert_tf.data.corpus import docstrings, formats
 from albert_tf.data.corpus.detect import detect_format
@@ -90,6 +93,8 @@ class Corpus:
         self.sha256: dict[str, str] = {}
         self._bad = BadInput(on_bad_input, self.counts)
         self.sources = self._find(inputs, format)
+        if format == "auto":
+            self._log_formats()
 
     def restarted(self) -> "Corpus":
         """Returns a corpus of the same sources with new counts and checksums."""
@@ -140,6 +145,16 @@ class Corpus:
         except OSError as error:
             raise DataError(f"{name}: cannot be read: {error.strerror}") from error
         return Source(name, kind, size, modified)
+
+    def _log_formats(self) -> None:
+        """Logs which formats were detected, so that a wrong one is seen at once."""
+        found: dict[str, list[str]] = {}
+        for source in self.sources:
+            if source.format in FORMATS:
+                found.setdefault(source.format, []).append(source.name)
+        for kind, names in found.items():
+            more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+            logging.info("%s%s: read as --input_format=%s", names[0], more, kind)
 
     def _texts(self, source: Source) -> Iterator[str | None]:
         name, kind = source.name, source.format

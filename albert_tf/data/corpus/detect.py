@@ -43,6 +43,12 @@ def detect_format(path: str) -> str:
             f"{path}: looks like JSON, but its first line is not a JSON object; "
             "convert it to JSON Lines (one object per line), or set --input_format"
         )
+    if _TABLE_NAME.search(path):
+        raise DataError(
+            f"{path}: is named like a table, whose rows are not prose; write the "
+            "column with the text to a text file or to JSON Lines, or set "
+            "--input_format if this is prose after all"
+        )
     lines = [line.strip() for line in text.split("\n")]
     followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
     single = sum(
@@ -71,10 +77,17 @@ _COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"
 _JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
 
 
+_TABLE_NAME = re.compile(r"\.(csv|tsv)(\.gz)?$", re.IGNORECASE)
+
+
 _JSON_START = re.compile(r'\[?\s*\{\s*"')
 
 
-_INNER_END = re.compile(r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w")
+# Text split into tokens, such as WikiText's, has blanks before the punctuation too.
+_INNER_END = re.compile(
+    r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w"
+    r"|\w [.!?](?: [\"'”’)]+)* +[\"'“‘(]* ?[A-Z]"
+)
 
 
 _ENDS = tuple(".!?:;…。！？।")

@@ -9,7 +9,7 @@ from albert_tf.errors import UsageError
 
 _CHOICES = {
     "unit": ("whole_word", "piece"),
-    "ngram_distribution": ("inverse", "uniform", "geometric"),
+    "ngram_distribution": ("inverse", "reversed", "uniform", "geometric"),
     "replace_per": ("token", "span"),
     "rules": ("albert_tf", "original"),
 }
@@ -53,7 +53,8 @@ class MaskingConfig:
         unit: str. "whole_word" masks all tokens of a word or none, "piece" each alone.
         max_ngram: int. Maximum number of units masked together.
         ngram_distribution: str. Distribution of the length n of an n-gram: "inverse"
-            (p proportional to 1/n; ALBERT, section 4.1), "uniform", or "geometric"
+            (p proportional to 1/n; ALBERT, section 4.1), "reversed" (the same
+            probabilities from the longest n-gram down), "uniform", or "geometric"
             (p = 0.2; SpanBERT).
         masked_lm_prob: float. Fraction of all tokens of an example, [CLS] and [SEP]
             included.
@@ -121,6 +122,7 @@ class MaskingConfig:
         n = np.arange(1, self.max_ngram + 1, dtype=np.float64)
         weights = {
             "inverse": 1 / n,
+            "reversed": 1 / n[::-1],
             "uniform": np.ones_like(n),
             "geometric": 0.8 ** (n - 1),
         }[self.ngram_distribution]

@@ -10,6 +10,8 @@ from albert_tf.data.prepare.pairs import POLICIES, PairConfig
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 
+_DISTRIBUTIONS = ("inverse", "reversed", "uniform")
+
 
 @dataclasses.dataclass(frozen=True)
 class CreateSettings:
@@ -63,7 +65,15 @@ class CreateSettings:
     do_whole_word_mask: bool = setting("Mask whole words.", True)
     do_permutation: bool = setting("Not supported.", False)
     favor_shorter_ngram: bool = setting(
-        "Draw n with p(n) proportional to 1/n instead of uniformly.", True
+        "Draw n with p(n) proportional to 1/n. --nofavor_shorter_ngram reverses these "
+        "probabilities, as in the original script.",
+        True,
+    )
+    ngram_distribution: str | None = setting(
+        "Distribution of n instead: inverse (the same as --favor_shorter_ngram), "
+        "reversed (--nofavor_shorter_ngram) or uniform.",
+        None,
+        choices=_DISTRIBUTIONS,
     )
     ngram: int = setting("Maximum length of a masked n-gram, in words.", 3)
     max_predictions_per_seq: int | None = setting(
@@ -138,7 +148,7 @@ class CreateSettings:
             mask=MaskingConfig(
                 unit="whole_word" if self.do_whole_word_mask else "piece",
                 max_ngram=self.ngram,
-                ngram_distribution="inverse" if self.favor_shorter_ngram else "uniform",
+                ngram_distribution=self._distribution(),
                 masked_lm_prob=self.masked_lm_prob,
                 max_predictions_per_seq=self._num_predictions(),
                 rules="original" if original else "albert_tf",
@@ -148,6 +158,16 @@ class CreateSettings:
             dupe_factor=self.dupe_factor,
             eval_fraction=self.eval_fraction,
         )
+
+    def _distribution(self) -> str:
+        if self.ngram_distribution is None:
+            return "inverse" if self.favor_shorter_ngram else "reversed"
+        if not self.favor_shorter_ngram and self.ngram_distribution != "reversed":
+            raise UsageError(
+                "--nofavor_shorter_ngram is the same as --ngram_distribution=reversed, "
+                f"received --ngram_distribution={self.ngram_distribution}"
+            )
+        return self.ngram_distribution
 
     def _num_predictions(self) -> int:
         number, length = self.max_predictions_per_seq, self.max_seq_length

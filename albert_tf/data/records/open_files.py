@@ -3,8 +3,9 @@
 import mmap
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from albert_tf.data.records.local_copy import LocalCopy
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 
@@ -26,6 +27,8 @@ class OpenFiles:
         # Remote: open files that no thread uses now, the oldest first. Seeking and
         # reading are two steps, so that threads cannot share one.
         self._idle: list[tuple[int, object]] = []
+        self._copies = LocalCopy(paths)
+        self._any_remote = any(map(files.is_remote, paths))
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict:
@@ -33,6 +36,19 @@ class OpenFiles:
 
     def __setstate__(self, state: dict) -> None:
         self.__init__(state["_paths"])
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Announces reads, so that remote files that are read much are copied first.
+
+        Args:
+            numbers: Index of a file in `paths`, once for each range that follows.
+
+        Raises:
+            DataError: If a file cannot be copied.
+        """
+        if self._any_remote:
+            remote = [n for n in numbers if files.is_remote(self._paths[n])]
+            self._copies.expect(remote)
 
     def read(self, number: int, *ranges: tuple[int, int]) -> list[bytes]:
         """Reads byte ranges of a file; those beyond its end are short.
@@ -49,6 +65,9 @@ class OpenFiles:
             if not files.is_remote(path):
                 mapped = self._map(number)
                 return [mapped[offset : offset + size] for offset, size in ranges]
+            copied = [self._copies.read(number, *one) for one in ranges]
+            if None not in copied:
+                return copied
             file = self._take(number)
             contents = []
             for offset, size in ranges:

@@ -9,6 +9,7 @@ this sidecar, such as the original's, is indexed by walking over its length head
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import google_crc32c
 import numpy as np
@@ -24,6 +25,7 @@ _FOOTER = struct.Struct("<I")
 _FRAMING = _HEADER.size + _FOOTER.size
 _MASK_DELTA = 0xA282EAD8
 _NUM_DIGESTED = 16
+_THREADS = 16
 
 
 def masked_crc(data: bytes) -> int:
@@ -98,7 +100,7 @@ class RecordSet:
     def __init__(self, pattern: str | Sequence[str], verify: bool = True):
         self.paths = shard_files.find_shards(pattern)
         self.verify = verify
-        self._indexes = [load_index(path) for path in self.paths]
+        self._indexes = load_indexes(self.paths)
         counts = [len(index) for index in self._indexes]
         self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self._files = OpenFiles(self.paths)
@@ -125,6 +127,7 @@ class RecordSet:
             )
         shards = np.searchsorted(self._starts, indices, side="right") - 1
         numbers = indices - self._starts[shards]
+        self._files.expect(shards.tolist())
         pairs = zip(shards.tolist(), numbers.tolist(), strict=True)
         return [self._read_one(shard, number) for shard, number in pairs]
 
@@ -180,6 +183,14 @@ class RecordSet:
         if self.verify and crc != masked_crc(payload):
             raise DataError(f"{where}: checksum does not match, the file is damaged")
         return payload
+
+
+def load_indexes(paths: Sequence[str]) -> list[np.ndarray]:
+    """Returns `load_index` of each shard; remote ones are waited for together."""
+    if not any(map(files.is_remote, paths)):
+        return [load_index(path) for path in paths]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(load_index, paths))
 
 
 def load_index(path: str) -> np.ndarray:

@@ -82,7 +82,9 @@ def pretrain(settings: PretrainSettings) -> str:
         metrics = read_metrics(folder.join(METRICS_FILE))
         curves = draw_pretraining_curves(metrics, objective.terms)
         files.write_bytes(folder.join(CURVES_FILE), curves)
-        card = model_card.describe(settings, config, objective, metrics, tokenizer)
+        card = model_card.describe(
+            settings, config, objective, metrics, tokenizer, data.keeps_masks
+        )
         files.write_text(folder.join("README.md"), card)
         step.model.mark_untrained(())
         save_pretrained(step.model, model_folder, tokenizer=tokenizer)

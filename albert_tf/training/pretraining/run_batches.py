@@ -30,9 +30,11 @@ class RunBatches:
     Attributes:
         records: `RecordSet`. The training records.
         summary: str. Number of examples, for people.
+        keeps_masks: bool. Whether the masks are those in the training records.
 
     Raises:
-        UsageError: If the labels of the records belong to another objective.
+        UsageError: If the labels of the records belong to another objective, or
+            they have masks already and a setting asks for others.
         DataError: If the records are damaged or do not match the settings.
     """
 
@@ -61,6 +63,9 @@ class RunBatches:
         }
         self._training = PretrainingData(settings.input_file, **common)
         check_pair_policy("input_file", settings.input_file, objective)
+        self.keeps_masks = self._training.keeps_masks
+        if self.keeps_masks:
+            _check_masks(settings)
         self._held_out = None
         if settings.eval_file:
             self._held_out = PretrainingData(settings.eval_file, **common)
@@ -107,6 +112,19 @@ class RunBatches:
             return {**loop.evaluate_batches(step, batches, limit), **baselines}
 
         return evaluate
+
+
+def _check_masks(settings: PretrainSettings) -> None:
+    """Raises UsageError if a setting asks for masks other than the records have."""
+    defaults = settings.defaults()
+    for name in ("masking", "masked_lm_prob", "ngram"):
+        value = getattr(settings, name)
+        if value != defaults[name]:
+            raise UsageError(
+                f"--{name}={value}: --input_file={settings.input_file} already "
+                f"contains masks, which are used as they are; leave --{name} out, or "
+                "make the records with create_pretraining_data --masking=dynamic"
+            )
 
 
 def check_pair_policy(flag: str, pattern: str, objective: Objective) -> None:

@@ -203,6 +203,14 @@ def test_a_cut_off_gzip_file_is_named(tmp_path):
         ("One. Two. Three goes. And on.\nMore. Yes more. So much.\nAnd. end", None),
         ("我来了。\n你呢？\n\n他走了！\n好。\n", "lines"),
         ("", "paragraphs"),
+        # WikiText: a paragraph per line, with blanks around the punctuation.
+        (
+            " \n = A ship = \n \n"
+            + " It sailed in 1901 , from Bilbao . It sank . Nobody was hurt . \n" * 9,
+            "paragraphs",
+        ),
+        # A sentence per line, in lower case, of the same kind.
+        ("he went home , as always .\nthe ship had left .\n" * 9, "lines"),
         # A novel with one line a paragraph, and neighbouring lines in headings only.
         (
             "MRS. GASKELL.\nCHAPTER I.\n\nTHE DAWN.\n \n"
@@ -214,6 +222,27 @@ def test_a_cut_off_gzip_file_is_named(tmp_path):
 def test_detection(tmp_path, text, expected):
     path = _write(tmp_path / "a", text)
     assert detect_format(path) == (expected or "paragraphs")
+
+
+def test_the_detected_format_is_logged(tmp_path, caplog):
+    _write(tmp_path / "a.txt", LINES)
+    _write(tmp_path / "b.txt", LINES)
+    _write(tmp_path / "c.txt", PARAGRAPHS)
+    with caplog.at_level("INFO", logger="absl"):
+        Corpus(f"{tmp_path}/*.txt")
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == [
+        f"{tmp_path}/a.txt and 1 more: read as --input_format=lines",
+        f"{tmp_path}/c.txt: read as --input_format=paragraphs",
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV.gz"])
+def test_a_table_is_not_read_as_prose(tmp_path, name):
+    path = _write(tmp_path / name, "text,label\nA good film.,1\n")
+    with pytest.raises(DataError, match="named like a table.* set --input_format"):
+        Corpus(path)
+    assert list(Corpus(path, "lines").documents())
 
 
 def test_the_hand_made_corpus_is_lines():

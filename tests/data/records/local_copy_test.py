@@ -1,0 +1,211 @@
+"""What is read from a bucket: each file once, and a few records without a copy."""
+
+import concurrent.futures
+import os
+import tempfile
+import types
+import uuid
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.data.batches.pretraining import PretrainingData
+from albert_tf.data.records import local_copy, tfrecord
+from albert_tf.errors import DataError
+from albert_tf.storage import files
+from tests.data.synthetic_records import VOCAB, make_example, write
+
+SHARDS, RECORDS = 5, 3000
+
+
+class Traffic:
+    """Counts what a bucket is asked for, where `GFile` reads ahead."""
+
+    def __init__(self):
+        self.opens = self.trips = self.bytes = 0
+
+    def open(self, path, mode="rb"):
+        if mode != "rb":
+            return REAL(path, mode)
+        self.opens += 1
+        return _Counted(REAL(path, mode), files_size(path), self)
+
+
+class _Counted:
+    def __init__(self, file, size, traffic):
+        self.file, self.size, self.traffic = file, size, traffic
+        self.at = self.end = 0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.close()
+
+    def close(self):
+        self.file.close()
+
+    def seek(self, at):
+        self.file.seek(at)
+        self.at, self.end = at, at  # what was read ahead is dropped
+
+    def read(self, count=-1):
+        data = self.file.read(count)
+        self.at += len(data)
+        while self.end < self.at:
+            ahead = min(512 << 10, self.size - self.end)
+            self.traffic.trips += 1
+            self.traffic.bytes += ahead
+            self.end += ahead
+        return data
+
+
+REAL = files.open_binary
+
+
+def files_size(path):
+    return tf.io.gfile.stat(path).length
+
+
+@pytest.fixture(scope="module")
+def payloads():
+    rng = np.random.default_rng(3)
+    return [rng.bytes(int(n)) for n in rng.integers(900, 1500, RECORDS)]
+
+
+@pytest.fixture(scope="module")
+def prefix(payloads):
+    """Shards of about 700 kB each."""
+    folder = f"ram://{uuid.uuid4().hex}"
+    tf.io.gfile.makedirs(folder)
+    prefix = files.join(folder, "t")
+    for k in range(SHARDS):
+        path = tfrecord.shard_name(prefix, k, SHARDS)
+        size = RECORDS // SHARDS
+        tfrecord.write_shard(path, payloads[k * size : (k + 1) * size])
+    return prefix
+
+
+@pytest.fixture
+def traffic(monkeypatch):
+    traffic = Traffic()
+    monkeypatch.setattr(files, "open_binary", traffic.open)
+    return traffic
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """The folder where temporary files are made."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_an_epoch_reads_every_byte_about_once(prefix, payloads, traffic, scratch):
+    records = tfrecord.RecordSet(prefix)
+    used = sum(map(len, payloads))
+    assert traffic.bytes < 0.1 * used  # the indexes
+    batches = np.random.default_rng(1).permutation(RECORDS).reshape(-1, 100)
+    first = [payload for batch in batches for payload in records.read(batch)]
+    assert first == [payloads[k] for k in batches.ravel()]
+    assert traffic.bytes < 1.3 * used
+    # Nothing is waited for from then on.
+    opens, trips = traffic.opens, traffic.trips
+    assert opens < 5 * SHARDS
+    records.read(batches.ravel()[::-1])
+    assert (traffic.opens, traffic.trips) == (opens, trips)
+    assert not os.listdir(scratch)  # The copy has no name.
+
+
+def test_after_the_first_batch_a_step_waits_for_nothing(prefix, traffic, scratch):
+    records = tfrecord.RecordSet(prefix)
+    rng = np.random.default_rng(2)
+    records.read(rng.integers(0, RECORDS, 100))
+    trips = traffic.trips
+    for _ in range(20):
+        records.read(rng.integers(0, RECORDS, 100))
+    assert traffic.trips == trips
+
+
+def test_a_few_records_are_read_without_a_copy(prefix, payloads, traffic, monkeypatch):
+    monkeypatch.setattr(local_copy, "READ_AHEAD", 1000)
+    monkeypatch.setattr(
+        local_copy.LocalCopy, "_copy", lambda *unused: pytest.fail("copied")
+    )
+    records = tfrecord.RecordSet(prefix)
+    assert records[7] == payloads[7]
+    assert records.read([5, 0]) == [payloads[5], payloads[0]]
+
+
+def test_small_batches_also_lead_to_a_copy(prefix, payloads, monkeypatch, scratch):
+    monkeypatch.setattr(local_copy, "READ_AHEAD", 1000)
+    copied, copy = [], local_copy.LocalCopy._copy
+    monkeypatch.setattr(
+        local_copy.LocalCopy,
+        "_copy",
+        lambda self, numbers: copied.append(list(numbers)) or copy(self, numbers),
+    )
+    records = tfrecord.RecordSet(prefix)
+    for k in range(100):
+        assert records[k] == payloads[k]
+    assert copied == [[0]]
+
+
+def test_pieces_are_put_together(prefix, payloads, monkeypatch, scratch):
+    monkeypatch.setattr(local_copy, "_PIECE", 100_000)
+    monkeypatch.setattr(local_copy, "_BLOCK", 30_000)
+    assert tfrecord.RecordSet(prefix).read(range(RECORDS)) == payloads
+
+
+def test_threads_share_the_copy(prefix, payloads, traffic, scratch):
+    records = tfrecord.RecordSet(prefix)
+    numbers = np.random.default_rng(5).permutation(RECORDS).reshape(-1, 50)
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        found = [p for batch in pool.map(records.read, numbers) for p in batch]
+    assert found == [payloads[k] for k in numbers.ravel()]
+    assert traffic.bytes < 1.3 * sum(map(len, payloads))
+
+
+def test_packing_reads_every_byte_once(tmp_path, traffic):
+    rng = np.random.default_rng(4)
+    rows = [make_example(rng, n) for n in rng.integers(5, 40, 2500)]
+    write(tmp_path, rows)
+    folder = f"ram://{uuid.uuid4().hex}"
+    tf.io.gfile.makedirs(folder)
+    used = 0
+    for path in tmp_path.iterdir():
+        data = path.read_bytes()
+        files.write_bytes(files.join(folder, path.name), data)
+        used += len(data)
+    data = PretrainingData(
+        files.join(folder, "set"),
+        tokenizer=VOCAB,
+        max_seq_length=64,
+        max_predictions_per_seq=4,
+        seed=1,
+        packing=True,
+    )
+    for _ in data.batches(50).take(20).as_numpy_iterator():
+        pass
+    assert traffic.bytes < 1.3 * used
+
+
+def test_too_little_room_for_a_copy(prefix, monkeypatch, scratch):
+    usage = types.SimpleNamespace(free=1000)
+    monkeypatch.setattr(local_copy.shutil, "disk_usage", lambda path: usage)
+    records = tfrecord.RecordSet(prefix)
+    with pytest.raises(DataError, match="1,000 are free; set .* TMPDIR") as error:
+        records.read(range(RECORDS))
+    assert str(scratch) in str(error.value)
+
+
+def test_a_file_that_shrinks_before_it_is_copied(payloads, scratch):
+    folder = f"ram://{uuid.uuid4().hex}"
+    tf.io.gfile.makedirs(folder)
+    path = files.join(folder, "a.tfrecord")
+    tfrecord.write_shard(path, payloads[:10])
+    copy = local_copy.LocalCopy([path])
+    copy._sizes[0] = files_size(path) + 5
+    with pytest.raises(DataError, match="a.tfrecord: .* became shorter"):
+        copy.expect([0] * 9)
+    assert copy.read(0, 0, 1) is None

@@ -22,7 +22,11 @@ from albert_tf.converters.checkpoint.equivalences import (
     unfold_projection,
 )
 from albert_tf.converters.checkpoint.table import match, rename
-from albert_tf.converters.checkpoint.tokenizer_files import spiece_of
+from albert_tf.converters.checkpoint.tokenizer_files import (
+    spiece_of,
+    stored_options,
+    write_options,
+)
 from albert_tf.converters.keras_hub import names, objects
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
@@ -99,8 +103,11 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         tensors=ours,
         head=head,
         tokenizer=(
-            (lambda: _tokenizer(vocabulary)) if files.exists(vocabulary) else None
+            (lambda: _tokenizer(vocabulary, stored_options(path)))
+            if files.exists(vocabulary)
+            else None
         ),
+        tokenizer_options=stored_options(path),
         unknown=[name for name in unknown if name not in dropped],
         dropped=dropped,
         resources=resources,
@@ -141,7 +148,9 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     out.write_json("config.json", backbone)
     out.write_json("metadata.json", objects.metadata(theirs, is_task))
     if checkpoint.tokenizer is not None:
-        out.write(VOCABULARY, spiece_of(checkpoint.make_tokenizer(), NAME))
+        tokenizer = checkpoint.make_tokenizer()
+        out.write(VOCABULARY, spiece_of(tokenizer, NAME))
+        write_options(tokenizer, out)
         out.write_json("tokenizer.json", objects.tokenizer())
     if head is None:
         return
@@ -284,7 +293,7 @@ def _write_h5(out: FolderWriter, name: str, tensors: dict[str, Tensor]) -> None:
                 out.write(name, f.read())
 
 
-def _tokenizer(path: str):
+def _tokenizer(path: str, options: dict[str, bool]):
     from albert_tf.text.sentencepiece import AlbertTokenizer
 
-    return AlbertTokenizer(path)
+    return AlbertTokenizer(path, **options)

@@ -2,7 +2,9 @@
 
 KerasHub differs in ways that a config cannot undo: its masked LM head has a layer norm
 epsilon of 1e-5 (kept as `mlm_layer_norm_eps` when a preset is read), its activation is
-always the tanh approximation, and its tokenizer does not lower-case.
+always the tanh approximation, and its tokenizer does not normalize text, so the
+vocabulary that is written does it (`keras_hub.vocabulary`). The unchanged vocabulary
+lies beside it for this package.
 """
 
 import contextlib
@@ -23,11 +25,12 @@ from albert_tf.converters.checkpoint.equivalences import (
 )
 from albert_tf.converters.checkpoint.table import match, rename
 from albert_tf.converters.checkpoint.tokenizer_files import (
+    SPIECE,
     spiece_of,
     stored_options,
     write_options,
 )
-from albert_tf.converters.keras_hub import names, objects
+from albert_tf.converters.keras_hub import names, objects, vocabulary
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
@@ -95,18 +98,13 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     values = task.get("config", {}) if isinstance(task.get("config"), dict) else {}
     if head == "text_classifier" and isinstance(values.get("dropout"), float):
         config = config.replace(classifier_dropout_prob=values["dropout"])
-    vocabulary = files.join(path, VOCABULARY)
     checkpoint = Checkpoint(
         format=NAME,
         path=path,
         config=fold_projection(config, ours),
         tensors=ours,
         head=head,
-        tokenizer=(
-            (lambda: _tokenizer(vocabulary, stored_options(path)))
-            if files.exists(vocabulary)
-            else None
-        ),
+        tokenizer=_find_tokenizer(path),
         tokenizer_options=stored_options(path),
         unknown=[name for name in unknown if name not in dropped],
         dropped=dropped,
@@ -149,7 +147,8 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     out.write_json("metadata.json", objects.metadata(theirs, is_task))
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
-        out.write(VOCABULARY, spiece_of(tokenizer, NAME))
+        out.write(VOCABULARY, vocabulary.folded_model(tokenizer, NAME))
+        out.write(SPIECE, spiece_of(tokenizer, NAME))
         write_options(tokenizer, out)
         out.write_json("tokenizer.json", objects.tokenizer())
     if head is None:
@@ -291,6 +290,14 @@ def _write_h5(out: FolderWriter, name: str, tensors: dict[str, Tensor]) -> None:
         if temporary:
             with open(target, "rb") as f:
                 out.write(name, f.read())
+
+
+def _find_tokenizer(path: str):
+    for name in (SPIECE, VOCABULARY):
+        file = files.join(path, name)
+        if files.exists(file):
+            return lambda file=file: _tokenizer(file, stored_options(path))
+    return None
 
 
 def _tokenizer(path: str, options: dict[str, bool]):

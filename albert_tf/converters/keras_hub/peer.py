@@ -1,5 +1,7 @@
 """Runs KerasHub on a converted preset."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
@@ -34,3 +36,11 @@ def run_keras_hub(
     last = f"layer {len(checkpoint.config.layer_table())}"
     values = {last: out["sequence_output"], "pooler": out["pooled_output"]}
     return {name: keras.ops.convert_to_numpy(value) for name, value in values.items()}
+
+
+def tokenize(path: str, texts: Sequence[str]) -> list[list[int]]:
+    """Returns the ids that KerasHub's tokenizer gives to texts."""
+    import keras_hub
+
+    tokenizer = keras_hub.tokenizers.AlbertTokenizer.from_preset(path)
+    return [[int(i) for i in tokenizer(text)] for text in texts]

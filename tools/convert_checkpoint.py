@@ -41,7 +41,13 @@ _CONFIG_FILE = flags.DEFINE_string(
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json to use instead of the input's.",
+    "SentencePiece model or tokenizer.json, if the input has none.",
+)
+_DO_LOWER_CASE = flags.DEFINE_bool(
+    "do_lower_case", None, "Lower-case text, if the input does not say. Default: true."
+)
+_KEEP_ACCENTS = flags.DEFINE_bool(
+    "keep_accents", None, "Keep accents, if the input does not say. Default: false."
 )
 _IGNORE = flags.DEFINE_string(
     "ignore", "", "Regular expression of tensors that may be left over or missing."
@@ -64,10 +70,8 @@ def main() -> None:
     """Converts and prints the report."""
     from albert_tf.config import AlbertConfig
     from albert_tf.converters.convert import convert_checkpoint
-    from albert_tf.text.load import load_tokenizer
 
     config = _CONFIG_FILE.value and AlbertConfig.from_json(_CONFIG_FILE.value)
-    spiece = _SPM_MODEL_FILE.value
     report = convert_checkpoint(
         _INPUT.value,
         _OUTPUT.value,
@@ -75,7 +79,9 @@ def main() -> None:
         head=None if _HEAD.value in ("", "none") else _HEAD.value,
         source_format=_FROM.value,
         config=config or None,
-        tokenizer=load_tokenizer(spiece) if spiece else None,
+        tokenizer=_SPM_MODEL_FILE.value or None,
+        do_lower_case=_DO_LOWER_CASE.value,
+        keep_accents=_KEEP_ACCENTS.value,
         ignore=_IGNORE.value or None,
         verify=_VERIFY.value,
         overwrite=_OVERWRITE.value,

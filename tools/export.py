@@ -28,7 +28,13 @@ _HEAD = flags.DEFINE_string(
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json. Default: the one in the model folder.",
+    "SentencePiece model or tokenizer.json, if the model folder has none.",
+)
+_DO_LOWER_CASE = flags.DEFINE_bool(
+    "do_lower_case", None, "Lower-case text, if the model does not say. Default: true."
+)
+_KEEP_ACCENTS = flags.DEFINE_bool(
+    "keep_accents", None, "Keep accents, if the model does not say. Default: false."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length", None, "Longer texts are cut. Default: the model's maximum."
@@ -50,7 +56,6 @@ def main() -> None:
     from albert_tf.converters.checkpoint import keras_model
     from albert_tf.errors import UsageError
     from albert_tf.export.saved_model import export_saved_model
-    from albert_tf.text.load import load_tokenizer
 
     sizes = _WARMUP_BATCH_SIZES.value
     if not all(size.isdecimal() and int(size) for size in sizes):
@@ -62,10 +67,12 @@ def main() -> None:
     with load.open_checkpoint(_MODEL.value) as checkpoint:
         checkpoint.check_unknown(with_heads=head == "auto")
         model = keras_model.build_model(checkpoint, head)
-        if _SPM_MODEL_FILE.value:
-            tokenizer = load_tokenizer(_SPM_MODEL_FILE.value)
-        else:
-            tokenizer = checkpoint.make_tokenizer()
+        tokenizer = load.choose_tokenizer(
+            checkpoint,
+            _SPM_MODEL_FILE.value or None,
+            _DO_LOWER_CASE.value,
+            _KEEP_ACCENTS.value,
+        )
     folder = export_saved_model(
         model,
         _OUTPUT_DIR.value,

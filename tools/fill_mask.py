@@ -26,7 +26,13 @@ _TOP_K = flags.DEFINE_integer("top_k", 5, "Number of tokens per mask.")
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json. Default: the one in the model folder.",
+    "SentencePiece model or tokenizer.json, if the model folder has none.",
+)
+_DO_LOWER_CASE = flags.DEFINE_bool(
+    "do_lower_case", None, "Lower-case text, if the model does not say. Default: true."
+)
+_KEEP_ACCENTS = flags.DEFINE_bool(
+    "keep_accents", None, "Keep accents, if the model does not say. Default: false."
 )
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object per text.")
 define_alias("init_checkpoint", "model")
@@ -37,12 +43,12 @@ def main() -> None:
     """Loads the model and prints a table for each mask."""
     from albert_tf.inference.fill_mask import FillMask
 
-    tokenizer = None
-    if _SPM_MODEL_FILE.value:
-        from albert_tf.text.load import load_tokenizer
-
-        tokenizer = load_tokenizer(_SPM_MODEL_FILE.value)
-    fill_mask = FillMask.from_pretrained(_MODEL.value, tokenizer=tokenizer)
+    fill_mask = FillMask.from_pretrained(
+        _MODEL.value,
+        tokenizer=_SPM_MODEL_FILE.value or None,
+        do_lower_case=_DO_LOWER_CASE.value,
+        keep_accents=_KEEP_ACCENTS.value,
+    )
     texts = _TEXT.value or list(_usable_lines(fill_mask))
     if not texts:
         raise UsageError("--text: required, but not given")

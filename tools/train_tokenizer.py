@@ -41,6 +41,9 @@ _MODEL_TYPE = flags.DEFINE_enum(
 )
 _VOCAB_SIZE = flags.DEFINE_integer("vocab_size", 30000, "Number of tokens.")
 _DO_LOWER_CASE = flags.DEFINE_bool("do_lower_case", True, "Lower-case the text.")
+_KEEP_ACCENTS = flags.DEFINE_bool(
+    "keep_accents", False, "Keep accents, tone marks and vowel signs."
+)
 _CHARACTER_COVERAGE = flags.DEFINE_float(
     "character_coverage", 0.99995, "Fraction of characters with their own token."
 )
@@ -67,6 +70,7 @@ def main() -> None:
         model_type=_MODEL_TYPE.value,
         vocab_size=_VOCAB_SIZE.value,
         do_lower_case=_DO_LOWER_CASE.value,
+        keep_accents=_KEEP_ACCENTS.value,
         character_coverage=_CHARACTER_COVERAGE.value,
         input_sentence_size=_INPUT_SENTENCE_SIZE.value,
         seed=_SEED.value,

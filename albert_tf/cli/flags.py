@@ -26,7 +26,7 @@ def define_settings(settings: type, required: bool = True) -> None:
     for field in dataclasses.fields(settings):
         text = field.metadata["help"]
         default = None if field.default is dataclasses.MISSING else field.default
-        if field.type is bool:
+        if field.type in (bool, bool | None):
             flags.DEFINE_bool(field.name, default, text)
         elif field.metadata.get("choices"):
             flags.DEFINE_enum(field.name, default, field.metadata["choices"], text)

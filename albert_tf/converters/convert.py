@@ -7,9 +7,11 @@ import re
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect, load, parity
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import folders
+from albert_tf.text.tokenizer import Tokenizer
 
 VERIFY = ("none", "reload", "peer")
 
@@ -22,7 +24,9 @@ def convert_checkpoint(
     head: str | None = "auto",
     source_format: str | None = None,
     config: AlbertConfig | None = None,
-    tokenizer=None,
+    tokenizer: Tokenizer | str | os.PathLike | None = None,
+    do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
     ignore: str | None = None,
     verify: str = "reload",
     overwrite: bool = False,
@@ -36,7 +40,12 @@ def convert_checkpoint(
         head: str or None. Head to convert; `"auto"` for the source's.
         source_format: str or None. Format of the source if it holds several.
         config: `AlbertConfig` or None. Used instead of the source's config.
-        tokenizer: `AlbertTokenizer` or None. Default: the source's.
+        tokenizer: `Tokenizer`, path or None. Tokenizer to write if the source has
+            none; another one than the source's is refused.
+        do_lower_case: bool or None. Whether the tokenizer lower-cases text, if the
+            source does not say.
+        keep_accents: bool or None. Whether it keeps accents, if the source does not
+            say.
         ignore: str or None. Regular expression of tensors that may be left over.
         verify: str. `"none"` compares only tensors, `"reload"` also loads and runs
             both sides, `"peer"` also runs the library that each side is for.
@@ -62,8 +71,11 @@ def convert_checkpoint(
     ) as checkpoint:
         checkpoint.check_unknown()
         part = select(checkpoint, head, allowed)
-        if tokenizer is not None:
-            part.tokenizer = lambda: tokenizer
+        if tokenizer is not None or checkpoint.tokenizer is not None:
+            chosen = choose_tokenizer(
+                checkpoint, tokenizer, do_lower_case, keep_accents
+            )
+            part.tokenizer = lambda: chosen
         with folders.writing(target, overwrite) as out:
             detect.FORMATS[format].write(part, out)
             with detect.open_path(out.path, format) as written:

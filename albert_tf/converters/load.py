@@ -9,11 +9,23 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
 from albert_tf.errors import UsageError
 from albert_tf.models.base import ConfiguredModel
 from albert_tf.storage import folders
 from albert_tf.text import load as tokenizers
 from albert_tf.text.tokenizer import Tokenizer
+
+__all__ = [
+    "choose_tokenizer",
+    "compile_ignore",
+    "from_pretrained",
+    "load_tokenizer",
+    "open_checkpoint",
+    "save_pretrained",
+    "write_checkpoint",
+    "write_files",
+]
 
 
 def from_pretrained(

@@ -56,6 +56,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         max_seq_length=length,
         untrained=model.get("untrained") or [],
         tokenizer=_finder(path, listed, options),
+        tokenizer_options=options,
     )
 
 

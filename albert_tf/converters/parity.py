@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from albert_tf import features
-from albert_tf.converters import detect
+from albert_tf.converters import detect, parity_texts
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError
@@ -45,6 +45,7 @@ class Report:
         outputs: dict. For every layer and head the largest differences: `reload`
             between the two sides, both run here; `source_peer` and `target_peer`
             between this package and the library that a side is for.
+        texts: dict. From `parity_texts.compare_texts`: texts whose ids differ.
     """
 
     source: str
@@ -59,6 +60,7 @@ class Report:
     dropped: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     outputs: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    texts: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def write(self, out: FolderWriter) -> None:
         """Writes `parity.json` and `parity.txt`."""
@@ -97,6 +99,7 @@ class Report:
         for part, row in self.outputs.items():
             cells = (f"{row[c]:16.2e}" if c in row else f"{'-':>16}" for c in columns)
             lines.append(f"{part:<24}{''.join(cells)}")
+        lines += parity_texts.text_lines(self.texts, _COLUMNS)
         return "\n".join(lines)
 
 
@@ -171,6 +174,9 @@ def run_both(
     source = outputs_of(part, batch)
     target = outputs_of(written, batch)
     _add(report, "reload", source, target)
+    report.texts = parity_texts.compare_texts(
+        part, written, report.source, report.target, with_peers
+    )
     if not with_peers:
         return
     for column, checkpoint, path, ours in (

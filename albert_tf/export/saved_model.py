@@ -129,6 +129,7 @@ def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any
         "signatures": _describe(signatures),
         "max_seq_length": length,
         "tokenizer_sha256": tokenizer.sha256,
+        "tokenizer": tokenizer.get_config(),
         "versions": {
             name: importlib.metadata.version(name) for name in ("tensorflow", "keras")
         },

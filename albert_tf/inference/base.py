@@ -12,7 +12,12 @@ from albert_tf.text.tokenizer import Tokenizer
 
 
 def load_model(
-    path: str | os.PathLike, head: str, part: str, tokenizer: Tokenizer | None
+    path: str | os.PathLike,
+    head: str,
+    part: str,
+    tokenizer: Tokenizer | str | os.PathLike | None,
+    do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
 ) -> tuple[keras.Model, Tokenizer]:
     """Loads a model and its tokenizer, opening the files once.
 
@@ -20,10 +25,15 @@ def load_model(
         path: str or path. Any checkpoint that `albert_tf.from_pretrained` accepts.
         head: str. Name of the head.
         part: str. Prefix of the weights that the files must contain.
-        tokenizer: `Tokenizer` or None. Used instead of the one in the files.
+        tokenizer: `Tokenizer`, path or None. The tokenizer of the model, if the files
+            do not contain it.
+        do_lower_case: bool or None. Whether the tokenizer lower-cases text, if the
+            files do not say.
+        keep_accents: bool or None. Whether it keeps accents, if they do not say.
 
     Raises:
-        UsageError: If the files lack the weights of the head.
+        UsageError: If the files lack the weights of the head, or the tokenizer is not
+            the one in them.
     """
     with load.open_checkpoint(path) as checkpoint:
         checkpoint.check_unknown(with_heads=False)
@@ -33,7 +43,9 @@ def load_model(
         missing = [name for name in model.untrained_weights if name.startswith(part)]
         if missing:
             raise UsageError(f"{path}: has no trained {part} ({missing[0]} is missing)")
-        return model, tokenizer or checkpoint.make_tokenizer()
+        return model, load.choose_tokenizer(
+            checkpoint, tokenizer, do_lower_case, keep_accents
+        )
 
 
 def check_fits(model: keras.Model, tokenizer: Tokenizer) -> None:

@@ -1,6 +1,10 @@
 """Loads a tokenizer of any kind from its file or folder."""
 
+import json
 import os
+from collections.abc import Mapping
+
+from absl import logging
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
@@ -9,29 +13,51 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 
 _IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
+# Options of `AlbertTokenizer` that a model folder keeps.
+OPTIONS = ("do_lower_case", "keep_accents", "digit_comma_rule")
+_OPTION_FILES = {
+    "config.json": lambda values: values.get("tokenizer") or {},  # ours
+    "tokenizer_config.json": lambda values: values,  # Hugging Face's
+}
 
 
 def load_tokenizer(
-    path: str | os.PathLike, do_lower_case: bool = True, **kwargs
+    path: str | os.PathLike,
+    do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
+    **kwargs,
 ) -> Tokenizer:
     """Loads a tokenizer; the name of its file determines the kind.
+
+    The `spiece.model` of a model folder takes its options from that folder.
 
     Args:
         path: str or path. A SentencePiece model, a `tokenizer.json` or `vocab.json` of
             byte-level BPE (with `merges.txt` beside it), or a folder with one of them.
-        do_lower_case: bool. Whether SentencePiece lower-cases text. Byte-level BPE
-            ignores it and keeps text as it is.
+        do_lower_case: bool or None. Whether SentencePiece lower-cases text. Default:
+            as the model folder says, or else True. Byte-level BPE ignores it and keeps
+            text as it is.
+        keep_accents: bool or None. Whether SentencePiece keeps accents, tone marks and
+            other combining characters. Default: as the model folder says, or else
+            False. Byte-level BPE does not accept it.
         **kwargs: Other arguments of `AlbertTokenizer`; byte-level BPE accepts none.
 
     Raises:
         DataError: If the file does not exist or is not a tokenizer.
-        UsageError: If the tokenizer does not accept an argument.
+        UsageError: If the tokenizer does not accept an argument, or its model folder
+            says otherwise.
     """
     path = os.fspath(path)
     if files.is_folder(path):
         path = _find(path)
+    if keep_accents is not None:
+        kwargs["keep_accents"] = keep_accents
     if not path.endswith(".json"):
-        return AlbertTokenizer(path, do_lower_case, **kwargs)
+        if do_lower_case is not None:
+            kwargs["do_lower_case"] = do_lower_case
+        stored = _stored_options(path)
+        check_options(kwargs, stored, path)
+        return AlbertTokenizer(path, **{**stored, **kwargs})
     if kwargs:
         raise UsageError(
             f"{path}: byte-level BPE keeps text as it is and does not accept "
@@ -41,6 +67,58 @@ def load_tokenizer(
         merges = path.removesuffix("vocab.json") + "merges.txt"
         return ByteBPETokenizer(path, merges)
     return ByteBPETokenizer(path)
+
+
+def check_options(
+    given: Mapping[str, bool], known: Mapping[str, bool], source: str
+) -> None:
+    """Refuses options that contradict what is known about a tokenizer.
+
+    Args:
+        given: dict. Options that were asked for.
+        known: dict. Options that a model was trained with, or records were made with.
+        source: str. What says so, for the error.
+
+    Raises:
+        UsageError: If they differ.
+    """
+    for name, value in given.items():
+        if known.get(name, value) != value:
+            raise UsageError(
+                f"{name}: {source} was made with {name}={str(known[name]).lower()}, "
+                f"which cannot be changed, received {str(value).lower()}"
+            )
+
+
+def warn_if_small(tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Logs one line if a tokenizer uses less than 90% of a model's vocabulary."""
+    if tokenizer.vocab_size < 0.9 * vocab_size:
+        logging.warning(
+            "the tokenizer has %s tokens, the model's vocab_size is %s: the other %s "
+            "rows of its embeddings are never used",
+            f"{tokenizer.vocab_size:,}",
+            f"{vocab_size:,}",
+            f"{vocab_size - tokenizer.vocab_size:,}",
+        )
+
+
+def _stored_options(path: str) -> dict[str, bool]:
+    """Returns the options that a model folder keeps beside its SentencePiece model."""
+    folder, name = os.path.split(path)
+    if name != AlbertTokenizer.file_name:
+        return {}
+    for file, read in _OPTION_FILES.items():
+        where = files.join(folder, file)
+        if not files.exists(where):
+            continue
+        try:
+            values = read(json.loads(files.read_text(where)))
+            stored = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
+        except (ValueError, AttributeError, TypeError, RecursionError):
+            raise DataError(f"{where}: not a JSON object with options") from None
+        if stored:
+            return stored
+    return {}
 
 
 def _find(folder: str) -> str:

@@ -109,6 +109,11 @@ class Tokenizer(abc.ABC):
             )
         return self._vocabulary[token_id]
 
+    @property
+    def vocabulary(self) -> tuple[str, ...]:
+        """The tokens of all ids, in order."""
+        return tuple(self._vocabulary)
+
     @abc.abstractmethod
     def id_to_text(self, token_id: int) -> str:
         """Returns a readable token, without the mark of a word's start."""

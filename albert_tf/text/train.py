@@ -35,6 +35,7 @@ def train_tokenizer(
     model_type: str = "unigram",
     vocab_size: int = 30000,
     do_lower_case: bool = True,
+    keep_accents: bool = False,
     character_coverage: float = 0.99995,
     input_sentence_size: int = 10_000_000,
     seed: int = 12345,
@@ -51,9 +52,10 @@ def train_tokenizer(
         output_model: str, path or None. File to write (`gs://` too).
         model_type: str. `unigram` (SentencePiece, as ALBERT has it) or `byte_bpe` (a
             `tokenizer.json` for `ByteBPETokenizer`, which keeps case and accents and
-            ignores `do_lower_case` and `character_coverage`).
+            ignores `do_lower_case`, `keep_accents` and `character_coverage`).
         vocab_size: int. Number of tokens, special ones included.
         do_lower_case: bool. Whether to lower-case text.
+        keep_accents: bool. Whether to keep accents and other combining characters.
         character_coverage: float. Fraction of the characters in the text that get a
             token of their own.
         input_sentence_size: int. Maximum number of sentences to train on; from a
@@ -76,7 +78,12 @@ def train_tokenizer(
     start = time.monotonic()
     if model_type == "unigram":
         data = _train_unigram(
-            reader, vocab_size, do_lower_case, character_coverage, input_sentence_size
+            reader,
+            vocab_size,
+            do_lower_case,
+            keep_accents,
+            character_coverage,
+            input_sentence_size,
         )
     else:
         data = _train_byte_bpe(reader, vocab_size)
@@ -150,12 +157,17 @@ class _Reader:
 
 
 def _train_unigram(
-    reader, vocab_size, do_lower_case, character_coverage, input_sentence_size
+    reader,
+    vocab_size,
+    do_lower_case,
+    keep_accents,
+    character_coverage,
+    input_sentence_size,
 ) -> bytes:
     import sentencepiece
 
     def prepare(sentence):
-        return _prepare(sentence, do_lower_case)
+        return _prepare(sentence, do_lower_case, keep_accents)
 
     model, reason = io.BytesIO(), None
     try:
@@ -200,9 +212,11 @@ def _train_byte_bpe(reader, vocab_size) -> bytes:
     return data
 
 
-def _prepare(sentence: str, do_lower_case: bool) -> Iterator[str]:
+def _prepare(
+    sentence: str, do_lower_case: bool, keep_accents: bool = False
+) -> Iterator[str]:
     """Yields a normalized sentence, in parts that the trainer accepts."""
-    text = normalize_text(sentence, do_lower_case).translate(_RESERVED)
+    text = normalize_text(sentence, do_lower_case, keep_accents).translate(_RESERVED)
     text = " ".join(text.split())
     while len(text.encode("utf-8")) > _MAX_BYTES:
         # A character takes at most four bytes.

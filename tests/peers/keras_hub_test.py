@@ -8,6 +8,7 @@ import pytest
 
 import albert_tf
 from albert_tf.converters import load
+from albert_tf.converters.parity_texts import TEXTS
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 
@@ -142,6 +143,9 @@ def test_a_preset_with_its_tokenizer(tmp_path):
         assert load.load_tokenizer(path).vocab_size == 30000
     tokenizer = keras_hub.models.AlbertTokenizer.from_preset(str(path))
     assert tokenizer.vocabulary_size() == 30000
+    ours = albert_tf.AlbertTokenizer(SPIECE)
+    for text in TEXTS:
+        assert [int(i) for i in tokenizer(text)] == ours.encode(text), text
 
 
 def test_through_hugging_face_keeps_every_bit(tmp_path):

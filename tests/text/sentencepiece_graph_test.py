@@ -177,3 +177,11 @@ def test_saved_model_in_a_clean_process(tmp_path):
         cwd=tmp_path,
     )  # fmt: skip
     assert json.loads(done.stdout) == [item["google_lower"]["ids"] for item in STRINGS]
+
+
+def test_tone_marks_and_viramas_are_kept_if_asked():
+    texts = ["น้ำ ไม่ใช่", "हिन्दी क्या", "Café"]
+    kept = [KEEP.normalize(text) for text in texts]
+    assert kept == ["น้ำ ไม่ใช่", "हिन्दी क्या", "café"]
+    assert KEEP.graph.normalize(texts).numpy().tolist() == [t.encode() for t in kept]
+    assert KEEP(texts).to_list() == KEEP.encode_batch(texts)

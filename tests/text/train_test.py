@@ -212,3 +212,9 @@ def _run(*arguments):
         text=True,
         cwd=ROOT,
     )
+
+
+def test_a_vocabulary_with_tone_marks():
+    parts = list(train._prepare("น้ำ ไม่ใช่", True, keep_accents=True))
+    assert parts == ["น้ำ ไม่ใช่"]
+    assert list(train._prepare("น้ำ", True)) != ["น้ำ"]

@@ -65,6 +65,7 @@ class Checkpoint:
             `"multi_label_classification"`.
         max_seq_length: int or None. Row length a classifier was fine-tuned with.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
+        tokenizer_options: dict. Its options, as far as the files say them.
         untrained: list of str. Canonical names of weights with initial values only.
         unknown: list of str. Names in the files that no table lists.
         dropped: list of str. Names that are known not to be weights (optimizer slots,
@@ -83,6 +84,7 @@ class Checkpoint:
     problem_type: str | None = None
     max_seq_length: int | None = None
     tokenizer: Callable[[], Any] | None = None
+    tokenizer_options: dict[str, bool] = dataclasses.field(default_factory=dict)
     untrained: list[str] = dataclasses.field(default_factory=list)
     unknown: list[str] = dataclasses.field(default_factory=list)
     dropped: list[str] = dataclasses.field(default_factory=list)

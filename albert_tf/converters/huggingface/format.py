@@ -19,6 +19,7 @@ from albert_tf.converters.checkpoint.equivalences import (
     unfold_projection,
 )
 from albert_tf.converters.checkpoint.table import match, rename
+from albert_tf.converters.checkpoint.tokenizer_files import stored_options
 from albert_tf.converters.huggingface import names, peer
 from albert_tf.converters.huggingface import tokenizer as huggingface_tokenizer
 from albert_tf.converters.huggingface.family import Family
@@ -100,6 +101,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         labels=_labels(values),
         problem_type=values.get("problem_type"),
         tokenizer=huggingface_tokenizer.finder(path),
+        tokenizer_options=stored_options(path),
         unknown=unknown,
         dropped=dropped,
     )

@@ -1,5 +1,7 @@
 """Runs transformers on a converted folder."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from albert_tf import features
@@ -64,3 +66,13 @@ def run(
         # BERT's first state is its embeddings; ALBERT's the projected ones.
         result["projection" if i == 0 else f"layer {i}"] = state.numpy()
     return result
+
+
+def tokenize(path: str, texts: Sequence[str]) -> list[list[int]]:
+    """Returns the ids that `AutoTokenizer` gives to texts, without special tokens."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        path, trust_remote_code=False
+    )
+    return [tokenizer.encode(text, add_special_tokens=False) for text in texts]

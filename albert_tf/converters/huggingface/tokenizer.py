@@ -20,7 +20,11 @@ import re
 from collections.abc import Callable, Iterable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.tokenizer_files import file_of
+from albert_tf.converters.checkpoint.tokenizer_files import (
+    OPTIONS,
+    file_of,
+    stored_options,
+)
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
@@ -29,7 +33,6 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 
 _SPIECE = "spiece.model"
 _JSON = "tokenizer.json"
-_CONFIG = "tokenizer_config.json"
 # Below every real score, so that a piece with this score is never chosen.
 _NEVER = -1000.0
 
@@ -49,7 +52,7 @@ def write(tokenizer, config: AlbertConfig, out: FolderWriter) -> None:
         "eos_token": tokenizer.sep_id,
     }
     out.write_json(
-        _CONFIG,
+        OPTIONS,
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
@@ -201,19 +204,7 @@ def _proto(model: bytes):
 
 
 def _from_spiece(path: str, spiece: str):
-    return AlbertTokenizer(spiece, **_options(path))
-
-
-def _options(path: str) -> dict:
-    config = files.join(path, _CONFIG)
-    if not files.exists(config):
-        return {}
-    try:
-        values = json.loads(files.read_text(config))
-        names = ("do_lower_case", "keep_accents", "digit_comma_rule")
-        return {k: values[k] for k in names if isinstance(values.get(k), bool)}
-    except (json.JSONDecodeError, AttributeError, TypeError, RecursionError):
-        raise DataError(f"{config}: not a JSON object") from None
+    return AlbertTokenizer(spiece, **stored_options(path))
 
 
 def _from_json(path: str, name: str):
@@ -249,7 +240,7 @@ def _from_json(path: str, name: str):
         elif score == 0.0:
             kind = kinds.USER_DEFINED
         proto.pieces.add(piece=piece, score=score, type=kind)
-    return AlbertTokenizer(proto.SerializeToString(), **_options(path))
+    return AlbertTokenizer(proto.SerializeToString(), **stored_options(path))
 
 
 def _charsmap(normalizer) -> str | None:

@@ -2,7 +2,9 @@
 
 KerasHub differs in ways that a config cannot undo: its masked LM head has a layer norm
 epsilon of 1e-5 (kept as `mlm_layer_norm_eps` when a preset is read), its activation is
-always the tanh approximation, and its tokenizer does not lower-case.
+always the tanh approximation, and its tokenizer does not normalize text, so the
+vocabulary that is written does it (`keras_hub.vocabulary`). The unchanged vocabulary
+lies beside it for this package.
 """
 
 import contextlib
@@ -21,8 +23,13 @@ from albert_tf.converters.checkpoint.equivalences import (
     unfold_projection,
 )
 from albert_tf.converters.checkpoint.table import match, rename
-from albert_tf.converters.checkpoint.tokenizer_files import spiece_of
-from albert_tf.converters.keras_hub import names, objects, peer
+from albert_tf.converters.checkpoint.tokenizer_files import (
+    SPIECE,
+    spiece_of,
+    stored_options,
+    write_options,
+)
+from albert_tf.converters.keras_hub import names, objects, peer, vocabulary
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
@@ -92,16 +99,14 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     values = task.get("config", {}) if isinstance(task.get("config"), dict) else {}
     if head == "text_classifier" and isinstance(values.get("dropout"), float):
         config = config.replace(classifier_dropout_prob=values["dropout"])
-    vocabulary = files.join(path, VOCABULARY)
     checkpoint = Checkpoint(
         format=NAME,
         path=path,
         config=fold_projection(config, ours),
         tensors=ours,
         head=head,
-        tokenizer=(
-            (lambda: AlbertTokenizer(vocabulary)) if files.exists(vocabulary) else None
-        ),
+        tokenizer=_find_tokenizer(path),
+        tokenizer_options=stored_options(path),
         unknown=[name for name in unknown if name not in dropped],
         dropped=dropped,
         resources=resources,
@@ -142,7 +147,10 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     out.write_json("config.json", backbone)
     out.write_json("metadata.json", objects.metadata(theirs, is_task))
     if checkpoint.tokenizer is not None:
-        out.write(VOCABULARY, spiece_of(checkpoint.make_tokenizer(), NAME))
+        tokenizer = checkpoint.make_tokenizer()
+        out.write(VOCABULARY, vocabulary.folded_model(tokenizer, NAME))
+        out.write(SPIECE, spiece_of(tokenizer, NAME))
+        write_options(tokenizer, out)
         out.write_json("tokenizer.json", objects.tokenizer())
     if head is None:
         return
@@ -272,3 +280,11 @@ def _write_h5(out: FolderWriter, name: str, tensors: dict[str, Tensor]) -> None:
         if temporary:
             with open(target, "rb") as f:
                 out.write(name, f.read())
+
+
+def _find_tokenizer(path: str):
+    for name in (SPIECE, VOCABULARY):
+        file = files.join(path, name)
+        if files.exists(file):
+            return lambda file=file: AlbertTokenizer(file, **stored_options(path))
+    return None

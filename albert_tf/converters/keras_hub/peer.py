@@ -1,5 +1,7 @@
 """Runs KerasHub on a converted preset."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from albert_tf import features
@@ -38,3 +40,11 @@ def run(
     last = f"layer {len(checkpoint.config.layer_table())}"
     values = {last: out["sequence_output"], "pooler": out["pooled_output"]}
     return {name: keras.ops.convert_to_numpy(value) for name, value in values.items()}
+
+
+def tokenize(path: str, texts: Sequence[str]) -> list[list[int]]:
+    """Returns the ids that KerasHub's tokenizer gives to texts."""
+    import keras_hub
+
+    tokenizer = keras_hub.tokenizers.AlbertTokenizer.from_preset(path)
+    return [[int(i) for i in tokenizer(text)] for text in texts]

@@ -16,7 +16,11 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.checkpoint.equivalences import read_groups
 from albert_tf.converters.checkpoint.table import match, rename
-from albert_tf.converters.checkpoint.tokenizer_files import spiece_of
+from albert_tf.converters.checkpoint.tokenizer_files import (
+    spiece_of,
+    stored_options,
+    write_options,
+)
 from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError, UsageError
@@ -96,6 +100,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         config=config,
         tensors=ours,
         tokenizer=_find_tokenizer(folder),
+        tokenizer_options=stored_options(folder),
         unknown=unknown,
         dropped=dropped,
     )
@@ -137,7 +142,13 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     values.update({field: getattr(config, field) for field in fields})
     out.write_json(family.config_file, values)
     if checkpoint.tokenizer is not None:
-        out.write(_VOCABULARIES[0], spiece_of(checkpoint.make_tokenizer(), NAME))
+        tokenizer = checkpoint.make_tokenizer()
+        out.write(_VOCABULARIES[0], spiece_of(tokenizer, NAME))
+        write_options(tokenizer, out)
+        if not tokenizer.do_lower_case:
+            checkpoint.notes.append(f"{NAME}: its scripts need --do_lower_case=false")
+        if tokenizer.keep_accents:
+            checkpoint.notes.append(f"{NAME}: its scripts always remove accents")
     if checkpoint.labels:
         out.write("labels.txt", "".join(f"{x}\n" for x in checkpoint.labels).encode())
     out.write("checkpoint", f'model_checkpoint_path: "{PREFIX}"\n'.encode())
@@ -258,7 +269,8 @@ def _find_tokenizer(folder: str):
         names = [n for n in _VOCABULARIES if n in names] or names
         if names:
             path = files.join(place, names[0])
-            return lambda path=path: AlbertTokenizer(path)
+            options = stored_options(folder)
+            return lambda path=path: AlbertTokenizer(path, **options)
     return None
 
 

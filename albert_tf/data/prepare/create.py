@@ -15,7 +15,9 @@ def create_from_settings(settings: CreateSettings) -> dict:
     from albert_tf.text.load import load_tokenizer
 
     config = settings.record_config()
-    tokenizer = load_tokenizer(settings.spm_model_file, settings.do_lower_case)
+    tokenizer = load_tokenizer(
+        settings.spm_model_file, settings.do_lower_case, settings.keep_accents
+    )
     corpus = Corpus(
         settings.input_file,
         settings.input_format,

@@ -46,7 +46,16 @@ class CreateSettings:
         choices=("error", "skip"),
     )
     language: str = setting("Language, for splitting sentences.", "en")
-    do_lower_case: bool = setting("Lower-case the text.", True)
+    do_lower_case: bool | None = setting(
+        "Lower-case the text. Default: as the model folder of the tokenizer says, or "
+        "else true. pretrain and the model keep this choice.",
+        None,
+    )
+    keep_accents: bool | None = setting(
+        "Keep accents, tone marks and vowel signs, as Thai and Hindi need. Default: as "
+        "the model folder of the tokenizer says, or else false.",
+        None,
+    )
     max_seq_length: int = setting("Maximum number of tokens per example.", 512)
     pair_policy: str = setting(
         "clean: sentence order prediction with balanced labels. original: as the "

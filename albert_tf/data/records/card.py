@@ -138,6 +138,13 @@ def write_card(folder: str, data_card: dict) -> None:
     _write(files.join(folder, CARD_NAME), json.dumps(data_card, indent=1).encode())
 
 
+def tokenizer_options(data_card: dict) -> dict[str, bool]:
+    """Returns how the text was normalized; empty if the card does not say."""
+    settings = data_card.get("settings")
+    options = settings.get("tokenizer") if isinstance(settings, dict) else None
+    return dict(options) if isinstance(options, dict) else {}
+
+
 def shard_sizes(data_card: dict) -> dict[str, int]:
     """Returns the number of records by file name, for all splits of a card."""
     return {
@@ -212,6 +219,7 @@ def to_markdown(data_card: dict) -> str:
         ("Masked n-grams, by words", str(masks["ngrams_by_words"])),
         ("Skipped or cut input", str(corpus["skipped_or_cut"] or "none")),
         ("Tokenizer sha256", data_card["tokenizer"]["sha256"]),
+        ("Case and accents", _normalization(data_card)),
     ]
     lines = ["# Data card", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in rows]
@@ -225,6 +233,15 @@ def to_markdown(data_card: dict) -> str:
     if (more := len(data_card["inputs"]) - _LISTED) > 0:
         lines.append(f"* and {more:,} more, see {CARD_NAME}")
     return "\n".join(lines) + "\n"
+
+
+def _normalization(data_card: dict) -> str:
+    options = tokenizer_options(data_card)
+    if "do_lower_case" not in options:
+        return "kept"
+    case = "lower-cased" if options["do_lower_case"] else "case kept"
+    accents = "kept" if options.get("keep_accents") else "removed"
+    return f"{case}, accents {accents}"
 
 
 def _rate(part: int, whole: int) -> float:

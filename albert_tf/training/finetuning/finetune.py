@@ -16,6 +16,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
 from albert_tf.converters.checkpoint.keras_model import build_model
 from albert_tf.errors import UsageError
 from albert_tf.models.classifiers import AlbertTextClassifier
@@ -25,7 +26,7 @@ from albert_tf.tasks.dataset import make_classification_dataset
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.text_classification import evaluate, with_labels
 from albert_tf.text import inputs
-from albert_tf.text.load import load_tokenizer
+from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.settings import FinetuneSettings
@@ -112,9 +113,7 @@ def _load(
     if settings.dropout is not None:
         changes["hidden_dropout_prob"] = settings.dropout
         changes["attention_probs_dropout_prob"] = settings.dropout
-    tokenizer = None
-    if settings.spm_model_file:
-        tokenizer = load_tokenizer(settings.spm_model_file, settings.do_lower_case)
+    normalization = (settings.do_lower_case, settings.keep_accents)
     count = len(task.labels)
     if settings.from_scratch:
         if settings.preset:
@@ -122,11 +121,15 @@ def _load(
         else:
             config = AlbertConfig.from_json(settings.albert_config_file)
         config = config.replace(**changes)
+        tokenizer = load_tokenizer(settings.spm_model_file, *normalization)
+        warn_if_small(tokenizer, config.vocab_size)
         model = AlbertTextClassifier(config, num_labels=count, seed=settings.seed)
         return model, tokenizer
     with load.open_checkpoint(settings.init_checkpoint) as checkpoint:
         checkpoint.check_unknown(with_heads=False)
-        tokenizer = tokenizer or checkpoint.make_tokenizer()
+        tokenizer = choose_tokenizer(
+            checkpoint, settings.spm_model_file or None, *normalization
+        )
         checkpoint.config = checkpoint.config.replace(**changes)
         if checkpoint.head == task.head and (
             tuple(checkpoint.labels or ()) != task.labels

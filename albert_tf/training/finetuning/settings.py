@@ -38,8 +38,13 @@ class FileSettings:
     spm_model_file: str = setting(
         "Tokenizer (SentencePiece or tokenizer.json), if the checkpoint has none.", ""
     )
-    do_lower_case: bool = setting(
-        "Whether to lower-case text; only with spm_model_file.", True
+    do_lower_case: bool | None = setting(
+        "Whether to lower-case text, if the checkpoint does not say. Default: true.",
+        None,
+    )
+    keep_accents: bool | None = setting(
+        "Whether to keep accents, if the checkpoint does not say. Default: false.",
+        None,
     )
 
     def check_source(self) -> None:

@@ -17,13 +17,17 @@ from albert_tf.reports import model_card
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.storage import files, folders
-from albert_tf.text.load import load_tokenizer
+from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop
 from albert_tf.training.lock import locked
 from albert_tf.training.pretraining import limits
 from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
+from albert_tf.training.pretraining.tokenizer import (
+    check_init_checkpoint,
+    load_run_tokenizer,
+)
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.agreement import check_agreement
@@ -60,9 +64,10 @@ def pretrain(settings: PretrainSettings) -> str:
         settings.output_dir, settings.identity(), settings.defaults(), CONTENT_OF
     )
     config = load_config(settings)
-    tokenizer = load_tokenizer(settings.spm_model_file)
+    tokenizer = load_run_tokenizer(settings)
     _check_sizes(settings, config, tokenizer)
     limits.check_batch_size(settings, config, replicas)
+    check_init_checkpoint(settings, tokenizer)
     data = RunBatches(settings, objective, tokenizer, replicas)
     folder.check_content(content_of(settings, config, tokenizer, data.records))
     model_folder = folder.join(MODEL_FOLDER)
@@ -121,6 +126,7 @@ def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) ->
             f"pieces as the config's vocab_size={config.vocab_size}, has "
             f"{tokenizer.vocab_size}"
         )
+    warn_if_small(tokenizer, config.vocab_size)
 
 
 def _make_step(settings, config, objective, strategy) -> TrainStep:

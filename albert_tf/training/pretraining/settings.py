@@ -25,6 +25,9 @@ NOT_IN_IDENTITY = frozenset(
         "num_devices",
         "tpu_name",
         "deterministic",
+        # The records decide; these only fill in what their card does not say.
+        "do_lower_case",
+        "keep_accents",
     }
 )
 # Settings that name content, and the key under which `identity.content_of` describes
@@ -56,6 +59,16 @@ class PretrainSettings:
     spm_model_file: str = setting(
         "Tokenizer that the records were made with: a SentencePiece model, the "
         "tokenizer.json of a byte-level BPE, or a folder with either."
+    )
+    do_lower_case: bool | None = setting(
+        "Whether the records were lower-cased. Needed only for records without a data "
+        "card; default: true.",
+        None,
+    )
+    keep_accents: bool | None = setting(
+        "Whether the records keep accents. Needed only for records without a data "
+        "card; default: false.",
+        None,
     )
     eval_file: str = setting(
         "Held-out TFRecords; without them there is no evaluation.", ""

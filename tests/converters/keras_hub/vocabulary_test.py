@@ -1,0 +1,53 @@
+import json
+import pathlib
+
+import pytest
+import sentencepiece
+
+import albert_tf
+from albert_tf.converters import load
+from albert_tf.converters.keras_hub.format import VOCABULARY
+from albert_tf.converters.keras_hub.vocabulary import folded_model
+from albert_tf.converters.parity_texts import TEXTS
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden/tokenization"
+MODEL = GOLDEN / "spiece.model"
+STRINGS = [row["text"] for row in json.loads((GOLDEN / "strings.json").read_text())]
+
+
+def _ids(model, texts):
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    return processor.encode(list(texts))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"do_lower_case": False}, {"keep_accents": True}]
+)
+def test_raw_text_gets_our_ids(options):
+    tokenizer = AlbertTokenizer(MODEL, **options)
+    texts = [text for text in (*STRINGS, *TEXTS) if "Σ" not in text]
+    got = _ids(folded_model(tokenizer, "x"), texts)
+    ours = tokenizer.encode_batch(texts)
+    wrong = [t for t, a, b in zip(texts, ours, got, strict=True) if a != b]
+    assert not wrong
+    plain = _ids(tokenizer.model, texts)
+    assert sum(a != b for a, b in zip(plain, ours, strict=True)) > 5
+
+
+def test_a_preset_gives_back_the_unchanged_vocabulary(tmp_path):
+    config = albert_tf.AlbertConfig(
+        embedding_size=6,
+        hidden_size=12,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=9,
+    )
+    model = albert_tf.AlbertBackbone(config, seed=1)
+    path = tmp_path / "m"
+    albert_tf.save_pretrained(model, path, "keras_hub", tokenizer=MODEL)
+    assert load.load_tokenizer(path).model == MODEL.read_bytes()
+    ids = _ids((path / VOCABULARY).read_bytes(), ["Berlin"])
+    assert ids == [AlbertTokenizer(MODEL).encode("Berlin")]

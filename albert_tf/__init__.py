@@ -10,10 +10,13 @@ import importlib.abc
 import importlib.util
 import sys
 
+from albert_tf import pretrained as _pretrained
+
 __version__ = "0.1.0"
 
 _HOME = {
     "AlbertConfig": "config",
+    "UntrainedWeightsWarning": "errors",
     "AlbertTokenizer": "text.sentencepiece",
     "AlbertBackbone": "models.backbone",
     "AlbertPretrainer": "models.pretrainer",
@@ -27,6 +30,7 @@ _HOME = {
     "from_pretrained": "converters.load",
     "save_pretrained": "converters.load",
     "load_tokenizer": "text.load",
+    "Preprocessor": "text.preprocessor",
     "ByteBPETokenizer": "text.byte_bpe",
     "FillMask": "inference.fill_mask",
     "Classifier": "inference.classifier",
@@ -105,6 +109,7 @@ def _stand_in(name: str, home: str) -> type:
     return type(name, (), {"from_config": classmethod(from_config)})
 
 
+_pretrained.provide(lambda: importlib.import_module("albert_tf.converters.load"))
 if "keras" in sys.modules:
     _register(sys.modules["keras"])
 else:

@@ -10,7 +10,7 @@ import numbers
 import os
 from typing import Any, NamedTuple
 
-from albert_tf import config_json, heads
+from albert_tf import config_json, heads, pretrained
 from albert_tf.errors import DataError
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files
@@ -140,6 +140,11 @@ class AlbertConfig:
                 f"preset must be one of {', '.join(PRESETS)}, received {name!r}"
             )
         return cls(**PRESETS[name]).replace(**changes)
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike) -> "AlbertConfig":
+        """Reads the config of a checkpoint in any format `from_pretrained` reads."""
+        return pretrained.loader().load_config(path)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "AlbertConfig":

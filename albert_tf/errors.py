@@ -1,4 +1,4 @@
-"""Defines the two kinds of error a user can cause, one exit code each."""
+"""Defines the two kinds of error a user can cause, one exit code each; warnings."""
 
 
 class UsageError(ValueError):
@@ -7,3 +7,7 @@ class UsageError(ValueError):
 
 class DataError(ValueError):
     """The content of a file is invalid (exit code 1)."""
+
+
+class UntrainedWeightsWarning(UserWarning):
+    """A model was loaded whose files lack some of its weights, named in the message."""

@@ -26,6 +26,7 @@ BACKEND_FREE = (
     "albert_tf/objectives",
     "albert_tf/optimizers",
     "albert_tf/presets",
+    "albert_tf/pretrained",
 )
 # Beam workers run these without TensorFlow.
 WITHOUT_TENSORFLOW = (

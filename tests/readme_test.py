@@ -3,6 +3,7 @@
 import pathlib
 import re
 import shutil
+import warnings
 
 import pytest
 
@@ -41,6 +42,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_block(folder, number, monkeypatch, capsys):
     monkeypatch.chdir(folder)
+    warnings.simplefilter("ignore", albert_tf.UntrainedWeightsWarning)
     names = {}
     exec(compile(BLOCKS[number], f"README.md, block {number}", "exec"), names)
     if number == 0:
@@ -49,6 +51,9 @@ def test_block(folder, number, monkeypatch, capsys):
         assert names["logits"].shape == (1, 3)
     else:
         assert (folder / "served/1/saved_model.pb").exists()
+        assert names["optimizer"].iterations == 2
+        assert names["logits"].shape == (1, 2)
+        assert "'label': " in capsys.readouterr().out
 
 
 def test_there_are_two_blocks():

@@ -2,18 +2,24 @@
 
 import os
 import re
+import sys
+import warnings
 
 import keras
+from absl import logging
 
+from albert_tf import heads
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
 from albert_tf.models.base import ConfiguredModel
 from albert_tf.storage import folders
+from albert_tf.text import inputs
 from albert_tf.text import load as tokenizers
+from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.tokenizer import Tokenizer
 
 __all__ = [
@@ -30,24 +36,29 @@ __all__ = [
 
 def from_pretrained(
     path: str | os.PathLike,
-    head: str | None = None,
+    head: str | None = "auto",
     num_labels: int | None = None,
     *,
     format: str | None = None,
     config: AlbertConfig | None = None,
     ignore: str | None = None,
     seed: int | None = None,
+    preprocessor: Preprocessor | str | None = "auto",
     **kwargs,
 ) -> ConfiguredModel:
     """Loads a model from a folder of any known format, or a TensorFlow 1 checkpoint.
+
+    If the folder holds a tokenizer, `model.preprocessor` turns strings into inputs, so
+    that `fit`, `evaluate` and `predict` take texts, and `model.pad_id` is set.
 
     Args:
         path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
             folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, or a TF-Hub
             export.
-        head: str or None. None for the backbone; `"pretraining"`, `"masked_lm"`,
+        head: str or None. `"auto"` for the head in the files (the backbone if there is
+            none); None for the backbone; or `"pretraining"`, `"masked_lm"`,
             `"text_classifier"`, `"token_classifier"`, `"question_answering"`,
-            `"multiple_choice"`; or `"auto"` for the head in the files.
+            `"multiple_choice"`.
         num_labels: int or None. Number of labels of a new classifier; default: the
             number in the files, or 2.
         format: str or None. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or
@@ -56,19 +67,108 @@ def from_pretrained(
         ignore: str or None. Regular expression of tensor names that may be left
             unread.
         seed: int or None. Seed of the initial values of weights not in the files.
+        preprocessor: `Preprocessor`, `"auto"` or None. `"auto"` for the tokenizer in
+            the files; None for inputs that are ready tensors.
         **kwargs: Arguments of the model, such as `dtype` or `name`.
 
     Returns:
-        The model; `model.untrained_weights` lists the weights not in the files.
+        The model; `model.untrained_weights` lists the weights not in the files, and an
+        `UntrainedWeightsWarning` names them.
 
     Raises:
         DataError: If the files are damaged or not of a known format.
         UsageError: If an argument is invalid.
     """
+    untrained = []
     with open_checkpoint(
         path, format=format, config=config, ignore=ignore
     ) as checkpoint:
-        return keras_model.build_model(checkpoint, head, num_labels, seed, **kwargs)
+        model = keras_model.build_model(
+            checkpoint, head, num_labels, seed, report=untrained.append, **kwargs
+        )
+        if preprocessor == "auto":
+            preprocessor = _preprocessor_of(checkpoint)
+    for message in untrained:
+        warnings.warn(message, UntrainedWeightsWarning, stacklevel=_outside())
+    model.preprocessor = preprocessor
+    if preprocessor is not None:
+        model.pad_id = preprocessor.tokenizer.pad_id
+    return model
+
+
+def from_pretrained_as(
+    kind: type[ConfiguredModel], path: str | os.PathLike, **kwargs
+) -> ConfiguredModel:
+    """Loads a model of one class: `AlbertTextClassifier.from_pretrained` and others.
+
+    Args:
+        kind: type. One of the model classes.
+        path: path. See `from_pretrained`.
+        **kwargs: Other arguments of `from_pretrained`, except `head`.
+
+    Raises:
+        UsageError: If the class is not one of this package's models.
+    """
+    for row in heads.all_rows():
+        if row.load_class() is kind:
+            return from_pretrained(path, row.name, **kwargs)
+    raise UsageError(
+        f"{kind.__name__}.from_pretrained: expected a model class of albert_tf"
+    )
+
+
+def load_config(path: str | os.PathLike) -> AlbertConfig:
+    """Loads the config of a checkpoint in any known format."""
+    with open_checkpoint(path) as checkpoint:
+        return checkpoint.config
+
+
+def load_preprocessor(
+    path: str | os.PathLike, max_seq_length: int | None = None
+) -> Preprocessor:
+    """Loads the preprocessor of a folder that holds a tokenizer.
+
+    Args:
+        path: path. See `from_pretrained`.
+        max_seq_length: int or None. Length of a row. Default: the length the model was
+            fine-tuned with, or else the longest it can read.
+
+    Raises:
+        DataError: If there is no tokenizer, or it has more pieces than the model.
+    """
+    with open_checkpoint(path) as checkpoint:
+        return _make_preprocessor(checkpoint, max_seq_length)
+
+
+def _preprocessor_of(checkpoint: Checkpoint) -> Preprocessor | None:
+    if checkpoint.tokenizer is None:
+        return None
+    try:
+        return _make_preprocessor(checkpoint)
+    except (DataError, UsageError) as error:
+        # The weights are usable without their tokenizer.
+        logging.warning("the model has no preprocessor: %s", error)
+        return None
+
+
+def _make_preprocessor(
+    checkpoint: Checkpoint, max_seq_length: int | None = None
+) -> Preprocessor:
+    tokenizer = checkpoint.make_tokenizer()
+    longest = checkpoint.config.max_position_embeddings
+    length = max_seq_length or checkpoint.max_seq_length or longest
+    inputs.check_max_seq_length(length, pairs=False, longest=longest)
+    return Preprocessor(tokenizer, length)
+
+
+def _outside() -> int:
+    """Returns the `stacklevel` of the caller's first caller outside this package."""
+    frame, level = sys._getframe(1), 1
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(
+        "albert_tf."
+    ):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def open_checkpoint(
@@ -127,6 +227,21 @@ def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
         return checkpoint.make_tokenizer()
 
 
+def load_tokenizer_as(kind: type[Tokenizer], path: str | os.PathLike) -> Tokenizer:
+    """Loads a tokenizer of one class: `AlbertTokenizer.from_pretrained` and others.
+
+    Raises:
+        DataError: If there is none, or it is of another class.
+    """
+    tokenizer = load_tokenizer(path)
+    if not isinstance(tokenizer, kind):
+        raise DataError(
+            f"{os.fspath(path)}: expected a tokenizer of the class {kind.__name__}, "
+            f"received {type(tokenizer).__name__}"
+        )
+    return tokenizer
+
+
 def save_pretrained(
     model: keras.Model,
     path: str | os.PathLike,
@@ -142,7 +257,8 @@ def save_pretrained(
         model: keras.Model. A backbone or one of the task models.
         path: path. Folder to create.
         format: str. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or `"tf1"`.
-        tokenizer: `Tokenizer` or path. The tokenizer or its file.
+        tokenizer: `Tokenizer`, path or None. The tokenizer or its file; default: that
+            of the model's preprocessor, if it has one.
         labels: list of str or None. Names of the classes.
         overwrite: bool. Whether an existing model folder may be replaced.
 
@@ -151,6 +267,8 @@ def save_pretrained(
     """
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = tokenizers.load_tokenizer(tokenizer)
+    if tokenizer is None and getattr(model, "preprocessor", None) is not None:
+        tokenizer = model.preprocessor.tokenizer
     write_checkpoint(
         keras_model.from_model(model, tokenizer, labels),
         path,

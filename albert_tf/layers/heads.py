@@ -1,6 +1,7 @@
 """Builds what stands on top of the encoder: the masked LM and dense classifiers.
 
-Legend: `B` batch, `P` predictions, `V` vocabulary, `E` embedding, `D` hidden.
+Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary, `E` embedding, `D`
+hidden.
 """
 
 import keras
@@ -21,7 +22,11 @@ def truncated_normal_dense(
 
 def gather_positions(x, positions):
     """Returns the rows of `x` `[B, T, D]` at `positions` int `[B, P]`: `[B, P, D]`."""
-    return ops.take_along_axis(x, ops.expand_dims(positions, -1), axis=1)
+    # Gathers whole rows of a matrix: `take_along_axis` gathers every number by itself.
+    B, T, D = ops.shape(x)
+    first = ops.expand_dims(ops.arange(B, dtype="int32") * T, 1)
+    rows = ops.cast(positions, "int32") + first
+    return ops.take(ops.reshape(x, (-1, D)), rows, axis=0)
 
 
 @keras.saving.register_keras_serializable("albert_tf")

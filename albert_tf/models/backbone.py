@@ -10,7 +10,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
 from albert_tf.layers.heads import gather_positions, truncated_normal_dense
-from albert_tf.models.base import ConfiguredModel, as_inputs
+from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -26,7 +26,10 @@ class AlbertBackbone(ConfiguredModel):
         inputs: dict, or `token_ids` alone:
             token_ids: int32 `[B, T]`.
             segment_ids: int32 `[B, T]`; default all 0.
-            padding_mask: int `[B, T]`, 1 = real; default all 1. A row without real
+            padding_mask: int `[B, T]`, 1 = real. Without it, the ids that equal
+                `model.pad_id` at the end of a row are padding (a text ends with
+                `[SEP]`); if `pad_id` is None, as in a model that was not loaded with a
+                tokenizer, every token is real, as in the original. A row without real
                 tokens attends as if unmasked, as in the original.
             pack_ids, position_ids: int32 `[B, T]`, and cls_positions: int32 `[B, K]`,
                 for packed rows.
@@ -102,6 +105,10 @@ class AlbertBackbone(ConfiguredModel):
         output_attentions=False,
     ):
         inputs = as_inputs(inputs)
+        mask = inputs.get(features.PADDING_MASK)
+        infer = self.pad_id is not None and features.PACK_IDS not in inputs
+        if mask is None and infer:
+            mask = without_padding(inputs[features.TOKEN_IDS], self.pad_id)
         embedded = self.embeddings(
             inputs[features.TOKEN_IDS],
             segment_ids=inputs.get(features.SEGMENT_IDS),
@@ -111,7 +118,7 @@ class AlbertBackbone(ConfiguredModel):
         )
         encoded = self.encoder(
             embedded,
-            padding_mask=inputs.get(features.PADDING_MASK),
+            padding_mask=mask,
             pack_ids=inputs.get(features.PACK_IDS),
             training=training,
             seeds=seeds,

@@ -1,12 +1,18 @@
-"""Defines what all models share: a config, eager building, serialization."""
+"""Defines what all models share: a config, eager building, serialization.
 
+Legend: `B` batch, `T` sequence.
+"""
+
+import os
 import warnings
 from collections.abc import Iterable
 
 import keras
+from keras import ops
 
-from albert_tf import features
+from albert_tf import features, pretrained
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import UntrainedWeightsWarning
 
 # Input names of Hugging Face and of the original -> ours.
 _OTHER_NAMES = {
@@ -24,7 +30,15 @@ class ConfiguredModel(keras.Model):
         config: `AlbertConfig`.
         seed: int or None. Seed of the initial values; None uses the generator that
             `keras.utils.set_random_seed` seeds.
+
+    Attributes:
+        preprocessor: `Preprocessor` or None. Turns the texts that `fit`, `evaluate` and
+            `predict` receive into inputs. Set by `from_pretrained`; not part of
+            `.keras` files.
     """
+
+    input_rank = 2
+    needed_inputs: tuple[str, ...] = ()  # beside the backbone's
 
     def __init__(self, config: AlbertConfig, *, seed: int | None = None, **kwargs):
         if not isinstance(config, AlbertConfig):
@@ -36,7 +50,37 @@ class ConfiguredModel(keras.Model):
         self.seed = seed
         self.labels = None
         self.problem_type = None
+        self._pad_id = None
         self._untrained = frozenset()
+        self.preprocessor = None
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> "ConfiguredModel":
+        """Loads a model of this class from a folder or checkpoint of any format.
+
+        Args:
+            path: str or path. As for `albert_tf.from_pretrained`.
+            **kwargs: Other arguments of `albert_tf.from_pretrained`, except `head`.
+        """
+        return pretrained.loader().from_pretrained_as(cls, path, **kwargs)
+
+    def save_pretrained(self, path: str | os.PathLike, *args, **kwargs) -> None:
+        """Writes the model as a folder; see `albert_tf.save_pretrained`."""
+        pretrained.loader().save_pretrained(self, path, *args, **kwargs)
+
+    @property
+    def pad_id(self) -> int | None:
+        """The token id that pads rows; used only for inputs without `padding_mask`.
+
+        A config does not name it, since vocabularies differ (0 for ALBERT and BERT, 1
+        for byte-level BPE, where 0 is `[CLS]`). A model loaded together with a
+        tokenizer has the tokenizer's; others have None until it is set.
+        """
+        return getattr(self, "backbone", self)._pad_id
+
+    @pad_id.setter
+    def pad_id(self, value: int | None) -> None:
+        getattr(self, "backbone", self)._pad_id = value
 
     @property
     def untrained_weights(self) -> list[str]:
@@ -44,28 +88,77 @@ class ConfiguredModel(keras.Model):
         return sorted(self._untrained)
 
     def mark_untrained(self, names: Iterable[str]) -> None:
-        """Marks weights as having initial values; `fit` and `predict` warn once."""
+        """Marks weights as having initial values; `predict` warns once until `fit`."""
         self._untrained = frozenset(names)
         self._has_warned = False
 
-    def fit(self, *args, **kwargs):
-        self._warn_untrained("fit starts them from")
-        history = super().fit(*args, **kwargs)
+    def fit(self, x=None, y=None, *args, **kwargs):
+        """Trains the model, as `keras.Model.fit` does, on inputs or on texts.
+
+        With a `preprocessor`, `x` and the validation data may be texts, as described
+        in `albert_tf.Preprocessor`, or a `tf.data.Dataset` of texts and labels.
+        """
+        data = kwargs.get("validation_data")
+        if isinstance(data, tuple | list):
+            kwargs["validation_data"] = (self._encoded(data[0]), *data[1:])
+        elif data is not None:
+            kwargs["validation_data"] = self._encoded(data)
+        history = super().fit(self._encoded(x), y, *args, **kwargs)
         self._untrained = frozenset()
         return history
 
-    def predict(self, *args, **kwargs):
-        self._warn_untrained("predict computes with")
-        return super().predict(*args, **kwargs)
+    def evaluate(self, x=None, y=None, *args, **kwargs):
+        """Computes the metrics, as `keras.Model.evaluate`, of inputs or texts."""
+        return super().evaluate(self._encoded(x), y, *args, **kwargs)
 
-    def _warn_untrained(self, what: str) -> None:
+    def predict(self, x, *args, **kwargs):
+        """Returns the outputs, as `keras.Model.predict`, for inputs or texts."""
         if self._untrained and not self._has_warned:
             self._has_warned = True
-            names = ", ".join(self.untrained_weights)
             warnings.warn(
-                f"the checkpoint did not hold {names}: {what} initial values",
-                stacklevel=3,
+                f"predict computes with initial values of "
+                f"{', '.join(self.untrained_weights)}, which were never trained",
+                UntrainedWeightsWarning,
+                stacklevel=2,
             )
+        return super().predict(self._encoded(x), *args, **kwargs)
+
+    def export(
+        self,
+        filepath,
+        format="tf_saved_model",
+        verbose=None,
+        input_signature=None,
+        **kw,
+    ):
+        """Exports the model, as `keras.Model.export`, with int32 inputs of any length.
+
+        `albert_tf.export_saved_model` writes a model that takes texts.
+
+        Args:
+            filepath: str or path. Where to write.
+            format: str. See `keras.Model.export`.
+            verbose: bool or None. Whether to print the endpoint.
+            input_signature: See `keras.Model.export`. Default: a dict of `token_ids`,
+                `segment_ids`, `padding_mask` and what else the model needs.
+            **kwargs: See `keras.Model.export`.
+        """
+        if input_signature is None:
+            # Keras would derive it from `build`, which these models ran already.
+            shape = (None,) * self.input_rank
+            names = (
+                features.TOKEN_IDS,
+                features.SEGMENT_IDS,
+                features.PADDING_MASK,
+                *self.needed_inputs,
+            )
+            input_signature = [
+                {n: keras.InputSpec(shape=shape, dtype="int32", name=n) for n in names}
+            ]
+        super().export(filepath, format, verbose, input_signature=input_signature, **kw)
+
+    def _encoded(self, x):
+        return x if self.preprocessor is None else self.preprocessor.encode_texts(x)
 
     def seed_of(self, part: int) -> int | None:
         """Returns a seed for a part of the model, far from the other parts' seeds."""
@@ -83,8 +176,14 @@ class ConfiguredModel(keras.Model):
         # Layers without weights have no lasting name.
         frozen = [name for name, x in layers if x.weights and not x.trainable]
         labels = list(self.labels) if self.labels else None
-        state = {"frozen": frozen, "labels": labels, "problem_type": self.problem_type}
-        return {**config, **{key: value for key, value in state.items() if value}}
+        state = {
+            "frozen": frozen,
+            "labels": labels,
+            "problem_type": self.problem_type,
+            "pad_id": self.pad_id,
+        }
+        kept = {key: x for key, x in state.items() if x not in (None, [])}
+        return {**config, **kept}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -94,7 +193,9 @@ class ConfiguredModel(keras.Model):
             config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
         frozen, labels = config.pop("frozen", ()), config.pop("labels", None)
         problem_type = config.pop("problem_type", None)
+        pad_id = config.pop("pad_id", None)
         model = cls(**config)
+        model.pad_id = pad_id
         model.labels = tuple(labels) if labels else None
         model.problem_type = problem_type
         layers = _layers_by_name(model)
@@ -134,6 +235,21 @@ def as_inputs(inputs, *needed: str) -> dict:
         if key not in inputs:
             raise ValueError(f"inputs must have {key!r}, received {sorted(inputs)}")
     return inputs
+
+
+def without_padding(token_ids, pad_id: int):
+    """Returns the mask of rows that are padded at the end.
+
+    Args:
+        token_ids: int `[B, T]`.
+        pad_id: int. The id that pads rows.
+
+    Returns:
+        int32 `[B, T]`: 0 for the last ids of a row if they equal `pad_id`, else 1.
+    """
+    real = ops.cast(ops.not_equal(token_ids, pad_id), "int32")
+    later = ops.flip(ops.cumsum(ops.flip(real, axis=1), axis=1), axis=1)
+    return ops.cast(later > 0, "int32")
 
 
 def weight_names(model: keras.Model) -> dict[str, keras.Variable]:

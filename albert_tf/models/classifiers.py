@@ -178,6 +178,7 @@ class AlbertMultipleChoice(_Classifier):
     """
 
     head = "multiple_choice"
+    input_rank = 3
 
     def __init__(self, config: AlbertConfig, *, num_labels: int = 1, **kwargs):
         super().__init__(config, num_labels=num_labels, **kwargs)

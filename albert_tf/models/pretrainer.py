@@ -38,6 +38,8 @@ class AlbertPretrainer(ConfiguredModel):
         objective, 0 next sentence, 1 random), `sequence_output` and `pooled_output`.
     """
 
+    needed_inputs = (features.MASK_POSITIONS,)
+
     def __init__(self, config: AlbertConfig, *, seed: int | None = None, **kwargs):
         super().__init__(config, seed=seed, **kwargs)
         policy = self.dtype_policy
@@ -59,7 +61,7 @@ class AlbertPretrainer(ConfiguredModel):
         self.built = True
 
     def call(self, inputs, training=False, seeds=None):
-        inputs = as_inputs(inputs, features.MASK_POSITIONS)
+        inputs = as_inputs(inputs, *self.needed_inputs)
         outputs = self.backbone(inputs, training=training, seeds=seeds)
         masked = gather_positions(
             outputs["sequence_output"], inputs[features.MASK_POSITIONS]

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.text import inputs
+from albert_tf.text.tokenizer import Tokenizer
 
 
 def join_segments(
@@ -78,6 +79,46 @@ def make_text_encoder(
         return join_segments(tokenizer(texts), second, **kwargs)
 
     return encode
+
+
+def fixed_length_inputs(
+    tokenizer: Tokenizer, first, second, length: int
+) -> dict[str, tf.Tensor]:
+    """Encodes one text or a vector of texts, padded to one length.
+
+    Args:
+        tokenizer: `Tokenizer`.
+        first: string `[B]` or a scalar.
+        second: string `[B]`, a scalar or None. The second texts.
+        length: int. `T`.
+
+    Returns:
+        dict of int32 `[B, T]`, or `[T]` for scalars; see `join_segments`.
+    """
+    with tf.init_scope():
+        tokenizer.graph  # noqa: B018 - its tables must not be part of a traced function
+    first = tf.convert_to_tensor(first, tf.string)
+    if second is not None:
+        second = tf.convert_to_tensor(second, tf.string)
+    single = first.shape.rank == 0
+    if single:
+        first, second = first[None], None if second is None else second[None]
+    encode = make_text_encoder(
+        tokenizer,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        pad_id=tokenizer.pad_id,
+        max_seq_length=length,
+    )
+    batch = {}
+    for name, value in encode(first, second).items():
+        fill = tokenizer.pad_id if name == features.TOKEN_IDS else 0
+        value = tf.pad(
+            value, [[0, 0], [0, length - tf.shape(value)[1]]], constant_values=fill
+        )
+        value = tf.ensure_shape(value, [first.shape[0], length])
+        batch[name] = value[0] if single else value
+    return batch
 
 
 def _truncate_pair(first, second, budget):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf import pretrained
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
@@ -52,6 +53,18 @@ class Tokenizer(abc.ABC):
         self._vocabulary: list[str] = []
         self._word_starts = None
         self._graph = None
+
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike) -> "Tokenizer":
+        """Loads the tokenizer of a model folder, with the options stored there.
+
+        Args:
+            path: str or path. As for `albert_tf.from_pretrained`.
+
+        Raises:
+            DataError: If the folder holds no tokenizer of this class.
+        """
+        return pretrained.loader().load_tokenizer_as(cls, path)
 
     @abc.abstractmethod
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:

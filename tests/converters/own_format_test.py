@@ -86,7 +86,20 @@ def test_round_trip(head, changes, tmp_path):
 
 
 def test_none_is_the_backbone(folder):
-    assert type(albert_tf.from_pretrained(folder)) is albert_tf.AlbertBackbone
+    assert (
+        type(albert_tf.from_pretrained(folder, head=None)) is albert_tf.AlbertBackbone
+    )
+
+
+def test_the_default_is_the_head_in_the_files(folder, tmp_path):
+    model = albert_tf.from_pretrained(folder)
+    assert type(model) is albert_tf.AlbertTextClassifier
+    assert model.labels == ("x", "y", "z")
+    backbone = albert_tf.from_pretrained(folder, head=None)
+    backbone.save_pretrained(tmp_path / "m")
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert type(again) is albert_tf.AlbertBackbone
+    assert_same_weights(backbone, again)
 
 
 def test_files_and_manifest(folder):
@@ -110,7 +123,7 @@ def test_a_changed_file_is_refused(folder, tmp_path, name):
     content[place] ^= 1
     (copy / name).write_bytes(content)
     with pytest.raises(DataError, match=f"{name}: is not the file the manifest lists"):
-        albert_tf.from_pretrained(copy)
+        albert_tf.from_pretrained(copy, head=None)
 
 
 @pytest.mark.parametrize(
@@ -128,14 +141,14 @@ def test_bad_manifests(folder, tmp_path, content, message):
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "manifest.json").write_text(content)
     with pytest.raises(DataError, match=message):
-        albert_tf.from_pretrained(copy)
+        albert_tf.from_pretrained(copy, head=None)
 
 
 def test_missing_manifest(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "manifest.json").unlink()
     with pytest.raises(DataError, match="manifest.json: cannot be read"):
-        albert_tf.from_pretrained(copy)
+        albert_tf.from_pretrained(copy, head=None)
 
 
 def test_never_overwrites_unasked(folder, tmp_path):
@@ -146,7 +159,7 @@ def test_never_overwrites_unasked(folder, tmp_path):
         albert_tf.save_pretrained(model, copy)
     assert (copy / "model.safetensors").read_bytes() == before
     albert_tf.save_pretrained(model, copy, overwrite=True)
-    assert_same_weights(model, albert_tf.from_pretrained(copy))
+    assert_same_weights(model, albert_tf.from_pretrained(copy, head=None))
     (copy / "thesis.tex").write_text("precious")
     with pytest.raises(UsageError, match=r"contains thesis\.tex"):
         albert_tf.save_pretrained(model, copy, overwrite=True)
@@ -172,7 +185,7 @@ def test_unknown_format_and_head(folder, tmp_path):
     with pytest.raises(UsageError, match="head must be one of"):
         albert_tf.from_pretrained(folder, head="ner")
     with pytest.raises(UsageError, match="has no labels"):
-        albert_tf.from_pretrained(folder, num_labels=3)
+        albert_tf.from_pretrained(folder, num_labels=3, head=None)
     with pytest.raises(UsageError, match="has 3, received 4"):
         albert_tf.from_pretrained(folder, head="text_classifier", num_labels=4)
 
@@ -202,9 +215,15 @@ def test_no_tokenizer(folder):
 
 
 def test_a_head_that_was_never_loaded_says_so(folder, caplog):
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    expected = pytest.warns(albert_tf.UntrainedWeightsWarning, match="mlm_head/dense/k")
+    with expected as seen, caplog.at_level(logging.WARNING, logger="absl"):
         model = albert_tf.from_pretrained(folder, head="pretraining", seed=5)
-    assert "mlm_head/dense/kernel" in caplog.text
+    # One visible line, which points at the caller.
+    assert len(seen) == 1 and seen[0].filename == __file__
+    assert not caplog.text
+    with pytest.warns(albert_tf.UntrainedWeightsWarning) as seen:
+        albert_tf.AlbertQuestionAnswering.from_pretrained(folder)
+    assert len(seen) == 1 and seen[0].filename == __file__
     missing = [n for n in weight_names(model) if n.split("/")[0] != "backbone"]
     assert model.untrained_weights == sorted(missing)
     kernel = model.mlm_head.dense.kernel.numpy()
@@ -212,10 +231,11 @@ def test_a_head_that_was_never_loaded_says_so(folder, caplog):
     np.testing.assert_array_equal(model.mlm_head.layer_norm.gamma, np.ones(6))
 
 
-def test_predict_and_fit_warn_once(folder, tmp_path):
+def test_predict_warns_once_until_fit(folder, tmp_path):
     batch = {"token_ids": np.ones((4, 5), np.int32)}
     model = albert_tf.from_pretrained(folder, head="token_classifier", seed=5)
-    with pytest.warns(UserWarning, match="classifier/bias, classifier/kernel: predict"):
+    expected = "predict computes with initial values of classifier/bias, classifier/ker"
+    with pytest.warns(albert_tf.UntrainedWeightsWarning, match=expected):
         model.predict(batch, verbose=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -225,7 +245,8 @@ def test_predict_and_fit_warn_once(folder, tmp_path):
     model = albert_tf.from_pretrained(tmp_path / "m", head="auto")
     assert model.untrained_weights == ["classifier/bias", "classifier/kernel"]
     model.compile("sgd", "mse")
-    with pytest.warns(UserWarning, match="fit starts them"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", albert_tf.UntrainedWeightsWarning)
         model.fit(batch, np.zeros((4, 5, 2), np.float32), verbose=0)
     assert model.untrained_weights == []
     with warnings.catch_warnings():
@@ -236,11 +257,13 @@ def test_predict_and_fit_warn_once(folder, tmp_path):
 def test_encoder_weights_are_never_made_up(folder, tmp_path):
     with pytest.raises(DataError, match=r"no tensor for encoder/attention_1/query"):
         config = CONFIG.replace(num_hidden_groups=3)
-        albert_tf.from_pretrained(folder, config=config)
+        albert_tf.from_pretrained(folder, config=config, head=None)
     with pytest.raises(
         DataError, match=r"must have shape \(42, 6\).*received \(41, 6\)"
     ):
-        albert_tf.from_pretrained(folder, config=CONFIG.replace(vocab_size=42))
+        albert_tf.from_pretrained(
+            folder, config=CONFIG.replace(vocab_size=42), head=None
+        )
 
 
 def test_seed_makes_new_heads_repeatable(folder):

@@ -103,6 +103,23 @@ def test_the_rate_and_the_mean_are_kept(rate):
     np.testing.assert_allclose(kept[kept != 0], 1 / (1 - rate), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_mask_does_not_depend_on_the_dtype(dtype):
+    # Varied values, since rounding 1 / (1 - rate) has a bias of its own.
+    x = np.random.default_rng(0).uniform(1, 2, (600, 1013)).astype("float32")
+    low = keras.ops.cast(x, dtype)
+    out = Dropout(0.1, dtype=dtype)(low, training=True, seeds=StepSeeds(1, 1))
+    assert keras.backend.standardize_dtype(out.dtype) == dtype
+    out = np.array(keras.ops.cast(out, "float32"))
+    assert abs((out == 0).mean() - 0.1) < 5 * np.sqrt(0.09 / x.size)
+    mean = out.sum() / np.array(keras.ops.cast(low, "float32")).sum()
+    assert abs(mean - 1) < 0.0025
+    expected = keras.random.dropout(x, 0.1, seed=StepSeeds(1, 1))
+    np.testing.assert_array_equal(out != 0, np.array(expected) != 0)
+    if dtype == "float32":
+        np.testing.assert_array_equal(out, np.array(expected))
+
+
 def test_off_at_inference_and_at_rate_0():
     np.testing.assert_array_equal(Dropout(0.5)(X), X)
     np.testing.assert_array_equal(Dropout(0.5)(X, training=False), X)

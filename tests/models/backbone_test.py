@@ -91,6 +91,24 @@ def test_padding_does_not_matter(model, inputs):
         )
 
 
+@pytest.mark.parametrize("pad_id", [0, 1])
+def test_padding_at_the_end_is_masked_without_a_mask(inputs, pad_id):
+    model = AlbertBackbone(CONFIG, seed=3)
+    model.pad_id = pad_id
+    tokens = np.where(inputs["padding_mask"], inputs["token_ids"], pad_id)
+    tokens[:, 2] = pad_id  # inside a text, as [CLS] of byte-level BPE: attended
+    full = {"token_ids": tokens, "padding_mask": inputs["padding_mask"]}
+    run = tf.function(model)
+    for name, value in run(full).items():
+        np.testing.assert_array_equal(run({"token_ids": tokens})[name], value)
+    everywhere = {**full, "padding_mask": np.ones_like(tokens)}
+    assert np.abs(run(full)["pooled_output"] - run(everywhere)["pooled_output"]).max()
+    row = {k: v[1:2] for k, v in everywhere.items()}
+    expected = run(row)["pooled_output"]
+    del row["padding_mask"]
+    np.testing.assert_array_equal(run(row)["pooled_output"], expected)
+
+
 def test_the_mask_matters(model, inputs):
     with_mask = model(inputs)["pooled_output"]
     inputs["padding_mask"][:] = 1

@@ -258,6 +258,17 @@ def test_what_is_frozen_stays_frozen(frozen, tmp_path):
     ]
 
 
+def test_the_pad_id_belongs_to_the_backbone_and_is_saved(tmp_path):
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    assert model.pad_id is model.backbone.pad_id is None
+    assert "pad_id" not in model.get_config()
+    for pad_id in (0, 1):
+        model.pad_id = pad_id
+        model.save(tmp_path / "m.keras")
+        again = keras.saving.load_model(tmp_path / "m.keras")
+        assert again.pad_id == again.backbone.pad_id == pad_id
+
+
 def test_labels_and_problem_type_are_saved(tmp_path):
     model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
     assert not {"labels", "problem_type", "frozen"} & set(model.get_config())

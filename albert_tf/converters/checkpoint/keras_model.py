@@ -1,5 +1,7 @@
 """Builds Keras models from checkpoints, and checkpoints from Keras models."""
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 from absl import logging
@@ -16,6 +18,8 @@ def build_model(
     head: str | None = "auto",
     num_labels: int | None = None,
     seed: int | None = None,
+    *,
+    report: Callable[[str], None] = logging.warning,
     **kwargs,
 ) -> ConfiguredModel:
     """Builds a model and loads its weights, tensor by tensor.
@@ -30,6 +34,8 @@ def build_model(
         num_labels: int or None. Number of labels of a new classifier; default: the
             checkpoint's, or 2.
         seed: int or None. Seed of the weights that the checkpoint lacks.
+        report: callable. Receives one line that names the weights with initial values,
+            if there are any; default: a warning in the log.
         **kwargs: Arguments of the model, such as `dtype`.
 
     Returns:
@@ -61,10 +67,9 @@ def build_model(
     untrained = _assign(model, checkpoint, head)
     model.mark_untrained(untrained)
     if untrained:
-        logging.warning(
-            "%s: not in the checkpoint and left at initial values: %s",
-            checkpoint.path,
-            ", ".join(untrained),
+        report(
+            f"{checkpoint.path}: not in the checkpoint and left at initial values: "
+            f"{', '.join(untrained)}"
         )
     same = head == checkpoint.head
     model.labels = tuple(checkpoint.labels) if same and checkpoint.labels else None

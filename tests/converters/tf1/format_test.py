@@ -172,11 +172,11 @@ def test_several_checkpoints(tmp_path):
     for step in (10, 20):
         save_tf1(tmp_path / f"model.ckpt-{step}", stored_tensors(PREFIX))
     with pytest.raises(DataError, match="2 checkpoints"):
-        albert_tf.from_pretrained(tmp_path)
-    assert albert_tf.from_pretrained(tmp_path / "model.ckpt-10")
+        albert_tf.from_pretrained(tmp_path, head=None)
+    assert albert_tf.from_pretrained(tmp_path / "model.ckpt-10", head=None)
     line = 'model_checkpoint_path: "/elsewhere/model.ckpt-20"\n'
     (tmp_path / "checkpoint").write_text(line)
-    assert albert_tf.from_pretrained(tmp_path)
+    assert albert_tf.from_pretrained(tmp_path, head=None)
 
 
 def test_hub_export_has_no_sentence_order(pretrainer, tmp_path):
@@ -209,7 +209,7 @@ def test_hub_export_without_config_is_recognized_by_its_sizes(tmp_path):
     tensors[f"{block}/kernel"] = np.zeros((70, 30), np.float32)
     save_tf1(tmp_path / "variables/variables", tensors)
     with pytest.raises(DataError, match=r"no albert_config\.json"):
-        albert_tf.from_pretrained(tmp_path)
+        albert_tf.from_pretrained(tmp_path, head=None)
 
 
 def test_scope_before_the_names(pretrainer, tmp_path):
@@ -253,7 +253,7 @@ def test_other_head_is_refused_unless_not_asked_for(tmp_path):
     tensors["bert/encoder/extra/kernel"] = np.zeros((32, 1), np.float32)
     save_tf1(tmp_path / "model.ckpt", tensors)
     with pytest.raises(DataError, match="unknown tensor bert/encoder/extra/kernel"):
-        albert_tf.from_pretrained(tmp_path)
+        albert_tf.from_pretrained(tmp_path, head=None)
 
 
 VARIANTS = {
@@ -322,7 +322,7 @@ def test_groups_that_the_original_never_uses(tmp_path):
     names = stored_tensors(tmp_path / "m" / tf1.PREFIX)
     assert not any("/group_15/" in name for name in names)
     assert any("/group_21/" in name for name in names)
-    again = albert_tf.from_pretrained(tmp_path / "m")
+    again = albert_tf.from_pretrained(tmp_path / "m", head=None)
     assert again.config.group_rule == "original"
     assert_same_weights(model, again)
 
@@ -381,7 +381,7 @@ def test_truncated_data(tmp_path):
     folder, data = damaged(tmp_path)
     data.write_bytes(data.read_bytes()[:5000])
     with pytest.raises(DataError) as error:
-        albert_tf.from_pretrained(folder)
+        albert_tf.from_pretrained(folder, head=None)
     assert "\n" not in str(error.value)
 
 
@@ -391,14 +391,14 @@ def test_flipped_bit_in_data(tmp_path):
     content[100] ^= 1
     data.write_bytes(content)
     with pytest.raises(DataError, match="cannot be read"):
-        albert_tf.from_pretrained(folder)
+        albert_tf.from_pretrained(folder, head=None)
 
 
 def test_missing_data(tmp_path):
     folder, data = damaged(tmp_path)
     data.unlink()
     with pytest.raises(DataError, match="0 of its data files"):
-        albert_tf.from_pretrained(folder)
+        albert_tf.from_pretrained(folder, head=None)
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense" * 20])
@@ -406,7 +406,7 @@ def test_damaged_index(tmp_path, content):
     folder, _ = damaged(tmp_path)
     (folder / "albert_model.ckpt.index").write_bytes(content)
     with pytest.raises(DataError, match="not a TensorFlow checkpoint"):
-        albert_tf.from_pretrained(folder)
+        albert_tf.from_pretrained(folder, head=None)
 
 
 def test_a_weight_of_another_shape_or_missing(tmp_path):
@@ -420,7 +420,7 @@ def test_a_weight_of_another_shape_or_missing(tmp_path):
         text = json.dumps({**config, **changes})
         (folder / "albert_config.json").write_text(text)
         with pytest.raises(DataError, match=message):
-            albert_tf.from_pretrained(folder)
+            albert_tf.from_pretrained(folder, head=None)
 
 
 def test_slots_of_many_optimizers_are_recognized():

@@ -150,10 +150,10 @@ def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path)
     }
     assert Classifier.from_pretrained(tmp_path / "out", max_seq_length=9)
     # The length belongs to the classifier: it survives saving, and only that.
-    model = from_pretrained(tmp_path / "out", "text_classifier")
+    model = from_pretrained(tmp_path / "out", "text_classifier", head=None)
     save_pretrained(model, tmp_path / "copy", tokenizer=AlbertTokenizer(SPM_MODEL))
     assert Classifier.from_pretrained(tmp_path / "copy").max_seq_length == 5
-    backbone = from_pretrained(tmp_path / "out")
+    backbone = from_pretrained(tmp_path / "out", head=None)
     save_pretrained(backbone, tmp_path / "bare")
     config = json.loads((tmp_path / "bare" / "config.json").read_text())
     assert "max_seq_length" not in config["model"]
@@ -182,7 +182,7 @@ def test_an_impossible_recorded_length_is_refused(finished, tmp_path):
             out.write(file, (tmp_path / "copy" / file).read_bytes())
         out.write_manifest()
     with pytest.raises(DataError, match="max_seq_length must be a positive .*'24'"):
-        from_pretrained(tmp_path / "new")
+        from_pretrained(tmp_path / "new", head=None)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""Turns strings, pairs of strings and data sets of them into model inputs.
+
+Legend: `B` batch, `T` sequence.
+"""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from albert_tf import pretrained
+from albert_tf.errors import UsageError
+from albert_tf.text import inputs
+from albert_tf.text.tokenizer import Tokenizer
+
+
+class Preprocessor:
+    """Builds `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, truncated and padded.
+
+    It follows KerasHub's conventions: called with `x`, `(x, y)` or `(x, y,
+    sample_weight)` as arguments, it returns as many values, of which only `x` is
+    changed. It works on Python strings and inside `tf.data`
+    (`dataset.map(preprocessor)`), with the same result.
+
+    Args:
+        tokenizer: `Tokenizer`.
+        max_seq_length: int. `T`, the length of every row. Longer texts are cut; of a
+            pair, the longer text first.
+
+    Call arguments:
+        x: str; a list, array or tensor of `B` strings; or a tuple of two of these, the
+            first and the second texts.
+        y: Labels, or None.
+        sample_weight: Weights of the examples, or None.
+
+    Returns:
+        dict of int32 `[B, T]`, or `[T]` for a single text: `token_ids`, `segment_ids`
+        and `padding_mask` (1 = real). NumPy arrays for Python strings, TensorFlow
+        tensors for tensors.
+
+    Example:
+        >>> preprocess = Preprocessor.from_pretrained("my_model", max_seq_length=64)
+        >>> batch = preprocess(["What a film!", "Never again."])
+        >>> pairs = preprocess((["Is it red?"], ["It is blue."]))
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int = 512):
+        inputs.check_max_seq_length(max_seq_length, pairs=False)
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | os.PathLike, max_seq_length: int | None = None
+    ) -> "Preprocessor":
+        """Loads the preprocessor of a model folder that holds a tokenizer.
+
+        Args:
+            path: str or path. As for `albert_tf.from_pretrained`.
+            max_seq_length: int or None. Length of a row. Default: the length the model
+                was fine-tuned with, or else the longest it can read.
+        """
+        return pretrained.loader().load_preprocessor(path, max_seq_length)
+
+    def __call__(self, x, y=None, sample_weight=None):
+        parts = x if isinstance(x, tuple) else (x,)
+        if not 1 <= len(parts) <= 2:
+            raise UsageError(f"x: expected one text or two, received {len(parts)}")
+        is_tensor = any(_is_tensor(part) for part in parts)
+        encoded = self._in_graph(*parts) if is_tensor else self._in_python(*parts)
+        if sample_weight is not None:
+            return encoded, y, sample_weight
+        return encoded if y is None else (encoded, y)
+
+    def encode_texts(self, x: Any) -> Any:
+        """Encodes texts and data sets of texts, and returns everything else as it is.
+
+        Args:
+            x: What `fit` receives as `x`: texts, a `tf.data.Dataset` whose first
+                component is texts, or ready inputs.
+        """
+        if hasattr(x, "element_spec"):
+            spec = x.element_spec
+            # As in Keras, a tuple is (x, y) or (x, y, sample_weight).
+            first = spec[0] if isinstance(spec, tuple) else spec
+            return x.map(self, num_parallel_calls=-1) if _is_text(first) else x
+        if not _is_text(x):
+            return x
+        parts = x if isinstance(x, tuple) else (x,)
+        return self(tuple([p] if isinstance(p, str | bytes) else p for p in parts))
+
+    def _in_python(self, first, second=None) -> dict[str, np.ndarray]:
+        single = isinstance(first, str | bytes)
+        texts = [first] if single else _strings(first)
+        pairs = second
+        if second is not None:
+            pairs = [second] if isinstance(second, str | bytes) else _strings(second)
+        length = self.max_seq_length
+        encoded = inputs.encode_texts(
+            self.tokenizer, texts, pairs, max_seq_length=length
+        )
+        rows = np.arange(len(encoded))
+        batch = inputs.padded_inputs(encoded, rows, length, self.tokenizer.pad_id)
+        return {k: v[0] for k, v in batch.items()} if single else batch
+
+    def _in_graph(self, first, second=None) -> dict:
+        from albert_tf.text import inputs_graph
+
+        return inputs_graph.fixed_length_inputs(
+            self.tokenizer, first, second, self.max_seq_length
+        )
+
+
+def _is_tensor(x: Any) -> bool:
+    """Returns whether TensorFlow made `x`, without importing TensorFlow."""
+    return type(x).__module__.partition(".")[0] == "tensorflow"
+
+
+def _is_text(x: Any) -> bool:
+    if isinstance(x, tuple):
+        return 1 <= len(x) <= 2 and all(_is_text(part) for part in x)
+    if isinstance(x, list):
+        return bool(x) and isinstance(x[0], str | bytes)
+    kind = getattr(x, "dtype", None)
+    if _is_tensor(x):
+        return getattr(kind, "name", None) == "string"
+    if kind is not None and hasattr(x, "__len__"):  # NumPy, pandas
+        return len(x) > 0 and isinstance(np.asarray(x, object).flat[0], str | bytes)
+    return isinstance(x, str | bytes)
+
+
+def _strings(texts: Any) -> list:
+    texts = np.asarray(texts, object)
+    if texts.ndim != 1:
+        raise UsageError(f"texts: expected a list of strings, received {texts.ndim}-d")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str | bytes):
+            raise UsageError(f"texts[{i}] must be a string, received {text!r}")
+    return texts.tolist()

@@ -1,0 +1,150 @@
+"""Classes that load themselves from folders; models that take texts."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+
+SPIECE = pathlib.Path(__file__).parent / "golden/tokenization/spiece.model"
+CONFIG = albert_tf.AlbertConfig(
+    vocab_size=30000,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=20,
+    max_position_embeddings=24,
+)
+TEXTS = ["The cat sat.", "A dog ran away from the cat!", "", "One more"]
+PAIRS = ["On the mat.", "", "So it was.", "Two"]
+LABELS = np.array([0, 1, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return albert_tf.AlbertTokenizer(SPIECE, keep_accents=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "m"
+    model = albert_tf.AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    model.save_pretrained(path, tokenizer=tokenizer, labels=["no", "yes"])
+    return path
+
+
+def compiled(model):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = albert_tf.create_optimizer(
+        "adamw", learning_rate=1e-2, num_train_steps=20
+    )
+    model.compile(optimizer, loss, metrics=["accuracy"])
+    return model
+
+
+def test_classes_load_themselves(folder, tokenizer):
+    assert albert_tf.AlbertConfig.from_pretrained(folder) == CONFIG
+    loaded = albert_tf.AlbertTokenizer.from_pretrained(folder)
+    assert loaded.get_config() == tokenizer.get_config()
+    assert loaded.sha256 == tokenizer.sha256
+    model = albert_tf.AlbertTextClassifier.from_pretrained(folder)
+    assert model.labels == ("no", "yes")
+    backbone = albert_tf.AlbertBackbone.from_pretrained(folder)
+    assert type(backbone) is albert_tf.AlbertBackbone
+    assert backbone.preprocessor.max_seq_length == 24
+    with pytest.raises(ValueError, match="expected a tokenizer of the class ByteBPE"):
+        albert_tf.ByteBPETokenizer.from_pretrained(folder)
+
+
+def test_a_loaded_model_knows_its_pad_id_and_keeps_its_tokenizer(folder, tmp_path):
+    model = albert_tf.from_pretrained(folder)
+    assert model.pad_id == model.preprocessor.tokenizer.pad_id == 0
+    ready = model.preprocessor(TEXTS)
+    logits = model(ready)
+    np.testing.assert_array_equal(model({"token_ids": ready["token_ids"]}), logits)
+    model.save_pretrained(tmp_path / "m")
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert again.preprocessor.tokenizer.sha256 == model.preprocessor.tokenizer.sha256
+    assert albert_tf.from_pretrained(folder, preprocessor=None).preprocessor is None
+
+
+def test_predict_and_evaluate_take_texts(folder):
+    model = compiled(albert_tf.from_pretrained(folder))
+    ready = model.preprocessor((TEXTS, PAIRS))
+    expected = model.predict(ready, verbose=0)
+    pairs = tf.data.Dataset.from_tensor_slices(((TEXTS, PAIRS), LABELS))
+    for x in ((TEXTS, PAIRS), (np.array(TEXTS), np.array(PAIRS)), pairs.batch(3)):
+        np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=1e-6)
+    scores = model.evaluate(ready, LABELS, verbose=0)
+    assert model.evaluate((TEXTS, PAIRS), LABELS, verbose=0) == pytest.approx(scores)
+    assert model.evaluate(pairs.batch(2), verbose=0) == pytest.approx(scores)
+
+
+def test_fit_takes_texts(folder):
+    weights = []
+    for kind in ("ready", "texts", "dataset"):
+        model = compiled(albert_tf.from_pretrained(folder))
+        x, y, held_out = TEXTS, LABELS, (TEXTS, LABELS)
+        if kind == "ready":
+            x = model.preprocessor(TEXTS)
+            held_out = (x, LABELS)
+        if kind == "dataset":
+            x = held_out = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS)).batch(2)
+            y = None
+        keras.utils.set_random_seed(1)
+        history = model.fit(
+            x, y, validation_data=held_out, batch_size=2, shuffle=False, verbose=0
+        )
+        assert np.isfinite(history.history["val_loss"]).all()
+        weights.append(model.classifier.kernel.numpy())
+    np.testing.assert_allclose(weights[1], weights[0], atol=1e-6)
+    np.testing.assert_allclose(weights[2], weights[0], atol=1e-6)
+
+
+_CONTINUE = """
+import keras, albert_tf, sys
+import numpy as np
+model = keras.models.load_model(sys.argv[1])
+assert type(model).__name__ == "AlbertTextClassifier"
+assert int(model.optimizer.iterations) == 2
+x = {"token_ids": np.array([[2, 7, 9, 3]] * 4, "int32")}
+model.fit(x, np.array([0, 1, 0, 1]), batch_size=2, verbose=0)
+assert int(model.optimizer.iterations) == 4
+"""
+
+
+def test_model_checkpoint_continues_in_a_new_process(folder, tmp_path, run_python):
+    model = compiled(albert_tf.from_pretrained(folder))
+    path = str(tmp_path / "at-{epoch}.keras")
+    keep = keras.callbacks.ModelCheckpoint(path)
+    model.fit(TEXTS, LABELS, batch_size=2, callbacks=[keep], verbose=0)
+    result = run_python("-c", _CONTINUE, tmp_path / "at-1.keras")
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["AlbertTextClassifier", "AlbertPretrainer", "AlbertMultipleChoice"]
+)
+def test_export_by_keras(name, tmp_path):
+    model = getattr(albert_tf, name)(CONFIG, seed=1)
+    rng = np.random.default_rng(0)
+    shape = (3, 4, 7) if name == "AlbertMultipleChoice" else (3, 7)
+    x = {
+        "token_ids": rng.integers(0, 99, shape).astype("int32"),
+        "segment_ids": rng.integers(0, 2, shape).astype("int32"),
+        "padding_mask": np.ones(shape, "int32"),
+    }
+    if name == "AlbertPretrainer":
+        x["mask_positions"] = np.array([[1, 2]] * 3, "int32")
+    elif name == "AlbertTextClassifier":  # after fit, as in the documentation
+        compiled(model).fit(x, np.array([0, 1, 0]), verbose=0)
+    model.export(tmp_path / "e", verbose=False)
+    served = tf.saved_model.load(tmp_path / "e").serve(x)
+    expected = model(x)
+    if isinstance(expected, dict):
+        served, expected = served["mlm_logits"], expected["mlm_logits"]
+    np.testing.assert_allclose(served, expected, atol=1e-5)

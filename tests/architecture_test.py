@@ -75,6 +75,11 @@ RULES = rules(BUILD)
 ROOM = {source: name for name, rule in RULES.items() for source in rule["srcs"]}
 
 
+def tree_of(path: str) -> ast.Module:
+    """The parsed source of a file of the product."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
 def rooms_and_packages(name: str, at_start: bool = False) -> set[str]:
     """What the files of a room import: labels of other rooms, and distributions."""
     files = set().union(
@@ -139,11 +144,64 @@ def test_rooms_of_beam_workers_start_without_tensorflow(name):
         todo += [f for f in found - seen if not f.startswith("@")]
 
 
+# The only files that import modules by a name computed at run time: the lazy public
+# names, and the class of a head. No other file can hide an arrow that way.
+IMPORT_BY_NAME = {"albert_tf/__init__.py", "albert_tf/heads.py"}
+
+
 def test_flags_are_defined_only_in_tools_and_cli():
     for path in python_files(ROOT):
-        if not path.startswith(("tools/", "albert_tf/cli/")):
-            text = (ROOT / path).read_text(encoding="utf-8")
-            assert "import flags" not in text, f"{path} imports absl.flags"
+        if path.startswith(("tools/", "albert_tf/cli/")):
+            continue
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and node.module == "absl":
+                names = {alias.name for alias in node.names}
+                assert "flags" not in names, f"{path} imports absl.flags"
+            if isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+                assert "absl.flags" not in names, f"{path} imports absl.flags"
+
+
+def test_no_file_hides_its_imports():
+    found = set()
+    for path in python_files(ROOT):
+        names = {
+            getattr(node, "attr", getattr(node, "id", None))
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.Attribute | ast.Name)
+        }
+        if names & {"import_module", "__import__"}:
+            found.add(path)
+    assert found == IMPORT_BY_NAME
+
+
+@pytest.mark.parametrize("room", ["albert_tf/text", "albert_tf/data/masking"])
+def test_only_graph_modules_import_tensorflow(room):
+    for path in RULES[room]["srcs"]:
+        if not path.endswith("_graph.py"):
+            found = {f for f in imported(path, ROOT) if "tensorflow" in f}
+            assert not found, f"{path} imports {found}"
+
+
+def test_files_and_functions_stay_small():
+    for path in python_files(ROOT):
+        lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
+        limit = 120 if path.startswith("tools/") else 350
+        assert lines <= limit, f"{path} has {lines} lines; the limit is {limit}"
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.FunctionDef):
+                size = node.end_lineno - node.lineno + 1
+                assert size <= 60, f"{path}: {node.name} has {size} lines, limit 60"
+
+
+def test_no_room_is_a_hall():
+    """The biggest room has less than 22% of the lines."""
+    sizes = {
+        name: sum((ROOT / path).read_text().count("\n") for path in rule["srcs"])
+        for name, rule in RULES.items()
+    }
+    biggest = max(sizes, key=sizes.get)
+    assert sizes[biggest] < 0.22 * sum(sizes.values()), biggest
 
 
 def test_build_stays_a_plan():

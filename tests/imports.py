@@ -1,6 +1,7 @@
 """Reads which modules a Python file imports, for the tests of the architecture."""
 
 import ast
+import functools
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -20,12 +21,14 @@ DISTRIBUTIONS = {
 }
 
 
+@functools.cache
 def python_files(root: pathlib.Path) -> list[str]:
     """The Python files of the product, as sorted paths below `root`."""
     paths = [path for folder in FOLDERS for path in (root / folder).rglob("*.py")]
     return sorted(path.relative_to(root).as_posix() for path in paths)
 
 
+@functools.cache
 def imported(path: str, root: pathlib.Path, at_start: bool = False) -> set[str]:
     """Returns what a file imports, without the standard library.
 

@@ -67,10 +67,8 @@ def build_model(
     untrained = _assign(model, checkpoint, head)
     model.mark_untrained(untrained)
     if untrained:
-        report(
-            f"{checkpoint.path}: not in the checkpoint and left at initial values: "
-            f"{', '.join(untrained)}"
-        )
+        names = ", ".join(untrained)
+        report(f"{checkpoint.path}: left at initial values: {names}")
     same = head == checkpoint.head
     model.labels = tuple(checkpoint.labels) if same and checkpoint.labels else None
     model.problem_type = checkpoint.problem_type if same else None

@@ -32,8 +32,6 @@ __all__ = [
     "make_pretraining_dataset",
 ]
 
-_SPANS = (features.MASK_NGRAMS, features.MASK_SPAN_STARTS, features.MASK_SPAN_ENDS)
-
 
 def make_pretraining_dataset(
     pattern: str | Sequence[str],
@@ -253,10 +251,9 @@ class _Examples:
         if features.MASK_POSITIONS not in batch:
             keys = keyed_random.row_keys(self.seed, epochs, numbers, TENSORFLOW)
             vocab = self.reader.vocab
-            batch |= mask_batch(batch, keys, self.config, vocab, TENSORFLOW)
-            if not self.with_spans:
-                for name in _SPANS:
-                    del batch[name]
+            batch |= mask_batch(
+                batch, keys, self.config, vocab, TENSORFLOW, self.with_spans
+            )
         batch.pop(features.TOKEN_BOUNDARY, None)
         return batch
 
@@ -287,7 +284,8 @@ class _PackedRows:
             members, counts = self.plan.members(rows, assignments)
             return members, np.repeat(epochs, counts), counts
 
-        outputs = tf.numpy_function(find, [rows, epochs], [tf.int64] * 3)
+        # Not stateful, as in `ExampleReader`: a function of rows and epochs.
+        outputs = tf.numpy_function(find, [rows, epochs], [tf.int64] * 3, False)
         members, epochs = (tf.ensure_shape(one, [None]) for one in outputs[:2])
         counts = tf.ensure_shape(outputs[2], rows.shape)
         batch = self.examples.batch(members, epochs, pad_to_longest=True)

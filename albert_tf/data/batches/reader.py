@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +23,20 @@ from albert_tf.storage import files
 _TOKENS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
 _MASKS = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
 _NUM_SAMPLED = 16
+
+
+class _Check(NamedTuple):
+    """A rule for each of n examples.
+
+    Attributes:
+        fits: bool `[n]`. Whether an example follows the rule.
+        values: int `[n]`. What the error names as received.
+        rule: str. The rule.
+    """
+
+    fits: tf.Tensor
+    values: tf.Tensor
+    rule: str
 
 
 @contextlib.contextmanager
@@ -116,7 +131,7 @@ class ExampleReader:
         """
         parsed = self._parse(indices)
         width = None if pad_to_longest else self.max_seq_length
-        self._check_lengths(parsed, indices)
+        checks = self._check_lengths(parsed)
         batch = {}
         for name in _TOKENS:
             if name in parsed:
@@ -133,7 +148,9 @@ class ExampleReader:
         if self.has_labels:
             labels = parsed[features.SENTENCE_ORDER_LABELS]
             batch[features.SENTENCE_ORDER_LABELS] = _dense(labels, 1)[:, 0]
-        self._check_values(batch, indices)
+        checks += self._check_values(batch)
+        tokens = batch[features.TOKEN_IDS]
+        batch[features.TOKEN_IDS] = self._checked(tokens, indices, checks)
         return batch
 
     def lengths(self) -> np.ndarray:
@@ -166,7 +183,9 @@ class ExampleReader:
                     self._fail("must be a tf.train.Example", number, payload[:16])
             return np.array(payloads, dtype=object)
 
-        serialized = tf.numpy_function(read, [indices], tf.string)
+        # Not stateful: under `deterministic`, TensorFlow runs a data set with stateful
+        # operations one batch at a time, and only when the batch is asked for.
+        serialized = tf.numpy_function(read, [indices], tf.string, stateful=False)
         return tf.ensure_shape(serialized, indices.shape)
 
     def _parse(self, indices) -> dict[str, tf.RaggedTensor]:
@@ -186,19 +205,14 @@ class ExampleReader:
         parsed = tf.io.parse_example(self._serialized(indices), spec)
         return {name: parsed[features.record_name(name)] for name in names}
 
-    def _check_lengths(self, parsed, indices) -> None:
+    def _check_lengths(self, parsed) -> list[_Check]:
         lengths = parsed[features.TOKEN_IDS].row_lengths()
         if self.is_static:
-            fits = lengths == self.max_seq_length
-            self._require(
-                fits,
-                indices,
-                lengths,
-                f"{features.INPUT_IDS} must have {self.max_seq_length} values",
-            )
+            rule = f"{features.INPUT_IDS} must have {self.max_seq_length} values"
+            checks = [_Check(lengths == self.max_seq_length, lengths, rule)]
         else:
             fits = (lengths >= 1) & (lengths <= self.max_seq_length)
-            self._require(fits, indices, lengths, self._too_long())
+            checks = [_Check(fits, lengths, self._too_long())]
         for name, values in parsed.items():
             counts = values.row_lengths()
             expected, rule = lengths, f"as many values as {features.INPUT_IDS}"
@@ -209,18 +223,20 @@ class ExampleReader:
             elif name == features.SENTENCE_ORDER_LABELS:
                 expected, rule = tf.ones_like(counts), "1 value"
             rule = f"{features.record_name(name)} must have {rule}"
-            self._require(counts == expected, indices, counts, rule)
+            checks.append(_Check(counts == expected, counts, rule))
+        return checks
 
     def _too_long(self) -> str:
         return f"an example must have 1 to max_seq_length={self.max_seq_length} tokens"
 
-    def _check_values(self, batch, indices) -> None:
+    def _check_values(self, batch) -> list[_Check]:
         limits = {
             features.TOKEN_IDS: self.vocab.vocab_size,
             features.MASK_IDS: self.vocab.vocab_size,
             features.MASK_POSITIONS: self.max_seq_length,
             features.SENTENCE_ORDER_LABELS: 2,
         }
+        checks = []
         for name, limit in limits.items():
             if name in batch:
                 values = batch[name]
@@ -228,23 +244,30 @@ class ExampleReader:
                     low, high = tf.reduce_min(values, 1), tf.reduce_max(values, 1)
                 else:
                     low = high = values
-                self._require(
-                    (low >= 0) & (high < limit),
-                    indices,
-                    tf.where(low < 0, low, high),
-                    f"{features.record_name(name)} must be in [0, {limit})",
-                )
+                fits = (low >= 0) & (high < limit)
+                rule = f"{features.record_name(name)} must be in [0, {limit})"
+                checks.append(_Check(fits, tf.where(low < 0, low, high), rule))
+        return checks
 
-    def _require(self, fits, indices, values, rule: str) -> None:
-        def fail(index, value):
-            return self._fail(rule, index, value)
+    def _checked(self, tensor, indices, checks: list[_Check]):
+        """Returns a tensor unchanged, or fails at the first check that does not fit.
+
+        The tensor passes through the checks, because nothing else makes TensorFlow
+        compute operations without state.
+        """
+        fits = tf.stack([check.fits for check in checks])
+        values = tf.stack([tf.cast(check.values, tf.int64) for check in checks])
+
+        def fail(tensor, indices, fits, values):
+            k, row = np.argwhere(~fits)[0]
+            self._fail(checks[k].rule, indices[row], values[k, row])
 
         def report():
-            first = tf.argmin(tf.cast(fits, tf.int32))
-            args = [indices[first], values[first]]
-            return tf.ensure_shape(tf.numpy_function(fail, args, tf.bool), [])
+            inputs = [tensor, indices, fits, values]
+            failed = tf.numpy_function(fail, inputs, tensor.dtype, stateful=False)
+            return tf.ensure_shape(failed, tensor.shape)
 
-        tf.cond(tf.reduce_all(fits), lambda: True, report)
+        return tf.cond(tf.reduce_all(fits), lambda: tensor, report)
 
     def _fail(self, rule: str, index: int, value: int):
         path, number = self.records.locate(int(index))

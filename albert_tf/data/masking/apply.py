@@ -84,6 +84,7 @@ def mask_batch(
     config: MaskingConfig,
     vocab: VocabInfo,
     xp=ops.NUMPY,
+    with_spans: bool = True,
 ) -> dict[str, Any]:
     """Masks a batch.
 
@@ -94,11 +95,12 @@ def mask_batch(
         config: `MaskingConfig`. What to mask.
         vocab: `VocabInfo`. The vocabulary.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
+        with_spans: bool. Whether to compute n-grams and spans.
 
     Returns:
         `token_ids` int32 `[B, T]` masked; `mask_positions`, `mask_ids` int32 `[B, P]`,
-        `mask_weights` float32 `[B, P]`; `mask_ngrams`, `mask_span_starts`,
-        `mask_span_ends` int32 `[B, P]` (see `Choice`). P is
+        `mask_weights` float32 `[B, P]`; with spans, also `mask_ngrams`,
+        `mask_span_starts`, `mask_span_ends` int32 `[B, P]` (see `Choice`). P is
         `config.max_predictions_per_seq`. `unmask` restores the ids before masking,
         which ELECTRA's discriminator needs.
     """
@@ -111,14 +113,19 @@ def mask_batch(
         config,
         vocab,
         xp,
+        with_spans or config.replace_per == "span",
     )
     masked, ids = apply(token_ids, choice, keys, config, vocab, xp)
-    return {
+    masks = {
         features.TOKEN_IDS: masked,
         features.MASK_POSITIONS: choice.positions,
         features.MASK_IDS: ids,
         features.MASK_WEIGHTS: xp.array(choice.valid, "float32"),
-        features.MASK_NGRAMS: choice.ngrams,
-        features.MASK_SPAN_STARTS: choice.span_starts,
-        features.MASK_SPAN_ENDS: choice.span_ends,
     }
+    if with_spans:
+        masks |= {
+            features.MASK_NGRAMS: choice.ngrams,
+            features.MASK_SPAN_STARTS: choice.span_starts,
+            features.MASK_SPAN_ENDS: choice.span_ends,
+        }
+    return masks

@@ -39,13 +39,15 @@ class Choice(NamedTuple):
         span_starts: int32 `[B, P]`, position of the first token of the run of
             neighbouring chosen tokens that this one is in.
         span_ends: int32 `[B, P]`, of the last, inclusive.
+
+    The last three are None if they were not asked for.
     """
 
     positions: Any
     valid: Any
-    ngrams: Any
-    span_starts: Any
-    span_ends: Any
+    ngrams: Any = None
+    span_starts: Any = None
+    span_ends: Any = None
 
 
 class _Ranked(NamedTuple):
@@ -65,6 +67,7 @@ def choose(
     config: MaskingConfig,
     vocab: VocabInfo,
     xp,
+    with_spans: bool = True,
 ) -> Choice:
     """Chooses the tokens to mask.
 
@@ -76,6 +79,7 @@ def choose(
         config: `MaskingConfig`. What to choose.
         vocab: `VocabInfo`. Its special ids are never chosen.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
+        with_spans: bool. Whether to compute `ngrams`, `span_starts` and `span_ends`.
     """
     real = padding_mask > 0
     table = np.zeros(vocab.vocab_size, np.int32)
@@ -94,7 +98,10 @@ def choose(
     budget = xp.where(budget < 1, 1, xp.where(budget > most, most, budget))
     chosen, left = _fill(ranked, budget, xp)
     chosen = _fill_exactly(ranked, chosen, budget, left, most, xp)
-    return _gather(ranked.positions, chosen, ngrams, most, xp)
+    positions, valid = _gather(ranked.positions, chosen, most, xp)
+    if not with_spans:
+        return Choice(positions, valid)
+    return Choice(positions, valid, *_find_spans(positions, valid, ngrams, most, xp))
 
 
 def _find_words(maskable, token_boundary, config, xp):
@@ -238,8 +245,8 @@ def _fill_exactly(ranked: _Ranked, chosen, budget, left, most: int, xp):
     return xp.where(better[:, None], anew, chosen)
 
 
-def _gather(ranked_positions, chosen, ngrams, most: int, xp) -> Choice:
-    """Lists the chosen tokens in ascending order of position."""
+def _gather(ranked_positions, chosen, most: int, xp):
+    """Returns the chosen positions, ascending, and which entries are used."""
     chosen = xp.array(chosen, "int32")
     mask = xp.scatter_sum(chosen, ranked_positions, xp.num_columns(chosen))
     count = xp.cumsum(mask)
@@ -247,16 +254,18 @@ def _gather(ranked_positions, chosen, ngrams, most: int, xp) -> Choice:
     entry = xp.range(most)[None] + 0 * total
     positions = xp.searchsorted(count, entry + 1, "left")
     valid = entry < total
-    positions = xp.where(valid, positions, 0)
+    return xp.where(valid, positions, 0), valid
+
+
+def _find_spans(positions, valid, ngrams, most: int, xp):
+    """Returns the n-gram and the first and last position of the run of each entry."""
     # Runs of neighbours, numbered from 1; the unused entries are one run more.
     opens = valid & (positions != xp.shift(positions, -2) + 1)
     run = xp.where(valid, xp.cumsum(opens), most + 1)
     first = xp.searchsorted(run, run, "left")
     last = xp.searchsorted(run, run, "right") - 1
-    return Choice(
-        positions=positions,
-        valid=valid,
-        ngrams=xp.where(valid, xp.take(ngrams, positions), 0),
-        span_starts=xp.take(positions, first),
-        span_ends=xp.take(positions, last),
+    return (
+        xp.where(valid, xp.take(ngrams, positions), 0),
+        xp.take(positions, first),
+        xp.take(positions, last),
     )

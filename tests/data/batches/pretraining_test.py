@@ -13,6 +13,7 @@ from albert_tf.data.batches.pretraining import (
     data_errors,
     make_pretraining_dataset,
 )
+from albert_tf.data.masking import choice
 from albert_tf.data.masking.apply import MaskingConfig, VocabInfo, unmask
 from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.records import tfrecord
@@ -352,3 +353,19 @@ def test_bad_arguments(pattern, changes, message):
 def test_stored_masks_cannot_be_packed():
     with pytest.raises(UsageError, match="already contains masks"):
         make_original(packing=True)
+
+
+def test_batches_are_made_ahead_when_operations_are_deterministic(pattern, run_python):
+    """TensorFlow then gives up prefetching for data sets with stateful operations."""
+    script = pathlib.Path(__file__).with_name("deterministic_check.py")
+    done = run_python(script, pattern)
+    assert done.stdout.split() == ["True", "True"], done.stderr
+
+
+def test_spans_are_computed_only_if_asked_for(pattern, monkeypatch):
+    monkeypatch.setattr(choice, "_find_spans", lambda *unused: pytest.fail("computed"))
+    assert "mask_ngrams" not in make(pattern).element_spec
+    # One action per span needs them.
+    spanbert = MaskingConfig.from_preset("spanbert")
+    with pytest.raises(pytest.fail.Exception, match="computed"):
+        make(pattern, masking=spanbert)

@@ -1,0 +1,37 @@
+"""Run in a process of its own: batches that are made ahead under determinism."""
+
+import sys
+import threading
+
+import tensorflow as tf
+
+from albert_tf.data.batches.pretraining import make_pretraining_dataset
+from albert_tf.data.records.tfrecord import RecordSet
+from tests.data.synthetic_records import VOCAB
+
+tf.config.experimental.enable_op_determinism()
+pattern = sys.argv[1]
+for packing in (False, True):
+    dataset = make_pretraining_dataset(
+        pattern,
+        tokenizer=VOCAB,
+        global_batch_size=4,
+        max_seq_length=40,
+        max_predictions_per_seq=4,
+        seed=3,
+        packing=packing,
+    )
+    read, reads = RecordSet.read, []
+    more = threading.Event()
+
+    def counted(self, indices, read=read, reads=reads, more=more):
+        reads.append(1)
+        if len(reads) > 1:
+            more.set()
+        return read(self, indices)
+
+    RecordSet.read = counted
+    iterator = iter(dataset)  # Without a reference it would stop.
+    next(iterator)
+    print(more.wait(30))  # A second batch is made before it is asked for.
+    RecordSet.read = read

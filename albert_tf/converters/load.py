@@ -31,8 +31,9 @@ def from_pretrained(
 
     Args:
         path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
-            folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, or a TF-Hub
-            export.
+            folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, a TF-Hub export,
+            or the folder of a pretraining run, which may be unfinished, or one of its
+            checkpoints (`checkpoints/step-N`).
         head: str or None. None for the backbone; `"pretraining"`, `"masked_lm"`,
             `"text_classifier"`, `"token_classifier"`, `"question_answering"`,
             `"multiple_choice"`; or `"auto"` for the head in the files.

@@ -57,7 +57,11 @@ def pretrain(settings: PretrainSettings) -> str:
     )
     replicas = strategy.num_replicas_in_sync
     folder = RunFolder(
-        settings.output_dir, settings.identity(), settings.defaults(), CONTENT_OF
+        settings.output_dir,
+        settings.identity(),
+        settings.defaults(),
+        CONTENT_OF,
+        {"num_train_steps": settings.change_num_train_steps},
     )
     config = load_config(settings)
     tokenizer = load_tokenizer(settings.spm_model_file)
@@ -66,7 +70,7 @@ def pretrain(settings: PretrainSettings) -> str:
     data = RunBatches(settings, objective, tokenizer, replicas)
     folder.check_content(content_of(settings, config, tokenizer, data.records))
     model_folder = folder.join(MODEL_FOLDER)
-    if folders.is_complete(model_folder):
+    if folders.is_complete(model_folder) and not folder.model_is_outdated:
         return model_folder
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -78,6 +82,7 @@ def pretrain(settings: PretrainSettings) -> str:
     files.make_folder(folder.path)
     with locked(folder.path):
         folder.begin()
+        _store_tokenizer(folder, tokenizer)
         _train(settings, folder, data, step, strategy)
         metrics = read_metrics(folder.join(METRICS_FILE))
         curves = draw_pretraining_curves(metrics, objective.terms)
@@ -85,7 +90,13 @@ def pretrain(settings: PretrainSettings) -> str:
         card = model_card.describe(settings, config, objective, metrics, tokenizer)
         files.write_text(folder.join("README.md"), card)
         step.model.mark_untrained(())
-        save_pretrained(step.model, model_folder, tokenizer=tokenizer)
+        save_pretrained(
+            step.model,
+            model_folder,
+            tokenizer=tokenizer,
+            overwrite=folder.model_is_outdated,
+        )
+        folder.finish()
     return model_folder
 
 
@@ -105,6 +116,13 @@ def _find_objective(name: str) -> Objective:
             f"--objective must be one of {', '.join(OBJECTIVES)}, received {name!r}"
         )
     return OBJECTIVES[name]
+
+
+def _store_tokenizer(folder: RunFolder, tokenizer) -> None:
+    """Writes the tokenizer to the run, so that its checkpoints can be used alone."""
+    path = folder.join(tokenizer.file_name)
+    if not files.exists(path):
+        files.write_bytes(path, tokenizer.model)
 
 
 def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:
@@ -184,6 +202,12 @@ def _train(
     check_agreement(strategy, {"settings or data": run, **checkpoints.facts()})
     first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER)) or 0
     check_agreement(strategy, checkpoints.facts())
+    if first > settings.num_train_steps:
+        raise UsageError(
+            f"--num_train_steps must be at least {first}, the step that the run in "
+            f"--output_dir={settings.output_dir} has reached, received "
+            f"{settings.num_train_steps}"
+        )
     # Every worker reads them, because all of them take part in an evaluation.
     metrics = read_metrics(folder.join(METRICS_FILE))
     evaluated = [line["step"] for line in metrics if line["split"] == "eval"]

@@ -101,7 +101,7 @@ class RunFolder:
             for title, before, now in pairs:
                 if before != now:
                     raise UsageError(
-                        f"--output_dir={self.path}: holds a run with another "
+                        f"--output_dir={self.path}: holds another run, with "
                         f"{title}={_short(before)}; received {_short(now)}"
                         f"{self._flags_of(name)}"
                     )

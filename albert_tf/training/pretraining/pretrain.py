@@ -27,7 +27,7 @@ from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.agreement import check_agreement
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
@@ -74,6 +74,7 @@ def pretrain(settings: PretrainSettings) -> str:
         return model_folder
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
+    _check_length(settings, folder)
     step = _make_step(settings, config, objective, strategy)
     # Nothing is written before all inputs are known to be valid.
     if helper_name(strategy):
@@ -116,6 +117,16 @@ def _find_objective(name: str) -> Objective:
             f"--objective must be one of {', '.join(OBJECTIVES)}, received {name!r}"
         )
     return OBJECTIVES[name]
+
+
+def _check_length(settings: PretrainSettings, folder: RunFolder) -> None:
+    reached = latest_step(folder.join(CHECKPOINT_FOLDER)) or 0
+    if reached > settings.num_train_steps:
+        raise UsageError(
+            f"--num_train_steps must be at least {reached}, the step that the run in "
+            f"--output_dir={settings.output_dir} has reached, received "
+            f"{settings.num_train_steps}"
+        )
 
 
 def _store_tokenizer(folder: RunFolder, tokenizer) -> None:
@@ -202,12 +213,6 @@ def _train(
     check_agreement(strategy, {"settings or data": run, **checkpoints.facts()})
     first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER)) or 0
     check_agreement(strategy, checkpoints.facts())
-    if first > settings.num_train_steps:
-        raise UsageError(
-            f"--num_train_steps must be at least {first}, the step that the run in "
-            f"--output_dir={settings.output_dir} has reached, received "
-            f"{settings.num_train_steps}"
-        )
     # Every worker reads them, because all of them take part in an evaluation.
     metrics = read_metrics(folder.join(METRICS_FILE))
     evaluated = [line["step"] for line in metrics if line["split"] == "eval"]

@@ -150,7 +150,7 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(config_file, tmp_path):
     data.write_bytes(drop_first_record(RECORDS.read_bytes()))
     result = run(config_file, run_folder, **{**changes, "num_train_steps": 3})
     assert result.returncode == 2
-    assert "another data: records=" in result.stderr
+    assert "another run, with data: records=" in result.stderr
     assert "Traceback" not in result.stderr
 
 

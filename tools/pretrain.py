@@ -5,8 +5,9 @@ Example:
       --spm_model_file=spiece.model --output_dir=runs/demo
 
 Flags take precedence over --config, and --config over the defaults. Writes to
---output_dir: run.json, metrics.jsonl, tensorboard/, checkpoints/, curves.png,
-README.md (the model card) and model/, for albert_tf.from_pretrained.
+--output_dir: run.json, the tokenizer, metrics.jsonl, tensorboard/, checkpoints/,
+curves.png, README.md (the model card) and model/. All commands accept the folder as a
+model; while the run is unfinished, they use its latest checkpoint.
 """
 
 import pathlib

@@ -6,7 +6,7 @@ import tempfile
 import types
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import own_format
+from albert_tf.converters import own_format, pretraining_run
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.huggingface import format as huggingface
 from albert_tf.converters.keras_hub import format as keras_hub
@@ -32,7 +32,8 @@ def open_path(
     """Opens a folder, an archive or a checkpoint's prefix.
 
     Args:
-        path: str. What to open.
+        path: str. What to open; also the folder of a pretraining run, or one of its
+            checkpoints.
         format: str or None. One of `FORMATS`, if a folder holds several.
         config: `AlbertConfig` or None. Used instead of the config in the files.
 
@@ -44,6 +45,9 @@ def open_path(
     """
     resources = contextlib.ExitStack()
     try:
+        run = None if format else pretraining_run.find(path)
+        if run:
+            return pretraining_run.read(*run, config)
         if tf1.is_prefix(path):
             return tf1.read(path, config)
         inside = path

@@ -53,8 +53,9 @@ def from_pretrained(
 
     Args:
         path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
-            folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, or a TF-Hub
-            export.
+            folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, a TF-Hub export,
+            or the folder of a pretraining run, which may be unfinished, or one of its
+            checkpoints (`checkpoints/step-N`).
         head: str or None. `"auto"` for the head in the files (the backbone if there is
             none); None for the backbone; or `"pretraining"`, `"masked_lm"`,
             `"text_classifier"`, `"token_classifier"`, `"question_answering"`,

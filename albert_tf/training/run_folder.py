@@ -11,6 +11,9 @@ from albert_tf.reports.environment import describe_environment
 from albert_tf.storage import files
 
 RUN_FILE = "run.json"
+# Keys of the record: former values of settings, and whether the model is older.
+_CHANGED = "changed_from"
+_OUTDATED = "model_is_outdated"
 # The lock, and half-written files, also those of earlier versions.
 _LEFTOVER = re.compile(
     r"\.lock(-[0-9a-f]{8})?|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
@@ -30,6 +33,12 @@ class RunFolder:
         content_of: dict. Settings that name content, such as paths, and the key of
             that content for `check_content`. They are compared themselves only if
             the content is not on record, as in runs of earlier versions.
+        changeable: dict. Settings with which a run may be continued although they
+            differ, and whether the user said so.
+
+    Attributes:
+        model_is_outdated: bool. Whether the model in the folder, if there is one, was
+            made before a setting was changed.
 
     Raises:
         UsageError: If the folder holds another run, or anything else.
@@ -42,20 +51,25 @@ class RunFolder:
         identity: Mapping[str, Any],
         defaults: Mapping[str, Any] | None = None,
         content_of: Mapping[str, str] | None = None,
+        changeable: Mapping[str, bool] | None = None,
     ):
         self.path = os.fspath(path)
         self.identity = _as_read(identity)
         self.content: dict[str, Any] = {}
+        self.model_is_outdated = False
         self._content_of = dict(content_of or {})
+        self._changeable = dict(changeable or {})
+        self._changed: dict[str, Any] = {}
         if files.exists(self.path) and not files.is_folder(self.path):
             raise UsageError(f"--output_dir={self.path}: must be a folder, is a file")
         found = files.list_folder(self.path) if files.is_folder(self.path) else []
         # What a process killed at its start leaves behind.
         found = [name for name in found if not _LEFTOVER.fullmatch(name)]
-        self._recorded: dict[str, dict[str, Any]] = {"settings": {}, "content": {}}
+        self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
         if RUN_FILE in found:
             self._recorded = self._read()
             self._check_settings(_as_read(defaults or {}))
+            self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
         elif found:
             raise UsageError(
                 f"--output_dir={self.path}: must be empty or hold this run, holds "
@@ -87,28 +101,45 @@ class RunFolder:
             for title, before, now in pairs:
                 if before != now:
                     raise UsageError(
-                        f"--output_dir={self.path}: holds a run with another "
+                        f"--output_dir={self.path}: holds another run, with "
                         f"{title}={_short(before)}; received {_short(now)}"
                         f"{self._flags_of(name)}"
                     )
 
     def begin(self) -> None:
-        """Makes the folder and records the run in it, unless that was done before."""
+        """Makes the folder and records the run in it, or what was changed in it."""
         files.make_folder(self.path)
         if not files.exists(self.join(RUN_FILE)):
-            record = {
-                "settings": self.identity,
-                "content": self.content,
-                **describe_environment(),
-            }
-            files.write_text(self.join(RUN_FILE), json.dumps(record, indent=2) + "\n")
+            self._write(
+                {
+                    "settings": self.identity,
+                    "content": self.content,
+                    **describe_environment(),
+                }
+            )
+        elif self._changed:
+            before = [*self._recorded.get(_CHANGED, ()), self._changed]
+            settings = {**self._recorded["settings"], **self.identity}
+            changes = {"settings": settings, _CHANGED: before, _OUTDATED: True}
+            self._write({**self._recorded, **changes})
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def finish(self) -> None:
+        """Records that the model in the folder is that of the run's settings."""
+        if self.model_is_outdated:
+            record = self._read()
+            record.pop(_OUTDATED, None)
+            self._write(record)
+            self.model_is_outdated = False
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        files.write_text(self.join(RUN_FILE), json.dumps(record, indent=2) + "\n")
+
+    def _read(self) -> dict[str, Any]:
         path = self.join(RUN_FILE)
         try:
-            record = json.loads(files.read_text(path))
+            record = dict(json.loads(files.read_text(path)))
             parts = {"settings": record["settings"], "content": record.get("content")}
-            return {name: dict(part or {}) for name, part in parts.items()}
+            return record | {name: dict(part or {}) for name, part in parts.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             if isinstance(e, DataError):
                 raise
@@ -120,11 +151,17 @@ class RunFolder:
             if self._content_of.get(name) in content:
                 continue
             old = recorded.get(name, defaults.get(name))
-            if old != self.identity.get(name):
-                raise UsageError(
-                    f"--output_dir={self.path}: holds another run, with "
-                    f"--{name}={old!r}; received --{name}={self.identity.get(name)!r}"
-                )
+            if old == self.identity.get(name):
+                continue
+            if self._changeable.get(name):
+                self._changed[name] = old
+                self.model_is_outdated = True
+                continue
+            hint = f" (--change_{name} allows it)" if name in self._changeable else ""
+            raise UsageError(
+                f"--output_dir={self.path}: holds another run, with "
+                f"--{name}={old!r}; received --{name}={self.identity.get(name)!r}{hint}"
+            )
 
     def _flags_of(self, content: str) -> str:
         """Returns the given settings that name a content, for messages."""

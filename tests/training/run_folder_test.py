@@ -78,11 +78,11 @@ def test_content_may_move(run_with_content):
     [
         (
             {"data": {"records": "b" * 64}},
-            r"another data: records=a{12}…; received b{12}… \(--input_file=data\)",
+            r"another run, with data: records=a{12}…; received b{12}… \(--input_file=data\)",
         ),
         (
             {"config": {"hidden_size": 16}},
-            r"another config: hidden_size=12; received 16 \(--preset=albert_base\)",
+            r"another run, with config: hidden_size=12; received 16 \(--preset=albert_base\)",
         ),
     ],
 )
@@ -145,6 +145,29 @@ def test_a_run_killed_while_it_writes_its_record(tmp_path, monkeypatch):
         open_folder(tmp_path).begin()
     assert len(list(tmp_path.iterdir())) == 1
     open_folder(tmp_path)
+
+
+def open_with_steps(folder, steps, allowed):
+    identity = {"num_train_steps": steps}
+    return RunFolder(folder, identity, changeable={"num_train_steps": allowed})
+
+
+def test_the_length_of_a_run_may_be_changed_by_saying_so(tmp_path):
+    open_with_steps(tmp_path, 9, False).begin()
+    with pytest.raises(UsageError, match=r"=12 \(--change_num_train_steps allows it"):
+        open_with_steps(tmp_path, 12, False)
+    changed = open_with_steps(tmp_path, 12, True)
+    assert changed.model_is_outdated
+    changed.begin()
+    # Killed before the new model is there: the same command goes on.
+    again = open_with_steps(tmp_path, 12, False)
+    assert again.model_is_outdated
+    again.begin()
+    again.finish()
+    assert not open_with_steps(tmp_path, 12, False).model_is_outdated
+    record = json.loads((tmp_path / RUN_FILE).read_text())
+    assert record["changed_from"] == [{"num_train_steps": 9}]
+    assert record["settings"] == {"num_train_steps": 12} and record["versions"]
 
 
 def test_other_content_is_refused(tmp_path):

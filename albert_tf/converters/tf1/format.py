@@ -79,7 +79,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     """
     prefix = path if is_prefix(path) else _find_prefix(path)
     folder = os.path.dirname(prefix) if is_prefix(path) else path
-    stored = _tensors(prefix)
+    stored = read_tensors(prefix)
     by_name = tf1_names.standard_names(stored)
     theirs = {name: stored[original] for name, original in by_name.items()}
     dropped = sorted(filter(tf1_names.NO_WEIGHTS.search, theirs))
@@ -206,7 +206,8 @@ def _latest(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if name == latest]
 
 
-def _tensors(prefix: str) -> dict[str, Tensor]:
+def read_tensors(prefix: str) -> dict[str, Tensor]:
+    """Returns the tensors of any TensorFlow checkpoint by their names in it."""
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()

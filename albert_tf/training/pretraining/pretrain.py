@@ -31,7 +31,7 @@ from albert_tf.training.pretraining.tokenizer import (
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.agreement import check_agreement
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
@@ -61,7 +61,11 @@ def pretrain(settings: PretrainSettings) -> str:
     )
     replicas = strategy.num_replicas_in_sync
     folder = RunFolder(
-        settings.output_dir, settings.identity(), settings.defaults(), CONTENT_OF
+        settings.output_dir,
+        settings.identity(),
+        settings.defaults(),
+        CONTENT_OF,
+        {"num_train_steps": settings.change_num_train_steps},
     )
     config = load_config(settings)
     tokenizer = load_run_tokenizer(settings)
@@ -71,10 +75,11 @@ def pretrain(settings: PretrainSettings) -> str:
     data = RunBatches(settings, objective, tokenizer, replicas)
     folder.check_content(content_of(settings, config, tokenizer, data.records))
     model_folder = folder.join(MODEL_FOLDER)
-    if folders.is_complete(model_folder):
+    if folders.is_complete(model_folder) and not folder.model_is_outdated:
         return model_folder
     if settings.deterministic:
         tf.config.experimental.enable_op_determinism()
+    _check_length(settings, folder)
     step = _make_step(settings, config, objective, strategy)
     # Nothing is written before all inputs are known to be valid.
     if helper_name(strategy):
@@ -83,6 +88,7 @@ def pretrain(settings: PretrainSettings) -> str:
     files.make_folder(folder.path)
     with locked(folder.path):
         folder.begin()
+        _store_tokenizer(folder, tokenizer)
         _train(settings, folder, data, step, strategy)
         metrics = read_metrics(folder.join(METRICS_FILE))
         curves = draw_pretraining_curves(metrics, objective.terms)
@@ -92,7 +98,13 @@ def pretrain(settings: PretrainSettings) -> str:
         )
         files.write_text(folder.join("README.md"), card)
         step.model.mark_untrained(())
-        save_pretrained(step.model, model_folder, tokenizer=tokenizer)
+        save_pretrained(
+            step.model,
+            model_folder,
+            tokenizer=tokenizer,
+            overwrite=folder.model_is_outdated,
+        )
+        folder.finish()
     return model_folder
 
 
@@ -112,6 +124,23 @@ def _find_objective(name: str) -> Objective:
             f"--objective must be one of {', '.join(OBJECTIVES)}, received {name!r}"
         )
     return OBJECTIVES[name]
+
+
+def _check_length(settings: PretrainSettings, folder: RunFolder) -> None:
+    reached = latest_step(folder.join(CHECKPOINT_FOLDER)) or 0
+    if reached > settings.num_train_steps:
+        raise UsageError(
+            f"--num_train_steps must be at least {reached}, the step that the run in "
+            f"--output_dir={settings.output_dir} has reached, received "
+            f"{settings.num_train_steps}"
+        )
+
+
+def _store_tokenizer(folder: RunFolder, tokenizer) -> None:
+    """Writes the tokenizer to the run, so that its checkpoints can be used alone."""
+    path = folder.join(tokenizer.file_name)
+    if not files.exists(path):
+        files.write_bytes(path, tokenizer.model)
 
 
 def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:

@@ -28,6 +28,7 @@ NOT_IN_IDENTITY = frozenset(
         # The records decide; these only fill in what their card does not say.
         "do_lower_case",
         "keep_accents",
+        "change_num_train_steps",
     }
 )
 # Settings that name content, and the key under which `identity.content_of` describes
@@ -113,6 +114,11 @@ class PretrainSettings:
         "Global norm to which gradients are clipped; 0: no clipping.", 1.0
     )
     num_train_steps: int = setting("Updates of the weights.", 125000)
+    change_num_train_steps: bool = setting(
+        "Continue a run made with another --num_train_steps: end it early, or go on. "
+        "The learning rate follows the schedule of the new number.",
+        False,
+    )
     num_warmup_steps: int = setting("Steps of linear warm-up.", 3125)
     start_warmup_step: int = setting("Step at which the warm-up begins.", 0)
     gradient_accumulation_steps: int = setting(

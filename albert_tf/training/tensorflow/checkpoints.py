@@ -15,6 +15,12 @@ from albert_tf.storage import files
 from albert_tf.training.tensorflow.agreement import digest_of
 
 
+def latest_step(folder: str | os.PathLike) -> int | None:
+    """Returns the step of the latest checkpoint in a folder, None without one."""
+    latest = tf.train.latest_checkpoint(os.fspath(folder))
+    return None if latest is None else int(latest.rpartition("-")[2])
+
+
 class TrainingCheckpoints:
     """Saves and restores a run.
 

@@ -71,6 +71,26 @@ def helper_name(strategy: tf.distribute.Strategy) -> str:
     return f"{task}-{resolver.task_id}"
 
 
+def warn_of_hosts(num_hosts: int) -> None:
+    """Says that one process reads the data of a TPU of several hosts.
+
+    TensorFlow makes an input pipeline for every host of a pod, and `distribute` gives
+    it the rows of that host. But only this process runs Python: records are read by
+    `tf.numpy_function`, whose function other hosts do not have, so the reading of all
+    pipelines comes back here and the batches travel over the network. Pipelines that
+    each host runs alone would have to read single records with TensorFlow's own
+    operations, which cannot; reading shards in sequence instead would give up the
+    exact order and with it exact resuming. Nothing of this has run on a TPU: that the
+    function runs here was seen with a data set placed on a second local server.
+    """
+    if num_hosts > 1:
+        logging.warning(
+            "the TPU has %d hosts, but this process alone reads the records for all of "
+            "them, which may be too slow (not tested on a TPU)",
+            num_hosts,
+        )
+
+
 def _local_devices(num_devices: int | None) -> list[str]:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
@@ -117,7 +137,9 @@ def _tpu_strategy(name: str) -> tf.distribute.Strategy:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-        return tf.distribute.TPUStrategy(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+        warn_of_hosts(strategy.extended.num_hosts)
+        return strategy
     except (ValueError, RuntimeError, TypeError, OSError, tf.errors.OpError) as e:
         # What TensorFlow says differs from machine to machine, and may be a stack.
         logging.debug("--distribution=tpu: %s", e)

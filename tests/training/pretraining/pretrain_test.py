@@ -123,7 +123,7 @@ def test_killed_run_continues_to_the_same_bits(config_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_knows_its_data_by_content(config_file, tmp_path):
+def test_a_run_knows_its_data_by_content_and_may_go_on(config_file, tmp_path):
     data, run_folder = tmp_path / "data.tfrecord", tmp_path / "run"
     data.write_bytes(RECORDS.read_bytes())
     changes = {"num_train_steps": 2, "input_file": data, "eval_steps": 0}
@@ -133,11 +133,24 @@ def test_a_run_knows_its_data_by_content(config_file, tmp_path):
     moved = {**changes, "input_file": data.rename(tmp_path / "moved.tfrecord")}
     result = run(config_file, run_folder, **moved)
     assert result.returncode == 0, result.stderr
+    # A finished run goes on if told to, and a lower number cannot undo steps.
+    longer = {**moved, "num_train_steps": 3, "change_num_train_steps": True}
+    result = run(config_file, run_folder, **longer)
+    assert result.returncode == 0, result.stderr
+    assert "continuing from step 2" in result.stderr
+    assert "3 steps of" in (run_folder / "README.md").read_text()
+    trained = albert_tf.from_pretrained(run_folder / "checkpoints/step-3", head="auto")
+    saved = albert_tf.from_pretrained(run_folder / "model", head="auto")
+    for one, other in zip(trained.get_weights(), saved.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    result = run(config_file, run_folder, **{**longer, "num_train_steps": 2})
+    assert result.returncode == 2
+    assert "--num_train_steps must be at least 3" in result.stderr
     # Other data under the same name.
     data.write_bytes(drop_first_record(RECORDS.read_bytes()))
-    result = run(config_file, run_folder, **changes)
+    result = run(config_file, run_folder, **{**changes, "num_train_steps": 3})
     assert result.returncode == 2
-    assert "another data: records=" in result.stderr
+    assert "another run, with data: records=" in result.stderr
     assert "Traceback" not in result.stderr
 
 

@@ -5,7 +5,7 @@ import pytest
 from albert_tf.config import AlbertConfig
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
 
 CONFIG = AlbertConfig(
     vocab_size=11,
@@ -49,3 +49,11 @@ def test_helpers_on_several_machines_have_their_own_folders(run, tmp_path):
     two.save()
     one.finish()
     assert (tmp_path / "w-2/step-0.index").exists()
+
+
+def test_the_latest_step_is_in_the_name(run, tmp_path):
+    assert latest_step(tmp_path) is None
+    for step in (4, 12):
+        run["optimizer"].iterations.assign(step)
+        TrainingCheckpoints(tmp_path, **run).save()
+    assert latest_step(tmp_path) == 12

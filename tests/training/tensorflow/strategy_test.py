@@ -5,6 +5,7 @@ import types
 import pytest
 
 from albert_tf.errors import UsageError
+from albert_tf.training.tensorflow import strategy
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
 
@@ -40,3 +41,10 @@ def test_without_a_tpu_one_short_line_says_so(name):
     with pytest.raises(UsageError, match="--distribution=tpu: no TPU") as error:
         create_strategy("tpu", tpu_name=name)
     assert len(str(error.value)) < 130 and "\n" not in str(error.value)
+
+
+def test_a_tpu_of_several_hosts_is_warned_of(caplog):
+    strategy.warn_of_hosts(1)
+    assert not caplog.messages
+    strategy.warn_of_hosts(4)
+    assert "the TPU has 4 hosts" in caplog.text

@@ -1,0 +1,139 @@
+"""Reads the folder of a pretraining run, stopped or finished, as a checkpoint.
+
+`pretrain` records the config in `run.json`, stores the tokenizer beside it, and writes
+the weights to `checkpoints/step-N` under their canonical names.
+"""
+
+import json
+import os
+import re
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import own_format
+from albert_tf.converters.checkpoint import tokenizer_files
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.tf1 import format as tf1
+from albert_tf.errors import DataError
+from albert_tf.storage import files, folders
+from albert_tf.text.load import load_tokenizer
+
+NAME = "pretraining_run"
+_RUN_FILE = "run.json"
+_CHECKPOINTS = "checkpoints"
+_MODEL = "model"
+# A variable of a `tf.train.Checkpoint`, whose names escape "/" as ".S".
+_WEIGHT = re.compile(r"weights/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
+
+
+def find(path: str) -> tuple[str, str | None] | None:
+    """Returns the run that a path belongs to.
+
+    Args:
+        path: str. The folder of a run, its folder `checkpoints`, or the prefix of one
+            of its checkpoints, `checkpoints/step-N`.
+
+    Returns:
+        Folder of the run, and the prefix if `path` is one. None if the path is
+        something else.
+    """
+    path = path.rstrip("/")
+    parent, name = os.path.split(path)
+    if files.is_folder(path):
+        names = files.list_folder(path)
+        if _RUN_FILE in names and own_format.CONFIG not in names:
+            return path, None
+        if name == _CHECKPOINTS and files.exists(files.join(parent, _RUN_FILE)):
+            return parent, None
+    elif os.path.basename(parent) == _CHECKPOINTS and files.exists(f"{path}.index"):
+        run = os.path.dirname(parent)
+        if files.exists(files.join(run, _RUN_FILE)):
+            return run, path
+    return None
+
+
+def read(
+    run: str, prefix: str | None = None, config: AlbertConfig | None = None
+) -> Checkpoint:
+    """Opens the model of a run, or one of its checkpoints.
+
+    Args:
+        run: str. Folder of the run.
+        prefix: str or None. Checkpoint to open; default: the finished model, or else
+            the latest checkpoint.
+        config: `AlbertConfig` or None. Used instead of the config in the files.
+
+    Raises:
+        DataError: If there is no checkpoint, or the files are damaged.
+    """
+    model = files.join(run, _MODEL)
+    if prefix is None and folders.is_complete(model):
+        return own_format.read(model, config)
+    record = _read_record(run)
+    prefix = prefix or _latest(run)
+    stored = tf1.read_tensors(prefix)
+    matches = {name: _WEIGHT.fullmatch(name) for name in stored}
+    tensors = {
+        match[1].replace(".S", "/").replace("..", "."): stored[name]
+        for name, match in matches.items()
+        if match
+    }
+    checkpoint = Checkpoint(
+        format=NAME,
+        path=prefix,
+        config=config or _find_config(run, record),
+        tensors=tensors,
+        tokenizer=_find_tokenizer(run, record),
+    )
+    checkpoint.head = checkpoint.guess_head()
+    return checkpoint
+
+
+def _read_record(run: str) -> dict[str, dict]:
+    path = files.join(run, _RUN_FILE)
+    try:
+        record = json.loads(files.read_text(path))
+        parts = {name: dict(record.get(name) or {}) for name in ("settings", "content")}
+    except (ValueError, TypeError, AttributeError):
+        parts = {}
+    if not parts or "num_train_steps" not in parts["settings"]:
+        raise DataError(f"{path}: must be the JSON record of a pretraining run")
+    return parts
+
+
+def _latest(run: str) -> str:
+    folder = files.join(run, _CHECKPOINTS)
+    where = files.join(folder, "checkpoint")
+    text = files.read_text(where) if files.exists(where) else ""
+    found = re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE)
+    if not found:
+        raise DataError(f"{run}: the run has not written a checkpoint yet")
+    return files.join(folder, os.path.basename(found[1]))
+
+
+def _find_config(run: str, record: dict[str, dict]) -> AlbertConfig:
+    content, settings = record["content"].get("config"), record["settings"]
+    if content:
+        return AlbertConfig.from_dict(content)
+    # A run of an earlier version recorded only names.
+    if settings.get("preset"):
+        return AlbertConfig.from_preset(settings["preset"])
+    path = settings.get("albert_config_file") or ""
+    if not files.exists(path):
+        raise DataError(
+            f"{run}: the config of the model is not on record, and there is no file "
+            f"{path!r}; a config is required"
+        )
+    return AlbertConfig.from_json(path)
+
+
+def _find_tokenizer(run: str, record: dict[str, dict]):
+    options = dict(record["content"].get("tokenizer") or {})
+    options.pop("sha256", None)
+    for name in (tokenizer_files.SPIECE, tokenizer_files.JSON):
+        path = files.join(run, name)
+        if files.exists(path):
+            return lambda path=path: load_tokenizer(path, **options)
+    path = record["settings"].get("spm_model_file") or ""
+    if path and files.exists(path):
+        return lambda: load_tokenizer(path, **options)
+    return None

@@ -1,0 +1,126 @@
+"""A pretraining run can be used as a model, stopped or finished."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.converters import load
+from albert_tf.converters.convert import convert_checkpoint
+from albert_tf.errors import DataError
+from albert_tf.optimizers import create_optimizer
+from albert_tf.text.load import load_tokenizer
+from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+
+SPIECE = pathlib.Path(__file__).parents[1] / "golden/tokenization/spiece.model"
+CONFIG = albert_tf.AlbertConfig(
+    vocab_size=30000,
+    embedding_size=2,
+    hidden_size=4,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=3,
+    max_position_embeddings=16,
+)
+
+
+def make_model(step):
+    return albert_tf.AlbertPretrainer(CONFIG, seed=step)
+
+
+@pytest.fixture(scope="module")
+def made_run(tmp_path_factory):
+    """A run that was stopped after step 4."""
+    path = tmp_path_factory.mktemp("runs") / "base"
+    folder = RunFolder(path, {"num_train_steps": 9, "spm_model_file": str(SPIECE)})
+    tokenizer = load_tokenizer(SPIECE)
+    folder.check_content(
+        {
+            "config": CONFIG.to_dict(),
+            "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
+        }
+    )
+    folder.begin()
+    shutil.copy(SPIECE, path)
+    for step in (2, 4):
+        model = make_model(step)
+        optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=9)
+        optimizer.build(model.trainable_variables)
+        optimizer.iterations.assign(step)
+        TrainingCheckpoints(path / "checkpoints", model, optimizer, seed=1).save()
+    return path
+
+
+@pytest.fixture
+def run(made_run, tmp_path):
+    return shutil.copytree(made_run, tmp_path / "run")
+
+
+def check_is(path, step):
+    loaded = albert_tf.from_pretrained(path, head="auto")
+    assert isinstance(loaded, albert_tf.AlbertPretrainer)
+    assert loaded.config == CONFIG and not loaded.untrained_weights
+    expected = make_model(step).get_weights()
+    for one, other in zip(loaded.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "name, step",
+    [("", 4), ("checkpoints", 4), ("checkpoints/step-2", 2), ("checkpoints/step-4", 4)],
+)
+def test_every_path_of_a_stopped_run(run, name, step):
+    check_is(run / name, step)
+    with load.open_checkpoint(run / name) as checkpoint:
+        assert checkpoint.make_tokenizer().sha256 == load_tokenizer(SPIECE).sha256
+
+
+def test_a_finished_run_is_its_model(run):
+    albert_tf.save_pretrained(make_model(9), run / "model")
+    check_is(run, 9)
+    check_is(run / "checkpoints/step-2", 2)
+
+
+def test_other_commands_accept_a_run(run, tmp_path):
+    fill_mask = albert_tf.FillMask.from_pretrained(run)
+    assert len(fill_mask("the [MASK] .")) == 5
+    report = convert_checkpoint(run, tmp_path / "out", "huggingface")
+    assert report.target.endswith("out")
+    converted = albert_tf.from_pretrained(tmp_path / "out", head="auto")
+    for one, other in zip(
+        converted.get_weights(), make_model(4).get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(one, other, atol=1e-7)
+
+
+def test_a_run_of_an_earlier_version(run, tmp_path):
+    (run / "spiece.model").unlink()
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG.to_dict()))
+    record = json.loads((run / "run.json").read_text())
+    del record["content"]
+    record["settings"]["albert_config_file"] = str(tmp_path / "config.json")
+    (run / "run.json").write_text(json.dumps(record))
+    check_is(run, 4)
+    with load.open_checkpoint(run) as checkpoint:
+        assert checkpoint.make_tokenizer().vocab_size == 30000
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(DataError, match="the config of the model is not on record"):
+        albert_tf.from_pretrained(run)
+    albert_tf.from_pretrained(run, config=CONFIG)
+
+
+def test_a_run_without_a_checkpoint(run):
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(DataError, match="has not written a checkpoint yet"):
+        albert_tf.from_pretrained(run)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"settings": {"kind": "other"}}'])
+def test_a_record_of_something_else(run, text):
+    (run / "run.json").write_text(text)
+    with pytest.raises(DataError, match="must be the JSON record of a pretraining run"):
+        albert_tf.from_pretrained(run)

@@ -6,6 +6,7 @@ in `configs/`.
 """
 
 import dataclasses
+import difflib
 import importlib.util
 import os
 from collections.abc import Sequence
@@ -74,5 +75,8 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
     known = {field.name for field in dataclasses.fields(settings)}
     unknown = sorted(set(values) - known)
     if unknown:
-        raise DataError(f"--config={path}: unknown settings {', '.join(unknown)}")
+        close = difflib.get_close_matches(unknown[0], known, 1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        listed = ", ".join(unknown)
+        raise DataError(f"--config={path}: unknown settings {listed}{hint}")
     return values

@@ -2,7 +2,9 @@
 
 Example: `albert-tf export --model=sentiment --output_dir=served --version=1`
 
-Without `--version` the SavedModel is `--output_dir` itself.
+Without `--version` the SavedModel is `--output_dir` itself. To load it in Python, or
+with saved_model_cli, import tensorflow_text first (the last lines of the output say
+how); TensorFlow Serving needs nothing.
 """
 
 import pathlib
@@ -10,7 +12,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from absl import flags
+from absl import flags, logging
 
 from albert_tf.cli.flags import define_alias
 from albert_tf.cli.run import run
@@ -44,6 +46,12 @@ _LABELS = flags.DEFINE_list(
 )
 _WARMUP_BATCH_SIZES = flags.DEFINE_list(
     "warmup_batch_sizes", ["1", "8"], "Batch sizes of warm-up requests; may be empty."
+)
+# TensorFlow Serving has these operations; Python has them after an import.
+_LOADING = (
+    "in Python: import tensorflow_text before tf.saved_model.load('%s')",
+    'saved_model_cli: python -c "import tensorflow_text; from '
+    'tensorflow.python.tools.saved_model_cli import main; main()" show --all --dir=%s',
 )
 define_alias("init_checkpoint", "model")
 define_alias("export_dir", "output_dir")
@@ -83,6 +91,8 @@ def main() -> None:
         warmup_batch_sizes=[int(size) for size in sizes],
     )
     print(folder)
+    for line in _LOADING:
+        logging.info(line, folder)
 
 
 if __name__ == "__main__":

@@ -76,11 +76,13 @@ def _usable_lines(fill_mask) -> Iterator[str]:
 
 
 def _print_table(candidates: list[dict]) -> None:
-    width = max(len(row["token_str"]) for row in candidates)
+    # The mark of a word's start alone would be invisible.
+    tokens = [row["token_str"] or "▁" for row in candidates]
+    width = max(map(len, tokens))
     print(f"  {'score':>7}  {'token':>6}  {'':{width}}  sequence")
-    for row in candidates:
+    for token, row in zip(tokens, candidates, strict=True):
         print(
-            f"  {row['score']:7.4f}  {row['token']:6d}  {row['token_str']:{width}}  "
+            f"  {row['score']:7.4f}  {row['token']:6d}  {token:{width}}  "
             f"{row['sequence']}"
         )
 

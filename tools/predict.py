@@ -13,6 +13,7 @@ from absl import flags, logging
 
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
+from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 from albert_tf.tasks.tables import TableSettings
@@ -49,7 +50,10 @@ def main() -> None:
 
     output_file = _OUTPUT_FILE.value
     if files.exists(output_file) and not _OVERWRITE.value:
-        raise UsageError(f"--output_file={output_file}: exists already")
+        raise UsageError(
+            f"--output_file={output_file}: exists already; give --overwrite or "
+            "another name"
+        )
     table = read_settings(TableSettings).read_table(_INPUT_FILE.value)
     classify = Classifier.from_pretrained(
         _MODEL.value,
@@ -59,7 +63,7 @@ def main() -> None:
     logits = classify.logits(table.texts, table.text_pairs)
     text = predictions_text(output_file, logits, classify.labels)
     files.write_text(output_file, text, overwrite=_OVERWRITE.value)
-    logging.info("%s: %d predictions", output_file, len(table))
+    logging.info("%s: %s", output_file, count_of(len(table), "prediction"))
 
 
 if __name__ == "__main__":

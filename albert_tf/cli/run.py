@@ -9,6 +9,7 @@ Importing this module before TensorFlow also silences TensorFlow's start (see
 """
 
 import errno
+import logging as std_logging
 import os
 import re
 import signal
@@ -42,6 +43,10 @@ _TENSORFLOW_FILE_ERRORS = {
     "NotFoundError",
     "PermissionDeniedError",
 }
+
+
+# Files that cannot be read are DataErrors already, so these concern a target.
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
 
 
 class _Terminated(KeyboardInterrupt):
@@ -128,6 +133,8 @@ def _refusal(message: str) -> str:
 
 def _start_logging() -> None:
     logging.use_absl_handler()
+    # The same lines as the commands print: no date, no process, no source line.
+    logging.get_absl_handler().setFormatter(_Lines())
     if flags.FLAGS["verbosity"].using_default_value:
         logging.set_verbosity(logging.INFO)
         # TensorFlow logs every checkpoint that it writes; show only its warnings.
@@ -137,6 +144,16 @@ def _start_logging() -> None:
                 or "tensorflow" not in record.pathname
             )
         )
+
+
+class _Lines(std_logging.Formatter):
+    """Formats a message as one line that names only its level, unless it is info."""
+
+    def format(self, record: std_logging.LogRecord) -> str:
+        line = super().format(record)
+        if record.levelno <= std_logging.INFO:
+            return line
+        return f"{record.levelname.lower()}: {line}"
 
 
 def _report(error: BaseException) -> int:
@@ -169,7 +186,8 @@ def _describe(error: BaseException) -> tuple[int, str]:
     if isinstance(error, DataError | ImportError):
         return 1, line
     if isinstance(error, OSError):
-        return 1, _describe_os_error(error) or line
+        code = 2 if error.errno in _UNWRITABLE else 1
+        return code, _describe_os_error(error) or line
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "OpError" in kinds:
         if kinds & _TENSORFLOW_FILE_ERRORS or "No space left" in line:

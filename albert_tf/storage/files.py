@@ -136,7 +136,7 @@ def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) ->
         DataError: If the disk is full or fails.
     """
     if not overwrite and exists(path):
-        raise UsageError(f"{path}: exists already and would be overwritten")
+        raise UsageError(f"{path}: exists already; give another name, or overwrite it")
     # Several processes may write the same small file: each gets its own temporary.
     with open_atomically(path, suffix=f"{uuid.uuid4().hex[:8]}.partial") as file:
         file.write(data)

@@ -229,7 +229,7 @@ def check_free(
         return
     unfinished = _top(_read_marker(path))
     if not overwrite and not unfinished:
-        raise UsageError(f"{path}: exists already and would be overwritten")
+        raise UsageError(f"{path}: exists already; give another name, or overwrite it")
     foreign = [n for n in names if n not in unfinished and n not in own_names]
     if foreign:
         raise UsageError(

@@ -5,6 +5,7 @@
 
 import csv
 import dataclasses
+import difflib
 import gzip
 import io
 import os
@@ -267,4 +268,10 @@ def _column(path: str, wanted: str, first: list[str], names: list[str] | None) -
         rule = f"a number from 0 to {len(first) - 1} (without a header)"
     else:
         rule = f"one of {', '.join(names)}"
+        if close := difflib.get_close_matches(wanted, names, 1):
+            rule += f"; did you mean {close[0]!r}?"
+        elif len(names) == 1:
+            rule += " (--delimiter sets another separator)"
+        else:
+            rule += " (--noheader reads a table without names, by column numbers)"
     raise DataError(f"{path}: no column {wanted!r}; expected {rule}")

@@ -57,7 +57,10 @@ def load_tokenizer(
             kwargs["do_lower_case"] = do_lower_case
         stored = _stored_options(path)
         check_options(kwargs, stored, path)
-        return AlbertTokenizer(path, **{**stored, **kwargs})
+        tokenizer = AlbertTokenizer(path, **{**stored, **kwargs})
+        if "do_lower_case" not in {**stored, **kwargs}:
+            _warn_if_cased(tokenizer, path)
+        return tokenizer
     if kwargs:
         raise UsageError(
             f"{path}: byte-level BPE keeps text as it is and does not accept "
@@ -99,6 +102,20 @@ def warn_if_small(tokenizer: Tokenizer, vocab_size: int) -> None:
             f"{tokenizer.vocab_size:,}",
             f"{vocab_size:,}",
             f"{vocab_size - tokenizer.vocab_size:,}",
+        )
+
+
+def _warn_if_cased(tokenizer: AlbertTokenizer, path: str) -> None:
+    """Logs one line if a vocabulary has tokens that lower-casing makes useless."""
+    special = {tokenizer.id_to_token(i) for i in tokenizer.special_ids}
+    capitals = [t for t in tokenizer.vocabulary if t != t.lower() and t not in special]
+    if len(capitals) > 0.01 * tokenizer.vocab_size:
+        logging.warning(
+            "%s: text is lower-cased, but %d of its tokens have capitals, such as %r; "
+            "--nodo_lower_case keeps case",
+            path,
+            len(capitals),
+            capitals[0],
         )
 
 

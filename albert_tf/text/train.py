@@ -260,7 +260,7 @@ def _check_output(path: str | os.PathLike, overwrite: bool) -> None:
     if files.is_folder(path):
         raise UsageError(f"{path}: expected the name of a file, received a folder")
     if files.exists(path) and not overwrite:
-        raise UsageError(f"{path}: exists already and would be overwritten")
+        raise UsageError(f"{path}: exists already; give --overwrite or another name")
     folder = os.path.dirname(path)
     if folder and not files.is_remote(path):
         try:

@@ -110,7 +110,7 @@ def test_flags_that_cannot_be_used(run_tool, arguments, parts):
         (ERROR + "raise DataError('a.txt: it\\nis empty')", 1, ["a.txt: it is empty"]),
         ("open('absent.txt')", 1, ["absent.txt: No such file or directory"]),
         ("open('.')", 1, [".: Is a directory"]),
-        ("raise PermissionError(13, 'Permission denied', 'x')", 1, ["x: Permission"]),
+        ("raise PermissionError(13, 'Permission denied', 'x')", 2, ["x: Permission"]),
         ("raise OSError(28, 'No space left on device', 'x')", 1, ["x: the disk is fu"]),
         ("raise OSError('unable to open')", 1, ["unable to open"]),
         ("raise ImportError('pip install albert_tf[export]')", 1, ["albert_tf[exp"]),
@@ -224,3 +224,19 @@ def test_verb_is_its_file(run_python, verb):
 def test_verb_refuses_unknown_flags(run_python, verb):
     result = run_albert_tf(run_python, verb, "--no_such_flag=1")
     assert_one_line(result, 2, "--no_such_flag: unknown flag")
+
+
+def test_log_lines_have_no_prefix(run_tool):
+    done = run_tool("--input_file=x", body="logging.warning('few sheep')")
+    assert done.stderr.splitlines() == ["counting", "warning: few sheep"]
+
+
+def test_unwritable_targets_have_one_exit_code(run_tool):
+    bodies = [
+        "__import__('os').mkdir('/dev/null/x')",
+        "raise PermissionError(13, 'Permission denied', 'out')",
+        "raise UsageError('out: cannot be written')",
+    ]
+    for body in bodies:
+        done = run_tool("--input_file=x", body=ERROR + body)
+        assert done.returncode == 2, done.stderr

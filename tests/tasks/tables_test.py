@@ -65,6 +65,9 @@ def test_long_cell(tmp_path):
 BAD = {
     "empty": (b"", "received an empty file"),
     "only header": (b"text,label\n", "expected rows below the header"),
+    "near column": (b"texts,label\na,b\n", "did you mean 'texts'"),
+    "other separator": (b"text\tlabel\na\tb\n", "--delimiter sets another"),
+    "no header": (b"Good film,1\nBad film,0\n", "--noheader reads a table without"),
     "column": (b"sentence,label\na,b\n", "no column 'text'; expected one of sentence"),
     "twice": (b"text,text,label\na,b,c\n", "several columns are named 'text'"),
     "ragged": (b"text,label\na,b\nc\n", "line 3: expected 2 columns, received 1"),

@@ -6,6 +6,7 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.text.load import load_tokenizer
+from albert_tf.text.train import train_tokenizer
 
 MODEL = pathlib.Path(__file__).parents[1] / "golden/tokenization/spiece.model"
 OURS = {"format": "albert_tf", "tokenizer": {"do_lower_case": False}}
@@ -48,3 +49,17 @@ def test_a_damaged_option_file_is_named(tmp_path):
     folder = _folder(tmp_path / "m", "config.json", [1])
     with pytest.raises(DataError, match=r"config\.json"):
         load_tokenizer(folder)
+
+
+def test_a_cased_vocabulary_that_is_lower_cased_by_default_is_said(tmp_path, caplog):
+    caplog.set_level("WARNING", logger="absl")
+    lines = [f"Anna Berta Carl word{i} Dora" for i in range(200)]
+    path = tmp_path / "cased.model"
+    train_tokenizer(lines, path, vocab_size=45, do_lower_case=False, progress=False)
+    load_tokenizer(path, do_lower_case=False)
+    load_tokenizer(path, do_lower_case=True)
+    load_tokenizer(MODEL)
+    assert not caplog.records
+    load_tokenizer(path)
+    (record,) = caplog.records
+    assert "--nodo_lower_case keeps case" in record.getMessage()

@@ -45,6 +45,7 @@ def test_makes_a_data_set(tmp_path):
     out = tmp_path / "out"
     assert "eval: " in done.stdout and "2 shards" in done.stdout
     assert f"data card: {out / 'dataset.md'}" in done.stdout
+    assert "{" not in (out / "dataset.md").read_text()
     assert len(tfrecord.RecordSet(str(out / "t"))) > 80
     assert len(tfrecord.RecordSet(str(out / "t-eval"))) > 5
     card = json.loads((out / "dataset.json").read_text())

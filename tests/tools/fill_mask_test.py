@@ -41,3 +41,15 @@ def test_lines_without_a_mask_are_skipped(tmp_path):
     assert [answer["text"] for answer in answers] == ["a [MASK]", "the [MASK] b"]
     assert [len(answer["result"]) for answer in answers] == [2, 2]
     assert "stdin, line 3 skipped: text: expected [MASK] in it" in done.stderr
+
+
+def test_the_mark_of_a_word_alone_is_visible(run_python):
+    code = """
+from tools.fill_mask import _print_table
+row = {"score": 0.5, "token": 13, "sequence": "a b"}
+_print_table([{**row, "token_str": ""}, {**row, "token_str": "of"}])
+"""
+    done = run_python("-c", code)
+    assert done.returncode == 0, done.stderr
+    assert "      13  ▁   a b" in done.stdout
+    assert "      13  of  a b" in done.stdout

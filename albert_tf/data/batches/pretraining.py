@@ -24,6 +24,7 @@ from albert_tf.data.batches.reader import ExampleReader, data_errors
 from albert_tf.data.masking.apply import mask_batch, unmask
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.masking.ops_graph import TENSORFLOW
+from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
 
 __all__ = [
@@ -162,12 +163,13 @@ class PretrainingData:
         self._seed = seed
         self._packing = packing
         self._source = _Examples(reader, config, seed, with_spans)
-        self.summary = f"{len(reader):,} examples"
+        self.summary = count_of(len(reader), "example")
         if packing:
             self._source = _PackedRows(self._source, max_examples_per_row)
             plan = self._source.plan
             self.summary = (
-                f"packed: {len(reader):,} examples in {plan.num_rows:,} rows, "
+                f"packed: {count_of(len(reader), 'example')} in "
+                f"{count_of(plan.num_rows, 'row')}, "
                 f"{plan.useful_token_rate:.1%} useful tokens"
             )
 

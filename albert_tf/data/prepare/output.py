@@ -15,6 +15,7 @@ from albert_tf.data.prepare import parts
 from albert_tf.data.prepare.config import SPLITS, RecordConfig
 from albert_tf.data.records import card, tfrecord
 from albert_tf.data.records import shards as shard_files
+from albert_tf.data.wording import count_of, list_counts
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files, streams
 
@@ -27,9 +28,10 @@ def check_not_empty(names, summary, config: RecordConfig, skipped: Counter) -> N
     if not summary.num_examples["train"]:
         streams.remove_folder(names.partial)
         raise DataError(
-            f"input_file: contains no training example: {summary.counts['documents']} "
-            f"documents with {summary.counts['tokens']} tokens (eval_fraction "
-            f"{config.eval_fraction}; skipped or cut: {dict(skipped) or 'none'})"
+            f"input_file: contains no training example: "
+            f"{count_of(summary.counts['documents'], 'document')} with "
+            f"{count_of(summary.counts['tokens'], 'token')} (eval_fraction "
+            f"{config.eval_fraction}; skipped or cut: {list_counts(skipped)})"
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.data.wording import count_of, list_counts
 from albert_tf.reports.length_histogram import draw_lengths
 from albert_tf.storage import files, streams
 
@@ -176,18 +177,19 @@ def summary_lines(data_card: dict) -> list[str]:
     for split, totals in data_card["splits"].items():
         rate = totals["tokens"] / max(totals["examples"], 1)
         lines.append(
-            f"{split}: {totals['examples']:,} examples of {rate:.0f} tokens on average "
-            f"({totals['tokens']:,}), {len(totals['shards'])} shards"
+            f"{split}: {count_of(totals['examples'], 'example')} of {rate:.0f} tokens "
+            f"on average ({totals['tokens']:,}), "
+            f"{count_of(len(totals['shards']), 'shard')}"
         )
     corpus = data_card["corpus"]
     lines.append(
-        f"from {corpus['documents']:,} documents, {corpus['sentences']:,} sentences; "
+        f"from {count_of(corpus['documents'], 'document')}, "
+        f"{count_of(corpus['sentences'], 'sentence')}; "
         f"{corpus['unknown_rate']:.2%} unknown tokens, "
-        f"{corpus['duplicate_documents']:,} documents already seen"
+        f"{count_of(corpus['duplicate_documents'], 'document')} already seen"
     )
     if skipped := corpus["skipped_or_cut"]:
-        listed = ", ".join(f"{name} {count:,}" for name, count in skipped.items())
-        lines.append(f"skipped or cut: {listed}")
+        lines.append(f"skipped or cut: {list_counts(skipped)}")
     return lines
 
 
@@ -200,7 +202,10 @@ def to_markdown(data_card: dict) -> str:
         ("Pair policy", data_card["pair_policy"]),
         ("Longest example", f"{data_card['max_seq_length']} tokens"),
         *(
-            (f"Examples, {split}", f"{s['examples']:,} in {len(s['shards'])} shards")
+            (
+                f"Examples, {split}",
+                f"{s['examples']:,} in {count_of(len(s['shards']), 'shard')}",
+            )
             for split, s in data_card["splits"].items()
         ),
         ("Documents", f"{corpus['documents']:,}"),
@@ -216,8 +221,8 @@ def to_markdown(data_card: dict) -> str:
         ("Truncated tokens", f"{examples['truncation_rate']:.2%}"),
         ("Skipped tokens", f"{examples['tokens_skipped']:,}"),
         ("Masked", f"{masks['mask_rate']:.2%} ({masks['from']})"),
-        ("Masked n-grams, by words", str(masks["ngrams_by_words"])),
-        ("Skipped or cut input", str(corpus["skipped_or_cut"] or "none")),
+        ("Masked n-grams, by words", _ngrams(masks["ngrams_by_words"])),
+        ("Skipped or cut input", list_counts(corpus["skipped_or_cut"])),
         ("Tokenizer sha256", data_card["tokenizer"]["sha256"]),
         ("Case and accents", _normalization(data_card)),
     ]
@@ -242,6 +247,11 @@ def _normalization(data_card: dict) -> str:
     case = "lower-cased" if options["do_lower_case"] else "case kept"
     accents = "kept" if options.get("keep_accents") else "removed"
     return f"{case}, accents {accents}"
+
+
+def _ngrams(counts: dict[str, int]) -> str:
+    numbers = (f"{number:,} of {words}" for words, number in counts.items())
+    return ", ".join(numbers) or "none"
 
 
 def _rate(part: int, whole: int) -> float:

@@ -82,7 +82,9 @@ def check_free(path: str, overwrite: bool) -> None:
     if names == []:
         return
     if not overwrite:
-        raise UsageError(f"output_dir: {path} exists already and would be overwritten")
+        raise UsageError(
+            f"output_dir: {path} exists already; give --overwrite or another folder"
+        )
     if names is None or not _is_run(path, names):
         raise UsageError(
             f"output_dir: {path} is not a fine-tuning run and is therefore not "

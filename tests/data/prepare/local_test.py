@@ -371,7 +371,7 @@ def test_nothing_to_train_on(tokenizer, tmp_path):
     with pytest.raises(DataError, match="contains no training example: 0 documents"):
         _make(str(path), tmp_path / "t", tokenizer)
     path.write_text("Hi.\n")
-    with pytest.raises(DataError, match="no training example: 1 documents with 2 tok"):
+    with pytest.raises(DataError, match="no training example: 1 document with 2 tok"):
         _make(str(path), tmp_path / "t", tokenizer)
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 

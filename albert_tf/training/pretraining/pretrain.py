@@ -6,7 +6,8 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.load import from_pretrained, save_pretrained
+from albert_tf.converters.checkpoint.keras_model import build_model
+from albert_tf.converters.load import open_checkpoint, save_pretrained
 from albert_tf.data.batches.pretraining import data_errors
 from albert_tf.errors import UsageError
 from albert_tf.heads import find as find_head
@@ -162,12 +163,10 @@ def _make_step(settings, config, objective, strategy) -> TrainStep:
     dtype = "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"
     with strategy.scope():
         if settings.init_checkpoint:
-            model = from_pretrained(
-                settings.init_checkpoint,
-                head=objective.head,
-                dtype=dtype,
-                seed=settings.seed,
-            )
+            with open_checkpoint(settings.init_checkpoint) as checkpoint:
+                model = build_model(
+                    checkpoint, objective.head, seed=settings.seed, dtype=dtype
+                )
             if model.config != config:
                 raise UsageError(
                     f"--init_checkpoint={settings.init_checkpoint}: its config differs "

@@ -78,13 +78,11 @@ def test_content_may_move(run_with_content):
     [
         (
             {"data": {"records": "b" * 64}},
-            r"another run, with data: records=a{12}…; received b{12}… "
-            r"\(--input_file=data\)",
+            r"with data: records=a{12}…; received b{12}… \(--input_file=data\)",
         ),
         (
             {"config": {"hidden_size": 16}},
-            r"another run, with config: hidden_size=12; received 16 "
-            r"\(--preset=albert_base\)",
+            r"with config: hidden_size=12; received 16 \(--preset=albert_base\)",
         ),
     ],
 )

@@ -190,7 +190,11 @@ def test_files_and_functions_stay_small():
         assert lines <= limit, f"{path} has {lines} lines; the limit is {limit}"
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef):
-                size = node.end_lineno - node.lineno + 1
+                # Complete docstrings are wanted, so they do not count.
+                start = (
+                    node.body[0].end_lineno if ast.get_docstring(node) else node.lineno
+                )
+                size = node.end_lineno - start
                 assert size <= 60, f"{path}: {node.name} has {size} lines, limit 60"
 
 

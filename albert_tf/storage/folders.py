@@ -196,8 +196,9 @@ def verify(path: str | os.PathLike) -> set[str]:
     if files.exists(files.join(path, INCOMPLETE)):
         raise DataError(f"{path}: incomplete, its upload was interrupted; repeat it")
     where = files.join(path, MANIFEST)
+    text = files.read_text(where)
     try:
-        listed = json.loads(files.read_text(where))["files"]
+        listed = json.loads(text)["files"]
         expected = {k: (int(v["size"]), str(v["sha256"])) for k, v in listed.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(f"{where}: not a manifest") from None

@@ -164,6 +164,8 @@ def test_closed_output_is_silent(run_tool, tmp_path):
 def test_ctrl_c(tmp_path, run_python):
     child = textwrap.dedent("""
         import subprocess, sys, signal
+        # A background job of a shell ignores it, and its children inherit that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         child = subprocess.Popen(sys.argv[1:], stdout=-1, stderr=-1, text=True)
         assert child.stdout.readline() == "ready\\n"
         child.send_signal(signal.SIGINT)

@@ -187,6 +187,8 @@ def test_no_worker_outlives_its_parent(tmp_path, sent, code, line):
         text=True,
         start_new_session=True,
         env=os.environ | {"TMPDIR": str(temporary)},
+        # A background job of a shell ignores it, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     _wait(lambda: list(tmp_path.glob("o/t.partial/block*")))
     workers = _children(process.pid)

@@ -150,7 +150,7 @@ def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path)
     }
     assert Classifier.from_pretrained(tmp_path / "out", max_seq_length=9)
     # The length belongs to the classifier: it survives saving, and only that.
-    model = from_pretrained(tmp_path / "out", "text_classifier", head=None)
+    model = from_pretrained(tmp_path / "out", "text_classifier")
     save_pretrained(model, tmp_path / "copy", tokenizer=AlbertTokenizer(SPM_MODEL))
     assert Classifier.from_pretrained(tmp_path / "copy").max_seq_length == 5
     backbone = from_pretrained(tmp_path / "out", head=None)

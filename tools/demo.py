@@ -78,8 +78,8 @@ def main() -> None:
     started, out = time.monotonic(), pathlib.Path(OUTPUT_DIR.value)
     if not CONFIGS.is_dir():
         raise UsageError(
-            "the demo requires a checkout of the repository, where `make demo` runs "
-            f"it: {CONFIGS} does not exist"
+            "the demo requires a checkout of the albert_tf repository, where "
+            f"`make demo` runs it: {CONFIGS} does not exist"
         )
     if files.is_folder(out) and files.list_folder(out):
         raise UsageError(f"--output_dir={out}: must be a new or empty folder")

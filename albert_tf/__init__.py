@@ -10,6 +10,7 @@ import importlib.abc
 import importlib.util
 import sys
 
+from albert_tf import import_hook as _import_hook
 from albert_tf import pretrained as _pretrained
 
 __version__ = "0.1.0"
@@ -73,23 +74,9 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-class _KerasFinder(importlib.abc.MetaPathFinder):
-    """Finds Keras as usual, once, and registers the stand-ins when it is imported."""
-
-    def find_spec(self, fullname, path, target=None):
-        if fullname != "keras":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_register(module):
-                execute(module)
-                _register(module)
-
-            spec.loader.exec_module = execute_and_register
-        return spec
+def _execute_and_register(execute, keras) -> None:
+    execute(keras)
+    _register(keras)
 
 
 def _register(keras) -> None:
@@ -113,4 +100,4 @@ _pretrained.provide(lambda: importlib.import_module("albert_tf.converters.load")
 if "keras" in sys.modules:
     _register(sys.modules["keras"])
 else:
-    sys.meta_path.insert(0, _KerasFinder())
+    _import_hook.around_import("keras", _execute_and_register)

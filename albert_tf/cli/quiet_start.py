@@ -6,13 +6,13 @@ lines that are not known start-up messages are printed afterwards.
 """
 
 import contextlib
-import importlib.abc
-import importlib.util
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
+
+from albert_tf.import_hook import around_import
 
 _CHATTER = re.compile(
     r"WARNING: All log messages before absl::InitializeLog"
@@ -25,26 +25,12 @@ def install() -> None:
     """Silences a later `import tensorflow`, unless the user set a log level."""
     level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if level == "3" and "tensorflow" not in sys.modules:
-        sys.meta_path.insert(0, _TensorFlowFinder())
+        around_import("tensorflow", _execute_quietly)
 
 
-class _TensorFlowFinder(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow once, as usual, and captures stderr while it is imported."""
-
-    def find_spec(self, fullname, path, target=None):
-        if fullname != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_quietly(module):
-                with _stderr_held():
-                    execute(module)
-
-            spec.loader.exec_module = execute_quietly
-        return spec
+def _execute_quietly(execute, module) -> None:
+    with _stderr_held():
+        execute(module)
 
 
 @contextlib.contextmanager

@@ -36,11 +36,11 @@ def check_batch_size(
         elements_per_row(settings, config).items(), key=lambda item: item[1]
     )
     most = MAX_ELEMENTS // elements
-    reason = f"the {what} of more have more than {MAX_ELEMENTS:,} elements"
+    reason = f"more would make the {what} exceed {MAX_ELEMENTS:,} elements"
     memory = memory_of_device()
     if memory and memory // bytes_per_row(settings, config) < most:
         most = max(1, memory // bytes_per_row(settings, config))
-        reason = f"more need more than its memory of {memory / 2**30:.0f} GiB"
+        reason = f"more would exceed its {memory / 2**30:.0f} GiB of memory"
     rows = size // replicas // steps
     if rows > most:
         raise UsageError(
@@ -52,7 +52,7 @@ def check_batch_size(
     if settings.eval_file and rows > MAX_ELEMENTS // elements:
         raise UsageError(
             f"--eval_batch_size must be at most {MAX_ELEMENTS // elements * replicas} "
-            f"(the {what} of more have more than {MAX_ELEMENTS:,} elements), received "
+            f"(more would make the {what} exceed {MAX_ELEMENTS:,} elements), received "
             f"{settings.eval_batch_size}"
         )
 
@@ -80,7 +80,7 @@ def bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
 def memory_of_device() -> int | None:
     """Returns the bytes of memory if the device is this machine's CPU, or else None.
 
-    TensorFlow does not tell how much memory a GPU has.
+    TensorFlow does not report how much memory a GPU has.
     """
     if tf.config.list_physical_devices("GPU"):
         return None

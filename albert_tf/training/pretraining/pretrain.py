@@ -1,5 +1,6 @@
 """A pretraining run, from its settings to a folder with a model."""
 
+import contextlib
 import json
 
 import keras
@@ -7,7 +8,11 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.keras_model import build_model
-from albert_tf.converters.load import open_checkpoint, save_pretrained
+from albert_tf.converters.load import (
+    choose_tokenizer,
+    open_checkpoint,
+    save_pretrained,
+)
 from albert_tf.data.batches.pretraining import data_errors
 from albert_tf.errors import UsageError
 from albert_tf.heads import find as find_head
@@ -25,10 +30,7 @@ from albert_tf.training.pretraining import limits
 from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
-from albert_tf.training.pretraining.tokenizer import (
-    check_init_checkpoint,
-    load_run_tokenizer,
-)
+from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.agreement import check_agreement
@@ -72,16 +74,20 @@ def pretrain(settings: PretrainSettings) -> str:
     tokenizer = load_run_tokenizer(settings)
     _check_sizes(settings, config, tokenizer)
     limits.check_batch_size(settings, config, replicas)
-    check_init_checkpoint(settings, tokenizer)
-    data = RunBatches(settings, objective, tokenizer, replicas)
-    folder.check_content(content_of(settings, config, tokenizer, data.records))
     model_folder = folder.join(MODEL_FOLDER)
-    if folders.is_complete(model_folder) and not folder.model_is_outdated:
-        return model_folder
-    if settings.deterministic:
-        tf.config.experimental.enable_op_determinism()
-    _check_length(settings, folder)
-    step = _make_step(settings, config, objective, strategy)
+    with _open_start(settings.init_checkpoint) as start:
+        if start is None:
+            warn_if_small(tokenizer, config.vocab_size)
+        else:
+            choose_tokenizer(start, tokenizer)  # refuses that of other weights
+        data = RunBatches(settings, objective, tokenizer, replicas)
+        folder.check_content(content_of(config, tokenizer, data.records, start))
+        if folders.is_complete(model_folder) and not folder.model_is_outdated:
+            return model_folder
+        if settings.deterministic:
+            tf.config.experimental.enable_op_determinism()
+        _check_length(settings, folder)
+        step = _make_step(settings, config, objective, strategy, start)
     # Nothing is written before all inputs are known to be valid.
     if helper_name(strategy):
         _train(settings, folder, data, step, strategy)
@@ -156,17 +162,18 @@ def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) ->
             f"pieces as the config's vocab_size={config.vocab_size}, has "
             f"{tokenizer.vocab_size}"
         )
-    warn_if_small(tokenizer, config.vocab_size)
 
 
-def _make_step(settings, config, objective, strategy) -> TrainStep:
+def _open_start(path: str):
+    """Opens the initial checkpoint, once for all that is read from it, if any."""
+    return open_checkpoint(path) if path else contextlib.nullcontext()
+
+
+def _make_step(settings, config, objective, strategy, start) -> TrainStep:
     dtype = "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"
     with strategy.scope():
-        if settings.init_checkpoint:
-            with open_checkpoint(settings.init_checkpoint) as checkpoint:
-                model = build_model(
-                    checkpoint, objective.head, seed=settings.seed, dtype=dtype
-                )
+        if start is not None:
+            model = build_model(start, objective.head, seed=settings.seed, dtype=dtype)
             if model.config != config:
                 raise UsageError(
                     f"--init_checkpoint={settings.init_checkpoint}: its config differs "

@@ -3,7 +3,6 @@
 import json
 import os
 
-from albert_tf.converters import load
 from albert_tf.data.records import card, shards
 from albert_tf.storage import files
 from albert_tf.text.load import check_options, load_tokenizer
@@ -35,17 +34,6 @@ def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
             check_options(options, known, path)
             options = known | options
     return load_tokenizer(settings.spm_model_file, **options)
-
-
-def check_init_checkpoint(settings: PretrainSettings, tokenizer: Tokenizer) -> None:
-    """Refuses initial weights that belong to another tokenizer.
-
-    Raises:
-        UsageError: If they do, or their text was normalized otherwise.
-    """
-    if settings.init_checkpoint:
-        with load.open_checkpoint(settings.init_checkpoint) as checkpoint:
-            load.choose_tokenizer(checkpoint, tokenizer)
 
 
 def _cards(pattern: str) -> list[str]:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import albert_tf
+from albert_tf.converters.load import open_checkpoint
 from albert_tf.data.records import card
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.text.load import load_tokenizer
 from albert_tf.training.pretraining.identity import content_of
-from albert_tf.training.pretraining.settings import PretrainSettings
 from tests.data import synthetic_records
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
@@ -39,14 +39,11 @@ def rows():
 
 
 def describe(folder, tokenizer, init_checkpoint=""):
-    settings = PretrainSettings(
-        str(folder),
-        "run",
-        "spm",
-        preset="albert_base",
-        init_checkpoint=str(init_checkpoint),
-    )
-    return content_of(settings, CONFIG, tokenizer, RecordSet(str(folder)))
+    records = RecordSet(str(folder))
+    if not init_checkpoint:
+        return content_of(CONFIG, tokenizer, records)
+    with open_checkpoint(init_checkpoint) as checkpoint:
+        return content_of(CONFIG, tokenizer, records, checkpoint)
 
 
 def write(folder, rows, **changes):

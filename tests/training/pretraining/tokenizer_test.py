@@ -11,12 +11,11 @@ from albert_tf.data.prepare.create import create_from_settings
 from albert_tf.data.prepare.settings import CreateSettings
 from albert_tf.errors import UsageError
 from albert_tf.text.train import train_tokenizer
+from albert_tf.training.pretraining import pretrain as pretrain_module
 from albert_tf.training.pretraining.pretrain import pretrain
 from albert_tf.training.pretraining.settings import PretrainSettings
-from albert_tf.training.pretraining.tokenizer import (
-    check_init_checkpoint,
-    load_run_tokenizer,
-)
+from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
+from tests.openings import count_openings
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 INPUT = GOLDEN / "tf1_data/input.txt"
@@ -107,6 +106,27 @@ def test_initial_weights_of_another_tokenizer_are_refused(records, tmp_path):
     model = albert_tf.AlbertBackbone(CONFIG, seed=1)
     albert_tf.save_pretrained(model, tmp_path / "m", tokenizer=path)
     settings = _settings(records, init_checkpoint=str(tmp_path / "m"))
-    tokenizer = load_run_tokenizer(settings)
     with pytest.raises(UsageError, match="is not the tokenizer of"):
-        check_init_checkpoint(settings, tokenizer)
+        pretrain(settings)
+
+
+def test_the_initial_checkpoint_is_opened_once(records, tmp_path, monkeypatch):
+    path = str(tmp_path / "m")
+    model = albert_tf.AlbertPretrainer(CONFIG, seed=1)
+    tokenizer = albert_tf.AlbertTokenizer(MODEL, do_lower_case=False, keep_accents=True)
+    albert_tf.save_pretrained(model, path, tokenizer=tokenizer)
+    settings = _settings(
+        records,
+        init_checkpoint=path,
+        do_lower_case=None,
+        output_dir=str(tmp_path / "r"),
+    )
+    monkeypatch.setattr(pretrain_module, "_train", _stop)
+    counts = count_openings(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(settings)
+    assert counts == {("open", path): 1, ("verify", path): 1}
+
+
+def _stop(*unused):
+    raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from albert_tf.converters.huggingface import format as huggingface
 from albert_tf.converters.keras_hub import format as keras_hub
 from albert_tf.converters.tf1 import format as tf1
 from albert_tf.errors import DataError
-from albert_tf.storage import archives, files
+from albert_tf.storage import archives, files, folders
 
 # Modules with `matches(path, names, config)`, `read(path, config)`,
 # `write(checkpoint, writer)`, and `PEER`: None, or a module with
@@ -78,6 +78,8 @@ def format_of(path: str | os.PathLike) -> str:
         kind = "may contain code and " if path.endswith(_PROGRAMS) else ""
         raise DataError(f"{path}: {kind}is not a checkpoint of a known format")
     names = set(files.list_folder(path))
+    if folders.INCOMPLETE in names:
+        raise DataError(f"{path}: incomplete, its upload was interrupted; repeat it")
     where = files.join(path, "config.json")
     config = files.read_json(where) if "config.json" in names else None
     found = [k for k, module in FORMATS.items() if module.matches(path, names, config)]

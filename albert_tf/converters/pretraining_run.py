@@ -21,8 +21,9 @@ NAME = "pretraining_run"
 _RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
 _MODEL = "model"
-# A variable of a `tf.train.Checkpoint`, whose names escape "/" as ".S".
+# A variable of a `tf.train.Checkpoint`, whose names escape "/" as ".S", "." as "..".
 _WEIGHT = re.compile(r"weights/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
+_ESCAPED = re.compile(r"\.([S.])")
 
 
 def find(path: str) -> tuple[str, str | None] | None:
@@ -73,7 +74,7 @@ def read(
     stored = tf1.read_tensors(prefix)
     matches = {name: _WEIGHT.fullmatch(name) for name in stored}
     tensors = {
-        match[1].replace(".S", "/").replace("..", "."): stored[name]
+        _ESCAPED.sub(lambda m: "/" if m[1] == "S" else ".", match[1]): stored[name]
         for name, match in matches.items()
         if match
     }
@@ -90,10 +91,11 @@ def read(
 
 def _read_record(run: str) -> dict[str, dict]:
     path = files.join(run, _RUN_FILE)
+    text = files.read_text(path)
     try:
-        record = json.loads(files.read_text(path))
+        record = json.loads(text)
         parts = {name: dict(record.get(name) or {}) for name in ("settings", "content")}
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         parts = {}
     if not parts or "num_train_steps" not in parts["settings"]:
         raise DataError(f"{path}: must be the JSON record of a pretraining run")
@@ -112,11 +114,14 @@ def _latest(run: str) -> str:
 
 def _find_config(run: str, record: dict[str, dict]) -> AlbertConfig:
     content, settings = record["content"].get("config"), record["settings"]
-    if content:
-        return AlbertConfig.from_dict(content)
-    # A run of an earlier version recorded only names.
-    if settings.get("preset"):
-        return AlbertConfig.from_preset(settings["preset"])
+    try:
+        if content:
+            return AlbertConfig.from_dict(content)
+        # A run of an earlier version recorded only names.
+        if settings.get("preset"):
+            return AlbertConfig.from_preset(settings["preset"])
+    except (ValueError, TypeError, AttributeError) as e:
+        raise DataError(f"{files.join(run, _RUN_FILE)}: {e}") from None
     path = settings.get("albert_config_file") or ""
     if not files.exists(path):
         raise DataError(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.converters import load
+from albert_tf.converters import detect, load
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import archives
 
@@ -281,3 +281,11 @@ def test_broken_tokenizer_json(tmp_path, text):
     (folder / "tokenizer.json").write_text(text)
     with pytest.raises(DataError, match=r"tokenizer\.json"):
         load.load_tokenizer(folder)
+
+
+def test_a_half_uploaded_folder_is_refused(tmp_path):
+    shutil.copytree(GOLDEN / "hf_tiny/AlbertForPreTraining", tmp_path / "m")
+    assert detect.format_of(tmp_path / "m") == "huggingface"
+    (tmp_path / "m" / "INCOMPLETE").write_text("[]")
+    with pytest.raises(DataError, match="incomplete, its upload was interrupted"):
+        albert_tf.from_pretrained(tmp_path / "m")

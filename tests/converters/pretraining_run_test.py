@@ -124,3 +124,11 @@ def test_a_record_of_something_else(run, text):
     (run / "run.json").write_text(text)
     with pytest.raises(DataError, match="must be the JSON record of a pretraining run"):
         albert_tf.from_pretrained(run)
+
+
+def test_a_damaged_config_on_record_names_the_file(run):
+    record = json.loads((run / "run.json").read_text())
+    record["content"]["config"]["hidden_size"] = "wide"
+    (run / "run.json").write_text(json.dumps(record))
+    with pytest.raises(DataError, match="run.json: hidden_size must be"):
+        albert_tf.from_pretrained(run)

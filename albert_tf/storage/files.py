@@ -19,8 +19,6 @@ from albert_tf.errors import DataError, UsageError
 
 # Disk errors, as opposed to a wrong path.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-
-
 # Temporary files of `write_bytes`.
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
 

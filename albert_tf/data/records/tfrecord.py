@@ -149,7 +149,7 @@ class RecordSet:
         return dict(zip(self.paths, sizes, strict=True))
 
     def digest(self) -> str:
-        """Returns a sha256 that tells data sets apart without reading all of them.
+        """Returns a sha256 that distinguishes data sets without reading all of them.
 
         It covers the place of every record in its shard and the content of some
         records, but no path: a copy has the same digest.

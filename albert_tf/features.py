@@ -29,6 +29,19 @@ PACK_IDS = "pack_ids"  # int32 [B, T], number of the example from 1; 0 = padding
 POSITION_IDS = "position_ids"  # int32 [B, T], restarts at 0 in every example
 CLS_POSITIONS = "cls_positions"  # int32 [B, K], first token of each example
 
+# Only for fine-tuning; `U` examples, `L` words, `K` choices, `C` labels:
+# int32 [U] (the class; also of the right choice), float32 [U] (a score), float32 [U, C]
+# (1 = the label applies), or int32 [U, L] (the tag of each word, -1 = no label).
+LABELS = "labels"
+# int32 [U], [U, K] or [U, L]: the tokens that the head reads, as numbers of the
+# flattened rows [B * T]: `[CLS]` of each example or choice, first token of each word.
+PLACES = "places"
+CHOICE_MASK = "choice_mask"  # int32 [U, K], 1 = there is such a choice
+START_POSITIONS = "start_positions"  # int32 [B], index into T; 0 = no answer here
+END_POSITIONS = "end_positions"  # int32 [B], inclusive
+IS_IMPOSSIBLE = "is_impossible"  # int32 [B], 1 = the row does not hold the answer
+P_MASK = "p_mask"  # int32 [B, T], 1 = cannot be part of an answer
+
 # Features of records. 1 where a token starts a word: needed for masking, not by models.
 TOKEN_BOUNDARY = "token_boundary"
 INPUT_IDS = "input_ids"

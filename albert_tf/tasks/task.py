@@ -8,7 +8,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from albert_tf.tasks.family import Family, Options
+
 SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
 
 
@@ -68,9 +71,11 @@ class Task:
             example "dev_matched".
         labels: tuple of str. Label names in the order of the class indices. Empty
             where there are no classes, or where the training data defines them.
-        problem_type: str. `SINGLE_LABEL`, `REGRESSION`, or None for heads that have
-            only one type.
+        problem_type: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for
+            heads that have only one type.
         recipe: `Recipe`. Published hyperparameters, or None.
+        family: `Family`. Turns examples into rows, and outputs into answers.
+        options: `Options`. Default sizes of the task.
     """
 
     name: str
@@ -81,3 +86,5 @@ class Task:
     labels: tuple[str, ...] = ()
     problem_type: str | None = None
     recipe: Recipe | None = None
+    family: Family | None = None
+    options: Options = Options()

@@ -21,6 +21,8 @@ class Head:
         keras_hub_class: str or None. KerasHub's class; None if it has none.
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
         can_export: bool. Whether `export_saved_model` accepts the model.
+        answers_spans: bool. Whether it finds answers in a text, of which it reads every
+            token.
     """
 
     name: str | None
@@ -32,6 +34,7 @@ class Head:
     keras_hub_class: str | None = None
     input_rank: int = 2
     can_export: bool = False
+    answers_spans: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -102,6 +105,7 @@ HEADS: dict[str, Head] = {
             layers=("classifier",),
             fixed_labels=2,
             huggingface_class="ForQuestionAnswering",
+            answers_spans=True,
         ),
         Head(
             name="multiple_choice",

@@ -54,6 +54,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         labels=model.get("labels"),
         problem_type=model.get("problem_type"),
         max_seq_length=length,
+        task=model.get("task"),
         untrained=model.get("untrained") or [],
         tokenizer=_finder(path, listed, options),
         tokenizer_options=options,
@@ -72,6 +73,8 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
     }
     if checkpoint.max_seq_length is not None:
         config["model"]["max_seq_length"] = checkpoint.max_seq_length
+    if checkpoint.task is not None:
+        config["model"]["task"] = checkpoint.task
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
         config["tokenizer"] = tokenizer.get_config()

@@ -94,9 +94,15 @@ def _read_record(run: str) -> dict[str, dict]:
     text = files.read_text(path)
     try:
         record = json.loads(text)
+        kind = record.get("kind")
         parts = {name: dict(record.get(name) or {}) for name in ("settings", "content")}
     except (ValueError, TypeError, AttributeError, RecursionError):
-        parts = {}
+        parts, kind = {}, None
+    if kind:
+        raise DataError(
+            f"{run}: holds a fine-tuning run that has not finished; run the same "
+            "finetune command again"
+        )
     if not parts or "num_train_steps" not in parts["settings"]:
         raise DataError(f"{path}: must be the JSON record of a pretraining run")
     return parts

@@ -29,6 +29,16 @@ def gather_positions(x, positions):
     return ops.take(ops.reshape(x, (-1, D)), rows, axis=0)
 
 
+def gather_places(x, places):
+    """Returns the rows of `x` `[B, T, D]` at `places`: `[*places.shape, D]`.
+
+    Args:
+        x: `[B, T, D]`.
+        places: int of any shape. Numbers of the rows of `[B * T, D]`.
+    """
+    return ops.take(ops.reshape(x, (-1, x.shape[-1])), places, axis=0)
+
+
 @keras.saving.register_keras_serializable("albert_tf")
 class MaskedLMHead(keras.layers.Layer):
     """Scores the vocabulary, with the token table as output weights.

@@ -13,7 +13,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.heads import truncated_normal_dense
+from albert_tf.layers.heads import gather_places, truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs
 
@@ -77,9 +77,19 @@ class _Classifier(ConfiguredModel):
         return HEADS[self.head].uses_pooler
 
     def logits(self, inputs, training, seeds):
-        """Returns float32 `[B, C]`, or `[B, T, C]` without a pooler."""
-        outputs = self.backbone(as_inputs(inputs), training=training, seeds=seeds)
+        """Returns float32 `[B, C]`, or `[B, T, C]` without a pooler.
+
+        With `places` in the inputs, `[*places.shape, C]`: the logits of these tokens.
+        """
+        inputs = as_inputs(inputs)
+        outputs = self.backbone(inputs, training=training, seeds=seeds)
         x = outputs["pooled_output" if self.uses_pooler else "sequence_output"]
+        places = inputs.get(features.PLACES)
+        if places is not None:
+            x = gather_places(outputs["sequence_output"], places)
+            x = self.backbone.pooler(x) if self.uses_pooler else x
+        # So that an example has the same mask wherever it stands in packed rows, the
+        # tokens are gathered first.
         x = self.dropout(x, training=training, seeds=seeds)
         return ops.cast(self.classifier(x), "float32")
 
@@ -101,10 +111,12 @@ class AlbertTextClassifier(_Classifier):
         seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
-        inputs, training, seeds: As for `AlbertBackbone`.
+        inputs: dict as for `AlbertBackbone`; for rows with several examples also
+            `places` int32 `[U]`: where each starts, as a number of the flattened rows.
+        training, seeds: As for `AlbertBackbone`.
 
     Returns:
-        float32 logits `[B, C]`.
+        float32 logits `[B, C]`, or `[U, C]`.
     """
 
     head = "text_classifier"
@@ -126,7 +138,9 @@ class AlbertTokenClassifier(_Classifier):
         seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
-        inputs, training, seeds: As for `AlbertBackbone`.
+        inputs: dict as for `AlbertBackbone`. With `places` int32 `[U, L]`, numbers of
+            the flattened rows, only these tokens are classified: `[U, L, C]`.
+        training, seeds: As for `AlbertBackbone`.
     """
 
     head = "token_classifier"
@@ -170,7 +184,9 @@ class AlbertMultipleChoice(_Classifier):
         seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
-        inputs: dict as for `AlbertBackbone`, every value `[B, K, T]`.
+        inputs: dict as for `AlbertBackbone`, every value `[B, K, T]`. Or rows
+            `[B, T]`, packed or not, with `places` int32 `[U, K]`: where each choice
+            starts, as a number of the flattened rows.
         training, seeds: As for `AlbertBackbone`.
 
     Returns:
@@ -185,6 +201,8 @@ class AlbertMultipleChoice(_Classifier):
 
     def call(self, inputs, training=False, seeds=None):
         inputs = as_inputs(inputs)
+        if features.PLACES in inputs:
+            return self.logits(inputs, training, seeds)[..., 0]
         shape = ops.shape(inputs[features.TOKEN_IDS])
         flat = {k: ops.reshape(v, (-1, shape[-1])) for k, v in inputs.items()}
         return ops.reshape(self.logits(flat, training, seeds), (-1, shape[1]))

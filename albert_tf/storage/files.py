@@ -240,6 +240,16 @@ def remove(path: str) -> None:
             os.remove(path)
 
 
+def remove_tree(path: str) -> None:
+    """Removes a file, or a folder with all that is in it, if it exists."""
+    if not is_folder(path):
+        remove(path)
+    elif is_remote(path):
+        gfile(path).rmtree(path)
+    else:
+        shutil.rmtree(path)
+
+
 class _RemoteWriter:
     """A remote file to write to; `GFile.write` itself accepts only `bytes`."""
 

@@ -123,5 +123,20 @@ class Family(Protocol):
         `".json"` (answers by id), `"_nbest.json"`, `"_null_odds.json"`.
         """
 
+    def hold_back(self, task, examples, seed: int) -> tuple[Any, Any]:
+        """Returns examples to train on, and others to calibrate on or None."""
+        return examples, None
+
+    def calibrate(
+        self,
+        task,
+        examples,
+        encoded: EncodedExamples,
+        outputs: Mapping[str, np.ndarray],
+        options: Options,
+    ) -> Options:
+        """Returns options chosen on examples that were held back from training."""
+        return options
+
     def report(self, task, examples, answers, encoded: EncodedExamples) -> dict:
         """Returns what a report shows; see `reports.finetuning_report`."""

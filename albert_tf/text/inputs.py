@@ -106,7 +106,7 @@ def encode_texts(
     ids[splits[:-1]] = tokenizer.cls_id
     start = splits[:-1] + 1
     for (part_ids, part_splits), count in zip(parts, kept, strict=True):
-        ids[_ranges(start, count)] = part_ids[_ranges(part_splits[:-1], count)]
+        ids[ranges(start, count)] = part_ids[ranges(part_splits[:-1], count)]
         start = start + count + 1
     lost = sum(a > b for a, b in zip(full, kept, strict=True))
     return EncodedTexts(
@@ -132,7 +132,7 @@ def padded_inputs(
     columns = np.arange(length)
     real = columns < counts[:, None]
     token_ids = np.full(real.shape, pad_id, np.int32)
-    token_ids[real] = encoded.ids[_ranges(encoded.splits[rows], counts)]
+    token_ids[real] = encoded.ids[ranges(encoded.splits[rows], counts)]
     second = columns >= encoded.first_lengths[rows][:, None]
     return {
         features.TOKEN_IDS: token_ids,
@@ -170,7 +170,7 @@ def check_max_seq_length(value: int, *, pairs: bool, longest: int | None = None)
         )
 
 
-def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Concatenates the ranges `starts[i], ..., starts[i] + counts[i] - 1`."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())

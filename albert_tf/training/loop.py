@@ -24,6 +24,8 @@ def train(
     progress: Progress,
     evaluate: Evaluate | None = None,
     evaluated_steps: Sequence[int] = (),
+    should_stop: Callable[[], bool] = lambda: False,
+    on_save: Callable[[], None] = lambda: None,
 ) -> None:
     """Trains from the restored step to the last one.
 
@@ -36,6 +38,9 @@ def train(
         evaluate: Function that returns metrics on held-out data, or None.
         evaluated_steps: Steps whose evaluation is on record. A run that was killed
             between a checkpoint and its evaluation begins with that evaluation.
+        should_stop: Function that says, before every call of the step, whether the run
+            ends early.
+        on_save: Function that is called after a checkpoint.
 
     Raises:
         DataError: If the loss or a gradient is no longer a finite number.
@@ -45,7 +50,7 @@ def train(
     if evaluate and intervals.evaluation_is_due(done) and done not in evaluated_steps:
         _evaluate(step, evaluate, done, progress)
     watch, sums = Stopwatch(), _Sums(step)
-    while done < last:
+    while done < last and not should_stop():
         count = intervals.next_count(done)
         sums.add(step.train(iterator, count))
         done += count
@@ -66,6 +71,7 @@ def train(
         with watch.paused():
             if save:
                 checkpoints.save()
+                on_save()
             if evaluation:
                 _evaluate(step, evaluate, done, progress)
     checkpoints.finish()

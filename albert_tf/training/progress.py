@@ -76,6 +76,10 @@ class Progress(contextlib.AbstractContextManager):
             speed = f"{values['tokens_per_second']:,.0f}"
             self.bar.set_postfix({**shown, "tok/s": speed}, refresh=False)
 
+    def lines(self) -> list[dict[str, Any]]:
+        """Returns what is on record so far; nothing in a worker that does not write."""
+        return list(self.metrics.lines) if self.chief else []
+
     def log(self, text: str) -> None:
         """Prints a line above the bar."""
         if self.chief:

@@ -35,6 +35,7 @@ class RunFolder:
             the content is not on record, as in runs of earlier versions.
         changeable: dict. Settings with which a run may be continued although they
             differ, and whether the user said so.
+        kind: str. What the run does, on record; empty for pretraining.
 
     Attributes:
         model_is_outdated: bool. Whether the model in the folder, if there is one, was
@@ -52,8 +53,10 @@ class RunFolder:
         defaults: Mapping[str, Any] | None = None,
         content_of: Mapping[str, str] | None = None,
         changeable: Mapping[str, bool] | None = None,
+        kind: str = "",
     ):
         self.path = os.fspath(path)
+        self._kind = {"kind": kind} if kind else {}
         self.identity = _as_read(identity)
         self.content: dict[str, Any] = {}
         self.model_is_outdated = False
@@ -68,6 +71,7 @@ class RunFolder:
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
         if RUN_FILE in found:
             self._recorded = self._read()
+            self._check_kind()
             self._check_settings(_as_read(defaults or {}))
             self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
         elif found:
@@ -75,6 +79,15 @@ class RunFolder:
                 f"--output_dir={self.path}: must be empty or hold this run, holds "
                 f"{found[0]!r}"
             )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the record says that the run was finished."""
+        return bool(self._recorded.get("finished"))
+
+    def record(self) -> dict[str, Any]:
+        """Returns what is recorded of the run."""
+        return self._read()
 
     def join(self, *names: str) -> str:
         """Returns a path inside the folder."""
@@ -112,6 +125,7 @@ class RunFolder:
         if not files.exists(self.join(RUN_FILE)):
             self._write(
                 {
+                    **self._kind,
                     "settings": self.identity,
                     "content": self.content,
                     **describe_environment(),
@@ -144,6 +158,14 @@ class RunFolder:
             if isinstance(e, DataError):
                 raise
             raise DataError(f"{path}: must be the JSON record of a run") from None
+
+    def _check_kind(self) -> None:
+        found, expected = (r.get("kind", "") for r in (self._recorded, self._kind))
+        if found != expected:
+            raise UsageError(
+                f"--output_dir={self.path}: holds another run, of the kind "
+                f"{found or 'pretraining'!r}"
+            )
 
     def _check_settings(self, defaults: Mapping[str, Any]) -> None:
         recorded, content = self._recorded["settings"], self._recorded["content"]

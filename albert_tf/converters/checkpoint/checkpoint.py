@@ -64,6 +64,7 @@ class Checkpoint:
         problem_type: str or None. `"regression"`, `"single_label_classification"` or
             `"multi_label_classification"`.
         max_seq_length: int or None. Row length a classifier was fine-tuned with.
+        task: dict or None. The task it was fine-tuned on; see `tasks.saved`.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
         tokenizer_options: dict. Its options, as far as the files say them.
         untrained: list of str. Canonical names of weights with initial values only.
@@ -83,6 +84,7 @@ class Checkpoint:
     labels: list[str] | None = None
     problem_type: str | None = None
     max_seq_length: int | None = None
+    task: dict[str, Any] | None = None
     tokenizer: Callable[[], Any] | None = None
     tokenizer_options: dict[str, bool] = dataclasses.field(default_factory=dict)
     untrained: list[str] = dataclasses.field(default_factory=list)

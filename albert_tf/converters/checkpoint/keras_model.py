@@ -73,6 +73,7 @@ def build_model(
     model.labels = tuple(checkpoint.labels) if same and checkpoint.labels else None
     model.problem_type = checkpoint.problem_type if same else None
     model.max_seq_length = checkpoint.max_seq_length if same else None
+    model.task = checkpoint.task if same else None
     return model
 
 
@@ -137,6 +138,7 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
         labels=labels,
         problem_type=getattr(model, "problem_type", None),
         max_seq_length=getattr(model, "max_seq_length", None),
+        task=getattr(model, "task", None),
         tokenizer=None if tokenizer is None else lambda: tokenizer,
         untrained=untrained,
     )

@@ -1,246 +1,286 @@
-"""Fine-tunes a text classifier on a table, with plain `compile` and `fit`.
+"""Fine-tunes a model on a task: one run, resumable at any moment.
 
-Only one device is supported: under a `tf.distribute` strategy, `fit` trains incorrectly
-(docs/decisions.md). On one device, dropout draws from generators that the model's
-`seed` initializes, so the same call gives the same weights.
+Everything random is a function of the seed and the step, and every decision follows
+from the metrics on record, so a run that was killed continues as if it had not been.
 """
 
 import dataclasses
-import math
+import json
 from typing import Any
 
 import keras
-import numpy as np
+import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import AlbertConfig
-from albert_tf.converters import load
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
-from albert_tf.converters.checkpoint.keras_model import build_model
-from albert_tf.errors import UsageError
-from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.tasks import tables
-from albert_tf.tasks.dataset import make_classification_dataset
+from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.storage import files
+from albert_tf.tasks import batches as task_batches
+from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.task import Task
-from albert_tf.tasks.text_classification import evaluate, with_labels
 from albert_tf.text import inputs
-from albert_tf.text.load import load_tokenizer, warn_if_small
-from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.finetuning import folder
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training import loop
+from albert_tf.training.finetuning import examples as run_examples
+from albert_tf.training.finetuning import folder, outputs, weighting
+from albert_tf.training.finetuning.best import BestWeights, Selection
+from albert_tf.training.finetuning.evaluation import Evaluator
+from albert_tf.training.finetuning.examples import RunExamples
+from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
+from albert_tf.training.finetuning.start import Start, open_start
+from albert_tf.training.finetuning.watching import Watch
+from albert_tf.training.lock import locked
+from albert_tf.training.progress import Progress
+from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.tensorflow.agreement import check_agreement
+from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.tensorflow.step import TrainStep, distribute
+from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
 
-def finetune_text_classifier(
-    settings: FinetuneSettings, verbose: int | str = 2
-) -> dict[str, Any]:
-    """Trains on a table and writes a folder with the model and its measurements.
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run consists of, once its inputs are read.
 
-    The folder holds the model with labels and tokenizer (`from_pretrained` and
-    `Classifier.from_pretrained` read it), `metrics.json`, `metrics.jsonl` (one line per
-    epoch), `curves.png`, `predictions.tsv` of the dev table, `test_predictions.tsv`
-    and `run.json` with the settings. It appears only when everything is written.
+    Attributes:
+        settings: `FinetuneSettings`. Resolved.
+        data: `RunExamples`.
+        shape: `BatchShape`. Of training batches, for one input pipeline.
+        tokenizer: `Tokenizer`. The model's.
+        step: `TrainStep`.
+        strategy: `tf.distribute.Strategy`.
+    """
+
+    settings: FinetuneSettings
+    data: RunExamples
+    shape: BatchShape
+    tokenizer: Any
+    step: TrainStep
+    strategy: tf.distribute.Strategy
+
+    @property
+    def task(self) -> Task:
+        """The task, with its labels and options."""
+        return self.data.task
+
+    @property
+    def helper(self) -> str:
+        """Name of a worker that is not the chief; empty in the chief."""
+        return helper_name(self.strategy)
+
+
+def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
+    """Trains on a task and writes a folder with the model and its measurements.
+
+    If the folder holds this same run, unfinished, it is continued; if it is finished,
+    its results are returned.
 
     Args:
-        settings: `FinetuneSettings`. The run.
-        verbose: int or str. As in Keras's `fit`: 0 is silent, 1 shows a progress bar,
-            2 prints one line per epoch.
+        settings: `FinetuneSettings`. `num_seeds`, `search` and the restart after a
+            collapse are the affair of `trials`.
 
     Returns:
         The content of `metrics.json`.
 
     Raises:
-        UsageError: If a setting is invalid, or the folder exists or cannot be written.
-        DataError: If an input file is invalid.
+        UsageError: If a setting is invalid, or the folder cannot be used.
+        DataError: If an input file is invalid, or the training diverges or collapses.
     """
+    settings = dataclasses.replace(
+        settings, output_dir=settings.output_dir.rstrip("/") or "/"
+    )
     settings.check_source()
+    settings.check_values()
     folder.check_free(settings.output_dir, settings.overwrite)
     folder.check_writable(settings.output_dir)
-    task = settings.make_task()
-    examples = {name: source.read() for name, source in task.splits.items()}
-    settings = settings.resolved(len(examples["train"]))
-    task = with_labels(task, examples["train"], settings.many_labels)
-    label_ids = {
-        name: tables.label_ids(table, task.labels)
-        for name, table in examples.items()
-        if table.labels is not None
-    }
-    model, tokenizer = _load(settings, task)
-    _check_vocabulary(model, tokenizer)
-    length = _max_seq_length(settings, model)
-    # Saved with the model: evaluation and serving use the same length by default.
-    model.max_seq_length = length
-    settings = dataclasses.replace(settings, max_seq_length=length)
-    encoded = {
-        name: inputs.encode_texts(
-            tokenizer, table.texts, table.text_pairs, max_seq_length=length
-        )
-        for name, table in examples.items()
-    }
-    history = _fit(model, encoded, label_ids, settings, length, tokenizer, verbose)
-    outputs = {
-        name: _predict(model, rows, settings, length, tokenizer)
-        for name, rows in encoded.items()
-        if name != "train"
-    }
-    results = _results(settings, task, encoded)
-    if "dev" in outputs:
-        values = evaluate(task, outputs["dev"], examples["dev"])
-        results |= {f"dev_{name}": value for name, value in values.items()}
-    run = folder.Run(settings, task, model, tokenizer, history, results)
-    folder.write(run, outputs, examples)
-    return results
+    strategy = create_strategy(
+        settings.distribution,
+        num_devices=settings.num_devices,
+        tpu_name=settings.tpu_name,
+    )
+    task, examples = run_examples.read_task(settings)
+    with open_start(settings) as start:
+        task = dataclasses.replace(task, labels=start.labels_for(task))
+        settings, task = _resolve(settings, task, start.config)
+        data = run_examples.encode(task, examples, start.tokenizer)
+        settings = settings.resolved(len(data.train), _recipe(settings, task))
+        start.use_dropout(settings.dropout)
+        weighting.check_layerwise_decay(settings.layerwise_decay, start.config)
+        content = _content(start, data)
+        run_folder = folder.open_run(settings, content)
+        if run_folder.is_finished:
+            return files.read_json(run_folder.join(folder.METRICS))
+        run = _make_run(settings, data, start, strategy)
+    if run.helper:
+        _train(run, run_folder)
+        return {}
+    files.make_folder(run_folder.path)
+    with locked(run_folder.path):
+        run_folder.begin()
+        watch = _train(run, run_folder)
+        return outputs.finish(run, run_folder, watch.selection)
 
 
-def _results(settings: FinetuneSettings, task: Task, encoded: dict) -> dict[str, Any]:
-    """Returns what `metrics.json` says about the run itself."""
-    results: dict[str, Any] = {
-        "num_train_steps": settings.num_train_steps,
-        "max_seq_length": settings.max_seq_length,
-    }
-    for name, rows in encoded.items():
-        results[f"{name}_examples"] = len(rows)
-        results[f"{name}_truncated"] = rows.num_truncated
-    return results | {"labels": list(task.labels)}
-
-
-def _load(
-    settings: FinetuneSettings, task: Task
-) -> tuple[AlbertTextClassifier, Tokenizer]:
-    """Returns the classifier to train and its tokenizer; opens the checkpoint once."""
-    changes = {}
-    if settings.dropout is not None:
-        changes["hidden_dropout_prob"] = settings.dropout
-        changes["attention_probs_dropout_prob"] = settings.dropout
-    normalization = (settings.do_lower_case, settings.keep_accents)
-    count = len(task.labels)
-    if settings.from_scratch:
-        if settings.preset:
-            config = AlbertConfig.from_preset(settings.preset)
-        else:
-            config = AlbertConfig.from_json(settings.albert_config_file)
-        config = config.replace(**changes)
-        tokenizer = load_tokenizer(settings.spm_model_file, *normalization)
-        warn_if_small(tokenizer, config.vocab_size)
-        model = AlbertTextClassifier(config, num_labels=count, seed=settings.seed)
-        return model, tokenizer
-    with load.open_checkpoint(settings.init_checkpoint) as checkpoint:
-        checkpoint.check_unknown(with_heads=False)
-        tokenizer = choose_tokenizer(
-            checkpoint, settings.spm_model_file or None, *normalization
-        )
-        checkpoint.config = checkpoint.config.replace(**changes)
-        if checkpoint.head == task.head and (
-            tuple(checkpoint.labels or ()) != task.labels
-        ):
-            logging.info(
-                "%s: its classifier has other labels and is replaced", checkpoint.path
-            )
-            _remove_classifier(checkpoint)
-        model = build_model(checkpoint, task.head, count, settings.seed)
-    # `build_model` has reported them; that they are about to be trained is expected.
-    model.mark_untrained(())
-    return model, tokenizer
-
-
-def _check_vocabulary(model: AlbertTextClassifier, tokenizer: Tokenizer) -> None:
-    if tokenizer.vocab_size > model.config.vocab_size:
-        raise UsageError(
-            f"spm_model_file: expected at most vocab_size={model.config.vocab_size} "
-            f"tokens, as the model has, received {tokenizer.vocab_size}"
-        )
-
-
-def _remove_classifier(checkpoint: Checkpoint) -> None:
-    """Leaves the encoder of a classifier, so that a new head is built on it."""
-    checkpoint.tensors = {
-        name: tensor
-        for name, tensor in checkpoint.tensors.items()
-        if not name.startswith("classifier/")
-    }
-    checkpoint.head = checkpoint.labels = None
-
-
-def _max_seq_length(settings: FinetuneSettings, model) -> int:
-    longest = model.config.max_position_embeddings
+def _resolve(settings, task: Task, config) -> tuple[FinetuneSettings, Task]:
+    """Decides the sizes of rows: given, those of the recipe, the task's, the model's."""
+    longest = config.max_position_embeddings
     length = settings.max_seq_length
-    if length is None or (settings.recipe and length > longest):
-        length = min(512, longest)
-    pairs = bool(settings.text_pair_column)
-    inputs.check_max_seq_length(length, pairs=pairs, longest=longest)
-    return length
+    if length is None:
+        recipe = _recipe(settings, task)
+        length = min(recipe.get("max_seq_length", task.options.max_seq_length), longest)
+    inputs.check_max_seq_length(length, pairs=False, longest=longest)
+    given = {
+        name: getattr(settings, name, None)
+        for name in (field.name for field in dataclasses.fields(task.options))
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    options = dataclasses.replace(task.options, **chosen, max_seq_length=length)
+    settings = dataclasses.replace(settings, max_seq_length=length)
+    return settings, dataclasses.replace(task, options=options)
 
 
-def _fit(model, encoded, label_ids, settings, length, tokenizer, verbose) -> list[dict]:
-    """Trains for `num_train_steps`; returns the measurements after each epoch."""
-    shape = {"max_seq_length": length, "pad_id": tokenizer.pad_id}
-    steps, batch_size = settings.num_train_steps, settings.train_batch_size
-    model.compile(
-        optimizer=create_optimizer(
+def _recipe(settings: FinetuneSettings, task: Task) -> dict[str, Any]:
+    from albert_tf.tasks.registry import find_recipe
+
+    recipe = find_recipe(settings.recipe) if settings.recipe else task.recipe
+    return dataclasses.asdict(recipe) if recipe else {}
+
+
+def _content(start: Start, data: RunExamples) -> dict[str, Any]:
+    tokenizer = start.tokenizer
+    return {
+        "data": data.digest(),
+        "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
+        "config": start.config.to_dict(),
+        "init_checkpoint": start.digest(),
+    }
+
+
+def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
+    task = data.task
+    dtype = "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"
+    with strategy.scope():
+        model = start.make_model(task, dtype)
+        optimizer = create_optimizer(
             settings.optimizer,
             learning_rate=settings.learning_rate,
-            num_train_steps=steps,
+            num_train_steps=settings.num_train_steps,
             num_warmup_steps=settings.num_warmup_steps,
             weight_decay_rate=settings.weight_decay_rate,
             clip_norm=settings.clip_norm,
-        ),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+    keras.utils.set_random_seed(settings.seed)
+    model.max_seq_length = task.options.max_seq_length
+    objective = for_task(
+        task.head,
+        task.problem_type,
+        class_weights=weighting.class_weights(settings, task, data.train),
+        label_smoothing=settings.label_smoothing,
+    )
+    step = TrainStep(
+        model,
+        objective,
+        optimizer,
+        strategy,
+        seed=settings.seed,
+        accumulation=settings.gradient_accumulation_steps,
         jit_compile=settings.jit_compile,
     )
-    # Creates the slots now; inside the first step it would take seconds longer.
-    model.optimizer.build(model.trainable_variables)
-    validation = None
-    if "dev" in encoded:
-        validation = make_classification_dataset(
-            encoded["dev"],
-            label_ids["dev"],
-            batch_size=settings.eval_batch_size,
-            **shape,
-        )
-    epoch_steps = min(math.ceil(len(encoded["train"]) / batch_size), steps)
-    epochs, rest = divmod(steps, epoch_steps)
-    lines, done = [], 0
-    # `fit` runs whole epochs only, so an incomplete last epoch is a call of its own.
-    for count, size in ((epochs, epoch_steps), (1, rest)):
-        if not size:
-            continue
-        dataset = make_classification_dataset(
-            encoded["train"],
-            label_ids["train"],
-            batch_size=batch_size,
-            shuffle_seed=settings.seed,
-            start_step=done,
-            bucketed=not settings.fixed_length,
-            **shape,
-        )
-        history = model.fit(
-            dataset,
-            steps_per_epoch=size,
-            epochs=count,
-            shuffle=False,  # The data set is shuffled already.
-            validation_data=validation,
-            verbose=verbose,
-        ).history
-        for i in range(count):
-            done += size
-            lines.append({"step": done, **{k: v[i] for k, v in history.items()}})
-    if not all(np.isfinite(line["loss"]) for line in lines):
-        raise UsageError(
-            "learning_rate: the loss became infinite or NaN; expected a lower value, "
-            f"received {settings.learning_rate}"
-        )
-    return lines
-
-
-def _predict(model, rows, settings, length, tokenizer) -> np.ndarray:
-    """Returns logits `[N, C]`."""
-    dataset = make_classification_dataset(
-        rows,
-        np.zeros(len(rows), np.int32),
-        batch_size=settings.eval_batch_size,
-        max_seq_length=length,
-        pad_id=tokenizer.pad_id,
+    shape = BatchShape(
+        task.head,
+        task.options.max_seq_length,
+        start.config.max_position_embeddings,
+        start.tokenizer.pad_id,
+        parts=step.num_shares * settings.gradient_accumulation_steps,
+        packing=settings.packing,
+        fixed_length=settings.fixed_length,
     )
-    return model.predict(dataset, verbose=0)
+    return Run(settings, data, shape, start.tokenizer, step, strategy)
+
+
+def _train(run: Run, run_folder: RunFolder) -> Watch:
+    """Trains from the last checkpoint, if there is one, to the end."""
+    settings, step = run.settings, run.step
+    checkpoints = TrainingCheckpoints(
+        run_folder.join(folder.CHECKPOINT_FOLDER),
+        step.model,
+        step.optimizer,
+        seed=settings.seed,
+        keep=settings.keep_checkpoint_max,
+        helper=run.helper,
+    )
+    # The paths of the same content may differ from machine to machine.
+    kept = {k: v for k, v in run_folder.identity.items() if k not in CONTENT_OF}
+    record = json.dumps([kept, run_folder.content], sort_keys=True)
+    check_agreement(
+        run.strategy, {"settings or data": record, **checkpoints.facts()}
+    )
+    first = checkpoints.restore(run_folder.join(folder.CHECKPOINT_FOLDER)) or 0
+    check_agreement(run.strategy, checkpoints.facts())
+    metrics = read_metrics(run_folder.join(METRICS_FILE))
+    lines = [line for line in metrics if line["step"] <= first]
+    best = BestWeights(run_folder.join(folder.BEST_FOLDER), step.model)
+    selection = Selection(
+        settings.metric or run.task.selecting_metric,
+        settings.early_stopping_patience,
+        [line for line in lines if line["split"] == "eval"],
+    )
+    evaluator = Evaluator(
+        run.task,
+        run.data.splits,
+        dataclasses.replace(run.shape, parts=step.num_shares),
+        settings.eval_batch_size,
+        step.predict,
+    )
+    watch = Watch(run, evaluator, selection, best, checkpoints, lines)
+    bar = Progress(
+        run_folder,
+        first,
+        settings.num_train_steps,
+        chief=not run.helper,
+        title="finetune",
+        shown=step.objective.shown,
+    )
+    with bar as progress:
+        watch.progress = progress
+        if first:
+            progress.log(f"continuing from step {first}")
+        loop.train(
+            step,
+            distribute(run.strategy, lambda n, i: _batches(run, first, n, i)),
+            settings.intervals(),
+            checkpoints,
+            progress,
+            watch.evaluate if evaluator.dev_splits() else None,
+            [line["step"] for line in lines if line["split"] == "eval"],
+            should_stop=lambda: selection.should_stop,
+            on_save=watch.saved,
+        )
+    if selection.should_stop:
+        logging.info(
+            "stopped early at step %d: no better %s since step %s",
+            checkpoints.step,
+            selection.metric,
+            selection.best_step,
+        )
+    if settings.keep == "best" and selection.best_step not in (None, checkpoints.step):
+        best.restore(selection.best_step)
+    return watch
+
+
+def _batches(run: Run, start_step: int, num_pipelines: int, pipeline: int):
+    return task_batches.make_training_dataset(
+        run.data.train,
+        run.shape,
+        batch_size=run.settings.train_batch_size,
+        seed=run.settings.seed,
+        start_step=start_step,
+        num_pipelines=num_pipelines,
+        pipeline=pipeline,
+    )
+
+
+def checkpoint_of(run: Run):
+    """Returns the model of a run as an open `Checkpoint`."""
+    return from_model(run.step.model, run.tokenizer)

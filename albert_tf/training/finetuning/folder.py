@@ -1,75 +1,69 @@
-"""Writes the folder of a fine-tuning run, completely or not at all."""
+"""The folder of a fine-tuning run: free or taken, unfinished, finished.
+
+While a run is unfinished, its folder holds its record, metrics and checkpoints and is
+no model. The finished folder, with the model, takes its place in one step.
+"""
 
 import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import keras
-import numpy as np
 
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.reports.environment import describe_environment
-from albert_tf.reports.finetuning_curves import draw_curves
 from albert_tf.storage import files, folders
-from albert_tf.tasks.tables import TextTable
-from albert_tf.tasks.task import Task
-from albert_tf.tasks.text_classification import predictions_table
-from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
+from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
-RUN_FILE = "run.json"
-KIND = "finetune_text_classifier"
-# Files of a run beside those of its model.
-_RUN_NAMES = {
-    RUN_FILE,
-    "metrics.json",
-    "metrics.jsonl",
-    "curves.png",
-    "predictions.tsv",
-    "test_predictions.tsv",
-}
+# Recorded in `run.json`; earlier versions, which classified texts only, wrote the first.
+_KINDS = ("finetune_text_classifier", "finetune")
+KIND = _KINDS[-1]
+CHECKPOINT_FOLDER = "checkpoints"
+BEST_FOLDER = "best"
+TRIALS_FOLDER = "trials"
+METRICS = "metrics.json"
+# Files of a run beside those of its model; predictions are recognized by their names.
+_RUN_NAMES = frozenset(
+    {
+        RUN_FILE,
+        METRICS,
+        "metrics.jsonl",
+        "curves.png",
+        "report.html",
+        "tensorboard",
+        CHECKPOINT_FOLDER,
+        BEST_FOLDER,
+        TRIALS_FOLDER,
+        "trials.json",
+        ".lock",
+    }
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A finished run.
-
-    Attributes:
-        settings: `FinetuneSettings`. Resolved settings.
-        task: `Task`. With its labels.
-        model: Keras model. Trained.
-        tokenizer: `Tokenizer`. The model's.
-        history: list of dict. Measurements after each epoch.
-        results: dict. Content of `metrics.json`.
-    """
-
-    settings: FinetuneSettings
-    task: Task
-    model: keras.Model
-    tokenizer: Tokenizer
-    history: list[dict[str, float]]
-    results: dict[str, Any]
+def is_run(path: str) -> bool:
+    """Returns whether a folder holds a fine-tuning run, finished or not."""
+    try:
+        record = json.loads(files.read_text(files.join(path, RUN_FILE)))
+    except (ValueError, RecursionError, UsageError):
+        return False
+    return isinstance(record, dict) and record.get("kind") in _KINDS
 
 
 def check_free(path: str, overwrite: bool) -> None:
-    """Checks that a run may be written to a folder.
+    """Checks that a folder is free, or holds a run that may be continued or replaced.
 
     Args:
         path: str. Path of the folder.
-        overwrite: bool. Whether a fine-tuning run may be replaced; any other content
-            is never replaced.
+        overwrite: bool. Whether another fine-tuning run may be replaced; any other
+            content is never replaced.
 
     Raises:
         UsageError: If the folder holds something that may not be replaced.
     """
-    path = _strip(path)
-    if not path:
-        raise UsageError("output_dir: required, but not given")
     if not files.exists(path):
         return
     names = None
@@ -79,18 +73,16 @@ def check_free(path: str, overwrite: bool) -> None:
             # An interrupted upload: another attempt may replace its files.
             folders.check_free(path, overwrite, _own_names(path))
             return
-    if names == []:
-        return
+        if not set(names) - {".lock"} or (RUN_FILE in names and is_run(path)):
+            return
     if not overwrite:
         raise UsageError(
-            f"output_dir: {path} exists already; give --overwrite or another folder"
+            f"output_dir: {path} exists already; give another folder, or --overwrite "
+            "to replace a fine-tuning run"
         )
-    if names is None or not _is_run(path, names):
-        raise UsageError(
-            f"output_dir: {path} is not a fine-tuning run and is therefore not "
-            "overwritten"
-        )
-    folders.check_free(path, overwrite, _own_names(path))
+    raise UsageError(
+        f"output_dir: {path} is not a fine-tuning run and is therefore not overwritten"
+    )
 
 
 def check_writable(path: str) -> None:
@@ -106,7 +98,7 @@ def check_writable(path: str) -> None:
     """
     if files.is_remote(path):
         return
-    parent = os.path.dirname(os.path.abspath(_strip(path)))
+    parent = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
     try:
@@ -118,52 +110,108 @@ def check_writable(path: str) -> None:
         ) from None
 
 
-def write(
-    run: Run, outputs: Mapping[str, np.ndarray], examples: Mapping[str, TextTable]
-) -> None:
-    """Writes model, record, curves and predictions; `run.json` comes last.
+def open_run(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
+    """Opens the folder of a run, to begin it or to continue it.
+
+    With `overwrite`, another fine-tuning run in the folder is removed.
 
     Args:
-        run: `Run`. The finished run.
-        outputs: dict. Logits `[N, C]` of the splits "dev" and "test".
-        examples: dict. Table by split, for the known labels.
+        settings: `FinetuneSettings`. Resolved settings.
+        content: dict. Digests by the keys of `settings.CONTENT_OF`.
+
+    Raises:
+        UsageError: If the folder holds another run that may not be replaced.
     """
-    path = _strip(run.settings.output_dir)
-    labels = run.task.labels
-    check_free(path, run.settings.overwrite)
-    # The check has decided, so leftovers of a killed run are no reason to refuse.
-    own_names = _own_names(path)
+    path = settings.output_dir
+    try:
+        return _open(settings, content)
+    except UsageError as e:
+        if not is_run(path):
+            raise
+        if not settings.overwrite:
+            raise UsageError(
+                f"{e}; give another folder, or --overwrite to replace that run"
+            ) from None
+    _remove_run(path)
+    return _open(settings, content)
+
+
+def write(
+    settings: FinetuneSettings,
+    run: RunFolder,
+    model,
+    tokenizer,
+    contents: Mapping[str, bytes],
+) -> None:
+    """Puts the finished folder in the place of the unfinished one.
+
+    Args:
+        settings: `FinetuneSettings`.
+        run: `RunFolder`. The run; its record is kept, and its events for TensorBoard.
+        model: Keras model. Trained.
+        tokenizer: `Tokenizer`. The model's.
+        contents: dict. Contents of other files by name.
+    """
+    path = settings.output_dir
+    record = {**run.record(), "finished": True}
+    events = _read_events(path)
+    own_names = _own_names(path) | {*_RUN_NAMES, *contents}
     with folders.writing(path, True, own_names, last=RUN_FILE) as out:
-        checkpoint = from_model(run.model, run.tokenizer, labels)
+        checkpoint = from_model(model, tokenizer)
         load.write_files(checkpoint, out, "albert_tf")
-        for name, logits in outputs.items():
-            file = "predictions.tsv" if name == "dev" else f"{name}_predictions.tsv"
-            text = predictions_table(logits, labels, examples[name].labels)
-            out.write(file, text.encode())
-        lines = "".join(json.dumps(line) + "\n" for line in run.history)
-        out.write("metrics.jsonl", lines.encode())
-        out.write_json("metrics.json", run.results)
-        out.write("curves.png", draw_curves(run.history))
-        record = {"kind": KIND, "settings": dataclasses.asdict(run.settings)}
-        out.write_json(RUN_FILE, record | describe_environment())
+        for name, data in {**events, **contents}.items():
+            out.write(name, data)
+        out.write_json(RUN_FILE, record)
+
+
+def write_record(settings: FinetuneSettings, content: Mapping[str, Any]) -> dict:
+    """Returns the record of a finished run that consists of several trials."""
+    return {
+        "kind": KIND,
+        "settings": json.loads(json.dumps(dataclasses.asdict(settings))),
+        "content": dict(content),
+        **describe_environment(),
+    }
+
+
+def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
+    run = RunFolder(
+        settings.output_dir,
+        settings.identity(),
+        settings.defaults(),
+        CONTENT_OF,
+        kind=KIND,
+    )
+    run.check_content(content)
+    return run
+
+
+def _remove_run(path: str) -> None:
+    own_names = _own_names(path)
+    for name in files.list_folder(path):
+        if name not in own_names:
+            raise UsageError(
+                f"output_dir: {path} contains {name}, which does not belong to a "
+                "fine-tuning run; the folder is not overwritten"
+            )
+    # The record goes last: a folder without it would be nobody's.
+    for name in sorted(own_names - {RUN_FILE}) + [RUN_FILE]:
+        files.remove_tree(files.join(path, name))
 
 
 def _own_names(path: str) -> set[str]:
     """What a run that is replaced may consist of; nothing else is ever deleted."""
     present = files.list_folder(path) if files.is_folder(path) else []
-    leftovers = {name for name in present if files.is_leftover(name)}
-    return {*folders.OWN_NAMES, *_RUN_NAMES, *leftovers}
+    own = {name for name in present if files.is_leftover(name)}
+    own |= {name for name in present if "predictions" in name}
+    return {*folders.OWN_NAMES, *_RUN_NAMES, *own}
 
 
-def _strip(path: str) -> str:
-    return os.fspath(path).rstrip("/")
-
-
-def _is_run(path: str, names: Sequence[str]) -> bool:
-    if RUN_FILE not in names:
-        return False
-    try:
-        record = json.loads(files.read_text(files.join(path, RUN_FILE)))
-    except ValueError:
-        return False
-    return isinstance(record, dict) and record.get("kind") == KIND
+def _read_events(path: str) -> dict[str, bytes]:
+    folder = files.join(path, "tensorboard")
+    names = files.list_folder(folder) if files.is_folder(folder) else []
+    return {
+        f"tensorboard/{name}": files.read_bytes(files.join(folder, name))
+        for name in names
+        if "tfevents" in name
+    }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
@@ -78,6 +79,7 @@ class TrainStep:
             )
         self._train = tf.function(self._train_steps)
         self._evaluate = tf.function(self._evaluate_step)
+        self._predict = tf.function(self._predict_step, reduce_retracing=True)
 
     def train(self, iterator, num_steps: int) -> dict[str, tf.Tensor]:
         """Trains on the next batches, in a single call of a graph.
@@ -97,6 +99,46 @@ class TrainStep:
     def evaluate(self, batch) -> dict[str, tf.Tensor]:
         """Returns `sum_names` of one distributed batch, without training."""
         return self._evaluate(batch)
+
+    def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
+        """Returns the model's outputs for a batch, without training.
+
+        Every worker computes all of them by itself, so that all of them know them.
+
+        Args:
+            batch: dict of arrays `[num_shares * b, ...]`: an equal share for each
+                device of this process, one after another.
+
+        Returns:
+            The outputs, an array or a dict of arrays `[num_shares * b, ...]`.
+        """
+        parts = {k: _cut(tf.constant(v), self.num_shares) for k, v in batch.items()}
+        if self.num_shares == 1:
+            shares = {k: v[0] for k, v in parts.items()}
+        else:
+            first = -1  # number of this process's first device
+
+            def share_of(context):
+                nonlocal first
+                number = context.replica_id_in_sync_group
+                first = number if first < 0 else first
+                return {k: v[number - first] for k, v in parts.items()}
+
+            distribute = self.strategy.experimental_distribute_values_from_function
+            shares = distribute(share_of)
+        results = self.strategy.experimental_local_results(self._predict(shares))
+        return tf.nest.map_structure(
+            lambda *values: np.concatenate([v.numpy() for v in values]), *results
+        )
+
+    @property
+    def num_shares(self) -> int:
+        """The number of devices of this process."""
+        return len(self.strategy.extended.worker_devices)
+
+    def _predict_step(self, batch):
+        forward = lambda batch: self.model(batch, training=False)  # noqa: E731
+        return self.strategy.run(forward, (batch,))
 
     def _train_steps(self, iterator, num_steps):
         totals = {name: tf.zeros(()) for name in self.sum_names}
@@ -199,4 +241,8 @@ def _num_tokens(batch):
 def _cut(tensor, parts):
     """Reshapes `[B, ...]` to `[parts, B / parts, ...]`."""
     rows = tensor.shape[0]
-    return tf.reshape(tensor, [parts, rows // parts, *tensor.shape[1:]])
+    # The packed rows of examples differ in number and length from batch to batch.
+    per_part = -1 if rows is None else rows // parts
+    shape = tf.shape(tensor)
+    inner = [shape[i] if n is None else n for i, n in enumerate(tensor.shape) if i]
+    return tf.reshape(tensor, [parts, per_part, *inner])

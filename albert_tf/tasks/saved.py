@@ -1,0 +1,76 @@
+"""The task of a fine-tuned model, as it is saved with the model.
+
+A model carries `task`, a dict with the `name` of its task, the `metric` that selected
+it and the `options` with which examples become rows. Models of other packages have
+none; their head decides what they can be asked.
+"""
+
+import dataclasses
+from typing import Any
+
+import keras
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks import multiple_choice, registry, squad, tagging
+from albert_tf.tasks.family import Options
+from albert_tf.tasks.task import SINGLE_LABEL, Task
+from albert_tf.tasks.text_classification import table_task
+
+_TABLE = "table"
+
+
+def describe(task: Task) -> dict[str, Any]:
+    """Returns what is saved with a model, ready for JSON.
+
+    Args:
+        task: `Task`.
+    """
+    return {
+        "name": task.name,
+        "metric": task.selecting_metric,
+        "options": dataclasses.asdict(task.options),
+    }
+
+
+def task_of(
+    model: keras.Model, head: str, problem_type: str | None, name: str = ""
+) -> Task:
+    """Returns the task that a model was fine-tuned on, with the model's labels.
+
+    Args:
+        model: keras.Model. Its `task`, `labels` and `max_seq_length` are used as far
+            as it has them.
+        head: str. Name of its head.
+        problem_type: str or None. What its logits mean.
+        name: str. Name of another task to use the model for; it must have the same
+            head.
+
+    Raises:
+        UsageError: If the task has another head.
+        DataError: If the model's record of its task is damaged.
+    """
+    saved = getattr(model, "task", None) or {}
+    try:
+        name = name or str(saved.get("name", _TABLE))
+        values = dict(saved.get("options", {}))
+    except (AttributeError, TypeError, ValueError):
+        raise DataError(f"task: not a record of a task: {saved!r}") from None
+    task = _table_task(head) if name == _TABLE else registry.find_task(name)
+    if task.head != head and not _both_answer_spans(task.head, head):
+        raise UsageError(
+            f"task: {task.name} needs a model with the head {task.head}, received one "
+            f"with {head}"
+        )
+    known = {field.name for field in dataclasses.fields(Options)}
+    values = {key: value for key, value in values.items() if key in known}
+    longest = model.config.max_position_embeddings
+    values.setdefault("max_seq_length", getattr(model, "max_seq_length", None))
+    values["max_seq_length"] = min(values["max_seq_length"] or longest, longest)
+    labels = tuple(getattr(model, "labels", None) or task.labels)
+    return dataclasses.replace(
+        task,
+        head=head,
+        labels=labels,
+        problem_type=problem_type,
+        options=dataclasses.replace(task.options, **values),
+    )

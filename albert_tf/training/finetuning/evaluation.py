@@ -1,0 +1,185 @@
+"""Evaluates the model of a fine-tuning run on the splits of its task."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf import features
+from albert_tf.errors import DataError
+from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.family import EncodedExamples, Options
+from albert_tf.tasks.outputs import Forward, collect_outputs
+from albert_tf.tasks.task import SINGLE_LABEL, Task
+
+# Held back from the training examples, to choose a threshold.
+CALIBRATION = "calibration"
+_CHANCE = 0.98
+
+
+class CollapsedError(DataError):
+    """Training collapsed, and the run was asked not to go on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A split of a task.
+
+    Attributes:
+        examples: The examples, of the task's family.
+        encoded: `EncodedExamples`. The same, as rows.
+    """
+
+    examples: Any
+    encoded: EncodedExamples
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the examples have labels."""
+        return self.examples.labels is not None
+
+
+class Evaluator:
+    """Turns a model into answers and metrics.
+
+    Args:
+        task: `Task`. With the labels of the model.
+        splits: dict. `Split` by name.
+        shape: `BatchShape`. How to make batches; not packed.
+        batch_size: int. Rows per batch.
+        forward: callable. See `outputs.collect_outputs`.
+
+    Attributes:
+        options: `Options`. Those of the task, with a calibrated threshold.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        splits: Mapping[str, Split],
+        shape: BatchShape,
+        batch_size: int,
+        forward: Forward,
+    ):
+        self.task = task
+        self.splits = splits
+        self.options: Options = task.options
+        self._shape = dataclasses.replace(shape, packing=False)
+        self._batch_size = batch_size
+        self._forward = forward
+
+    def calibrate(self) -> None:
+        """Chooses what is chosen on held-back training examples, if there are any."""
+        if CALIBRATION in self.splits:
+            split = self.splits[CALIBRATION]
+            self.options = self.task.family.calibrate(
+                self.task, split.examples, split.encoded, self._run(split), self.options
+            )
+
+    def answers(self, name: str) -> Any:
+        """Returns the answers to the examples of a split."""
+        split = self.splits[name]
+        return self.task.family.answers(
+            self.task, split.examples, split.encoded, self._run(split), self.options
+        )
+
+    def metrics(self, name: str, answers: Any) -> dict[str, float]:
+        """Returns the metrics of the answers to a labelled split."""
+        return self.task.family.metrics(self.task, self.splits[name].examples, answers)
+
+    def dev_splits(self) -> list[str]:
+        """Returns the names of the splits that are evaluated, the deciding one first."""
+        return [
+            name
+            for name, split in self.splits.items()
+            if name.startswith("dev") and split.is_labelled
+        ]
+
+    def _run(self, split: Split) -> dict[str, np.ndarray]:
+        return collect_outputs(
+            self._forward, split.encoded, self._shape, self._batch_size
+        )
+
+
+class CollapseDetector:
+    """Notices training that has collapsed to the same answer for everything.
+
+    It speaks after the warm-up, when two evaluations in a row or the last one show it.
+
+    Args:
+        task: `Task`.
+        targets: dict. Targets of the training examples.
+        num_warmup_steps: int. Evaluations of the warm-up are not judged.
+        num_train_steps: int. Steps of the whole run.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        targets: Mapping[str, np.ndarray],
+        num_warmup_steps: int,
+        num_train_steps: int,
+    ):
+        self.task = task
+        self.num_warmup_steps = num_warmup_steps
+        self.num_train_steps = num_train_steps
+        self._chance = chance_loss(task, targets)
+
+    def find(
+        self,
+        step: int,
+        examples: Any,
+        answers: Any,
+        lines: Sequence[Mapping[str, Any]],
+    ) -> tuple[str, bool]:
+        """Judges an evaluation.
+
+        Args:
+            step: int. Step of the evaluation.
+            examples: Evaluated examples.
+            answers: Answers to them.
+            lines: sequence of dict. Metrics on record, of all steps so far.
+
+        Returns:
+            What looks collapsed, or an empty string; and whether it is certain.
+        """
+        if step <= self.num_warmup_steps:
+            return "", False
+        reason = self.task.family.collapse(self.task, examples, answers)
+        reason = reason or self._loss_at_chance(step, lines)
+        before = [line for line in lines if line["split"] == "eval"]
+        again = bool(before) and bool(before[-1].get("collapsed"))
+        return reason, bool(reason) and (again or step == self.num_train_steps)
+
+    def _loss_at_chance(self, step: int, lines: Sequence[Mapping[str, Any]]) -> str:
+        since = max(self.num_warmup_steps, step // 2)
+        losses = [
+            line["loss"]
+            for line in lines
+            if line["split"] == "train" and line["step"] > since
+        ]
+        if self._chance is None or not losses or 2 * step < self.num_train_steps:
+            return ""
+        mean = sum(losses) / len(losses)
+        if mean < _CHANCE * self._chance:
+            return ""
+        return f"the loss is {mean:.4f}, that of guessing {self._chance:.4f}"
+
+
+def chance_loss(task: Task, targets: Mapping[str, np.ndarray]) -> float | None:
+    """Returns the cross-entropy of knowing only how frequent each class is.
+
+    Args:
+        task: `Task`.
+        targets: dict. Targets of the training examples.
+
+    Returns:
+        float, or None for tasks other than single-label classification of texts.
+    """
+    if task.problem_type != SINGLE_LABEL or len(task.labels) < 2:
+        return None
+    labels = np.asarray(targets[features.LABELS])
+    shares = np.bincount(labels, minlength=len(task.labels)) / len(labels)
+    return float(-sum(p * math.log(p) for p in shares.tolist() if p))

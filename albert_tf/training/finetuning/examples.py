@@ -1,0 +1,105 @@
+"""The examples of a fine-tuning run: read, checked, encoded."""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from albert_tf.errors import UsageError
+from albert_tf.tasks import opening
+from albert_tf.tasks.family import EncodedExamples
+from albert_tf.tasks.task import Task
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.finetuning.evaluation import CALIBRATION, Split
+from albert_tf.training.finetuning.settings import FinetuneSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class RunExamples:
+    """Task and examples of a run.
+
+    Attributes:
+        task: `Task`. With its labels in the order of the model, and its options.
+        splits: dict. `Split` by name, such as "train", "dev" and "test".
+    """
+
+    task: Task
+    splits: dict[str, Split]
+
+    @property
+    def train(self) -> EncodedExamples:
+        """The training examples."""
+        return self.splits["train"].encoded
+
+    def digest(self) -> dict[str, str]:
+        """Returns a digest of the rows and targets of every split."""
+        return {name: _digest(s.encoded) for name, s in self.splits.items()}
+
+
+def read_task(settings: FinetuneSettings) -> tuple[Task, dict[str, Any]]:
+    """Reads the examples of a run.
+
+    Args:
+        settings: `FinetuneSettings`.
+
+    Returns:
+        The task, with its labels, and the examples by the name of the split; those held
+        back from training are the split "calibration".
+
+    Raises:
+        DataError: If a file is missing or malformed.
+        UsageError: If the settings do not fit the task.
+    """
+    task, examples = opening.open_task(settings)
+    if "train" not in examples:
+        raise UsageError(
+            f"task: {task.name} has no training examples; it is evaluated with a "
+            "model of another task"
+        )
+    train = examples["train"]
+    train, held_back = task.family.hold_back(task, train, settings.seed)
+    if settings.max_train_examples and settings.max_train_examples < len(train):
+        order = np.random.default_rng(settings.seed).permutation(len(train))
+        train = train.select(sorted(order[: settings.max_train_examples].tolist()))
+    examples = {**examples, "train": train}
+    if held_back is not None:
+        examples[CALIBRATION] = held_back
+    return task, examples
+
+
+def encode(
+    task: Task,
+    examples: dict[str, Any],
+    tokenizer: Tokenizer,
+) -> RunExamples:
+    """Returns the examples as rows of tokens.
+
+    Args:
+        task: `Task`. With labels in the order of the model, and options.
+        examples: dict. Examples by the name of the split.
+        tokenizer: `Tokenizer`.
+    """
+    splits = {
+        name: Split(part, task.family.encode(task, part, tokenizer, task.options))
+        for name, part in examples.items()
+    }
+    return RunExamples(task, splits)
+
+
+def _digest(encoded: EncodedExamples) -> str:
+    sha256 = hashlib.sha256()
+    arrays = {
+        "ids": encoded.rows.ids,
+        "splits": encoded.rows.splits,
+        "first": encoded.rows.first_lengths,
+        "units": encoded.unit_splits,
+        "places": encoded.places,
+        **encoded.targets,
+    }
+    for name, array in sorted(arrays.items()):
+        if array is not None:
+            array = np.ascontiguousarray(array)
+            sha256.update(f"{name} {array.shape} {array.dtype}".encode())
+            sha256.update(array.tobytes())
+    return sha256.hexdigest()

@@ -1,0 +1,141 @@
+"""What a finished fine-tuning run leaves: metrics, predictions, pictures, the model."""
+
+import dataclasses
+import json
+from typing import Any
+
+import keras
+import numpy as np
+from absl import logging
+
+from albert_tf.converters.checkpoint.keras_model import build_model, from_model
+from albert_tf.reports.finetuning_curves import draw_curves
+from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.tasks.batches import useful_token_rate
+from albert_tf.tasks.forward import as_forward
+from albert_tf.training.finetuning import folder
+from albert_tf.training.finetuning.best import Selection
+from albert_tf.training.finetuning.evaluation import CALIBRATION, Evaluator
+from albert_tf.training.run_folder import RunFolder
+
+
+def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
+    """Evaluates the trained model once more and writes the finished folder.
+
+    The evaluation is that of `evaluate` and `predict`, in float32, so that they give
+    the same numbers.
+
+    Args:
+        run: `finetune.Run`. Its model has the weights to keep.
+        run_folder: `RunFolder`.
+        selection: `Selection`. Which weights these are.
+
+    Returns:
+        The content of `metrics.json`.
+    """
+    settings, task = run.settings, run.task
+    model = _in_float32(run)
+    evaluator = Evaluator(
+        task,
+        run.data.splits,
+        dataclasses.replace(run.shape, parts=1),
+        settings.eval_batch_size,
+        as_forward(model, task.head),
+    )
+    evaluator.calibrate()
+    task = dataclasses.replace(task, options=evaluator.options)
+    model.task = describe_task(task)
+    lines = read_metrics(run_folder.join(METRICS_FILE))
+    results = _results(run, selection, lines)
+    contents: dict[str, bytes] = {}
+    shown: dict[str, Any] = {}
+    main = next(iter(evaluator.dev_splits()), None)
+    for name, split in run.data.splits.items():
+        if name in ("train", CALIBRATION):
+            continue
+        answers = evaluator.answers(name)
+        parts = task.family.prediction_files(
+            task, split.examples, answers, evaluator.options
+        )
+        stem = "predictions" if name == main else f"{name}_predictions"
+        contents |= {f"{stem}{end}": _bytes(text) for end, text in parts.items()}
+        if split.is_labelled:
+            values = evaluator.metrics(name, answers)
+            results |= {f"{name}_{key}": value for key, value in values.items()}
+            shown[name] = task.family.report(
+                task, split.examples, answers, split.encoded
+            )
+            _warn_of_collapse(task, split, answers)
+    contents["metrics.jsonl"] = _json_lines(lines)
+    contents[folder.METRICS] = _bytes(json.dumps(results, indent=2) + "\n")
+    contents["curves.png"] = draw_curves(lines)
+    folder.write(settings, run_folder, model, run.tokenizer, contents)
+    return results
+
+
+def describe_task(task) -> dict[str, Any]:
+    """Returns what is saved with a model, so that it can be evaluated later."""
+    return {
+        "name": task.name,
+        "metric": task.selecting_metric,
+        "options": dataclasses.asdict(task.options),
+    }
+
+
+def _in_float32(run) -> keras.Model:
+    model = run.step.model
+    if model.compute_dtype == "float32":
+        return model
+    with from_model(model, run.tokenizer) as checkpoint:
+        rebuilt = build_model(checkpoint)
+    rebuilt.max_seq_length = model.max_seq_length
+    return rebuilt
+
+
+def _results(run, selection: Selection, lines: list[dict]) -> dict[str, Any]:
+    """Returns what `metrics.json` says about the run itself."""
+    settings, task = run.settings, run.task
+    last = max((line["step"] for line in lines), default=settings.num_train_steps)
+    kept = last
+    if settings.keep == "best" and selection.best_step is not None:
+        kept = selection.best_step
+    results: dict[str, Any] = {
+        "task": task.name,
+        "num_train_steps": settings.num_train_steps,
+        "step": kept,
+        "stopped_early": last < settings.num_train_steps,
+        "max_seq_length": settings.max_seq_length,
+        "seed": settings.seed,
+        "useful_token_rate": round(
+            useful_token_rate(
+                run.data.train, run.shape, settings.train_batch_size, settings.seed
+            ),
+            4,
+        ),
+    }
+    for name, split in run.data.splits.items():
+        results[f"{name}_examples"] = len(split.examples)
+        results[f"{name}_truncated"] = int(np.count_nonzero(split.encoded.truncated))
+    if task.labels:
+        results["labels"] = list(task.labels)
+    return results
+
+
+def _warn_of_collapse(task, split, answers) -> None:
+    reason = task.family.collapse(task, split.examples, answers)
+    if reason:
+        logging.warning(
+            "%s: %s; training collapsed: try a lower learning rate, a longer warm-up "
+            "or another seed",
+            split.examples.path,
+            reason,
+        )
+
+
+def _json_lines(lines: list[dict]) -> bytes:
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+def _bytes(text: str | bytes) -> bytes:
+    # Texts may hold lone surrogates, which are no UTF-8.
+    return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")

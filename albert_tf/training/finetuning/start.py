@@ -1,0 +1,192 @@
+"""The model that a fine-tuning run starts from."""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+from absl import logging
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import load
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.checkpoint.keras_model import build_model
+from albert_tf.errors import UsageError
+from albert_tf.heads import find as find_head
+from albert_tf.tasks import labels as label_names
+from albert_tf.tasks.task import Task
+from albert_tf.text.load import load_tokenizer, warn_if_small
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.finetuning.settings import FinetuneSettings
+
+
+class Start:
+    """Config, tokenizer and weights that a run starts from, opened once.
+
+    Attributes:
+        config: `AlbertConfig`. With the run's dropout.
+        tokenizer: `Tokenizer`.
+    """
+
+    def __init__(self, settings: FinetuneSettings, checkpoint: Checkpoint | None):
+        self.settings = settings
+        self.checkpoint = checkpoint
+        normalization = (settings.do_lower_case, settings.keep_accents)
+        if checkpoint is None:
+            config = _read_config(settings)
+            self.tokenizer = load_tokenizer(settings.spm_model_file, *normalization)
+            warn_if_small(self.tokenizer, config.vocab_size)
+        else:
+            config = checkpoint.config
+            self.tokenizer = choose_tokenizer(
+                checkpoint, settings.spm_model_file or None, *normalization
+            )
+        self.config = config
+        _check_vocabulary(config, self.tokenizer)
+
+    def use_dropout(self, rate: float | None) -> None:
+        """Sets the dropout of the encoder; None leaves the checkpoint's."""
+        if rate is not None:
+            self.config = self.config.replace(
+                hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
+            )
+
+    def labels_for(self, task: Task) -> tuple[str, ...]:
+        """Returns the names of the classes in the order that the model will have.
+
+        The order of a checkpoint whose classifier has the same names is kept.
+
+        Args:
+            task: `Task`. With its labels.
+        """
+        if self.checkpoint is None or not self._keeps_head(task):
+            return task.labels
+        return tuple(self.checkpoint.labels)
+
+    def make_model(self, task: Task, dtype: str) -> keras.Model:
+        """Builds the model with the weights to start from.
+
+        Args:
+            task: `Task`. With labels in the order of the model's classes.
+            dtype: str. Keras dtype policy.
+        """
+        row = find_head(task.head)
+        count = None if row.fixed_labels or not row.has_classifier else num_outputs(task)
+        kwargs: dict[str, Any] = {"dtype": dtype}
+        if self.checkpoint is None:
+            if count is not None:
+                kwargs["num_labels"] = count
+            model = row.load_class()(self.config, seed=self.settings.seed, **kwargs)
+        else:
+            if self.checkpoint.head is not None and not self._keeps_head(task):
+                self._remove_head()
+            self.checkpoint.config = self.config
+            model = build_model(
+                self.checkpoint,
+                task.head,
+                count,
+                self.settings.seed,
+                report=logging.info,
+                **kwargs,
+            )
+        # That a new head is about to be trained is expected.
+        model.mark_untrained(())
+        model.labels = task.labels or None
+        model.problem_type = task.problem_type
+        return model
+
+    def digest(self) -> str:
+        """Returns a digest of the weights, the same in every format."""
+        if self.checkpoint is None:
+            return ""
+        sha256 = hashlib.sha256()
+        for name, tensor in sorted(self.checkpoint.tensors.items()):
+            value = tensor.read()
+            sha256.update(f"{name} {value.shape}".encode())
+            sha256.update(value.tobytes())
+        return sha256.hexdigest()
+
+    def _keeps_head(self, task: Task) -> bool:
+        """Returns whether the checkpoint's head is one for this very task."""
+        checkpoint = self.checkpoint
+        if checkpoint.head != task.head:
+            return False
+        if find_head(task.head).fixed_labels or not task.labels:
+            return checkpoint.problem_type == task.problem_type
+        return label_names.same_names(checkpoint.labels or (), task.labels)
+
+    def _remove_head(self) -> None:
+        """Leaves the encoder, so that a new head is built on it, and says so."""
+        checkpoint = self.checkpoint
+        row = find_head(checkpoint.head)
+        if row.name not in ("pretraining", "masked_lm"):
+            logging.info(
+                "%s: its %s is for other labels; its encoder is kept, and a new head "
+                "is trained",
+                checkpoint.path,
+                row.name.replace("_", " "),
+            )
+        prefixes = tuple(f"{part}/" for part in row.parts)
+        checkpoint.tensors = {
+            name: tensor
+            for name, tensor in checkpoint.tensors.items()
+            if not name.startswith(prefixes)
+        }
+        checkpoint.head = checkpoint.labels = checkpoint.problem_type = None
+
+
+@contextlib.contextmanager
+def open_start(settings: FinetuneSettings) -> Iterator[Start]:
+    """Opens the initial weights inside a `with` statement.
+
+    Args:
+        settings: `FinetuneSettings`.
+
+    Raises:
+        UsageError: If the tokenizer is not the weights' own, or too large.
+        DataError: If the files are damaged.
+    """
+    if settings.from_scratch:
+        yield Start(settings, None)
+        return
+    with load.open_checkpoint(settings.init_checkpoint) as checkpoint:
+        checkpoint.check_unknown(with_heads=False)
+        yield Start(settings, checkpoint)
+
+
+def num_outputs(task: Task) -> int:
+    """Returns the number of outputs of a task's classifier: 1 for a score."""
+    return len(task.labels) or 1
+
+
+def rebuild_in_float32(model: keras.Model, open_model: Callable) -> keras.Model:
+    """Returns the model with float32 computation, as a folder of it is loaded.
+
+    Args:
+        model: Keras model, of any dtype policy.
+        open_model: callable. From a model to its open `Checkpoint`.
+    """
+    if model.compute_dtype == "float32":
+        return model
+    with open_model(model) as checkpoint:
+        rebuilt = build_model(checkpoint)
+    return rebuilt
+
+
+def _read_config(settings: FinetuneSettings) -> AlbertConfig:
+    if not settings.preset:
+        return AlbertConfig.from_json(settings.albert_config_file)
+    try:
+        return AlbertConfig.from_preset(settings.preset)
+    except ValueError as e:
+        raise UsageError(f"preset: {e}") from None
+
+
+def _check_vocabulary(config: AlbertConfig, tokenizer: Tokenizer) -> None:
+    if tokenizer.vocab_size > config.vocab_size:
+        raise UsageError(
+            f"spm_model_file: expected at most vocab_size={config.vocab_size} "
+            f"tokens, as the model has, received {tokenizer.vocab_size}"
+        )

@@ -64,6 +64,8 @@ class Checkpoint:
         problem_type: str or None. `"regression"`, `"single_label_classification"` or
             `"multi_label_classification"`.
         max_seq_length: int or None. Row length a classifier was fine-tuned with.
+        head_options: dict. Values of the head's `heads.Head.options`, as far as the
+            files say them.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
         tokenizer_options: dict. Its options, as far as the files say them.
         untrained: list of str. Canonical names of weights with initial values only.
@@ -83,6 +85,7 @@ class Checkpoint:
     labels: list[str] | None = None
     problem_type: str | None = None
     max_seq_length: int | None = None
+    head_options: dict[str, int] = dataclasses.field(default_factory=dict)
     tokenizer: Callable[[], Any] | None = None
     tokenizer_options: dict[str, bool] = dataclasses.field(default_factory=dict)
     untrained: list[str] = dataclasses.field(default_factory=list)

@@ -25,6 +25,7 @@ _HOME = {
     "AlbertTextClassifier": "models.classifiers",
     "AlbertTokenClassifier": "models.classifiers",
     "AlbertQuestionAnswering": "models.classifiers",
+    "AlbertBeamQuestionAnswering": "models.question_answering",
     "AlbertMultipleChoice": "models.classifiers",
     "create_optimizer": "optimizers.create",
     "make_pretraining_dataset": "data.batches.pretraining",
@@ -41,6 +42,7 @@ _HOME = {
 # Classes registered with Keras, which finds them by these names in `.keras` files.
 _SAVED_BY_KERAS = {
     "AlbertBackbone": "models.backbone",
+    "AlbertBeamQuestionAnswering": "models.question_answering",
     "AlbertMaskedLM": "models.masked_lm",
     "AlbertMultipleChoice": "models.classifiers",
     "AlbertPretrainer": "models.pretrainer",
@@ -48,6 +50,8 @@ _SAVED_BY_KERAS = {
     "AlbertTextClassifier": "models.classifiers",
     "AlbertTokenClassifier": "models.classifiers",
     "AdamW": "optimizers.adamw",
+    "AnswerEnd": "layers.heads",
+    "Answerability": "layers.heads",
     "Dropout": "layers.dropout",
     "FactorizedEmbedding": "layers.embedding",
     "FeedForward": "layers.feed_forward",

@@ -284,6 +284,9 @@ class AlbertConfig:
             "mlm_head": (D + 1) * E + 2 * E + self.vocab_size,
             "sop_head": 2 * (D + 1),
             "classifier": (row.fixed_labels or num_labels) * (D + 1),
+            "start_head": D + 1,
+            "end_head": (2 * D + 1) * D + 2 * D + D + 1,
+            "answer_head": (2 * D + 1) * D + D,
         }
         return sum(counts.values()) + sum(sizes[part] for part in row.parts)
 

@@ -14,15 +14,19 @@ class Head:
     Args:
         name: str or None. Name of the head; None is the backbone alone.
         keras_class: str. Module in `albert_tf.models` and class of the model.
-        layers: tuple of str. The dense layer of each of the head's parts.
+        layers: tuple of str. The layers of each of the head's parts that no checkpoint
+            of the head may lack.
         uses_pooler: bool. Whether the head reads the pooled output.
         fixed_labels: int or None. Number of labels if it cannot be chosen.
-        huggingface_class: str. Hugging Face's class name after the family's name.
+        huggingface_class: str. Hugging Face's class name after the family's name; empty
+            if it has none.
         keras_hub_class: str or None. KerasHub's class; None if it has none.
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
         can_export: bool. Whether `export_saved_model` accepts the model.
         answers_spans: bool. Whether it finds answers in a text, of which it reads every
             token.
+        options: tuple of str. Arguments of the model beside its config, positive
+            integers, that are stored with it.
     """
 
     name: str | None
@@ -35,11 +39,12 @@ class Head:
     input_rank: int = 2
     can_export: bool = False
     answers_spans: bool = False
+    options: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Returns the layers of the model beside its backbone."""
-        return tuple(layer.partition("/")[0] for layer in self.layers)
+        return tuple(dict.fromkeys(layer.partition("/")[0] for layer in self.layers))
 
     @property
     def has_classifier(self) -> bool:
@@ -105,6 +110,20 @@ HEADS: dict[str, Head] = {
             layers=("classifier",),
             fixed_labels=2,
             huggingface_class="ForQuestionAnswering",
+            answers_spans=True,
+        ),
+        Head(
+            name="beam_question_answering",
+            keras_class="question_answering.AlbertBeamQuestionAnswering",
+            layers=(
+                "start_head",
+                "end_head/dense_0",
+                "end_head/layer_norm",
+                "end_head/dense_1",
+                "answer_head/dense_0",
+                "answer_head/dense_1",
+            ),
+            options=("start_n_top", "end_n_top"),
             answers_spans=True,
         ),
         Head(

@@ -127,9 +127,14 @@ def select(
                 f"{checkpoint.path}: holds no {layer}, which a {head} needs; initial "
                 "values are never written (--ignore allows it to be missing)"
             )
-    labels = checkpoint.labels if head == checkpoint.head else None
+    same = head == checkpoint.head
     return dataclasses.replace(
-        checkpoint, head=head, tensors=tensors, labels=labels, notes=[]
+        checkpoint,
+        head=head,
+        tensors=tensors,
+        labels=checkpoint.labels if same else None,
+        head_options=checkpoint.head_options if same else {},
+        notes=[],
     )
 
 

@@ -59,7 +59,7 @@ def from_pretrained(
         head: str or None. `"auto"` for the head in the files (the backbone if there is
             none); None for the backbone; or `"pretraining"`, `"masked_lm"`,
             `"text_classifier"`, `"token_classifier"`, `"question_answering"`,
-            `"multiple_choice"`.
+            `"beam_question_answering"`, `"multiple_choice"`.
         num_labels: int or None. Number of labels of a new classifier; default: the
             number in the files, or 2.
         format: str or None. `"albert_tf"`, `"huggingface"`, `"keras_hub"` or

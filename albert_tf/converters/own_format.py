@@ -4,7 +4,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import safetensors_file, tokenizer_files
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError
-from albert_tf.heads import HEADS
+from albert_tf.heads import HEADS, find
 from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 
@@ -44,6 +44,12 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
             f"{config_path}: max_seq_length must be a positive integer, received "
             f"{length!r}"
         )
+    head_options = {k: model[k] for k in find(head).options if k in model}
+    for name, value in head_options.items():
+        if not (type(value) is int and value > 0):
+            raise DataError(
+                f"{config_path}: {name} must be a positive integer, received {value!r}"
+            )
     tensors = safetensors_file.read(files.join(path, WEIGHTS))
     return Checkpoint(
         format=NAME,
@@ -55,6 +61,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         problem_type=model.get("problem_type"),
         max_seq_length=length,
         task=model.get("task"),
+        head_options=head_options,
         untrained=model.get("untrained") or [],
         tokenizer=_finder(path, listed, options),
         tokenizer_options=options,
@@ -70,6 +77,7 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
         "labels": checkpoint.labels,
         "problem_type": checkpoint.problem_type,
         "untrained": checkpoint.untrained,
+        **checkpoint.head_options,
     }
     if checkpoint.max_seq_length is not None:
         config["model"]["max_seq_length"] = checkpoint.max_seq_length

@@ -228,6 +228,15 @@ def outputs_of(
             rows, length = batch[features.TOKEN_IDS].shape
             positions = np.tile(np.arange(length), (rows, 1))
             batch = {**batch, features.MASK_POSITIONS: positions}
+        if "end_head" in find(checkpoint.head).parts:
+            # Ends are scored given a start. Nothing is masked: logits of -1e30 would
+            # hide differences of all others.
+            rows = len(batch[features.TOKEN_IDS])
+            batch = {
+                **batch,
+                features.START_POSITIONS: np.zeros(rows, np.int32),
+                features.P_MASK: np.zeros_like(batch[features.TOKEN_IDS]),
+            }
         out = model(batch)
         result.update(_heads(out, model.untrained_weights))
     result = {k: keras.ops.convert_to_numpy(value) for k, value in result.items()}
@@ -241,11 +250,12 @@ def _heads(out: Any, untrained: list[str]) -> dict[str, Any]:
     if not isinstance(out, dict):
         out = {"logits": out}
     missing = {name.split("/")[0] for name in untrained}
+    if missing & {"classifier", "start_head", "end_head", "answer_head"}:
+        return {}
     return {
         name: value
         for name, value in out.items()
         if name.endswith("logits")
-        and "classifier" not in missing
         and f"{name.removesuffix('_logits')}_head" not in missing
     }
 

@@ -1,7 +1,7 @@
 """Builds what stands on top of the encoder: the masked LM and dense classifiers.
 
 Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary, `E` embedding, `D`
-hidden.
+hidden, `S` starts of answers.
 """
 
 import keras
@@ -9,6 +9,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.activations import get_activation
+from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.initializers import TruncatedNormal
 
 
@@ -105,3 +106,126 @@ class MaskedLMHead(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+
+
+class _AnswerLayer(keras.layers.Layer):
+    """What the two parts of the beam head share: a config, and float32 throughout.
+
+    Masked logits of -1e30 do not exist in float16, and log-probabilities that rank
+    answers need more than the 8 bits of bfloat16. These layers therefore compute in
+    float32 whatever the policy of the model.
+    """
+
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        self.config = config
+        self.seed = seed
+
+    def _dense(self, units: int, name: str, part: int, **kwargs) -> keras.layers.Dense:
+        seed = None if self.seed is None else self.seed + part
+        return truncated_normal_dense(
+            units, self.config, seed, dtype="float32", name=name, **kwargs
+        )
+
+    def get_config(self):
+        config = self.config.to_dict()
+        return {**super().get_config(), "config": config, "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AnswerEnd(_AnswerLayer):
+    """Scores every token as the end of an answer that starts at a given token.
+
+    `[h_t ; h_start]`, a tanh layer, layer norm, one output: the scope `end_logits` of
+    the original's `create_v2_model`.
+
+    Args:
+        config: `AlbertConfig`.
+        seed: int or None. Seed of the initial values.
+
+    Call arguments:
+        x: `[B, T, D]`.
+        starts: `[B, S, D]`. The encoder's outputs at the starts.
+
+    Returns:
+        float32 logits `[B, S, T]`.
+    """
+
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.dense_0 = self._dense(config.hidden_size, "dense_0", 0)
+        self.layer_norm = keras.layers.LayerNormalization(
+            epsilon=config.layer_norm_eps, dtype="float32", name="layer_norm"
+        )
+        self.dense_1 = self._dense(1, "dense_1", 1)
+
+    def build(self, input_shape=None, starts_shape=None):
+        D = self.config.hidden_size
+        self.dense_0.build((None, None, 2 * D))
+        self.layer_norm.build((None, None, None, D))
+        self.dense_1.build((None, None, None, D))
+        self.built = True
+
+    def call(self, x, starts):
+        # [h_t ; h_start] W = h_t W_above + h_start W_below: the product with h_t does
+        # not depend on the start, so five starts cost hardly more than one.
+        D = self.config.hidden_size
+        kernel = ops.convert_to_tensor(self.dense_0.kernel)
+        of_tokens = ops.matmul(x, kernel[:D])
+        of_starts = ops.matmul(starts, kernel[D:]) + self.dense_0.bias
+        x = ops.tanh(ops.expand_dims(of_tokens, 1) + ops.expand_dims(of_starts, 2))
+        return ops.squeeze(self.dense_1(self.layer_norm(x)), -1)
+
+    def compute_output_shape(self, x_shape, starts_shape):
+        """Returns the shape of the logits, for `summary()`."""
+        return (x_shape[0], starts_shape[1], x_shape[1])
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class Answerability(_AnswerLayer):
+    """Scores that a question has no answer in a row.
+
+    `[mean of h under the start's probabilities ; h_CLS]`, a tanh layer, dropout, one
+    output without bias: the scope `answer_class` of the original's `create_v2_model`.
+
+    Args:
+        config: `AlbertConfig`. `classifier_dropout_prob` is the rate of the dropout.
+        seed: int or None. Seed of the initial values and of dropout.
+
+    Call arguments:
+        start: `[B, D]`. The mean of the encoder's outputs.
+        first: `[B, D]`. Its output at `[CLS]`.
+        training: bool.
+        seeds: `layers.dropout.StepSeeds` or None.
+
+    Returns:
+        float32 logits `[B]`, high for unanswerable.
+    """
+
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(config, seed, **kwargs)
+        self.dense_0 = self._dense(config.hidden_size, "dense_0", 0, activation="tanh")
+        self.dropout = Dropout(
+            config.classifier_dropout_prob,
+            None if seed is None else seed + 2,
+            dtype="float32",
+        )
+        self.dense_1 = self._dense(1, "dense_1", 1, use_bias=False)
+
+    def build(self, input_shape=None, first_shape=None):
+        self.dense_0.build((None, 2 * self.config.hidden_size))
+        self.dense_1.build((None, self.config.hidden_size))
+        self.built = True
+
+    def call(self, start, first, training=False, seeds=None):
+        x = self.dense_0(ops.concatenate([start, first], axis=-1))
+        x = self.dropout(x, training=training, seeds=seeds)
+        return ops.squeeze(self.dense_1(x), -1)
+
+    def compute_output_shape(self, start_shape, first_shape):
+        """Returns the shape of the logits, for `summary()`."""
+        return (start_shape[0],)

@@ -1,1 +1,1 @@
-"""Pretraining objectives: what is minimized, measured and shown, without a back end."""
+"""Objectives: what is minimized, measured and shown, without a back end."""

@@ -44,6 +44,7 @@ OWN_NAMES = frozenset(
         "model.ckpt-best.index",
         "model.ckpt-best.data-00000-of-00001",
         "labels.txt",
+        "head.json",
         "README.md",
         "parity.json",
         "parity.txt",

@@ -65,6 +65,8 @@ class Checkpoint:
             `"multi_label_classification"`.
         max_seq_length: int or None. Row length a classifier was fine-tuned with.
         task: dict or None. The task it was fine-tuned on; see `tasks.saved`.
+        head_options: dict. Values of the head's `heads.Head.options`, as far as the
+            files say them.
         tokenizer: callable or None. Builds the tokenizer; use `make_tokenizer`.
         tokenizer_options: dict. Its options, as far as the files say them.
         untrained: list of str. Canonical names of weights with initial values only.
@@ -85,6 +87,7 @@ class Checkpoint:
     problem_type: str | None = None
     max_seq_length: int | None = None
     task: dict[str, Any] | None = None
+    head_options: dict[str, int] = dataclasses.field(default_factory=dict)
     tokenizer: Callable[[], Any] | None = None
     tokenizer_options: dict[str, bool] = dataclasses.field(default_factory=dict)
     untrained: list[str] = dataclasses.field(default_factory=list)

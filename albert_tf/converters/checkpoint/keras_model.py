@@ -61,6 +61,8 @@ def build_model(
     if head is None or (head == checkpoint.head and not row.uses_pooler):
         # Keeps a pooler that the checkpoint has, so that no weight is lost.
         kwargs.setdefault("add_pooler", checkpoint.has_pooler)
+    if head == checkpoint.head:
+        kwargs = {**checkpoint.head_options, **kwargs}
     _check_sizes(checkpoint)
     with without_initial_values():
         model = row.load_class()(checkpoint.config, seed=seed, **kwargs)
@@ -139,6 +141,7 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
         problem_type=getattr(model, "problem_type", None),
         max_seq_length=getattr(model, "max_seq_length", None),
         task=getattr(model, "task", None),
+        head_options={name: getattr(model, name) for name in find(head).options},
         tokenizer=None if tokenizer is None else lambda: tokenizer,
         untrained=untrained,
     )

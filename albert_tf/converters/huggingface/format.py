@@ -123,6 +123,11 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     """
     head, config = checkpoint.head, checkpoint.config
     family = names.FAMILIES[config.family]
+    if not find(head).huggingface_class:
+        raise UsageError(
+            f"{NAME} has no {family.class_prefix} with a head like {head}; tf1 and "
+            "albert_tf store it"
+        )
     if family.has_groups:
         config = as_groups(config, NAME, NAME)
     if not config.share_layer_norm:
@@ -259,7 +264,8 @@ def _head(values: dict, theirs: dict[str, Tensor]) -> str | None:
     written = architectures[0] if is_list else None
     prefixes = [family.class_prefix for family in names.FAMILIES.values()]
     for row in all_rows():
-        if written in [f"{prefix}{row.huggingface_class}" for prefix in prefixes]:
+        name = row.huggingface_class
+        if name and written in [f"{prefix}{name}" for prefix in prefixes]:
             return row.name
     if "qa_outputs.weight" in theirs:
         return "question_answering"

@@ -21,6 +21,7 @@ from albert_tf.converters.checkpoint.tokenizer_files import (
     stored_options,
     write_options,
 )
+from albert_tf.converters.tf1 import head_file
 from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError, UsageError
@@ -105,7 +106,9 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         dropped=dropped,
     )
     checkpoint.head = checkpoint.guess_head() or head
-    if head == "text_classifier" and checkpoint.num_labels == 1:
+    head_file.read(checkpoint, folder)
+    # RACE's score of a choice has the names of a classifier with one output.
+    if checkpoint.head == "text_classifier" and checkpoint.num_labels == 1:
         checkpoint.also = ("multiple_choice",)
     return checkpoint
 
@@ -151,6 +154,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
             checkpoint.notes.append(f"{NAME}: its scripts always remove accents")
     if checkpoint.labels:
         out.write("labels.txt", "".join(f"{x}\n" for x in checkpoint.labels).encode())
+    head_file.write(checkpoint, out)
     out.write("checkpoint", f'model_checkpoint_path: "{PREFIX}"\n'.encode())
 
 
@@ -165,9 +169,10 @@ def _check_expressible(checkpoint: Checkpoint) -> None:
         config.embedding_size == config.hidden_size
     ):
         raise UsageError(f"{NAME} has no projection where E = D")
-    if checkpoint.head in ("token_classifier", "multiple_choice"):
+    if checkpoint.head in head_file.CLASSIFIERS[1:]:
         checkpoint.notes.append(
-            f"{NAME} does not record that its classifier is a {checkpoint.head}"
+            f"{NAME}: only {head_file.NAME} records that the classifier is a "
+            f"{checkpoint.head}"
         )
     for name in ("layer_norm_eps", "mlm_layer_norm_eps"):
         if getattr(config, name) not in (None, 1e-12):
@@ -276,6 +281,8 @@ def _find_tokenizer(folder: str):
 
 
 def _head(theirs: dict[str, Tensor]) -> str | None:
+    if all(row.theirs in theirs for row in tf1_names.beam_rows()):
+        return "beam_question_answering"
     if "cls/squad/output_weights" in theirs:
         return "question_answering"
     if "output_weights" in theirs:

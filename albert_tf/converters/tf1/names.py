@@ -17,6 +17,14 @@ _HEADS = {
     "question_answering": "cls/squad/output_{}",
     None: "output_{}",
 }
+# The head of `create_v2_model`, which has scopes of layers.
+_BEAM = {
+    "start_head": "start_logits/dense",
+    "end_head/dense_0": "end_logits/dense_0",
+    "end_head/layer_norm": "end_logits/LayerNorm",
+    "end_head/dense_1": "end_logits/dense_1",
+    "answer_head/dense_0": "answer_class/dense_0",
+}
 # Optimizer slots, counters, and Keras's bookkeeping in exports.
 NO_WEIGHTS = re.compile(
     r"(^|/)(global_step|beta[12]_power|learning_rate|loss_scale|good_steps"
@@ -40,8 +48,8 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
 
     Args:
         config: `AlbertConfig`.
-        head: str or None. Head whose output weights and bias are named; the masked
-            LM's are in every table.
+        head: str or None. Head whose weights are named; the masked LM's are in every
+            table. A classifier of texts, tokens or choices has the same names.
     """
     family = FAMILIES[config.family]
     if family.has_groups:
@@ -65,11 +73,23 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
     rows += pair("mlm_head/dense", f"{transform}/dense", *KERNEL)
     rows += pair("mlm_head/layer_norm", f"{transform}/{norm}", *NORM)
     rows.append(Row("mlm_head/output_bias", "cls/predictions/output_bias"))
+    if head == "beam_question_answering":
+        return rows + beam_rows()
     ours = "sop_head" if head == "pretraining" else "classifier"
     theirs = _HEADS.get(head, _HEADS[None])
     rows.append(Row(f"{ours}/kernel", theirs.format("weights"), transpose=True))
     rows.append(Row(f"{ours}/bias", theirs.format("bias")))
     return rows
+
+
+def beam_rows() -> list[Row]:
+    """Returns the rows of the SQuAD 2.0 head."""
+    rows = []
+    for ours, theirs in _BEAM.items():
+        rows += pair(ours, theirs, *(NORM if "norm" in ours else KERNEL))
+    # The last layer has no bias.
+    kernel = Row("answer_head/dense_1/kernel", "answer_class/dense_1/kernel")
+    return [*rows, kernel]
 
 
 def standard_names(names: Iterable[str]) -> dict[str, str]:

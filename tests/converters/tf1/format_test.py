@@ -10,16 +10,19 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf import heads
 from albert_tf.converters import load
 from albert_tf.converters.tf1 import format as tf1
 from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
-from albert_tf.objectives.losses import pretraining_loss
+from albert_tf.objectives.finetuning import BeamSpan, SingleLabel
+from albert_tf.objectives.losses import cross_entropy, pretraining_loss
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"
 CLASSIFIER = GOLDEN / "tf1_finetune/classifier3"
+SQUAD_2 = GOLDEN / "tf1_finetune/squad_v2"
 PREFIX = BASE / "albert_model.ckpt"
 CONFIG = albert_tf.AlbertConfig(
     vocab_size=41,
@@ -227,8 +230,63 @@ def test_classifier_of_the_original(tmp_path):
     model = albert_tf.from_pretrained(tmp_path, head="auto")
     assert isinstance(model, albert_tf.AlbertTextClassifier)
     stored = dict(np.load(CLASSIFIER / "io.npz"))
-    logits = model(inputs(stored))
+    batch = inputs(stored)
+    logits = model(batch)
     np.testing.assert_allclose(logits, stored["out/logits"], atol=1e-5)
+    labels = stored["in/label_ids"]
+    losses = cross_entropy(logits, labels)
+    np.testing.assert_allclose(losses, stored["out/per_example_loss"], atol=1e-5)
+    objective, batch = SingleLabel(), {**batch, "labels": labels}
+    loss = objective.metrics(objective.sums(logits, batch))["loss"]
+    np.testing.assert_allclose(loss, stored["out/loss"], atol=1e-5)
+
+
+@pytest.fixture
+def squad_2(tmp_path):
+    """The model of the original's SQuAD 2.0 checkpoint, and its inputs and outputs."""
+    for name in os.listdir(SQUAD_2):
+        shutil.copy(SQUAD_2 / name, tmp_path)
+    shutil.copy(BASE / "albert_config.json", tmp_path)
+    config = albert_tf.AlbertConfig.from_json(tmp_path / "albert_config.json")
+    config = config.replace(classifier_dropout_prob=0.0)
+    sizes = {"start_n_top": 3, "end_n_top": 2}
+    model = albert_tf.from_pretrained(tmp_path, config=config, **sizes)
+    assert isinstance(model, albert_tf.AlbertBeamQuestionAnswering)
+    assert model.untrained_weights == []
+    stored = dict(np.load(SQUAD_2 / "io.npz"))
+    return model, {**inputs(stored), "p_mask": stored["in/p_mask"]}, stored
+
+
+def test_beam_of_the_original(squad_2):
+    model, batch, stored = squad_2
+    without = {name: value for name, value in batch.items() if name != "p_mask"}
+    for given in (batch, without):  # the mask follows from the segments
+        out = model(given)
+        for name in ("start", "end"):
+            index, expected = out[f"{name}_index"], stored[f"out/{name}_top_index"]
+            np.testing.assert_array_equal(index, expected)
+            values = out[f"{name}_log_probs"], stored[f"out/{name}_top_log_probs"]
+            np.testing.assert_allclose(*values, atol=1e-5)
+        np.testing.assert_allclose(
+            out["cls_logits"], stored["out/cls_logits"], atol=1e-5
+        )
+
+
+def test_training_branch_of_the_original(squad_2):
+    model, batch, stored = squad_2
+    names = ("start_positions", "end_positions", "is_impossible")
+    batch |= {name: stored[f"in/{name}"] for name in names}
+    stored = dict(np.load(SQUAD_2 / "io_train_branch.npz"))
+    out = model(batch, training=True)
+    for name in ("start", "end"):
+        log_probs = tf.nn.log_softmax(out[f"{name}_logits"])
+        expected = stored[f"out/{name}_log_probs"]
+        np.testing.assert_allclose(log_probs, expected, atol=1e-5, rtol=1e-6)
+    np.testing.assert_allclose(out["cls_logits"], stored["out/cls_logits"], atol=1e-5)
+    objective = BeamSpan()
+    metrics = objective.metrics(objective.sums(out, batch))
+    for name in ("loss", "span_loss", "answerability_loss"):
+        np.testing.assert_allclose(metrics[name], stored[f"out/{name}"], atol=1e-5)
 
 
 def test_one_output_may_be_a_choice(tmp_path):
@@ -276,13 +334,21 @@ HEADS = {
     "masked_lm": albert_tf.AlbertMaskedLM,
     "text_classifier": albert_tf.AlbertTextClassifier,
     "question_answering": albert_tf.AlbertQuestionAnswering,
+    "beam_question_answering": albert_tf.AlbertBeamQuestionAnswering,
+    "token_classifier": albert_tf.AlbertTokenClassifier,
+    "multiple_choice": albert_tf.AlbertMultipleChoice,
 }
+
+
+def test_every_head_has_its_round_trip():
+    assert set(HEADS) == set(heads.HEADS)
 
 
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_round_trip(head, variant, tmp_path):
-    model = randomize(HEADS[head](CONFIG.replace(**VARIANTS[variant])))
+    labels = {"num_labels": 5} if head == "token_classifier" else {}
+    model = randomize(HEADS[head](CONFIG.replace(**VARIANTS[variant]), **labels))
     albert_tf.save_pretrained(model, tmp_path / "first", format="tf1")
     again = albert_tf.from_pretrained(tmp_path / "first", head="auto")
     assert type(again) is type(model)

@@ -157,7 +157,7 @@ def upload(
     try:
         files.make_folder(target)
         own = {*own_names, *_top(_read_marker(target))}
-        old = {name for name in _remote_tree(target) if name.split("/")[0] in own}
+        old = {name for name in remote_tree(target) if name.split("/")[0] in own}
         old.discard(INCOMPLETE)
         # An interrupted second upload must still be recognized as ours.
         files.write_text(marker, json.dumps(sorted({*names, *old}), indent=2) + "\n")
@@ -256,13 +256,13 @@ def _top(paths: Collection[str]) -> frozenset[str]:
     return frozenset(path.split("/")[0] for path in paths)
 
 
-def _remote_tree(path: str) -> set[str]:
+def remote_tree(path: str) -> set[str]:
     """Returns the relative paths of all files below a remote folder."""
     found = set()
     for name in files.list_folder(path):
         inner = files.join(path, name)
         if files.is_folder(inner):
-            found |= {f"{name}/{below}" for below in _remote_tree(inner)}
+            found |= {f"{name}/{below}" for below in remote_tree(inner)}
         else:
             found.add(name)
     return found

@@ -13,7 +13,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.storage import files
 
 # Metrics of which less is better.
-_LOWER_IS_BETTER = frozenset({"mse", "loss"})
+LOWER_IS_BETTER = frozenset({"mse", "loss"})
 
 
 class Selection:
@@ -61,7 +61,7 @@ class Selection:
     def _is_better(self, value: float) -> bool:
         if self.best_step is None or math.isnan(self.best_value):
             return True
-        if self.metric in _LOWER_IS_BETTER:
+        if self.metric in LOWER_IS_BETTER:
             return value < self.best_value
         return value > self.best_value
 

@@ -213,9 +213,7 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
     # The paths of the same content may differ from machine to machine.
     kept = {k: v for k, v in run_folder.identity.items() if k not in CONTENT_OF}
     record = json.dumps([kept, run_folder.content], sort_keys=True)
-    check_agreement(
-        run.strategy, {"settings or data": record, **checkpoints.facts()}
-    )
+    check_agreement(run.strategy, {"settings or data": record, **checkpoints.facts()})
     first = checkpoints.restore(run_folder.join(folder.CHECKPOINT_FOLDER)) or 0
     check_agreement(run.strategy, checkpoints.facts())
     metrics = read_metrics(run_folder.join(METRICS_FILE))

@@ -4,7 +4,6 @@ While a run is unfinished, its folder holds its record, metrics and checkpoints 
 no model. The finished folder, with the model, takes its place in one step.
 """
 
-import dataclasses
 import json
 import os
 import tempfile
@@ -14,7 +13,6 @@ from typing import Any
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import UsageError
-from albert_tf.reports.environment import describe_environment
 from albert_tf.storage import files, folders
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
@@ -71,7 +69,7 @@ def check_free(path: str, overwrite: bool) -> None:
         names = [n for n in files.list_folder(path) if not files.is_leftover(n)]
         if folders.INCOMPLETE in names:
             # An interrupted upload: another attempt may replace its files.
-            folders.check_free(path, overwrite, _own_names(path))
+            folders.check_free(path, overwrite, own_names(path))
             return
         if not set(names) - {".lock"} or (RUN_FILE in names and is_run(path)):
             return
@@ -155,23 +153,13 @@ def write(
     path = settings.output_dir
     record = {**run.record(), "finished": True}
     events = _read_events(path)
-    own_names = _own_names(path) | {*_RUN_NAMES, *contents}
-    with folders.writing(path, True, own_names, last=RUN_FILE) as out:
+    replaced = own_names(path) | set(contents)
+    with folders.writing(path, True, replaced, last=RUN_FILE) as out:
         checkpoint = from_model(model, tokenizer)
         load.write_files(checkpoint, out, "albert_tf")
         for name, data in {**events, **contents}.items():
             out.write(name, data)
         out.write_json(RUN_FILE, record)
-
-
-def write_record(settings: FinetuneSettings, content: Mapping[str, Any]) -> dict:
-    """Returns the record of a finished run that consists of several trials."""
-    return {
-        "kind": KIND,
-        "settings": json.loads(json.dumps(dataclasses.asdict(settings))),
-        "content": dict(content),
-        **describe_environment(),
-    }
 
 
 def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
@@ -187,19 +175,19 @@ def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
 
 
 def _remove_run(path: str) -> None:
-    own_names = _own_names(path)
+    replaced = own_names(path)
     for name in files.list_folder(path):
-        if name not in own_names:
+        if name not in replaced:
             raise UsageError(
                 f"output_dir: {path} contains {name}, which does not belong to a "
                 "fine-tuning run; the folder is not overwritten"
             )
     # The record goes last: a folder without it would be nobody's.
-    for name in sorted(own_names - {RUN_FILE}) + [RUN_FILE]:
+    for name in sorted(replaced - {RUN_FILE}) + [RUN_FILE]:
         files.remove_tree(files.join(path, name))
 
 
-def _own_names(path: str) -> set[str]:
+def own_names(path: str) -> set[str]:
     """What a run that is replaced may consist of; nothing else is ever deleted."""
     present = files.list_folder(path) if files.is_folder(path) else []
     own = {name for name in present if files.is_leftover(name)}

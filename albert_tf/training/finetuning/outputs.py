@@ -11,6 +11,7 @@ from absl import logging
 from albert_tf.converters.checkpoint.keras_model import build_model, from_model
 from albert_tf.reports.finetuning_curves import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
 from albert_tf.tasks.forward import as_forward
 from albert_tf.training.finetuning import folder
@@ -44,12 +45,14 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     )
     evaluator.calibrate()
     task = dataclasses.replace(task, options=evaluator.options)
-    model.task = describe_task(task)
+    model.task = saved.describe(task)
+    main = next(iter(evaluator.dev_splits()), None)
     lines = read_metrics(run_folder.join(METRICS_FILE))
     results = _results(run, selection, lines)
+    if main is not None:
+        results["metric"] = f"{main}_{selection.metric}"
     contents: dict[str, bytes] = {}
     shown: dict[str, Any] = {}
-    main = next(iter(evaluator.dev_splits()), None)
     for name, split in run.data.splits.items():
         if name in ("train", CALIBRATION):
             continue
@@ -71,15 +74,6 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     contents["curves.png"] = draw_curves(lines)
     folder.write(settings, run_folder, model, run.tokenizer, contents)
     return results
-
-
-def describe_task(task) -> dict[str, Any]:
-    """Returns what is saved with a model, so that it can be evaluated later."""
-    return {
-        "name": task.name,
-        "metric": task.selecting_metric,
-        "options": dataclasses.asdict(task.options),
-    }
 
 
 def _in_float32(run) -> keras.Model:

@@ -73,7 +73,9 @@ class Start:
             dtype: str. Keras dtype policy.
         """
         row = find_head(task.head)
-        count = None if row.fixed_labels or not row.has_classifier else num_outputs(task)
+        count = (
+            None if row.fixed_labels or not row.has_classifier else num_outputs(task)
+        )
         kwargs: dict[str, Any] = {"dtype": dtype}
         if self.checkpoint is None:
             if count is not None:

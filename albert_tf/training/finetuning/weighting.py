@@ -71,8 +71,7 @@ def check_layerwise_decay(decay: float | None, config: AlbertConfig) -> None:
             "for all of them"
         )
     raise UsageError(
-        "layerwise_decay: not supported; expected to be left out, received "
-        f"{decay}"
+        f"layerwise_decay: not supported; expected to be left out, received {decay}"
     )
 
 

@@ -1,0 +1,110 @@
+"""Opens the data of a task: official files, prepared data sets, files of one's own."""
+
+import dataclasses
+from typing import Any, Protocol
+
+from absl import logging
+
+from albert_tf.errors import UsageError
+from albert_tf.tasks import own_files, prepared, registry
+from albert_tf.tasks.task import Task
+
+TABLE = "table"
+_TFDS = "tfds:"
+_GIVEN = ("train", "dev", "test")
+
+
+class DataSettings(Protocol):
+    """What must be known to open the data; see `finetuning.settings`."""
+
+    task: str
+    data_dir: str
+    tfds_data_dir: str
+    download: bool
+    on_bad_input: str
+
+
+def open_task(settings) -> tuple[Task, dict[str, Any]]:
+    """Returns a task and the examples of its splits.
+
+    Args:
+        settings: `DataSettings` with `train_file`, `dev_file` and `test_file`, and the
+            columns of `own_files`.
+
+    Returns:
+        The `Task`, with its labels, and the examples by the name of the split. A split
+        whose file does not exist is left out, except for "train".
+
+    Raises:
+        UsageError: If the settings do not fit the task.
+        DataError: If the data is missing or malformed.
+    """
+    given = {s: getattr(settings, f"{s}_file", "") for s in _GIVEN}
+    given = {split: path for split, path in given.items() if path}
+    if settings.task == TABLE:
+        if settings.data_dir:
+            raise UsageError(
+                "data_dir: only with a task that has official files; a table is given "
+                "as train_file, dev_file and test_file"
+            )
+        return own_files.open_table(settings, given)
+    task = registry.find_task(settings.task)
+    if settings.data_dir.startswith(_TFDS):
+        name = settings.data_dir.removeprefix(_TFDS)
+        return task, prepared.read(task, name, settings)
+    task = _with_policy(task, settings.on_bad_input)
+    if given:
+        return task, {
+            split: _source(task, split).read_file(path) for split, path in given.items()
+        }
+    examples = {}
+    for split, source in task.splits.items():
+        if split != "train" and not source.exists(settings.data_dir):
+            logging.info("%s: no %s examples", settings.data_dir, split)
+            continue
+        examples[split] = source.read(settings.data_dir)
+    return task, examples
+
+
+def read_split(task: Task, settings, split: str, path: str = "") -> Any:
+    """Returns the examples of one split, to evaluate a model or to predict.
+
+    Args:
+        task: `Task`. Task of the model.
+        settings: `DataSettings` with the columns of `own_files`.
+        split: str. Name of the split.
+        path: str. File to read instead of the task's.
+    """
+    if task.name == TABLE:
+        return own_files.read_table(task, settings, path, split != "test")
+    if settings.data_dir.startswith(_TFDS):
+        name = settings.data_dir.removeprefix(_TFDS)
+        return prepared.read(task, name, settings, [split])[split]
+    task = _with_policy(task, settings.on_bad_input)
+    source = _source(task, split)
+    return source.read_file(path) if path else source.read(settings.data_dir)
+
+
+def _with_policy(task: Task, on_bad_input: str) -> Task:
+    """Returns a task whose sources treat bad examples as asked, except in tests."""
+    splits = {
+        split: source
+        if split.startswith("test")
+        else dataclasses.replace(source, on_bad_input=on_bad_input)
+        for split, source in task.splits.items()
+    }
+    options = dataclasses.replace(task.options, on_bad_input=on_bad_input)
+    return dataclasses.replace(task, splits=splits, options=options)
+
+
+def _source(task: Task, split: str):
+    if split in task.splits:
+        return task.splits[split]
+    # The matched part of MNLI stands for both.
+    for name, source in task.splits.items():
+        if name.startswith(f"{split}_"):
+            return source
+    raise UsageError(
+        f"task: {task.name} has no split {split}; expected one of "
+        f"{', '.join(task.splits)}"
+    )

@@ -1,0 +1,211 @@
+"""Several runs of one fine-tuning command: seeds, a search, restarts.
+
+Every run has a folder of its own below `trials/` and is resumable by itself, so the
+whole command is. The folder of the best run becomes that of the command.
+"""
+
+import dataclasses
+import itertools
+import json
+import math
+import statistics
+from typing import Any
+
+from absl import logging
+
+from albert_tf.errors import UsageError
+from albert_tf.storage import digests, files, folders
+from albert_tf.training.finetuning import folder
+from albert_tf.training.finetuning.best import LOWER_IS_BETTER
+from albert_tf.training.finetuning.evaluation import CollapsedError
+from albert_tf.training.finetuning.finetune import finetune_once
+from albert_tf.training.finetuning.settings import FinetuneSettings, TrainingSettings
+from albert_tf.training.lock import locked
+from albert_tf.training.run_folder import RUN_FILE, RunFolder
+
+# After so many collapses in a row, another seed is no cure.
+MAX_COLLAPSES = 5
+TRIALS_FILE = "trials.json"
+# Settings of a search that are not single values.
+_NOT_SEARCHED = ("class_weights", "distribution", "tpu_name", "num_devices", "seed")
+
+
+def finetune(settings: FinetuneSettings) -> dict[str, Any]:
+    """Fine-tunes as the settings say: once, or with several seeds or values.
+
+    Args:
+        settings: `FinetuneSettings`.
+
+    Returns:
+        The content of `metrics.json`; of several runs, that of the best one, with
+        `trials`: the median of the metric, its spread, and every run.
+
+    Raises:
+        UsageError: If a setting is invalid, or the folder cannot be used.
+        DataError: If the data is invalid, or training diverges or collapses.
+    """
+    several = settings.num_seeds > 1 or settings.search
+    if not several and settings.on_collapse != "restart":
+        return finetune_once(settings)
+    settings.check_source()
+    settings.check_values()
+    if settings.distribution == "multi_worker":
+        raise UsageError(
+            "num_seeds, search, on_collapse=restart: not with "
+            "distribution=multi_worker, whose workers would have to agree on them"
+        )
+    path = settings.output_dir.rstrip("/") or "/"
+    settings = dataclasses.replace(settings, output_dir=path)
+    combinations = list(read_search(settings.search))
+    folder.check_free(path, settings.overwrite)
+    folder.check_writable(path)
+    run = folder.open_run(settings, {})
+    if run.is_finished:
+        return files.read_json(run.join(folder.METRICS))
+    files.make_folder(path)
+    with locked(path):
+        run.begin()
+        trials = []
+        for values in combinations:
+            trials += _run_seeds(settings, values)
+        return _finish(settings, run, trials)
+
+
+def read_search(search: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Returns all combinations of the values of a search.
+
+    Args:
+        search: tuple of str. `setting:value,value,...`.
+
+    Returns:
+        list of dict. One empty dict if there is nothing to search.
+
+    Raises:
+        UsageError: If a setting is unknown or a value has the wrong type.
+    """
+    types = {
+        field.name: field.type
+        for field in dataclasses.fields(TrainingSettings)
+        if field.name not in _NOT_SEARCHED
+    }
+    axes = []
+    for item in search:
+        name, _, text = item.partition(":")
+        if name not in types or not text:
+            raise UsageError(
+                "search: expected setting:value,value with a setting among "
+                f"{', '.join(types)}, received {item!r}"
+            )
+        axes.append([(name, _parse(item, types[name], v)) for v in text.split(",")])
+    names = [axis[0][0] for axis in axes]
+    if len(set(names)) < len(names):
+        raise UsageError(f"search: every setting once, received {', '.join(names)}")
+    return [dict(values) for values in itertools.product(*axes)]
+
+
+def _parse(item: str, kind: Any, text: str) -> Any:
+    text = text.strip()
+    if kind in (bool, bool | None) and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        if kind in (int, int | None):
+            return int(text)
+        if kind in (float, float | None):
+            return float(text)
+    except ValueError:
+        pass
+    if kind is str and text:
+        return text
+    raise UsageError(f"search={item}: {text!r} is not a value of that setting")
+
+
+def _run_seeds(settings: FinetuneSettings, values: dict[str, Any]) -> list[dict]:
+    """Runs one combination of values with every seed; returns what came out."""
+    wanted, results, collapses = settings.num_seeds, [], 0
+    seed = settings.seed
+    while len(results) < wanted:
+        name = "-".join([*(f"{k}_{v}" for k, v in values.items()), f"seed_{seed}"])
+        name = name.replace("/", "_")
+        on_collapse = "stop" if settings.on_collapse == "restart" else "warn"
+        if settings.on_collapse == "stop":
+            on_collapse = "stop"
+        trial = dataclasses.replace(
+            settings,
+            **values,
+            output_dir=files.join(settings.output_dir, folder.TRIALS_FOLDER, name),
+            seed=seed,
+            num_seeds=1,
+            search=(),
+            on_collapse=on_collapse,
+            overwrite=False,
+        )
+        logging.info("run %s", name)
+        try:
+            found = finetune_once(trial)
+        except CollapsedError as e:
+            collapses += 1
+            if settings.on_collapse != "restart" or collapses >= MAX_COLLAPSES:
+                raise
+            logging.warning("%s: %s; going on with seed %d", name, e, seed + 1)
+        else:
+            results.append({"name": name, **values, "seed": seed, "results": found})
+        seed += 1
+    return results
+
+
+def _finish(
+    settings: FinetuneSettings, run: RunFolder, trials: list[dict]
+) -> dict[str, Any]:
+    """Compares the runs and puts the best one's folder in the command's place."""
+    metric = trials[0]["results"].get("metric")
+    groups: dict[str, list[dict]] = {}
+    for trial in trials:
+        trial["value"] = trial["results"].get(metric, math.nan)
+        key = trial["name"].rpartition("seed_")[0]
+        groups.setdefault(key, []).append(trial)
+    sign = -1 if (metric or "").rpartition("_")[2] in LOWER_IS_BETTER else 1
+
+    def quality(value: float) -> float:
+        return -math.inf if math.isnan(value) else sign * value
+
+    def median(group: list[dict]) -> float:
+        return statistics.median(trial["value"] for trial in group)
+
+    best_group = max(groups.values(), key=lambda group: quality(median(group)))
+    best = max(best_group, key=lambda trial: quality(trial["value"]))
+    values = [trial["value"] for trial in best_group]
+    summary = {
+        "metric": metric,
+        "median": median(best_group),
+        "lowest": min(values),
+        "highest": max(values),
+        "best": best["name"],
+        "runs": [{k: v for k, v in t.items() if k != "results"} for t in trials],
+    }
+    results = {**best["results"], "trials": summary}
+    source = files.join(settings.output_dir, folder.TRIALS_FOLDER, best["name"])
+    _write(settings, run, source, results, trials)
+    return results
+
+
+def _write(settings, run: RunFolder, source: str, results: dict, trials: list) -> None:
+    contents = {name: data for name, data in _read_tree(source) if name != RUN_FILE}
+    contents[folder.METRICS] = (json.dumps(results, indent=2) + "\n").encode()
+    contents[TRIALS_FILE] = (json.dumps(trials, indent=2) + "\n").encode()
+    own_names = folder.own_names(settings.output_dir) | {*contents, TRIALS_FILE}
+    record = {**run.record(), "finished": True}
+    with folders.writing(settings.output_dir, True, own_names, last=RUN_FILE) as out:
+        for name, data in contents.items():
+            out.write(name, data)
+        out.write_json(RUN_FILE, record)
+
+
+def _read_tree(path: str):
+    """Yields the files of a folder with their content; the lock is left out."""
+    if files.is_remote(path):
+        names = sorted(folders.remote_tree(path))
+    else:
+        names = sorted(digests.tree(path))
+    for name in names:
+        if not name.startswith(".lock"):
+            yield name, files.read_bytes(files.join(path, name))

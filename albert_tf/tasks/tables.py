@@ -3,18 +3,14 @@
 `TableSettings` describes the columns, once for all commands.
 """
 
-import csv
 import dataclasses
-import difflib
-import gzip
-import io
 import os
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
 from albert_tf.settings import setting
 from albert_tf.storage import files
+from albert_tf.tasks.columns import read_columns
 
 # Longest cell the csv module accepts. Its default, 131,072, is too short for some
 # documents.
@@ -130,44 +126,17 @@ def read_table(
         DataError: If the file cannot be read or is malformed; the message names the
             line.
     """
-    path = os.fspath(path)
-    rows = _rows(path, _read_text(path), _delimiter(path, delimiter), quoting)
-    first = next(rows, None)
-    if first is None:
-        raise DataError(f"{path}: expected a table with rows, received an empty file")
-    names = first[1] if header else None
     wanted = [text_column, text_pair_column, label_column]
-    index = [
-        None if column in (None, "") else _column(path, str(column), first[1], names)
-        for column in wanted
-    ]
-    columns, lines = [[], [], []], []
-    if not header:
-        rows = _chain(first, rows)
-    for line, cells in rows:
-        if len(cells) != len(first[1]):
-            raise DataError(
-                f"{path}: line {line}: expected {len(first[1])} columns, received "
-                f"{len(cells)}"
-            )
-        lines.append(line)
-        for column, i in zip(columns, index, strict=True):
-            if i is not None:
-                column.append(cells[i])
-    if not lines:
-        raise DataError(f"{path}: expected rows below the header, received none")
-    values = [None if i is None else c for c, i in zip(columns, index, strict=True)]
-    return TextTable(path, *values, lines)
-
-
-def _delimiter(path: str, given: str | None) -> str:
-    """Returns the delimiter given, or the usual one for the name of the file."""
-    if given is None:
-        name = path.lower().removesuffix(".gz")
-        return "\t" if name.endswith((".tsv", ".tab")) else ","
-    if len(given) != 1 or given in '"\r\n':
-        raise UsageError(f"delimiter must be one character, received {given!r}")
-    return given
+    names = [None if name in (None, "") else str(name) for name in wanted]
+    columns = read_columns(
+        path,
+        [name for name in names if name is not None],
+        delimiter=delimiter,
+        header=header,
+        quoting=quoting,
+    )
+    values = [None if name is None else columns.values[name] for name in names]
+    return TextTable(columns.path, *values, columns.lines)
 
 
 def find_labels(table: TextTable) -> list[str]:
@@ -206,72 +175,3 @@ def label_ids(table: TextTable, labels: Sequence[str]) -> list[int]:
                 f"received {label!r}"
             )
     return [index[label] for label in table.labels]
-
-
-def _read_text(path: str) -> str:
-    data = files.read_bytes(path)
-    if path.lower().endswith(".gz"):
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as e:
-            raise DataError(f"{path}: damaged or truncated gzip file: {e}") from None
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as e:
-        line = e.object.count(b"\n", 0, e.start) + 1
-        raise DataError(f"{path}: line {line}: not UTF-8 text") from None
-
-
-def _rows(
-    path: str, text: str, delimiter: str, quoting: bool
-) -> Iterator[tuple[int, list[str]]]:
-    """Yields (line number, cells) of every line that is not blank."""
-    if not quoting:
-        for number, line in enumerate(io.StringIO(text, newline=None), 1):
-            line = line.rstrip("\n")
-            if line:
-                yield number, line.split(delimiter)
-        return
-    before = csv.field_size_limit(_LONGEST_CELL)
-    try:
-        reader = csv.reader(
-            io.StringIO(text, newline=""), delimiter=delimiter, strict=True
-        )
-        start = 1
-        try:
-            for cells in reader:
-                if cells:
-                    yield reader.line_num, cells
-                start = reader.line_num + 1
-        except csv.Error as e:
-            raise DataError(
-                f"{path}: line {start}: not CSV: {e} (if quotes are ordinary "
-                "characters in this file, use --noquoting)"
-            ) from None
-    finally:
-        csv.field_size_limit(before)
-
-
-def _chain(first, rest):
-    yield first
-    yield from rest
-
-
-def _column(path: str, wanted: str, first: list[str], names: list[str] | None) -> int:
-    if names is not None and wanted in names:
-        if names.count(wanted) > 1:
-            raise DataError(f"{path}: line 1: several columns are named {wanted!r}")
-        return names.index(wanted)
-    if wanted.isdecimal() and int(wanted) < len(first):
-        return int(wanted)
-    if names is None:
-        rule = f"a number from 0 to {len(first) - 1} (without a header)"
-    else:
-        rule = f"one of {', '.join(names)}"
-        if close := difflib.get_close_matches(wanted, names, 1):
-            rule += f"; did you mean {close[0]!r}?"
-        elif len(names) == 1:
-            rule += " (--delimiter sets another separator)"
-        else:
-            rule += " (--noheader reads a table without names, by column numbers)"
-    raise DataError(f"{path}: no column {wanted!r}; expected {rule}")

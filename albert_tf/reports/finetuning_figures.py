@@ -30,8 +30,8 @@ def draw_confusion(
     """
     counts = np.asarray(confusion, dtype=np.int64).reshape(len(labels), len(labels))
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    size = min(max(4.0, 0.3 * len(labels) + 1.5), 9.0)
-    figure, axes = new_plot("predicted", "correct", size + 0.5, size)
+    size = min(max(3.5, 0.3 * len(labels) + 1.5), 8.5)
+    figure, axes = new_plot("predicted", "correct", size + 1.5, size)
     axes.grid(False)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, fraction=0.045, label="share of the correct label")

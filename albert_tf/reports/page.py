@@ -285,11 +285,10 @@ def _escape(match: re.Match) -> str:
 def _template():
     """Returns the template; every value that it shows is cleaned, then escaped."""
     import jinja2
-    import markupsafe
 
     def printable(value: Any) -> Any:
-        # What a macro returns is HTML already.
-        return value if isinstance(value, markupsafe.Markup) else clean(str(value))
+        # What a macro returns is HTML already, an object of markupsafe.
+        return value if hasattr(value, "__html__") else clean(str(value))
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("albert_tf", "reports"),

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Pixels per inch of a figure in a page: 2 per pixel of the page, which has 96.
+PAGE_DPI = 192
+
 
 def new_figure(width: float, height: float, layout: str | None = None) -> Figure:
     """Returns an empty figure.
@@ -42,9 +45,32 @@ def new_curves() -> tuple[Figure, Axes, Axes]:
     return figure, losses, accuracies
 
 
-def to_png(figure: Figure) -> bytes:
-    """Returns the figure as a PNG."""
+def new_plot(
+    x: str, y: str, width: float = 5, height: float = 3.5
+) -> tuple[Figure, Axes]:
+    """Returns a figure with one pair of axes, narrow enough for a page on a phone.
+
+    Args:
+        x: str. Name of the x-axis.
+        y: str. Name of the y-axis.
+        width: float. Width in inches.
+        height: float. Height in inches.
+    """
+    figure = new_figure(width, height, layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlabel=x, ylabel=y)
+    axes.grid(alpha=0.3)
+    return figure, axes
+
+
+def to_png(figure: Figure, dpi: int = 120) -> bytes:
+    """Returns the figure as a PNG.
+
+    Args:
+        figure: Figure.
+        dpi: int. Pixels per inch.
+    """
     buffer = io.BytesIO()
     # Without the version of matplotlib, which would change the bytes.
-    figure.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
     return buffer.getvalue()

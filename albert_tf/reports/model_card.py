@@ -69,15 +69,22 @@ def _training(settings: Any, tokenizer, keeps_masks: bool) -> list[str]:
     ]
 
 
-def _results(objective: Objective, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    names = [term.name for term in objective.terms]
-    titles = [f"{term.title} accuracy" for term in objective.terms]
-    lines = [
-        "## Results",
-        "",
-        f"| data | loss | {' | '.join(titles)} |",
-        "|---|---|" + "---|" * len(titles),
-    ]
+def results_table(
+    objective: Objective, metrics: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], list[tuple[str, list[float | None]]]]:
+    """Returns the last results on training and on held-out data.
+
+    Args:
+        objective: `Objective`. What was learned.
+        metrics: Lines of `metrics.jsonl`.
+
+    Returns:
+        names: list of str. Names of the columns.
+        rows: list of (title, numbers). None where nothing was measured.
+    """
+    terms = [term.name for term in objective.terms]
+    names = ["data", "loss", *(f"{term.title} accuracy" for term in objective.terms)]
+    rows: list[tuple[str, list[float | None]]] = []
     for title, split in (
         ("training, up to", "train"),
         ("held out,", "eval"),
@@ -86,12 +93,18 @@ def _results(objective: Objective, metrics: Sequence[Mapping[str, Any]]) -> list
         if not measured:
             continue
         last = measured[-1]
-        numbers = [last["loss"], *(last.get(f"{name}_accuracy") for name in names)]
-        lines.append(_row(f"{title} step {last['step']:,}", numbers))
-        baselines = [last.get(f"{name}_baseline") for name in names]
+        numbers = [last["loss"], *(last.get(f"{name}_accuracy") for name in terms)]
+        rows.append((f"{title} step {last['step']:,}", numbers))
+        baselines = [last.get(f"{name}_baseline") for name in terms]
         if any(value is not None for value in baselines):
-            lines.append(_row("best constant answer, held out", [None, *baselines]))
-    return [*lines, ""]
+            rows.append(("best constant answer, held out", [None, *baselines]))
+    return names, rows
+
+
+def _results(objective: Objective, metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    names, rows = results_table(objective, metrics)
+    lines = ["## Results", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    return [*lines, *(_row(title, numbers) for title, numbers in rows), ""]
 
 
 def _environment() -> list[str]:

@@ -1,10 +1,16 @@
 """The curves of a pretraining run as a picture."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.objectives.objective import Term
-from albert_tf.reports.figure import new_curves, to_png
+from albert_tf.reports.figure import PAGE_DPI, new_curves, new_plot, to_png
+from albert_tf.reports.page import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 def draw_pretraining_curves(
@@ -18,28 +24,55 @@ def draw_pretraining_curves(
         terms: Terms of the objective. Those that were not measured are left out.
     """
     figure, losses, accuracies = new_curves()
+    _plot(losses, metrics, terms, "loss")
+    _plot(accuracies, metrics, terms, "accuracy")
+    return to_png(figure)
+
+
+def page_curves(
+    metrics: Sequence[Mapping[str, Any]], terms: Sequence[Term]
+) -> list[Figure]:
+    """Returns the same curves as figures of a page; none without metrics."""
+    figures = []
+    for kind, unit in (("loss", "loss (nats)"), ("accuracy", "accuracy")):
+        last = {
+            f"{line['split']} {term.title}": line[f"{term.name}_{kind}"]
+            for line in metrics
+            for term in terms
+            if f"{term.name}_{kind}" in line
+        }
+        if last:
+            figure, axes = new_plot("step", unit)
+            _plot(axes, metrics, terms, kind)
+            values = ", ".join(f"{name} {value:.4g}" for name, value in last.items())
+            alt = f"{kind.capitalize()} over the steps. Last values: {values}."
+            figures.append(Figure(to_png(figure, PAGE_DPI), alt))
+    return figures
+
+
+def _plot(
+    axes: Axes, metrics: Sequence[Mapping[str, Any]], terms: Sequence[Term], kind: str
+) -> None:
     for split, style in (("train", "-"), ("eval", "o--")):
         lines = [line for line in metrics if line["split"] == split]
         if not lines:
             continue
         steps, last = [line["step"] for line in lines], lines[-1]
-        for axes, kind in ((losses, "loss"), (accuracies, "accuracy")):
-            for term in terms:
-                name = f"{term.name}_{kind}"
-                if name in last:
-                    values = [line[name] for line in lines]
-                    look = {"color": term.color, "markersize": 3, "lw": 1}
-                    label = f"{term.title} {split}"
-                    axes.plot(steps, values, style, label=label, **look)
         for term in terms:
-            if f"{term.name}_baseline" in last:
-                accuracies.axhline(
+            name = f"{term.name}_{kind}"
+            if name in last:
+                values = [line[name] for line in lines]
+                look = {"color": term.color, "markersize": 3, "lw": 1}
+                label = f"{term.title} {split}"
+                axes.plot(steps, values, style, label=label, **look)
+        for term in terms:
+            if kind == "accuracy" and f"{term.name}_baseline" in last:
+                axes.axhline(
                     last[f"{term.name}_baseline"],
                     color=term.color,
                     linestyle=":",
                     label=f"{term.title} trivial baseline",
                 )
-    accuracies.set_ylim(0, 1)
-    for axes in (losses, accuracies):
-        axes.legend(fontsize=8)
-    return to_png(figure)
+    if kind == "accuracy":
+        axes.set_ylim(0, 1)
+    axes.legend(fontsize=8)

@@ -1,0 +1,300 @@
+"""A page about a run: one HTML file that needs nothing else, also offline.
+
+The page has no script, loads nothing and forbids both to the browser. What it shows is
+text, whatever it contains. The same content gives the same bytes.
+"""
+
+import base64
+import dataclasses
+import functools
+import json
+import numbers
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from albert_tf.reports.figure import PAGE_DPI
+
+# A longer text is shown by its beginning, and in full at a click.
+_PREVIEW = 200
+# Pixels of a figure per pixel of the page: screens may have more than the page.
+PIXEL_RATIO = PAGE_DPI / 96
+# Control characters, surrogates and noncharacters have no place in HTML; marks that
+# override the direction of writing would garble what follows them.
+_UNPRINTABLE = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff\u202a-\u202e\u2066-\u2069]"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Heading:
+    """A heading within a section.
+
+    Attributes:
+        text: str.
+    """
+
+    text: str
+    kind: ClassVar[str] = "heading"
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """A paragraph; line breaks are kept.
+
+    Attributes:
+        text: str.
+    """
+
+    text: str
+    kind: ClassVar[str] = "text"
+
+
+@dataclasses.dataclass(frozen=True)
+class Notices:
+    """Warnings, which stand out.
+
+    Attributes:
+        lines: Sequence of str.
+    """
+
+    lines: Sequence[str]
+    kind: ClassVar[str] = "notices"
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """Names with values.
+
+    Attributes:
+        caption: str. What the facts are about, for screen readers.
+        values: Mapping. Values of any type by name.
+    """
+
+    caption: str
+    values: Mapping[str, Any]
+    kind: ClassVar[str] = "facts"
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and texts."""
+        return [(str(name), as_text(value)) for name, value in self.values.items()]
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """The head of a column of a table.
+
+    Attributes:
+        name: str.
+        numeric: bool. Whether the cells are numbers, which are aligned on the right.
+    """
+
+    name: str
+    numeric: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table whose first column names the rows.
+
+    Attributes:
+        caption: str. What the table shows.
+        names: Sequence of str. Names of the columns.
+        rows: Sequence of rows, each with one value of any type per column.
+        marked: int. Index of the row that stands out, or None.
+        stacked: bool. Whether a narrow screen shows the cells of a row one below the
+            other, for tables with long texts.
+    """
+
+    caption: str
+    names: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    marked: int | None = None
+    stacked: bool = False
+    kind: ClassVar[str] = "table"
+
+    @property
+    def columns(self) -> list[Column]:
+        """The heads of the columns."""
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.names)
+        return [
+            Column(name, all(_is_number(value) for value in values))
+            for name, values in zip(self.names, columns, strict=True)
+        ]
+
+    @property
+    def cells(self) -> list[list[str]]:
+        """The rows as texts."""
+        return [[as_text(value) for value in row] for row in self.rows]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A picture.
+
+    Attributes:
+        png: bytes. The picture, with `PIXEL_RATIO` pixels per pixel of the page.
+        alt: str. What the picture shows, for those who cannot see it.
+        caption: str. Text below the picture.
+    """
+
+    png: bytes
+    alt: str
+    caption: str = ""
+
+    @property
+    def uri(self) -> str:
+        """The picture as a data URI (RFC 2397)."""
+        return "data:image/png;base64," + base64.b64encode(self.png).decode("ascii")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height on the page, in its pixels."""
+        # The header chunk comes first and starts with them (PNG, section 11.2.1).
+        width, height = struct.unpack(">II", self.png[16:24])
+        return round(width / PIXEL_RATIO), round(height / PIXEL_RATIO)
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Pictures side by side, as far as there is room.
+
+    Attributes:
+        figures: Sequence of `Figure`.
+    """
+
+    figures: Sequence[Figure]
+    kind: ClassVar[str] = "figures"
+
+
+Block = Heading | Text | Notices | Facts | Table | Figures
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a page.
+
+    Attributes:
+        title: str.
+        blocks: Sequence of blocks. A section without blocks is not shown.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """A page.
+
+    Attributes:
+        title: str.
+        subtitle: str. Shown below the title.
+        sections: Sequence of `Section`.
+        footer: str. Shown at the end, such as the time of the run.
+    """
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    footer: str = ""
+
+
+def render(page: Page) -> bytes:
+    """Returns a page as an HTML file, UTF-8."""
+    shown = [section for section in page.sections if section.blocks]
+    page = dataclasses.replace(page, sections=shown)
+    return _template().render(page=page, preview=_PREVIEW).encode("utf-8")
+
+
+def clean(text: str) -> str:
+    r"""Returns a text with its unprintable characters written as in Python: `\x00`."""
+    return _UNPRINTABLE.sub(_escape, text.replace("\r\n", "\n"))
+
+
+def as_text(value: Any) -> str:
+    """Returns a value of any type as text for people.
+
+    Args:
+        value: Any. Numbers, also NumPy's, are rounded to 4 digits; the items of a list
+            are separated by commas.
+    """
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "–"
+    value = _plain(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, numbers.Integral):
+        return f"{value:,}"
+    if isinstance(value, numbers.Real):
+        return _round(float(value))
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
+        return ", ".join(map(as_text, value))
+    return str(value)
+
+
+def as_setting(value: Any) -> str:
+    """Returns the value of a setting as it can be given again: 1e-05, 30000."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(as_setting, value))
+    value = _plain(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return repr(value) if is_number else as_text(value)
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `{"versions keras": 3}` for `{"versions": {"keras": 3}}`."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name} {inner}": v for inner, v in flatten(value).items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _plain(value: Any) -> Any:
+    """Returns a scalar of NumPy, whose bool is no bool, as Python's."""
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
+def _round(value: float) -> str:
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        return f"{value:,.4f}"
+    return f"{value:.4g}"
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, numbers.Real) and not isinstance(value, bool)
+    )
+
+
+def _escape(match: re.Match) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+@functools.cache
+def _template():
+    """Returns the template; every value that it shows is cleaned, then escaped."""
+    import jinja2
+
+    def printable(value: Any) -> Any:
+        # What a macro returns is HTML already, an object of markupsafe.
+        return value if hasattr(value, "__html__") else clean(str(value))
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("albert_tf", "reports"),
+        autoescape=True,
+        finalize=printable,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("page.html.j2")

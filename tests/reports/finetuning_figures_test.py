@@ -1,0 +1,133 @@
+"""Pictures of answers show the numbers that they are given."""
+
+import math
+
+import numpy as np
+import pytest
+
+from albert_tf.reports import finetuning_figures as figures
+from albert_tf.reports.figure import to_png
+from albert_tf.reports.finetuning_figures import (
+    calibration_bins,
+    most_confused,
+    plain_name,
+)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were drawn, before they became pictures."""
+    kept = []
+
+    def keep(figure, dpi):
+        kept.append(figure)
+        return to_png(figure, dpi)
+
+    monkeypatch.setattr(figures, "to_png", keep)
+    return kept
+
+
+def test_bins_contain_their_upper_end():
+    bins, error = calibration_bins([[0.0, 1], [0.5, 0], [0.6, 1], [1.0, 1]], 2)
+    assert bins[0] == pytest.approx((0.25, 0.5, 2))
+    assert bins[1] == pytest.approx((0.8, 1.0, 2))
+    assert error == pytest.approx(0.5 * 0.25 + 0.5 * 0.2)
+
+
+def test_calibration_error_against_the_definition():
+    rng = np.random.default_rng(7)
+    confidence = rng.uniform(0, 1, 1001)
+    correct = rng.uniform(0, 1, 1001) < confidence**2
+    expected = 0.0
+    for low in np.arange(10) / 10:
+        inside = (confidence > low) & (confidence <= low + 0.1)
+        gap = abs(correct[inside].mean() - confidence[inside].mean())
+        expected += inside.mean() * gap
+    _, error = calibration_bins(list(zip(confidence, correct, strict=True)))
+    assert error == pytest.approx(expected, abs=1e-9)
+
+
+def test_calibration_of_odd_values():
+    bins, error = calibration_bins([[1.0000001, True], [math.nan, True]])
+    assert bins[-1] == (1.0, 1.0, 1) and error == 0
+    bins, error = calibration_bins([])
+    assert [count for *_, count in bins] == [0] * 10 and error == 0
+    assert math.isnan(bins[0][0])
+
+
+def test_most_confused():
+    confusion = [[5, 2, 0], [3, 0, 2], [0, 0, 0]]
+    pairs = most_confused(confusion, 2)
+    assert pairs == [(1, 0, 3, 0.6), (0, 1, 2, pytest.approx(2 / 7))]
+    assert len(most_confused(confusion, 9)) == 3
+    assert most_confused([[4]], 5) == []
+
+
+def test_confusion_shows_counts_and_shares(drawn):
+    figure = figures.draw_confusion("dev", ["a", "b"], [[1, 3], [0, 0]])
+    axes = drawn[0].axes[0]
+    assert [text.get_text() for text in axes.texts] == ["1", "3", "0", "0"]
+    np.testing.assert_array_equal(axes.images[0].get_array(), [[0.25, 0.75], [0, 0]])
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["a", "b"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted", "correct")
+    assert "1 of 4 examples are correct" in figure.alt
+
+
+def test_many_labels_have_no_counts(drawn):
+    labels = [f"l{i}" for i in range(13)]
+    figures.draw_confusion("dev", labels, np.eye(13, dtype=int).tolist())
+    assert not drawn[0].axes[0].texts
+
+
+def test_scatter(drawn):
+    figures.draw_scatter("dev", [[0.0, 1.0], [5.0, math.inf], [4.0, 3.0]])
+    points, diagonal = drawn[0].axes[0].lines
+    np.testing.assert_array_equal(points.get_xydata(), [[0, 1], [4, 3]])
+    np.testing.assert_array_equal(diagonal.get_xydata(), [[0, 0], [4, 4]])
+    assert figures.draw_scatter("dev", [[math.nan, 1.0]]).caption
+
+
+def test_lengths_show_the_cut(drawn):
+    figures.draw_token_lengths({"train": [3, 5, 30], "dev": [], "test": [4]}, 8)
+    axes = drawn[0].axes[0]
+    assert axes.get_legend_handles_labels()[1] == ["train", "test", "cut at 8"]
+    shares = axes.patches[0].get_data().values
+    assert shares.sum() == pytest.approx(1) and shares[-1] == pytest.approx(1 / 3)
+    assert "longer ones" in axes.get_xlabel()
+    figures.draw_token_lengths({"train": [3, 5]}, 512)
+    assert drawn[1].axes[0].get_legend_handles_labels()[1] == ["train"]
+
+
+def test_seeds(drawn):
+    figure = figures.draw_seeds([12, 34, 56], [0.5, math.nan, 0.75], "f1")
+    axes = drawn[0].axes[0]
+    assert "median 0.625" in axes.get_legend_handles_labels()[1]
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["12", "34", "56"]
+    assert "between 0.5 and 0.75" in figure.alt
+    assert "between" not in figures.draw_seeds([1], [math.nan], "f1").alt
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn_name"),
+    [
+        ("entailment", "entailment"),
+        ("a" * 18, "a" * 18),
+        ("a" * 19, "a" * 17 + "…"),
+        ("two\n words", "two words"),
+        ("$x^$", r"\$x^\$"),
+        ("中文", "no. 5"),
+        ("", "no. 5"),
+        (" \n", "no. 5"),
+        ("a\0", r"a\x00"),
+        ("été Ωж", "été Ωж"),
+    ],
+)
+def test_names_that_can_be_drawn(name, drawn_name):
+    assert plain_name(name, 4) == drawn_name
+
+
+@pytest.mark.parametrize("label", ["$x^$", r"\$", r"a\$b$c$", "%s", "{}", "_x", "中"])
+def test_no_label_stops_the_picture(label):
+    assert figures.draw_confusion("dev", [label, "b"], [[1, 0], [0, 1]]).png
+    assert figures.draw_token_lengths({label: [1]}, 4).png
+    assert figures.draw_seeds([label], [1.0], label).png

@@ -21,7 +21,7 @@ from albert_tf.errors import DataError
 from albert_tf.tasks import race
 from albert_tf.tasks.choice_files import ChoiceExamples
 from albert_tf.tasks.choice_rows import encode_choices
-from albert_tf.tasks.family import EncodedExamples, Options
+from albert_tf.tasks.family import EncodedExamples, Family, Options
 from albert_tf.tasks.metrics import softmax
 from albert_tf.tasks.swag import CodahSource, SwagSource
 from albert_tf.tasks.task import Recipe, Source, Task
@@ -51,7 +51,7 @@ class ChoiceAnswers:
     probabilities: list[np.ndarray]
 
 
-class MultipleChoice:
+class MultipleChoice(Family):
     """The family of multiple choice tasks; see `family.Family`."""
 
     def encode(

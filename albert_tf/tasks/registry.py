@@ -1,10 +1,12 @@
 """The tasks that have a name."""
 
 from albert_tf.errors import UsageError
-from albert_tf.tasks import glue
+from albert_tf.tasks import glue, multiple_choice
 from albert_tf.tasks.task import SINGLE_LABEL, Recipe, Task
 
-TASKS: dict[str, Task] = {task.name: task for task in glue.TASKS}
+TASKS: dict[str, Task] = {
+    task.name: task for task in (*glue.TASKS, *multiple_choice.TASKS)
+}
 
 
 def find_task(name: str) -> Task:
@@ -16,7 +18,7 @@ def find_task(name: str) -> Task:
     Raises:
         UsageError: If there is no such task.
     """
-    task = TASKS.get(name.lower().replace("-", ""))
+    task = TASKS.get(name.lower().replace("-", "").replace("_", ""))
     if task is None:
         raise UsageError(f"task must be one of {', '.join(TASKS)}, received {name!r}")
     return task

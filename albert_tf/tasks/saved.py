@@ -11,10 +11,9 @@ from typing import Any
 import keras
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks import multiple_choice, registry, squad, tagging
+from albert_tf.tasks import registry
 from albert_tf.tasks.family import Options
-from albert_tf.tasks.task import SINGLE_LABEL, Task
-from albert_tf.tasks.text_classification import table_task
+from albert_tf.tasks.task import Task
 
 _TABLE = "table"
 

@@ -24,6 +24,8 @@ CHECKPOINT_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
 TRIALS_FOLDER = "trials"
 METRICS = "metrics.json"
+REPORT = "report.html"
+REPORT_DATA = "report.json"
 # Files of a run beside those of its model; predictions are recognized by their names.
 _RUN_NAMES = frozenset(
     {
@@ -31,7 +33,8 @@ _RUN_NAMES = frozenset(
         METRICS,
         "metrics.jsonl",
         "curves.png",
-        "report.html",
+        REPORT,
+        REPORT_DATA,
         "tensorboard",
         CHECKPOINT_FOLDER,
         BEST_FOLDER,

@@ -9,7 +9,12 @@ import numpy as np
 from absl import logging
 
 from albert_tf.converters.checkpoint.keras_model import build_model, from_model
-from albert_tf.reports.finetuning_curves import draw_curves
+from albert_tf.reports.finetuning_curves import draw_finetuning_curves
+from albert_tf.reports.finetuning_report import (
+    FinetuningReport,
+    Lengths,
+    make_report,
+)
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
@@ -18,6 +23,10 @@ from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.best import Selection
 from albert_tf.training.finetuning.evaluation import CALIBRATION, Evaluator
 from albert_tf.training.run_folder import RunFolder
+
+
+# Metrics on record -> what people call the split.
+_SHOWN = {"eval": "dev"}
 
 
 def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
@@ -71,9 +80,54 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
             _warn_of_collapse(task, split, answers)
     contents["metrics.jsonl"] = _json_lines(lines)
     contents[folder.METRICS] = _bytes(json.dumps(results, indent=2) + "\n")
-    contents["curves.png"] = draw_curves(lines)
+    history = [{**line, "split": _SHOWN.get(line["split"], "train")} for line in lines]
+    best = selection.best_step if settings.keep == "best" else None
+    contents["curves.png"] = draw_finetuning_curves(history, selection.metric, best)
+    report = _report(run, run_folder, results, history, shown, selection)
+    contents[folder.REPORT_DATA] = _bytes(json.dumps(dataclasses.asdict(report)))
+    contents[folder.REPORT] = make_report(report)
     folder.write(settings, run_folder, model, run.tokenizer, contents)
     return results
+
+
+def _report(run, run_folder, results, history, shown, selection) -> FinetuningReport:
+    settings, record = run.settings, run_folder.record()
+    given = {k: v for k, v in record["settings"].items() if v not in ("", None, [])}
+    environment = {
+        name: value
+        for name, value in record.items()
+        if name not in ("settings", "content", "kind", "finished")
+    }
+    named = [line for line in history if line.get("collapsed")]
+    warnings = []
+    if named:
+        warnings.append(
+            f"Training looked collapsed at step {named[-1]['step']}: all answers were "
+            "the same, or the loss was that of guessing."
+        )
+    numbers = (int, float)
+    return FinetuningReport(
+        title=f"Fine-tuning: {run.task.name}",
+        task=run.task.name,
+        model=settings.init_checkpoint or "random weights",
+        metric=selection.metric,
+        best_step=selection.best_step if settings.keep == "best" else None,
+        warnings=warnings,
+        results={k: v for k, v in results.items() if isinstance(v, (*numbers, str))},
+        history=history,
+        splits=shown,
+        lengths={
+            name: Lengths(
+                split.encoded.rows.lengths.tolist(),
+                settings.max_seq_length,
+                int(np.count_nonzero(split.encoded.truncated)),
+            )
+            for name, split in run.data.splits.items()
+        },
+        useful_token_rate=results["useful_token_rate"],
+        settings=given,
+        environment=environment,
+    )
 
 
 def _in_float32(run) -> keras.Model:

@@ -14,6 +14,11 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import UsageError
+from albert_tf.reports.finetuning_report import (
+    FinetuningReport,
+    Lengths,
+    make_report,
+)
 from albert_tf.storage import digests, files, folders
 from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.best import LOWER_IS_BETTER
@@ -184,20 +189,48 @@ def _finish(
     }
     results = {**best["results"], "trials": summary}
     source = files.join(settings.output_dir, folder.TRIALS_FOLDER, best["name"])
-    _write(settings, run, source, results, trials)
+    contents = {name: data for name, data in _read_tree(source) if name != RUN_FILE}
+    contents |= _report(contents[folder.REPORT_DATA], settings, trials, best)
+    contents[folder.METRICS] = _json(results)
+    contents[TRIALS_FILE] = _json(trials)
+    _write(settings, run, contents)
     return results
 
 
-def _write(settings, run: RunFolder, source: str, results: dict, trials: list) -> None:
-    contents = {name: data for name, data in _read_tree(source) if name != RUN_FILE}
-    contents[folder.METRICS] = (json.dumps(results, indent=2) + "\n").encode()
-    contents[TRIALS_FILE] = (json.dumps(trials, indent=2) + "\n").encode()
-    own_names = folder.own_names(settings.output_dir) | {*contents, TRIALS_FILE}
+def _report(
+    data: bytes, settings: FinetuneSettings, trials: list[dict], best: dict
+) -> dict[str, bytes]:
+    """Returns the report of the best run, with all runs side by side."""
+    lines = [
+        {
+            **{k: v for k, v in trial.items() if k not in ("name", "results", "value")},
+            "metric": trial["value"],
+            "step": trial["results"]["step"],
+            "selected": trial is best,
+        }
+        for trial in trials
+    ]
+    values = json.loads(data)
+    values["lengths"] = {k: Lengths(**v) for k, v in values["lengths"].items()}
+    values["search" if settings.search else "seeds"] = lines
+    report = FinetuningReport(**values)
+    return {
+        folder.REPORT: make_report(report),
+        folder.REPORT_DATA: _json(dataclasses.asdict(report)),
+    }
+
+
+def _write(settings, run: RunFolder, contents: dict[str, bytes]) -> None:
+    own_names = folder.own_names(settings.output_dir) | {*contents}
     record = {**run.record(), "finished": True}
     with folders.writing(settings.output_dir, True, own_names, last=RUN_FILE) as out:
         for name, data in contents.items():
             out.write(name, data)
         out.write_json(RUN_FILE, record)
+
+
+def _json(content: Any) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()
 
 
 def _read_tree(path: str):

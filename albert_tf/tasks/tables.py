@@ -5,13 +5,16 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
 from albert_tf.storage import files
+from albert_tf.tasks.columns import Columns
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from albert_tf.tasks.text_table import TextTable, read_table
+from albert_tf.tasks.text_table import TextTable, make_table, read_table
+from albert_tf.tasks.tfds_source import TfdsRows, read_tfds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,6 +113,108 @@ class TableSource:
         return self.columns.read_table(
             path, short_rows=self.short_rows, on_bad_input=self.on_bad_input
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsTableSource:
+    """A split of a TFDS set as the source of a task's examples.
+
+    Attributes:
+        name: str. Such as "tfds:glue/mnli"; see `tfds_source.read_tfds`.
+        split: str. Name of the split there.
+        columns: `TableSettings`. Names of features. Rows are sorted by `id_column` if
+            it holds whole numbers, because TFDS stores them shuffled.
+        names: dict. Label of the task by name of the class in the set; empty if they
+            are the same.
+        data_dir: str or None. See `read_tfds`; so is `download`.
+        download: bool.
+        on_bad_input: str. See `text_table.read_table`.
+    """
+
+    name: str
+    split: str
+    columns: TableSettings
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    data_dir: str | None = None
+    download: bool = False
+    on_bad_input: str = "stop"
+
+    def read(self, folder: str = "") -> TextTable:
+        """Returns the rows; `folder` is not used.
+
+        The label -1, which TFDS gives to rows without a label, is none: such rows are
+        left out and counted, unless all rows are like that.
+
+        Raises:
+            UsageError: See `read_tfds`.
+            DataError: See `read_tfds`; and if a feature is missing, or the names of the
+                classes differ.
+        """
+        data = read_tfds(self.name, self.split, self.data_dir, self.download)
+        options = self.columns._options()
+        rows = self._sorted(data.rows, options["id_column"])
+        keys = ("text_column", "text_pair_column", "label_column", "id_column")
+        wanted = [options[key] for key in keys]
+        texts, pairs, labels, ids = (
+            None if key is None else _feature(data, rows, key) for key in wanted
+        )
+        numbers = list(range(len(rows)))
+        if labels is not None:
+            labels = self._label_names(data, labels, wanted[2])
+            kept = [i for i in numbers if labels[i] is not None]
+            if not kept:
+                labels, kept = None, numbers
+            numbers = kept
+        missing = len(rows) - len(numbers)
+        skipped = {"rows without a label": missing} if missing else {}
+        columns = Columns(data.name, (), {}, numbers, "row", skipped)
+        chosen = [
+            None if column is None else [column[i] for i in numbers]
+            for column in (texts, pairs, labels, ids)
+        ]
+        return make_table(
+            columns,
+            *chosen,
+            label_separator=options.get("label_separator"),
+            skip_label=options.get("skip_label"),
+            on_bad_input=self.on_bad_input,
+        )
+
+    def _sorted(self, rows: list[dict], key: str | None) -> list[dict]:
+        if key is not None and all(isinstance(row.get(key), int) for row in rows):
+            return sorted(rows, key=lambda row: row[key])
+        return rows
+
+    def _label_names(self, data: TfdsRows, labels: list, key: str) -> list:
+        """Returns labels as written in a table; None where there is none."""
+        classes = data.class_names.get(key)
+        if classes and self.names and not set(classes) <= set(self.names):
+            raise DataError(
+                f"{data.name}: expected the classes {', '.join(self.names)} (in any "
+                f"order), received {', '.join(classes)}"
+            )
+
+        def name(value):
+            if isinstance(value, list):
+                return [name(part) for part in value]
+            if classes is None:
+                return str(value)
+            if not 0 <= value < len(classes):
+                return None
+            return self.names.get(classes[value], classes[value])
+
+        return [name(value) for value in labels]
+
+
+def _feature(data: TfdsRows, rows: list[dict], key: str) -> list[Any]:
+    """Returns the values of a feature; numbers but those of classes as text."""
+    if not rows or key not in rows[0]:
+        known = ", ".join(rows[0]) if rows else "none"
+        raise DataError(f"{data.name}: no feature {key!r}; expected one of {known}")
+    values = [row[key] for row in rows]
+    if key in data.class_names:
+        return values
+    return [value if isinstance(value, (str, list)) else str(value) for value in values]
 
 
 def find_labels(table: TextTable) -> list[str]:

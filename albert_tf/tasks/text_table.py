@@ -119,6 +119,13 @@ def read_table(
         short_rows=short_rows,
         on_bad_input=on_bad_input,
     )
+    if label_column and columns.index[names[2]] in [
+        columns.index[name] for name in names[:2] if name is not None
+    ]:
+        raise DataError(
+            f"{columns.path}: expected a label beside the text, received one column "
+            f"for both, {columns.names[columns.index[names[2]]]!r}"
+        )
     values = [None if name is None else columns.values[name] for name in names]
     return make_table(
         columns,

@@ -234,8 +234,8 @@ def _check_indices(part: Part, path: str, rows: dict, expected: list[str]) -> No
         *([f"{extra!r} is unknown"] if extra is not None else []),
     ]
     raise DataError(
-        f"{path}: expected the {len(expected):,} indices of the test file of {part.key}, "
-        f"received {len(rows):,} rows; index {' and index '.join(details)}"
+        f"{path}: expected the {len(expected):,} indices of the test file of "
+        f"{part.key}, received {len(rows):,} rows; index {' and index '.join(details)}"
     )
 
 

@@ -174,7 +174,7 @@ def _score(label) -> float:
     if not isinstance(label, str) or not _is_number(label):
         shown = label if isinstance(label, str) else list(label)
         raise ValueError(f"expected a number as score, received {shown!r:.200}")
-    if not abs(float(label)) <= np.finfo(np.float32).max:
+    if not abs(float(label)) <= float(np.finfo(np.float32).max):
         raise ValueError(f"expected a finite number as score, received {label!r:.200}")
     return float(label)
 

@@ -210,7 +210,7 @@ def with_labels(
     labels = task.labels
     if not labels:
         labels = targets.labels_of(train, kind)
-        every_row = len(labels) == len(train) > 2
+        every_row = kind == SINGLE_LABEL and len(labels) == len(train) > 2
         if not many_labels and (every_row or len(labels) > _MANY_LABELS):
             raise UsageError(
                 f"label_column: expected at most {_MANY_LABELS} different labels that "

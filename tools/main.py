@@ -13,6 +13,7 @@ VERBS = (
     "finetune",
     "evaluate",
     "predict",
+    "glue_submission",
     "fill_mask",
     "convert_checkpoint",
     "export",

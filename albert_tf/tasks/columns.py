@@ -33,6 +33,7 @@ class Columns:
         lines: list of int. Where each row ends in the file, counted from 1.
         unit: str. What `lines` counts: "line", or "row".
         skipped: dict. Number of rows left out or filled, by reason.
+        index: dict. By column as it was asked for, its number from 0.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Columns:
     lines: list[int]
     unit: str = "line"
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    index: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -113,7 +115,7 @@ def read_columns(
             values[key].append(row[i])
     if not lines:
         raise DataError(f"{path}: expected rows below the header, received none")
-    return Columns(path, tuple(names), values, lines, "line", dict(bad.counts))
+    return Columns(path, tuple(names), values, lines, "line", dict(bad.counts), index)
 
 
 class BadRows:
@@ -282,7 +284,7 @@ def _plain_columns(path, names, index, rows, lines, unit, bad) -> Columns:
             column.append(value)
     if not kept:
         raise DataError(f"{path}: expected rows that can be used, received none")
-    return Columns(path, tuple(names), values, kept, unit, dict(bad.counts))
+    return Columns(path, tuple(names), values, kept, unit, dict(bad.counts), index)
 
 
 def _plain(value: Any) -> Any:

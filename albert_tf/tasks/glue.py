@@ -1,38 +1,133 @@
 """The tasks of GLUE: files, columns, labels, metrics and the paper's recipes.
 
-Files are named relative to the folder that holds all of GLUE (the original's
-`--data_dir`). None of them quotes its cells. Labels are in the order of the original
-code, which for MNLI differs from that of Hugging Face and TensorFlow Datasets.
+`--data_dir` is either the folder that holds all of GLUE (the original's) or the task's
+own folder: for SST-2, `DIR/SST-2/train.tsv` or `DIR/train.tsv`; the former is taken if
+both exist. No file quotes its cells. Labels are in the order of the original code,
+which for MNLI differs from that of Hugging Face and TensorFlow Datasets.
 """
 
+import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 
+from absl import logging
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 from albert_tf.tasks.metrics import classification_metrics, regression_metrics
-from albert_tf.tasks.tables import LabelledTableSettings, TableSettings, TableSource
+from albert_tf.tasks.tables import (
+    LabelledTableSettings,
+    TableSettings,
+    TableSource,
+    TfdsTableSource,
+)
 from albert_tf.tasks.task import REGRESSION, SINGLE_LABEL, Recipe, Task
+from albert_tf.tasks.text_classification import FAMILY
+from albert_tf.tasks.text_table import TextTable
+from albert_tf.tasks.tfds_source import PREFIX
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _NLI = ("contradiction", "entailment", "neutral")
+_PAIR = ("sentence1", "sentence2")
+# The original takes the last column as label, so that files of MNLI with 12 and with 16
+# columns can be read.
+_LAST = "-1"
+# Other names of the labels, in the order of the task's; TFDS and Hugging Face use them.
+LABEL_ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "cola": (("unacceptable", "acceptable"),),
+    "sst2": (("negative", "positive"),),
+    "mrpc": (("not_equivalent", "equivalent"),),
+    "qqp": (("not_duplicate", "duplicate"),),
+    "wnli": (("not_entailment", "entailment"),),
+}
+# Features of the texts in `tfds:glue/...`.
+_TFDS_TEXTS = {
+    "cola": ("sentence",),
+    "sst2": ("sentence",),
+    "qqp": ("question1", "question2"),
+    "mnli": ("premise", "hypothesis"),
+    "ax": ("premise", "hypothesis"),
+    "qnli": ("question", "sentence"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueSource(TableSource):
+    """A file of GLUE as the source of examples.
+
+    Attributes:
+        others: tuple of str. Other paths within the folder where the file may be.
+        label_names: tuple of str. For a file without a header: the labels. If the first
+            line has something else in their place, it is a header and left out.
+    """
+
+    others: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
+
+    def read(self, folder: str = "") -> TextTable:
+        """Returns the table.
+
+        Raises:
+            DataError: If the file is missing or malformed.
+        """
+        if not folder:
+            return self._checked(self.read_file(self.file))
+        names = (self.file, os.path.basename(self.file), *self.others)
+        for name in names:
+            path = files.join(folder, name)
+            if files.exists(path):
+                return self._checked(self.read_file(path))
+        raise DataError(f"{folder}: expected {' or '.join(names)} in it, found neither")
+
+    def _checked(self, table: TextTable) -> TextTable:
+        if not self.label_names or len(table) < 2:
+            return table
+        first, second = table.labels[:2]
+        if first in self.label_names or second not in self.label_names:
+            return table
+        if any(c.isdecimal() for c in first) or not first:
+            return table
+        logging.warning(
+            "%s: line 1 is a header (its label is %r) and is left out; the released "
+            "file has none",
+            table.path,
+            first,
+        )
+        rest = table.select(range(1, len(table)))
+        skipped = {**table.skipped, "header lines": 1}
+        return dataclasses.replace(rest, ids=None, skipped=skipped)
 
 
 def _splits(
     folder: str,
     texts: Sequence[str],
-    label: str,
+    label: str = _LAST,
     dev: Sequence[str] = ("dev",),
     test: Sequence[str] = ("test",),
-) -> dict[str, TableSource]:
-    """Returns the sources of a task whose files have a header."""
+    short_rows: tuple[str, str] = ("stop", "stop"),
+) -> dict[str, GlueSource]:
+    """Returns the sources of a task whose files have a header.
+
+    Args:
+        folder: str. Name of the task's folder.
+        texts: sequence of str. Columns of the texts.
+        label: str. Column of the label.
+        dev: sequence of str. Splits for evaluation.
+        test: sequence of str. Splits without labels.
+        short_rows: tuple of str. See `columns.read_columns`; with and without labels.
+    """
     columns = _columns(texts)
     labelled = LabelledTableSettings(**columns, label_column=label)
-    sources = dict.fromkeys(("train", *dev), labelled)
-    sources |= {name: TableSettings(**columns) for name in test}
-    return {
-        name: TableSource(f"{folder}/{name}.tsv", source)
-        for name, source in sources.items()
+    sources = {
+        name: GlueSource(f"{folder}/{name}.tsv", labelled, short_rows[0])
+        for name in ("train", *dev)
     }
+    for name in test:
+        settings = TableSettings(**columns, id_column="0")
+        sources[name] = GlueSource(f"{folder}/{name}.tsv", settings, short_rows[1])
+    return sources
 
 
 def _columns(texts: Sequence[str]) -> dict:
@@ -40,16 +135,69 @@ def _columns(texts: Sequence[str]) -> dict:
     return {"text_column": first, "text_pair_column": second, "quoting": False}
 
 
-def _cola_splits() -> dict[str, TableSource]:
+def _cola_splits() -> dict[str, GlueSource]:
     """Returns the sources of CoLA, where only the test file has a header."""
     columns = LabelledTableSettings(
         text_column="3", label_column="1", header=False, quoting=False
     )
-    return {
-        "train": TableSource("CoLA/train.tsv", columns),
-        "dev": TableSource("CoLA/dev.tsv", columns),
-        "test": TableSource("CoLA/test.tsv", TableSettings(**_columns(["sentence"]))),
+    sources = {
+        name: GlueSource(f"CoLA/{name}.tsv", columns, label_names=_BINARY)
+        for name in ("train", "dev")
     }
+    return sources | {
+        name: source
+        for name, source in _splits("CoLA", ["sentence"]).items()
+        if name == "test"
+    }
+
+
+def _ax_splits() -> dict[str, GlueSource]:
+    """Returns the source of the diagnostics, which the model of MNLI answers."""
+    settings = TableSettings(**_columns(_PAIR), id_column="0")
+    others = ("AX/AX.tsv", "AX.tsv", "AX/diagnostic.tsv")
+    return {"test": GlueSource("diagnostic/diagnostic.tsv", settings, others=others)}
+
+
+def tfds_splits(
+    task: Task, name: str, data_dir: str | None = None, download: bool = False
+) -> dict[str, TfdsTableSource]:
+    """Returns the sources of a task in a TFDS set, by name of the split.
+
+    Labels are mapped to the task's by their names, rows are in the order of `idx`.
+
+    Args:
+        task: `Task`. A task of this module.
+        name: str. Such as "tfds:glue/mnli", or another set with the same features.
+        data_dir: str or None. See `tfds_source.read_tfds`.
+        download: bool. See `tfds_source.read_tfds`.
+
+    Raises:
+        UsageError: If the set is another task of GLUE.
+    """
+    title = name.removeprefix(PREFIX).partition(":")[0]
+    builder, _, config = title.partition("/")
+    parts = {"mnli": ("mnli", "mnli_matched", "mnli_mismatched")}
+    if builder == "glue" and config not in parts.get(task.name, (task.name,)):
+        raise UsageError(
+            f"data_dir: task {task.name} needs {PREFIX}glue/{task.name}, received "
+            f"{name}"
+        )
+    names = {label: label for label in task.labels}
+    for alias in LABEL_ALIASES.get(task.name, ()):
+        names |= dict(zip(alias, task.labels, strict=True))
+    columns = _columns(_TFDS_TEXTS.get(task.name, _PAIR))
+    settings = LabelledTableSettings(**columns, label_column="label", id_column="idx")
+    sources = {}
+    for split in task.splits:
+        there = split.replace("dev", "validation")
+        if config in ("mnli_matched", "mnli_mismatched"):
+            if not split.endswith(config.removeprefix("mnli")):
+                continue
+            there = there.partition("_")[0]
+        sources[split] = TfdsTableSource(
+            name, there, settings, names, data_dir, download
+        )
+    return sources
 
 
 def _metrics(labels, predictions, *, names: Sequence[str]) -> dict[str, float]:
@@ -75,18 +223,18 @@ def _task(name, splits, labels, metrics, recipe, **kwargs) -> Task:
         **kwargs: Other fields of `Task`.
     """
     return Task(
-        name,
-        "text_classifier",
-        functools.partial(_metrics, names=metrics),
-        metrics[0],
-        splits,
-        labels,
-        **{"problem_type": SINGLE_LABEL, **kwargs},
+        name=name,
+        head="text_classifier",
+        metrics=functools.partial(_metrics, names=metrics),
+        selecting_metric=metrics[0],
+        splits=splits,
+        labels=labels,
         recipe=recipe,
+        family=FAMILY,
+        **{"problem_type": SINGLE_LABEL, **kwargs},
     )
 
 
-_PAIR = ("sentence1", "sentence2")
 TASKS = (
     _task(
         "cola",
@@ -97,7 +245,7 @@ TASKS = (
     ),
     _task(
         "stsb",
-        _splits("STS-B", _PAIR, "score"),
+        _splits("STS-B", _PAIR),
         (),
         ("pearson", "spearman"),
         Recipe(2e-5, 16, 0.0, 3598, 214),
@@ -115,7 +263,6 @@ TASKS = (
         _splits(
             "MNLI",
             _PAIR,
-            "gold_label",
             dev=("dev_matched", "dev_mismatched"),
             test=("test_matched", "test_mismatched"),
         ),
@@ -125,21 +272,27 @@ TASKS = (
     ),
     _task(
         "qnli",
-        _splits("QNLI", ["question", "sentence"], "label"),
+        _splits("QNLI", ["question", "sentence"]),
         _ENTAILMENT,
         ("accuracy",),
         Recipe(1e-5, 32, 0.0, 33112, 1986),
     ),
     _task(
         "qqp",
-        _splits("QQP", ["question1", "question2"], "is_duplicate"),
+        # A few released rows are short. A row to predict is never dropped.
+        _splits(
+            "QQP",
+            ["question1", "question2"],
+            "is_duplicate",
+            short_rows=("skip", "fill"),
+        ),
         _BINARY,
         ("accuracy", "f1"),
         Recipe(5e-5, 128, 0.1, 14000, 1000),
     ),
     _task(
         "rte",
-        _splits("RTE", _PAIR, "label"),
+        _splits("RTE", _PAIR),
         _ENTAILMENT,
         ("accuracy",),
         Recipe(3e-5, 32, 0.1, 800, 200),
@@ -153,19 +306,14 @@ TASKS = (
     ),
     _task(
         "wnli",
-        _splits("WNLI", _PAIR, "label"),
+        _splits("WNLI", _PAIR),
         _BINARY,
         ("accuracy",),
         Recipe(2e-5, 16, 0.1, 2000, 250),
     ),
-    # Diagnostic examples, predicted by the model of MNLI.
     _task(
         "ax",
-        {
-            "test": TableSource(
-                "diagnostic/diagnostic.tsv", TableSettings(**_columns(_PAIR))
-            )
-        },
+        _ax_splits(),
         _NLI,
         ("matthews",),
         None,

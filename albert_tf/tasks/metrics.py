@@ -63,6 +63,74 @@ def classification_metrics(
     }
 
 
+def multi_label_metrics(
+    labels: np.ndarray, predictions: np.ndarray
+) -> dict[str, float]:
+    """Returns F1, precision and recall over all cells, and how many rows are right.
+
+    Args:
+        labels: bool `[N, C]`. Whether each label applies.
+        predictions: bool `[N, C]`.
+
+    Returns:
+        dict with `f1, precision, recall` (micro averages: over all cells), `f1_macro`
+        (mean over labels) and `exact_match` (rows without a wrong cell). A ratio 0/0
+        is 0.
+
+    Raises:
+        DataError: If there are no cells, or if the shapes differ.
+    """
+    from sklearn import metrics
+
+    labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
+    if labels.ndim != 2 or labels.shape != predictions.shape or not labels.size:
+        raise DataError(
+            "labels and predictions must be two tables of the same size, received "
+            f"shapes {labels.shape} and {predictions.shape}"
+        )
+    values = {}
+    for average in ("micro", "macro"):
+        values[average] = metrics.precision_recall_fscore_support(
+            labels, predictions, average=average, zero_division=0
+        )
+    precision, recall, f1, _ = values["micro"]
+    return {
+        "f1": float(f1),
+        "precision": float(precision),
+        "recall": float(recall),
+        "f1_macro": float(values["macro"][2]),
+        "exact_match": float((labels == predictions).all(-1).mean()),
+    }
+
+
+def per_class(labels: np.ndarray, predictions: np.ndarray, names) -> list[dict]:
+    """Returns precision, recall, F1 and number of examples of every class.
+
+    Args:
+        labels: int `[N]`, or bool `[N, C]` for several labels per example.
+        predictions: as `labels`.
+        names: sequence of str. The `C` names.
+    """
+    from sklearn import metrics
+
+    columns = metrics.precision_recall_fscore_support(
+        labels, predictions, labels=range(len(names)), average=None, zero_division=0
+    )
+    keys = ("precision", "recall", "f1")
+    return [
+        {"label": name, **dict(zip(keys, map(float, row), strict=False))}
+        | {"support": int(row[3])}
+        for name, row in zip(names, zip(*columns, strict=True), strict=True)
+    ]
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """Returns the probability of each logit alone."""
+    # Without exp of a large number, which would overflow.
+    small = np.exp(-np.abs(logits))
+    return np.where(logits >= 0, 1 / (1 + small), small / (1 + small))
+
+
 def regression_metrics(
     labels: Sequence[float], predictions: Sequence[float]
 ) -> dict[str, float]:
@@ -74,7 +142,8 @@ def regression_metrics(
 
     Returns:
         dict with `pearson, spearman, pearson_spearman, mse`. Correlations are nan if
-        all labels or all predictions are equal, or if there is only one example.
+        all labels or all predictions are equal, or if there is only one example. All
+        are nan if a prediction is not finite.
 
     Raises:
         DataError: If there are no examples, or if the numbers of predictions and
@@ -84,10 +153,12 @@ def regression_metrics(
 
     labels, predictions = _arrays(labels, predictions, "float64")
     pearson = spearman = math.nan
-    # scipy also warns about constants and single examples; nan is enough.
-    if np.ptp(labels) and np.ptp(predictions):
-        pearson = float(stats.pearsonr(labels, predictions).statistic)
-        spearman = float(stats.spearmanr(labels, predictions).statistic)
+    # scipy also warns about (nearly) constant values and single examples.
+    if np.isfinite(predictions).all() and np.ptp(labels) and np.ptp(predictions):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            pearson = float(stats.pearsonr(labels, predictions).statistic)
+            spearman = float(stats.spearmanr(labels, predictions).statistic)
     return {
         "pearson": pearson,
         "spearman": spearman,

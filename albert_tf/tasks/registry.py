@@ -1,24 +1,28 @@
 """The tasks that have a name."""
 
 from albert_tf.errors import UsageError
-from albert_tf.tasks import glue, multiple_choice
+from albert_tf.tasks import glue, multiple_choice, squad, tagging
 from albert_tf.tasks.task import SINGLE_LABEL, Recipe, Task
 
 TASKS: dict[str, Task] = {
-    task.name: task for task in (*glue.TASKS, *multiple_choice.TASKS)
+    task.name: task
+    for task in (*glue.TASKS, *squad.TASKS, *multiple_choice.TASKS, *tagging.TASKS)
 }
+# Other names, without hyphens and underscores.
+_ALIASES = {"mnlim": "mnli", "mnlimatched": "mnli", "sst": "sst2", "diagnostic": "ax"}
 
 
 def find_task(name: str) -> Task:
     """Returns the task of that name.
 
     Args:
-        name: str. A key of `TASKS`; spellings such as "SST-2" are accepted.
+        name: str. A key of `TASKS`; spellings such as "SST-2" and "STS_B" are accepted.
 
     Raises:
         UsageError: If there is no such task.
     """
-    task = TASKS.get(name.lower().replace("-", "").replace("_", ""))
+    key = name.strip().lower().replace("-", "").replace("_", "")
+    task = TASKS.get(_ALIASES.get(key, key))
     if task is None:
         raise UsageError(f"task must be one of {', '.join(TASKS)}, received {name!r}")
     return task

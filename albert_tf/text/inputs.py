@@ -29,12 +29,14 @@ class EncodedTexts:
         first_lengths: int32 `[B]`. Number of tokens in segment 0, including `[CLS]`
             and `[SEP]`.
         num_truncated: int. Number of rows that were truncated.
+        truncated: bool `[B]`. Which rows were truncated; None if not recorded.
     """
 
     ids: np.ndarray
     splits: np.ndarray
     first_lengths: np.ndarray
     num_truncated: int = 0
+    truncated: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.first_lengths)
@@ -108,10 +110,9 @@ def encode_texts(
     for (part_ids, part_splits), count in zip(parts, kept, strict=True):
         ids[ranges(start, count)] = part_ids[ranges(part_splits[:-1], count)]
         start = start + count + 1
-    lost = sum(a > b for a, b in zip(full, kept, strict=True))
-    return EncodedTexts(
-        ids, splits, (kept[0] + 2).astype(np.int32), int(np.count_nonzero(lost))
-    )
+    lost = np.any([a > b for a, b in zip(full, kept, strict=True)], axis=0)
+    first_lengths = (kept[0] + 2).astype(np.int32)
+    return EncodedTexts(ids, splits, first_lengths, int(lost.sum()), lost)
 
 
 def padded_inputs(

@@ -64,8 +64,8 @@ TOKENIZERS = {
     "bpe_normalizing": ByteBPETokenizer(normalizing_bpe()),
 }
 NAMES = sorted(TOKENIZERS)
-ODD = "éé\u0301⑩½ﬁ㍿İΣς\u0300\u20e3\u200b\ufeff\x00\x1c\u00a0\u3000\u00a8한ᄒ☃😀\ud800, 19"
-TEXT = st.text() | st.text(st.sampled_from(sorted(set(ODD + "ab1.,[]MASK"))))
+ODD = "éé\u0301⑩½ﬁ㍿İΣς\u0300\u20e3\u200b\ufeff\x00\x1c\u00a0\u3000\u00a8한ᄒ☃😀\ud800"
+TEXT = st.text() | st.text(st.sampled_from(sorted(set(ODD + "ab19., []MASK"))))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -255,7 +255,9 @@ class _Reader:
 
 def _field(content: dict, name: str, kind: type, where: str):
     if name not in content:
-        raise _ProblemError(f"{where}: expected {_KINDS[kind]} named {name}, found none")
+        raise _ProblemError(
+            f"{where}: expected {_KINDS[kind]} named {name}, found none"
+        )
     _check(content[name], kind, f"{where}: {name}")
     return content[name]
 
@@ -263,7 +265,9 @@ def _field(content: dict, name: str, kind: type, where: str):
 def _check(value, kind: type, where: str) -> None:
     # `isinstance` would take true for a number.
     if type(value) is not kind:
-        raise _ProblemError(f"{where}: expected {_KINDS[kind]}, received {_shown(value)}")
+        raise _ProblemError(
+            f"{where}: expected {_KINDS[kind]}, received {_shown(value)}"
+        )
 
 
 def _shown(value) -> str:

@@ -156,9 +156,10 @@ class SquadFamily:
                     f"none of {len(texts)} questions is answered, {wanted} have an "
                     "answer"
                 )
-        elif len(set(texts)) == 1:
-            if len({tuple(answers) for answers in examples.labels}) > 1:
-                return f"the answer to all {len(texts)} questions is {texts[0][:60]!r}"
+            return ""
+        differ = len({tuple(texts) for texts in examples.labels}) > 1
+        if differ and len(set(texts)) == 1:
+            return f"the answer to all {len(texts)} questions is {texts[0][:60]!r}"
         return ""
 
     def prediction_files(
@@ -186,9 +187,7 @@ class SquadFamily:
         exact, f1 = squad_metrics.raw_scores(
             _gold(examples), written, unanswerable=unanswerable
         )
-        sure = [
-            _confidence(answers, i, text) for i, text in enumerate(written.values())
-        ]
+        sure = [_confidence(answers, i, text) for i, text in enumerate(answers.texts)]
         wrong = [i for i, name in enumerate(answers.ids) if not exact[name]]
         wrong.sort(key=lambda i: (f1[answers.ids[i]], -sure[i]))
         groups = []

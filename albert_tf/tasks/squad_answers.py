@@ -1,9 +1,10 @@
 """Turns the outputs of a model into answers: n-best lists and null scores.
 
-Follows the original's `write_predictions_v1` and `_v2` (`squad_utils.py`). For a 2-logit
-head on SQuAD 2.0, which the original does not have, the null score is Hugging Face's:
-the logits of `[CLS]` minus those of the best answer; unlike there, an answer counts only
-in the window that gives its start the most context, so that none is listed twice.
+Follows the original's `write_predictions_v1` and `_v2` (`squad_utils.py`). For the
+2-logit head on SQuAD 2.0, which the original does not have, the null score is Hugging
+Face's: the logits of `[CLS]` minus those of the best answer. Unlike there, an answer
+counts only in the window that gives its start the most context, so that overlapping
+windows do not list it twice. Padding is never among the best starts and ends.
 
 Legend: `N` questions, `R` rows, `S` starts and `E` ends per start of the beam head.
 """

@@ -228,10 +228,10 @@ class _Plans:
             held = answer and first <= answer[0] and answer[1] < first + size
             shift = query + 2 - first
             positions.append([t + shift for t in answer] if held else [0, 0])
-        if self.questions.training and not question.is_impossible:
-            if not any(start for start, _ in positions):
-                self._refuse(_no_window(question, answer, budget))
-                return
+        wanted = self.questions.training and not question.is_impossible
+        if wanted and not any(start for start, _ in positions):
+            self._refuse(_no_window(question, answer, budget))
+            return
         self.rows += rows
         self.positions += positions
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.text import byte_bpe_file
+from albert_tf.text import byte_bpe_file, offsets
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -92,6 +92,16 @@ class ByteBPETokenizer(Tokenizer):
                 part = _SPACE_BEFORE.sub("", part) if k < len(parts) - 1 else part
                 ids += self._tokenizer.encode(part, add_special_tokens=False).ids
         return ids
+
+    def encode_with_offsets(
+        self, text: str | bytes
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        text = to_unicode(text)
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
+        starts, ends = spans[:, 0].copy(), spans[:, 1].copy()
+        offsets.include_marks(text, starts, ends)
+        return np.array(encoding.ids, np.int32), starts, ends
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         encodings = self._tokenizer.encode_batch_fast(

@@ -82,6 +82,9 @@ def load(data: bytes, name: str):
             f"{kinds['model']['type']}"
         )
     tokenizer.encode_special_tokens = True
+    # It would add special tokens, which nobody asks for, and cut the space that belongs
+    # to a token off its offsets.
+    tokenizer.post_processor = None
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

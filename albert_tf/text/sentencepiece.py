@@ -15,6 +15,7 @@ import sentencepiece
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
+from albert_tf.text import offsets
 from albert_tf.text.normalization import normalize_text, to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -104,6 +105,17 @@ class AlbertTokenizer(Tokenizer):
         if self.replacements and not self.replacements.keys().isdisjoint(ids):
             ids = [new for old in ids for new in self.replacements.get(old, (old,))]
         return ids
+
+    def encode_with_offsets(
+        self, text: str | bytes
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        text = to_unicode(text)
+        ids, spans = offsets.piece_spans(
+            self._processor, self.normalize(text), self.replacements
+        )
+        source = offsets.source_map(text, self.do_lower_case, self.keep_accents)
+        begins = ids.size and self._vocabulary[ids[0]].startswith(_SPACE)
+        return ids.astype(np.int32), *offsets.raw_spans(spans, source, bool(begins))
 
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]

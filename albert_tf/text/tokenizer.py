@@ -71,6 +71,24 @@ class Tokenizer(abc.ABC):
         """Returns the ids of a text, without special tokens around it."""
 
     @abc.abstractmethod
+    def encode_with_offsets(
+        self, text: str | bytes
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the ids of a text, and which of its characters each comes from.
+
+        The time is linear in the length of the text.
+
+        Returns:
+            Three int32 arrays of one length: `ids`, the same as `encode(text)`;
+            `starts` and `ends`: token `i` comes from `text[starts[i]:ends[i]]`, counted
+            in characters (code points) of the text as given. Both never decrease. The
+            white space before a word belongs to its first token; a combining accent
+            belongs to its letter; tokens that each hold a part of one character all
+            have that character. Where the text is bytes or holds lone surrogates,
+            `normalization.to_unicode(text)` is what is counted.
+        """
+
+    @abc.abstractmethod
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
     ) -> tuple[np.ndarray, np.ndarray]:

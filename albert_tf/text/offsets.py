@@ -1,0 +1,180 @@
+"""Which characters of the raw text each token comes from.
+
+Legend: `n` characters of the raw text, `m` characters after normalization, `P` pieces.
+
+The original aligns the pieces with the text by a longest common subsequence within a
+band (`run_squad`'s `_lcs_match`), and drops questions where less than 80% matches. Here
+every step of normalization says where its output comes from, in linear time and for
+every text. Where no character expands to several, the spans are the original's:
+
+- the span of a piece begins with the white space before its word,
+- the first piece begins at 0.
+
+They differ where the original's alignment cuts: a raw character that becomes several
+(`⑩`, `½`, `ﬁ`) belongs, whole, to each piece made of a part of it, and a character that
+normalization drops (a combining accent) belongs to the piece of the character before
+it, so that the answer `café` keeps a decomposed accent.
+"""
+
+import functools
+import unicodedata
+
+import numpy as np
+
+from albert_tf.text.normalization import combining_pattern
+
+_SPACE = "▁"
+
+
+def source_map(
+    text: str, do_lower_case: bool, keep_accents: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where each character of `normalize_text(text)` comes from.
+
+    Args:
+        text: str. `n` characters, as `to_unicode` returns them.
+        do_lower_case: bool. As for `normalize_text`.
+        keep_accents: bool. As for `normalize_text`.
+
+    Returns:
+        Two int64 `[m]`: character `j` comes from `text[starts[j]:ends[j]]`, which
+        includes the characters after it that normalization drops.
+    """
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    present = set(text)
+    top = max(map(ord, present), default=0) + 1
+    length_of, space_of = np.ones(top, np.int64), np.zeros(top, np.bool_)
+    for char in present:
+        space_of[ord(char)] = char.isspace()
+        if not char.isascii():
+            length_of[ord(char)] = _length(char, do_lower_case, keep_accents)
+    space = space_of[codes]
+    words = np.flatnonzero(~space)
+    if not words.size:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    lengths = np.where(space, 0, length_of[codes])
+    # White space inside the text: the first character of each run is the space.
+    first = np.flatnonzero(space[1:] & ~space[:-1]) + 1
+    lengths[first[first < words[-1]]] = 1
+    kept = np.flatnonzero(lengths)
+    # What is dropped belongs to what precedes it, except white space at the end.
+    ends = np.append(kept, words[-1] + 1)[1:]
+    return np.repeat(kept, lengths[kept]), np.repeat(ends, lengths[kept])
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _length(char: str, do_lower_case: bool, keep_accents: bool) -> int:
+    """Returns the number of characters that a character other than a space becomes."""
+    if char.isspace():
+        return 1
+    if not keep_accents:
+        char = combining_pattern().sub("", unicodedata.normalize("NFKD", char))
+    return len(char.lower() if do_lower_case else char)
+
+
+def piece_spans(
+    processor, text: str, replacements: dict[int, list[int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Encodes normalized text with SentencePiece, keeping where pieces come from.
+
+    Args:
+        processor: `SentencePieceProcessor`.
+        text: str. Normalized text of `m` characters.
+        replacements: dict. Maps the id of a piece to the ids that replace it (the
+            digit-comma rule).
+
+    Returns:
+        ids: int64 `[P]`.
+        spans: int64 `[P, 2]`. First character of each piece in `text`, and the one
+            after its last. Both are equal only for a lone `▁` before the first word; a
+            piece made of a part of a character has the whole character.
+    """
+    proto = processor.encode(text, out_type="immutable_proto")
+    rows = []
+    for piece in proto.pieces:
+        token_id, begin, end = piece.id, piece.begin, piece.end
+        new = replacements.get(token_id)
+        if new is None:
+            rows.append((token_id, begin, end))
+        else:
+            parts = [processor.id_to_piece(i) for i in new]
+            spans = _split_span(processor, text, piece.piece, parts, begin, end)
+            rows += [(i, *span) for i, span in zip(new, spans, strict=True)]
+    table = np.array(rows, np.int64).reshape(-1, 3)
+    ids, spans = table[:, 0], table[:, 1:]
+    # SentencePiece gives an expanded character to the last of its pieces only.
+    partial = spans[:, 0] == spans[:, 1]
+    partial &= (ids != processor.piece_to_id(_SPACE)) & (spans[:, 1] < len(text))
+    spans[partial, 1] += 1
+    return ids, spans
+
+
+def raw_spans(
+    spans: np.ndarray, source: tuple[np.ndarray, np.ndarray], from_start: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Translates spans of normalized text into spans of the raw text.
+
+    Args:
+        spans: int64 `[P, 2]`. From `piece_spans`.
+        source: Two int64 `[m]`. From `source_map`.
+        from_start: bool. Whether the first piece includes what precedes the first word.
+
+    Returns:
+        Two int32 `[P]`: starts, and ends (exclusive).
+    """
+    starts, ends = source
+    stop = ends[-1] if ends.size else 0
+    starts = np.append(starts, stop)
+    first = starts[spans[:, 0]]
+    last = np.where(spans[:, 1] > spans[:, 0], ends[spans[:, 1] - 1], first)
+    if from_start and len(first):
+        first[0] = 0
+    return first.astype(np.int32), last.astype(np.int32)
+
+
+def include_marks(text: str, starts: np.ndarray, ends: np.ndarray) -> None:
+    """Extends spans over combining marks that no token holds, in place.
+
+    Args:
+        text: str. The raw text.
+        starts: int32 `[P]`.
+        ends: int32 `[P]`. Exclusive; changed.
+    """
+    after = np.append(starts[1:], len(text))
+    for i in np.flatnonzero(ends < after).tolist():
+        end, limit = int(ends[i]), int(after[i])
+        while end < limit and unicodedata.combining(text[end]):
+            end += 1
+        ends[i] = end
+
+
+def _split_span(processor, text, piece, parts, begin, end) -> list[tuple[int, int]]:
+    """Returns the spans of the parts that replace a piece.
+
+    Args:
+        processor: `SentencePieceProcessor`.
+        text: str. Normalized text.
+        piece: str. The piece, `text[begin:end]` as SentencePiece writes it.
+        parts: list of str. Substrings of the piece, in order.
+        begin: int. First character of the piece in the text.
+        end: int. Character after its last.
+    """
+    shown = text[begin:end].replace(" ", _SPACE)
+    if shown == piece:
+        bounds = range(begin, end + 1)
+    elif _SPACE + shown == piece:
+        bounds = [begin, *range(begin, end + 1)]
+    else:
+        # SentencePiece's own normalization changed the characters of this piece.
+        normal, offsets = processor.normalize(text[begin:end], with_offsets=True)
+        if not normal.endswith(piece):
+            return [(begin, end)] * len(parts)
+        bounds = [begin + offset for offset in offsets[len(normal) - len(piece) :]]
+    spans, at = [], 0
+    for part in parts:
+        at = piece.find(part, at)
+        if at < 0:
+            return [(begin, end)] * len(parts)
+        spans.append((bounds[at], bounds[at + len(part)]))
+        at += len(part)
+    return spans

@@ -109,7 +109,7 @@ def test_bad_article_is_named(tmp_path, name):
 
 FILES = {
     "empty": (b"", "received an empty file"),
-    "cut": (b"\n\n{\"article\": \"x", "all.txt: line 3: not JSON"),
+    "cut": (b'\n\n{"article": "x', "all.txt: line 3: not JSON"),
     "list": (b"[1]", "expected a JSON object, received list"),
     "bytes": (b'{"id": "\xff"}', "line 1: not UTF-8"),
     "deep": (b"[" * 100_000, "line 1: not JSON"),

@@ -1,0 +1,105 @@
+"""Tags of entities: which schemes there are, and all of them as IOB2.
+
+IOB2: `B-type` starts an entity, `I-type` continues it, `O` is outside. IOB1, of the
+original release of CoNLL-2003, starts one with `I-` unless it follows another of the
+same type. IOBES and BILOU also mark the ends of entities and entities of one word.
+Tags of another form, such as parts of speech, mark words, not entities.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from albert_tf.errors import DataError
+
+OUTSIDE = "O"
+_TYPED = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
+# S and U stand for entities of one word, E and L for the last word of an entity.
+_IOB = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
+
+
+def mark_entities(tags: Iterable[str]) -> bool:
+    """Returns whether tags mark entities: `B-type`, `I-type`, ..., or only B, I, O."""
+    tags = set(tags)
+    return (
+        any(map(_TYPED.fullmatch, tags))
+        or bool(tags & {"B", "I"})
+        and (tags <= {"B", "I", OUTSIDE})
+    )
+
+
+def to_iob2(
+    sentences: Sequence[Sequence[str]], place: Callable[[int, int], str]
+) -> tuple[list[list[str]], str]:
+    """Converts the tags of sentences to IOB2; tags that mark no entities are kept.
+
+    An `I-` that starts an entity becomes `B-`, which is how conlleval, and so the
+    lenient metrics, read it.
+
+    Args:
+        sentences: sequence of sequence of str. Tags of the words of each sentence.
+        place: callable. Takes the numbers of a sentence and of a word in it, and
+            returns where they are, for messages.
+
+    Returns:
+        The tags, and a note on what was converted, which may be empty.
+
+    Raises:
+        DataError: If some tags mark entities and others are neither `O` nor of their
+            form.
+    """
+    sentences = [list(tags) for tags in sentences]
+    used = {tag for tags in sentences for tag in tags}
+    if not mark_entities(used):
+        return sentences, ""
+    if any(map(_TYPED.fullmatch, used)):
+        _check_typed(sentences, used, place)
+    converted, orphans, adjacent, starts = [], 0, 0, 0
+    for tags in sentences:
+        row, before = [], OUTSIDE
+        for tag in tags:
+            if tag == OUTSIDE:
+                row.append(tag)
+                before = OUTSIDE
+                continue
+            prefix, kind = _IOB[tag[0]], tag[1:]
+            same = before == kind
+            if prefix == "B":
+                starts += 1
+                adjacent += same
+            elif not same:
+                orphans += 1
+                prefix = "B"
+            row.append(prefix + kind)
+            # After the last word of an entity nothing continues it.
+            before = OUTSIDE if tag[0] in "ESLU" else kind
+        converted.append(row)
+    return converted, _note(used, orphans, adjacent, starts)
+
+
+def _note(used: set[str], orphans: int, adjacent: int, starts: int) -> str:
+    """Returns what a conversion did, in words."""
+    if any(tag[0] in "ESLU" for tag in used):
+        return f"tags of {'BILOU' if _has(used, 'LU') else 'IOBES'} are read as IOB2"
+    if not orphans:
+        return ""
+    if adjacent == starts:
+        # In IOB1 a B- only stands between two entities of one type.
+        return f"tags of IOB1 are read as IOB2 ({orphans} entities start with I-)"
+    return f"tags I- that start an entity are read as B- ({orphans} of them)"
+
+
+def _has(used: set[str], prefixes: str) -> bool:
+    return any(tag[0] in prefixes for tag in used)
+
+
+def _check_typed(sentences, used: set[str], place) -> None:
+    wrong = {tag for tag in used if tag != OUTSIDE and not _TYPED.fullmatch(tag)}
+    if not wrong:
+        return
+    for i, tags in enumerate(sentences):
+        for j, tag in enumerate(tags):
+            if tag in wrong:
+                raise DataError(
+                    f"{place(i, j)}: the tag must be O, B-type or I-type, as others of "
+                    f"this file, received {tag!r:.80}"
+                )

@@ -1,101 +1,27 @@
 """Objectives of fine-tuning: one for each kind of answer, as sums and counts.
 
-Each loss is a sum over a batch divided by a count over the batch, and both add up over
-micro-batches and replicas. `training.tensorflow.step` takes these objectives as it
-takes those of pretraining. All computations are in float32.
+`training.tensorflow.step` takes these objectives as it takes those of pretraining. All
+computations are in float32.
 
 Legend: `U` examples, `C` labels, `K` choices, `L` words, `B` rows, `T` tokens.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import numpy as np
 from keras import ops
 
 from albert_tf import features
 from albert_tf.errors import UsageError
+from albert_tf.objectives.finetuning_base import (
+    FinetuningObjective,
+    hits_of,
+    keep_unmasked,
+    number_of,
+)
 from albert_tf.objectives.objective import cross_entropy
-
-_MASKED = -1e30  # finite, so that no gradient becomes nan
-
-
-@dataclasses.dataclass(frozen=True)
-class FinetuningObjective:
-    """What all objectives of fine-tuning share: means over a counted batch."""
-
-    # Names of the means, the loss that is differentiated first.
-    measures: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
-
-    @property
-    def sum_names(self) -> tuple[str, ...]:
-        """Names of what `sums` returns."""
-        return (*(f"{name}_sum" for name in self.measures), "count")
-
-    @property
-    def shown(self) -> dict[str, str]:
-        """Metrics that a progress bar shows, with short names."""
-        accuracies = [name for name in self.measures if name.endswith("accuracy")]
-        return {n: n.replace("accuracy", "acc") for n in ("loss", *accuracies)}
-
-    def values(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what is summed, by measure: float32 tensors of any shape."""
-        raise NotImplementedError
-
-    def weights(self, batch: Mapping[str, Any]):
-        """Returns the number of answers of a batch, which losses are divided by.
-
-        Args:
-            batch: dict. A batch, or a part of it: the numbers of the parts add up.
-
-        Returns:
-            float32 scalar.
-        """
-        return _number_of(batch[features.LABELS])
-
-    def sums(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the sums of a batch or of a part of it.
-
-        Args:
-            outputs: Outputs of the model.
-            batch: dict. The batch that the outputs belong to.
-
-        Returns:
-            dict of float32 scalars by `sum_names`.
-        """
-        values = self.values(outputs, batch)
-        sums = {f"{name}_sum": ops.sum(values[name]) for name in self.measures}
-        return {**sums, "count": self.weights(batch)}
-
-    def loss(self, sums: Mapping[str, Any], weights):
-        """Returns the loss to differentiate: the share that some sums have in it.
-
-        Args:
-            sums: dict. `sums` of a part of a batch.
-            weights: float32 scalar. `weights` of the whole batch.
-        """
-        return sums["loss_sum"] / ops.maximum(weights, 1.0)
-
-    def metrics(self, sums: Mapping[str, np.float32]) -> dict[str, float]:
-        """Returns the means, as Python numbers.
-
-        Args:
-            sums: dict of scalars. `sums`, possibly added up over batches.
-        """
-        count = max(float(sums["count"]), 1.0)
-        return {name: float(sums[f"{name}_sum"]) / count for name in self.measures}
-
-    def describe(self, step: int, values: Mapping[str, float]) -> str:
-        """Returns one line for people about an evaluation.
-
-        Args:
-            step: int. Number of updates of the weights.
-            values: dict. Metrics of the evaluation, the objective's or the task's.
-        """
-        parts = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in values.items()]
-        return f"step {step}: eval {', '.join(parts)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +72,7 @@ class SingleLabel(_Classes):
         labels = batch[features.LABELS]
         return {
             "loss": self.losses(outputs, labels),
-            "accuracy": _hits(outputs, labels),
+            "accuracy": hits_of(outputs, labels),
         }
 
 
@@ -165,7 +91,7 @@ class Tagging(_Classes):
         labels = ops.maximum(batch[features.LABELS], 0)
         return {
             "loss": self.losses(outputs, labels) * counted,
-            "accuracy": _hits(outputs, labels) * counted,
+            "accuracy": hits_of(outputs, labels) * counted,
         }
 
 
@@ -213,11 +139,11 @@ class Choice(FinetuningObjective):
     def values(self, outputs, batch):
         logits = ops.cast(outputs, "float32")
         if features.CHOICE_MASK in batch:
-            logits = _where(batch[features.CHOICE_MASK], logits)
+            logits = keep_unmasked(batch[features.CHOICE_MASK], logits)
         labels = batch[features.LABELS]
         return {
             "loss": cross_entropy(logits, labels),
-            "accuracy": _hits(logits, labels),
+            "accuracy": hits_of(logits, labels),
         }
 
 
@@ -238,7 +164,7 @@ class Span(FinetuningObjective):
     measures: ClassVar[tuple[str, ...]] = ("loss", "start_accuracy", "end_accuracy")
 
     def weights(self, batch):
-        return _number_of(batch[features.START_POSITIONS])
+        return number_of(batch[features.START_POSITIONS])
 
     def values(self, outputs, batch):
         mask = batch[features.PADDING_MASK] if self.mask_padding else None
@@ -364,24 +290,11 @@ def _span_values(outputs, batch, mask) -> dict[str, Any]:
     ):
         logits = ops.cast(outputs[f"{name}_logits"], "float32")
         if mask is not None:
-            logits = _where(mask, logits)
+            logits = keep_unmasked(mask, logits)
         losses.append(cross_entropy(logits, batch[key]))
-        values[f"{name}_accuracy"] = _hits(logits, batch[key])
+        values[f"{name}_accuracy"] = hits_of(logits, batch[key])
     return {"loss": 0.5 * (losses[0] + losses[1]), **values}
-
-
-def _where(mask, logits):
-    return ops.where(ops.cast(mask, "bool"), logits, _MASKED)
-
-
-def _hits(logits, labels):
-    hits = ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32"))
-    return ops.cast(hits, "float32")
 
 
 def _labelled(batch):
     return ops.cast(batch[features.LABELS] >= 0, "float32")
-
-
-def _number_of(labels):
-    return ops.sum(ops.ones_like(labels, dtype="float32"))

@@ -35,6 +35,7 @@ CLASSES = {
     "token_classifier": albert_tf.AlbertTokenClassifier,
     "question_answering": albert_tf.AlbertQuestionAnswering,
     "multiple_choice": albert_tf.AlbertMultipleChoice,
+    "beam_question_answering": albert_tf.AlbertBeamQuestionAnswering,
 }
 
 
@@ -83,6 +84,23 @@ def test_round_trip(head, changes, tmp_path):
     assert again.untrained_weights == []
     assert_same_weights(model, again)
     assert albert_tf.AlbertConfig.from_json(tmp_path / "m/config.json") == model.config
+
+
+def test_numbers_of_starts_and_ends_are_kept(tmp_path):
+    sizes = {"start_n_top": 3, "end_n_top": 2}
+    model = albert_tf.AlbertBeamQuestionAnswering(CONFIG, **sizes)
+    for step, format in enumerate(("albert_tf", "tf1", "albert_tf")):
+        albert_tf.save_pretrained(model, tmp_path / str(step), format)
+        model = albert_tf.from_pretrained(tmp_path / str(step))
+        assert (model.start_n_top, model.end_n_top) == (3, 2)
+    model = albert_tf.from_pretrained(tmp_path / "0", end_n_top=4)
+    assert (model.start_n_top, model.end_n_top) == (3, 4)
+    with load.open_checkpoint(tmp_path / "0") as checkpoint:
+        checkpoint.head_options["end_n_top"] = True
+        for format in ("albert_tf", "tf1"):
+            load.write_checkpoint(checkpoint, tmp_path / f"bad {format}", format)
+            with pytest.raises(DataError, match="end_n_top must be a positive integer"):
+                albert_tf.from_pretrained(tmp_path / f"bad {format}")
 
 
 def test_none_is_the_backbone(folder):

@@ -1,4 +1,4 @@
-"""The masked LM head against NumPy, and the gathering of positions."""
+"""The heads' layers against NumPy, and the gathering of positions."""
 
 import keras
 import numpy as np
@@ -7,6 +7,8 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.heads import (
+    Answerability,
+    AnswerEnd,
     MaskedLMHead,
     gather_positions,
     truncated_normal_dense,
@@ -96,9 +98,10 @@ def test_epsilon(eps, expected):
     assert head.layer_norm.epsilon == expected
 
 
-def test_config_survives():
-    head = MaskedLMHead(CONFIG, seed=3)
-    copy = MaskedLMHead.from_config(head.get_config())
+@pytest.mark.parametrize("kind", [MaskedLMHead, AnswerEnd, Answerability])
+def test_config_survives(kind):
+    head = kind(CONFIG, seed=3)
+    copy = kind.from_config(head.get_config())
     assert copy.config == CONFIG
     assert copy.get_config() == head.get_config()
 
@@ -110,3 +113,41 @@ def test_dense_starts_as_the_original():
     assert np.abs(kernel).max() <= 0.04
     assert np.std(kernel) == pytest.approx(0.0176, rel=0.03)
     assert not np.any(dense.bias)
+
+
+def test_ends_are_scored_from_the_joined_vectors(rng):
+    layer = AnswerEnd(CONFIG.replace(layer_norm_eps=1e-12), seed=3)
+    layer.build()
+    for variable in layer.weights:
+        variable.assign(rng.normal(0, 0.5, variable.shape))
+    x = rng.normal(size=(B, T, 12)).astype("float32")
+    starts = rng.normal(size=(B, 4, 12)).astype("float32")
+    shape = (B, 4, T, 12)
+    joined = [np.broadcast_to(x[:, None], shape)]
+    joined = np.concatenate([*joined, np.broadcast_to(starts[:, :, None], shape)], -1)
+    expected = layer.dense_1(layer.layer_norm(np.tanh(layer.dense_0(joined))))
+    found = layer(x, starts)
+    np.testing.assert_allclose(found, np.squeeze(expected, -1), atol=1e-5)
+    assert found.shape == layer.compute_output_shape(x.shape, starts.shape)
+
+
+def test_answerability_has_no_bias_and_drops_only_in_training(rng):
+    layer = Answerability(CONFIG.replace(classifier_dropout_prob=0.5), seed=3)
+    layer.build()
+    names = [variable.path.partition("/")[2] for variable in layer.weights]
+    assert names == ["dense_0/kernel", "dense_0/bias", "dense_1/kernel"]
+    x, first = rng.normal(size=(2, B, 12)).astype("float32")
+    joined = np.concatenate([x, first], -1)
+    inner = np.tanh(joined @ layer.dense_0.kernel.numpy())
+    expected = (inner @ layer.dense_1.kernel.numpy())[:, 0]
+    np.testing.assert_allclose(layer(x, first), expected, atol=1e-5)
+    trained = [layer(x, first, training=True) for _ in range(2)]
+    assert np.abs(trained[0] - trained[1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [AnswerEnd, Answerability])
+def test_the_beam_head_is_float32_under_every_policy(kind):
+    layer = kind(CONFIG, seed=3, dtype="mixed_float16")
+    layer.build()
+    assert layer.compute_dtype == "float32"
+    assert {variable.dtype for variable in layer.weights} == {"float32"}

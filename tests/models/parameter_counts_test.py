@@ -18,6 +18,7 @@ from albert_tf.models.classifiers import (
 )
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.question_answering import AlbertBeamQuestionAnswering
 from albert_tf.presets import PRESETS
 
 MODELS = {
@@ -28,6 +29,7 @@ MODELS = {
     "token_classifier": AlbertTokenClassifier,
     "question_answering": AlbertQuestionAnswering,
     "multiple_choice": AlbertMultipleChoice,
+    "beam_question_answering": AlbertBeamQuestionAnswering,
 }
 TINY = dict(
     vocab_size=53,

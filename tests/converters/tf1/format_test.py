@@ -299,6 +299,79 @@ def test_one_output_may_be_a_choice(tmp_path):
         np.testing.assert_array_equal(kernel, model.classifier.kernel.numpy())
 
 
+@pytest.mark.parametrize("head", ["text_classifier", "token_classifier"])
+def test_labels_and_the_kind_of_classifier_are_kept(head, tmp_path):
+    model = randomize(HEADS[head](CONFIG, num_labels=3))
+    model.problem_type = "single_label_classification"
+    model.max_seq_length = 7
+    names = ["a", "b\nc", "d"]
+    albert_tf.save_pretrained(model, tmp_path / "m", format="tf1", labels=names)
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert type(again) is type(model)
+    assert list(again.labels) == names
+    assert again.problem_type == model.problem_type
+    assert again.max_seq_length == 7
+    other = {"text_classifier", "token_classifier"} - {head}
+    with pytest.warns(albert_tf.UntrainedWeightsWarning, match="classifier/kernel"):
+        albert_tf.from_pretrained(tmp_path / "m", head=other.pop(), num_labels=9)
+
+
+def test_nothing_is_written_that_the_names_show(tmp_path):
+    for head in ("text_classifier", "question_answering", "pretraining"):
+        model = randomize(HEADS[head](CONFIG))
+        albert_tf.save_pretrained(model, tmp_path / head, format="tf1")
+        assert not (tmp_path / head / "head.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "expected a JSON object"),
+        ('{"head": "masked_lm"}', "head must be one of text_classifier, .*'masked_lm'"),
+        ('{"head": ["x"]}', "head must be one of"),
+        ('{"head": "multiple_choice"}', "multiple_choice has 1 outputs, the .* 3"),
+        ('{"head": "token_classifier", "labels": ["a"]}', "labels must be 3 strings"),
+        ('{"head": "token_classifier", "labels": "abc"}', "labels must be 3 strings"),
+        ('{"head": "text_classifier", "max_seq_length": 0}', "positive integer"),
+        ('{"head": "text_classifier", "problem_type": 1}', "must be a string"),
+    ],
+)
+def test_a_damaged_head_file(content, message, tmp_path):
+    model = randomize(albert_tf.AlbertTextClassifier(CONFIG, num_labels=3))
+    albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
+    (tmp_path / "m/head.json").write_text(content)
+    with pytest.raises(DataError, match=message):
+        albert_tf.from_pretrained(tmp_path / "m")
+
+
+def test_a_beam_head_is_complete_or_refused(tmp_path):
+    shutil.copy(BASE / "albert_config.json", tmp_path)
+    tensors = stored_tensors(SQUAD_2 / "model.ckpt")
+    del tensors["end_logits/LayerNorm/gamma"]
+    save_tf1(tmp_path / "model.ckpt", tensors)
+    with pytest.raises(DataError, match="unknown tensor answer_class/dense_0/bias"):
+        albert_tf.from_pretrained(tmp_path)
+
+
+def test_beam_head_is_written_like_the_original_writes(squad_2, tmp_path):
+    model, _, _ = squad_2
+    albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
+    ours = stored_tensors(tmp_path / "m" / tf1.PREFIX)
+    theirs = stored_tensors(SQUAD_2 / "model.ckpt")
+    assert ours.keys() == theirs.keys()
+    for name, value in theirs.items():
+        np.testing.assert_array_equal(ours[name], value, err_msg=name)
+
+
+def test_beam_head_with_optimizer_slots(squad_2, tmp_path):
+    tensors = stored_tensors(SQUAD_2 / "model.ckpt")
+    for name, value in list(tensors.items()):
+        tensors[f"{name}/adam_m"] = tensors[f"{name}/adam_v"] = value
+    tensors["global_step"] = np.int64(8144)
+    save_tf1(tmp_path / "model.ckpt", tensors)
+    assert_same_weights(squad_2[0], albert_tf.from_pretrained(tmp_path))
+
+
 def test_other_head_is_refused_unless_not_asked_for(tmp_path):
     shutil.copy(BASE / "albert_config.json", tmp_path)
     tensors = stored_tensors(PREFIX)

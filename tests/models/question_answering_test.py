@@ -1,0 +1,259 @@
+"""The beam head: its two branches, its mask, its precision; plain `fit`."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import AlbertConfig
+from albert_tf.layers.dropout import StepSeeds
+from albert_tf.models.base import weight_names
+from albert_tf.models.question_answering import AlbertBeamQuestionAnswering
+from albert_tf.objectives.finetuning import BeamSpan
+
+B, T, S, E = 3, 9, 3, 2
+CONFIG = AlbertConfig(
+    vocab_size=53,
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=11,
+    initializer_range=0.4,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    classifier_dropout_prob=0.5,
+)
+
+
+@pytest.fixture
+def batch():
+    """Rows `[CLS] question [SEP] text [SEP]`, the last of them without text."""
+    rng = np.random.default_rng(5)
+    segments = np.array(
+        [
+            [0, 0, 0, 1, 1, 1, 1, 1, 1],
+            [0, 0, 0, 0, 1, 1, 1, 0, 0],
+            [0, 0, 0, 1, 0, 0, 0, 0, 0],
+        ],
+        "int32",
+    )
+    lengths = np.array([9, 7, 4])
+    return {
+        "token_ids": rng.integers(5, 53, (B, T)).astype("int32"),
+        "segment_ids": segments,
+        "padding_mask": (np.arange(T) < lengths[:, None]).astype("int32"),
+    }
+
+
+P_MASK = np.array(
+    [
+        [0, 1, 1, 0, 0, 0, 0, 0, 1],
+        [0, 1, 1, 1, 0, 0, 1, 1, 1],
+        [0, 1, 1, 1, 1, 1, 1, 1, 1],
+    ],
+    "int32",
+)
+
+
+@pytest.fixture
+def model():
+    made = AlbertBeamQuestionAnswering(CONFIG, start_n_top=S, end_n_top=E, seed=3)
+    rng = np.random.default_rng(1)
+    for name, variable in weight_names(made).items():
+        if "_head/" in name:
+            variable.assign(rng.normal(0, 0.5, variable.shape))
+    return made
+
+
+def numpy_head(model, batch, p_mask, start_of_row):
+    """The head of the original's `create_v2_model` in float64, written anew."""
+    h = np.asarray(model.backbone(batch)["sequence_output"], "float64")
+    w = {k: np.asarray(v, "float64") for k, v in weight_names(model).items()}
+
+    def dense(x, name):
+        return x @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0.0)
+
+    def log_softmax(x):
+        x = np.where(p_mask > 0, -1e30, x)
+        x = x - x.max(-1, keepdims=True)
+        return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+    start = log_softmax(dense(h, "start_head")[..., 0])
+    chosen = h[np.arange(len(h)), start_of_row(start)]
+    x = np.concatenate([h, np.repeat(chosen[:, None], h.shape[1], 1)], -1)
+    x = np.tanh(dense(x, "end_head/dense_0"))
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-12)
+    x = x * w["end_head/layer_norm/gamma"] + w["end_head/layer_norm/beta"]
+    end = log_softmax(dense(x, "end_head/dense_1")[..., 0])
+    mean = np.einsum("bt,btd->bd", np.exp(start), h)
+    x = np.tanh(dense(np.concatenate([mean, h[:, 0]], -1), "answer_head/dense_0"))
+    return start, end, dense(x, "answer_head/dense_1")[:, 0]
+
+
+def test_with_the_correct_starts(model, batch):
+    gold = np.array([4, 5, 0], "int32")
+    out = model({**batch, "p_mask": P_MASK, "start_positions": gold})
+    start, end, answerability = numpy_head(model, batch, P_MASK, lambda _: gold)
+    assert set(out) == {"start_logits", "end_logits", "cls_logits"}
+    for name, expected in (("start", start), ("end", end)):
+        found = tf.nn.log_softmax(out[f"{name}_logits"])
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-6)
+    np.testing.assert_allclose(out["cls_logits"], answerability, atol=1e-5)
+
+
+def test_with_the_best_starts(model, batch):
+    out = {k: np.asarray(v) for k, v in model({**batch, "p_mask": P_MASK}).items()}
+    assert out["start_index"].shape == (B, S)
+    assert out["end_index"].shape == (B, S * E)
+    for i in range(2):  # the first two rows have at least S starts
+        for rank in range(S):
+            nth = lambda start, r=rank: np.argsort(-start, 1, kind="stable")[:, r]  # noqa: E731
+            start, end, answerability = numpy_head(model, batch, P_MASK, nth)
+            place = nth(start)[i]
+            assert out["start_index"][i, rank] == place
+            assert out["start_log_probs"][i, rank] == pytest.approx(
+                start[i, place], abs=1e-5
+            )
+            ends = np.argsort(-end[i], kind="stable")[:E]
+            columns = slice(rank * E, rank * E + E)
+            np.testing.assert_array_equal(out["end_index"][i, columns], ends)
+            np.testing.assert_allclose(
+                out["end_log_probs"][i, columns], end[i, ends], atol=1e-5
+            )
+            assert out["cls_logits"][i] == pytest.approx(answerability[i], abs=1e-5)
+
+
+def test_places_that_are_masked_never_come_before_others(model, batch):
+    out = {k: np.asarray(v) for k, v in model({**batch, "p_mask": P_MASK}).items()}
+    assert out["start_index"][2, 0] == 0  # only [CLS] is allowed there
+    assert out["start_log_probs"][2, 0] == pytest.approx(0, abs=1e-6)
+    assert (out["start_log_probs"][2, 1:] < -1e29).all()
+    for value in out.values():
+        assert np.isfinite(value).all()
+
+
+def test_the_mask_follows_from_the_segments(model, batch):
+    given = model({**batch, "p_mask": P_MASK})
+    derived = model(batch)
+    for name, value in given.items():
+        np.testing.assert_array_equal(value, derived[name], err_msg=name)
+    del batch["padding_mask"]
+    model.pad_id = 0
+    batch["token_ids"] = np.where(np.arange(T) < [[9], [7], [4]], batch["token_ids"], 0)
+    derived = model(batch)
+    given = model({**batch, "p_mask": P_MASK})
+    for name, value in given.items():
+        np.testing.assert_array_equal(value, derived[name], err_msg=name)
+
+
+def test_what_the_head_needs_is_named(model, batch):
+    with pytest.raises(ValueError, match="'start_positions' in training"):
+        model(batch, training=True)
+    with pytest.raises(ValueError, match="takes no packed rows"):
+        model({**batch, "pack_ids": P_MASK})
+    del batch["segment_ids"]
+    with pytest.raises(ValueError, match="'p_mask', or 'segment_ids'"):
+        model(batch)
+    for name in ("start_n_top", "end_n_top"):
+        for value in (0, -1, 2.0, True, "5"):
+            with pytest.raises(ValueError, match=f"{name} must be a positive integer"):
+                AlbertBeamQuestionAnswering(CONFIG, **{name: value})
+
+
+def test_rows_shorter_than_the_beam(batch):
+    model = AlbertBeamQuestionAnswering(CONFIG, start_n_top=6, end_n_top=5, seed=3)
+    short = {k: v[:, 3:7][:1] for k, v in batch.items()}
+    out = {k: np.asarray(v) for k, v in model(short).items()}
+    assert out["start_index"].shape == (1, 6)
+    assert out["end_index"].shape == (1, 30)
+    assert out["start_index"].max() < 4
+    assert out["end_index"].max() < 4
+    assert (out["start_log_probs"][0] > -1e29).sum() == 3
+    assert np.isfinite(out["cls_logits"]).all()
+
+
+def test_dropout_is_in_the_answerability_alone(model, batch):
+    batch["start_positions"] = np.array([4, 5, 0])
+    still = model(batch)
+    trained = [model(batch, training=True, seeds=StepSeeds(1, i)) for i in (0, 0, 1)]
+    for name in ("start_logits", "end_logits"):
+        np.testing.assert_allclose(trained[0][name], still[name], rtol=1e-6, atol=1e-6)
+    first, again, other = (np.asarray(out["cls_logits"]) for out in trained)
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-3
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_masked_scores_are_finite_in_half_precision(policy, batch):
+    model = AlbertBeamQuestionAnswering(CONFIG, seed=3, dtype=policy)
+    full = AlbertBeamQuestionAnswering(CONFIG, seed=3)
+    gold = {**batch, "start_positions": np.array([4, 5, 0])}
+    for inputs in (batch, gold):
+        for name, value in model(inputs).items():
+            assert np.isfinite(np.asarray(value)).all(), name
+            wanted = "int32" if name.endswith("index") else "float32"
+            assert keras.backend.standardize_dtype(value.dtype) == wanted
+    # Given the same encoder's outputs, the head gives the same bits.
+    x = tf.cast(model.backbone(batch)["sequence_output"], tf.float32)
+    np.testing.assert_array_equal(model.end_head(x, x), full.end_head(x, x))
+
+
+def test_gradients_reach_every_weight(model, batch):
+    batch["start_positions"] = np.array([4, 5, 0])
+    batch |= {
+        "end_positions": np.array([5, 5, 0]),
+        "is_impossible": np.array([0, 0, 1]),
+    }
+    variables = {k: v for k, v in weight_names(model).items() if "_head/" in k}
+    objective = BeamSpan()
+    with tf.GradientTape() as tape:
+        sums = objective.sums(model(batch, training=True), batch)
+        loss = objective.loss(sums, objective.weights(batch))
+    found = tape.gradient(loss, [v.value for v in variables.values()])
+    for name, gradient in zip(variables, found, strict=True):
+        gradient = tf.convert_to_tensor(gradient).numpy()
+        assert np.isfinite(gradient).all(), name
+        # A softmax over all tokens ignores what is added to each of them.
+        if name not in ("start_head/bias", "end_head/dense_1/bias"):
+            assert np.abs(gradient).max() > 1e-6, name
+
+
+def test_compile_and_fit(batch):
+    model = AlbertBeamQuestionAnswering(CONFIG, seed=3)
+    from_logits = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(
+        "adam",
+        {
+            "start_logits": from_logits,
+            "end_logits": from_logits,
+            "cls_logits": keras.losses.BinaryCrossentropy(from_logits=True),
+        },
+        loss_weights={"start_logits": 0.5, "end_logits": 0.5, "cls_logits": 0.5},
+    )
+    start, end = np.array([4, 5, 0]), np.array([5, 5, 0])
+    impossible = np.array([0, 0, 1])
+    x = {**batch, "start_positions": start}
+    y = {"start_logits": start, "end_logits": end, "cls_logits": impossible}
+    expected = BeamSpan().metrics(
+        BeamSpan().sums(
+            model(x), {**x, "end_positions": end, "is_impossible": impossible}
+        )
+    )
+    assert model.evaluate(x, y, verbose=0, return_dict=True)["loss"] == pytest.approx(
+        expected["loss"], rel=1e-5
+    )
+    losses = model.fit(x, y, epochs=8, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    predicted = model.predict(batch, batch_size=2, verbose=0)
+    assert predicted["end_index"].shape == (B, 25)
+
+
+def test_saved_sizes(model, tmp_path):
+    model.save(tmp_path / "m.keras")
+    again = keras.saving.load_model(tmp_path / "m.keras")
+    assert (again.start_n_top, again.end_n_top) == (S, E)
+    assert again.backbone.pooler is None
+    assert again.get_config() == model.get_config()

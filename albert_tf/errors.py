@@ -11,3 +11,7 @@ class DataError(ValueError):
 
 class UntrainedWeightsWarning(UserWarning):
     """A model was loaded whose files lack some of its weights, named in the message."""
+
+
+class MissingFileError(DataError):
+    """A file of a data set does not exist."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.storage import files
 
 
@@ -19,7 +19,7 @@ def find_file(
 
     Raises:
         UsageError: If no folder is given.
-        DataError: If no such file exists.
+        MissingFileError: If no such file exists.
     """
     if not folder:
         raise UsageError(f"data_dir must be the folder of {names[0]}, received none")
@@ -30,4 +30,4 @@ def find_file(
             )
             if files.exists(path):
                 return path
-    raise DataError(f"{folder}: no file {' or '.join(names)}{hint}")
+    raise MissingFileError(f"{folder}: no file {' or '.join(names)}{hint}")

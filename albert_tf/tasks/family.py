@@ -89,6 +89,14 @@ class Family(Protocol):
     What the answers are is the family's own affair.
     """
 
+    def usable(self, task, examples, options: Options) -> Any:
+        """Returns the examples without those that cannot be trained or evaluated on.
+
+        Raises:
+            DataError: If there are such examples and `options.on_bad_input` is "stop".
+        """
+        return examples
+
     def encode(
         self, task, examples, tokenizer: Tokenizer, options: Options
     ) -> EncodedExamples:

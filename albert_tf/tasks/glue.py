@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.storage import files
 from albert_tf.tasks.metrics import classification_metrics, regression_metrics
 from albert_tf.tasks.tables import (
@@ -79,7 +79,9 @@ class GlueSource(TableSource):
             path = files.join(folder, name)
             if files.exists(path):
                 return self._checked(self.read_file(path))
-        raise DataError(f"{folder}: expected {' or '.join(names)} in it, found neither")
+        raise MissingFileError(
+            f"{folder}: expected {' or '.join(names)} in it, found neither"
+        )
 
     def _checked(self, table: TextTable) -> TextTable:
         if not self.label_names or len(table) < 2:

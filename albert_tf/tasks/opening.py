@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from absl import logging
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.tasks import own_files, prepared, registry
 from albert_tf.tasks.task import Task
 
@@ -42,6 +42,8 @@ def open_task(settings) -> tuple[Task, dict[str, Any]]:
     given = {s: getattr(settings, f"{s}_file", "") for s in _GIVEN}
     given = {split: path for split, path in given.items() if path}
     if settings.task == TABLE:
+        if settings.data_dir.startswith(_TFDS):
+            return prepared.open_table(settings.data_dir, settings)
         if settings.data_dir:
             raise UsageError(
                 "data_dir: only with a task that has official files; a table is given "
@@ -50,8 +52,7 @@ def open_task(settings) -> tuple[Task, dict[str, Any]]:
         return own_files.open_table(settings, given)
     task = registry.find_task(settings.task)
     if settings.data_dir.startswith(_TFDS):
-        name = settings.data_dir.removeprefix(_TFDS)
-        return task, prepared.read(task, name, settings)
+        return task, prepared.read(task, settings.data_dir, settings)
     task = _with_policy(task, settings.on_bad_input)
     if given:
         return task, {
@@ -59,10 +60,12 @@ def open_task(settings) -> tuple[Task, dict[str, Any]]:
         }
     examples = {}
     for split, source in task.splits.items():
-        if split != "train" and not source.exists(settings.data_dir):
+        try:
+            examples[split] = source.read(settings.data_dir)
+        except MissingFileError:
+            if split == "train":
+                raise
             logging.info("%s: no %s examples", settings.data_dir, split)
-            continue
-        examples[split] = source.read(settings.data_dir)
     return task, examples
 
 
@@ -78,8 +81,7 @@ def read_split(task: Task, settings, split: str, path: str = "") -> Any:
     if task.name == TABLE:
         return own_files.read_table(task, settings, path, split != "test")
     if settings.data_dir.startswith(_TFDS):
-        name = settings.data_dir.removeprefix(_TFDS)
-        return prepared.read(task, name, settings, [split])[split]
+        return prepared.read(task, settings.data_dir, settings, [split])[split]
     task = _with_policy(task, settings.on_bad_input)
     source = _source(task, split)
     return source.read_file(path) if path else source.read(settings.data_dir)

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
 from albert_tf.tasks import cells
 from albert_tf.tasks.choice_files import ChoiceExamples
@@ -53,7 +53,7 @@ class RaceSource:
         candidates = [files.join(folder, *p, self.split) for p in (("RACE",), ())]
         base = next(filter(files.is_folder, candidates), None)
         if base is None:
-            raise DataError(
+            raise MissingFileError(
                 f"{folder}: no folder {self.split} or RACE/{self.split}; expected "
                 f"{self.split}/middle and {self.split}/high with .txt files of RACE"
             )

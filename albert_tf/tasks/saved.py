@@ -11,9 +11,11 @@ from typing import Any
 import keras
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks import registry
+from albert_tf.heads import HEADS
+from albert_tf.tasks import multiple_choice, registry, squad, tagging
 from albert_tf.tasks.family import Options
-from albert_tf.tasks.task import Task
+from albert_tf.tasks.task import SINGLE_LABEL, Task
+from albert_tf.tasks.text_classification import table_task
 
 _TABLE = "table"
 
@@ -54,8 +56,14 @@ def task_of(
         values = dict(saved.get("options", {}))
     except (AttributeError, TypeError, ValueError):
         raise DataError(f"task: not a record of a task: {saved!r}") from None
-    task = _table_task(head) if name == _TABLE else registry.find_task(name)
-    if task.head != head and not _both_answer_spans(task.head, head):
+    labels = tuple(getattr(model, "labels", None) or ())
+    if name == _TABLE:
+        task = _own_task(head, labels, problem_type)
+    else:
+        task = registry.find_task(name)
+        labels = labels or task.labels
+    spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
+    if task.head != head and not spans:
         raise UsageError(
             f"task: {task.name} needs a model with the head {task.head}, received one "
             f"with {head}"
@@ -65,7 +73,6 @@ def task_of(
     longest = model.config.max_position_embeddings
     values.setdefault("max_seq_length", getattr(model, "max_seq_length", None))
     values["max_seq_length"] = min(values["max_seq_length"] or longest, longest)
-    labels = tuple(getattr(model, "labels", None) or task.labels)
     return dataclasses.replace(
         task,
         head=head,
@@ -73,3 +80,20 @@ def task_of(
         problem_type=problem_type,
         options=dataclasses.replace(task.options, **values),
     )
+
+
+def _own_task(head: str, labels: tuple[str, ...], problem_type: str | None) -> Task:
+    """Returns the task of a table, or what comes nearest to a model's head."""
+    if head == "text_classifier":
+        return table_task(labels, problem_type=problem_type or SINGLE_LABEL)
+    if head == "token_classifier":
+        return tagging.tagging_task(_TABLE, labels)
+    if head == "multiple_choice":
+        return multiple_choice.choice_task(_TABLE)
+    found = [task for task in squad.TASKS if task.head == head]
+    if not found:
+        raise UsageError(
+            f"model: expected a model that was fine-tuned, received one with the head "
+            f"{head or 'none'}"
+        )
+    return found[0]

@@ -16,9 +16,10 @@ from typing import Any
 
 from absl import logging
 
+from albert_tf.errors import MissingFileError
 from albert_tf.storage import files
 from albert_tf.tasks import squad_metrics
-from albert_tf.tasks.family import EncodedExamples, Options
+from albert_tf.tasks.family import EncodedExamples, Family, Options
 from albert_tf.tasks.squad_answers import (
     Answers,
     make_answers,
@@ -44,11 +45,14 @@ class SquadSource:
         file: str. Name of the file in the folder of the data, or its path.
         unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
         training: bool. Whether the questions are to be trained on.
+        on_bad_input: str. Has no effect here: what cannot be trained on is found when
+            the questions become rows.
     """
 
     file: str
     unanswerable: bool
     training: bool = False
+    on_bad_input: str = "stop"
 
     def read(self, folder: str = "") -> Questions:
         """Returns the questions; see `squad_json.read_questions`.
@@ -58,12 +62,20 @@ class SquadSource:
         """
         single = folder.endswith(".json")
         path = folder if single else files.join(folder, self.file)
+        if not files.exists(path):
+            raise MissingFileError(f"{path}: no such file")
+        return read_questions(
+            path, unanswerable=self.unanswerable, training=self.training
+        )
+
+    def read_file(self, path: str) -> Questions:
+        """Returns the questions of any file in this format."""
         return read_questions(
             path, unanswerable=self.unanswerable, training=self.training
         )
 
 
-class SquadFamily:
+class SquadFamily(Family):
     """How questions become rows, and outputs answers; see `family.Family`.
 
     Whether a question may have no answer is known by the examples (`unanswerable`),

@@ -35,7 +35,10 @@ class SwagSource:
             DataError: If the file is missing or malformed.
         """
         names = {"dev": ("val.csv", "dev.csv")}.get(self.split, (f"{self.split}.csv",))
-        path = find_file(folder, ("", "SWAG", "swag", "data"), names)
+        return self.read_file(find_file(folder, ("", "SWAG", "swag", "data"), names))
+
+    def read_file(self, path: str) -> ChoiceExamples:
+        """Reads any file of this form."""
         settings = ChoiceTableSettings(context_column="sent1", question_column="sent2")
         return read_choice_table(
             path, settings, self.split != "test", self.on_bad_input
@@ -68,7 +71,10 @@ class CodahSource:
         hint = "; name one of the folders fold_0 to fold_4 to choose a fold"
         if files.exists(files.join(folder, "full_data.tsv")):
             hint = "; full_data.tsv has no split" + hint
-        path = find_file(folder, folders, (f"{self.split}.tsv",), hint)
+        return self.read_file(find_file(folder, folders, (f"{self.split}.tsv",), hint))
+
+    def read_file(self, path: str) -> ChoiceExamples:
+        """Reads any file of this form."""
         settings = ChoiceTableSettings(
             context_column="1",
             choice_columns=("2", "3", "4", "5"),

@@ -18,7 +18,7 @@ from absl import logging
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import tag_schemes, tagging_metrics
-from albert_tf.tasks.family import EncodedExamples, Options
+from albert_tf.tasks.family import EncodedExamples, Family, Options
 from albert_tf.tasks.metrics import softmax
 from albert_tf.tasks.tagging_files import TaggedExamples, TaggedSource
 from albert_tf.tasks.tagging_rows import encode_words
@@ -46,7 +46,7 @@ class TaggingAnswers:
     scores: list[np.ndarray]
 
 
-class Tagging:
+class Tagging(Family):
     """The family of tagging tasks; see `family.Family`."""
 
     def encode(

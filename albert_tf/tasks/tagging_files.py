@@ -105,6 +105,10 @@ class TaggedSource:
         path = self.names[0]
         if folder or len(self.names) > 1:
             path = find_file(folder, self.folders, self.names)
+        return self.read_file(path)
+
+    def read_file(self, path: str) -> TaggedExamples:
+        """Reads any file; see `read_tagged`."""
         return read_tagged(path, self.columns, self.labelled, self.on_bad_input)
 
 

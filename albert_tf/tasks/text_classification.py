@@ -16,7 +16,7 @@ from absl import logging
 from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.tasks import metrics, targets, text_predictions, text_report
-from albert_tf.tasks.family import EncodedExamples, Options
+from albert_tf.tasks.family import EncodedExamples, Family, Options
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Source, Task
 from albert_tf.tasks.text_predictions import Answers, make_answers
 from albert_tf.tasks.text_table import TextTable
@@ -32,7 +32,7 @@ _CONSTANT = 0.01
 _ONE_CLASS_IS_NORMAL = ("wnli",)
 
 
-class TextClassification:
+class TextClassification(Family):
     """Text classification and regression; see `family.Family`.
 
     Examples are a `TextTable`; answers are `Answers`.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
 
 PREFIX = "tfds:"
@@ -74,7 +74,7 @@ def read_tfds(
     try:
         builder = tfds.builder_from_directory(path)
         if split not in builder.info.splits:
-            raise DataError(
+            raise MissingFileError(
                 f"{name}: no split {split!r} in {path}; its splits are "
                 f"{', '.join(builder.info.splits)}"
             )
@@ -119,7 +119,7 @@ def _prepared_folder(tfds, name: str, data_dir: str | None, download: bool) -> s
         raise DataError(
             f"{name}: not prepared in {data_dir}: expected the folder {folder}/"
             f"{wanted or 'VERSION'} (--tfds_data_dir names another folder, "
-            "--tfds_download downloads the set)"
+            "--download downloads the set)"
         )
     if not wanted:
         raise DataError(

@@ -90,7 +90,7 @@ class Evaluator:
         return self.task.family.metrics(self.task, self.splits[name].examples, answers)
 
     def dev_splits(self) -> list[str]:
-        """Returns the names of the splits that are evaluated, the deciding one first."""
+        """Returns the splits that are evaluated, the one that decides first."""
         return [
             name
             for name, split in self.splits.items()

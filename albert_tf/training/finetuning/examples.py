@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from albert_tf.errors import UsageError
+from albert_tf.heads import HEADS
 from albert_tf.tasks import opening
 from albert_tf.tasks.family import EncodedExamples
 from albert_tf.tasks.task import Task
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetuning.evaluation import CALIBRATION, Split
 from albert_tf.training.finetuning.settings import FinetuneSettings
+
+_ANSWER_HEADS = {"span": "question_answering", "beam": "beam_question_answering"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +60,20 @@ def read_task(settings: FinetuneSettings) -> tuple[Task, dict[str, Any]]:
             f"task: {task.name} has no training examples; it is evaluated with a "
             "model of another task"
         )
+    if settings.answer_head:
+        if not HEADS[task.head].answers_spans:
+            raise UsageError(
+                f"answer_head: only for squad1 and squad2, received task={task.name}"
+            )
+        task = dataclasses.replace(task, head=_ANSWER_HEADS[settings.answer_head])
+    options = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
+    task = dataclasses.replace(task, options=options)
+    examples = {
+        split: part
+        if split.startswith("test")
+        else task.family.usable(task, part, options)
+        for split, part in examples.items()
+    }
     train = examples["train"]
     train, held_back = task.family.hold_back(task, train, settings.seed)
     if settings.max_train_examples and settings.max_train_examples < len(train):

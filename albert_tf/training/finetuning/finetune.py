@@ -12,13 +12,13 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
 from albert_tf.tasks import batches as task_batches
 from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.registry import find_recipe
 from albert_tf.tasks.task import Task
 from albert_tf.text import inputs
 from albert_tf.training import loop
@@ -101,7 +101,7 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
     )
     task, examples = run_examples.read_task(settings)
     with open_start(settings) as start:
-        task = dataclasses.replace(task, labels=start.labels_for(task))
+        task = start.choose_head(task)
         settings, task = _resolve(settings, task, start.config)
         data = run_examples.encode(task, examples, start.tokenizer)
         settings = settings.resolved(len(data.train), _recipe(settings, task))
@@ -123,7 +123,7 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
 
 
 def _resolve(settings, task: Task, config) -> tuple[FinetuneSettings, Task]:
-    """Decides the sizes of rows: given, those of the recipe, the task's, the model's."""
+    """Decides the sizes of rows: those given, the recipe's, the task's, the model's."""
     longest = config.max_position_embeddings
     length = settings.max_seq_length
     if length is None:
@@ -135,14 +135,14 @@ def _resolve(settings, task: Task, config) -> tuple[FinetuneSettings, Task]:
         for name in (field.name for field in dataclasses.fields(task.options))
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    options = dataclasses.replace(task.options, **chosen, max_seq_length=length)
+    options = dataclasses.replace(
+        task.options, **{**chosen, "max_seq_length": length}
+    )
     settings = dataclasses.replace(settings, max_seq_length=length)
     return settings, dataclasses.replace(task, options=options)
 
 
 def _recipe(settings: FinetuneSettings, task: Task) -> dict[str, Any]:
-    from albert_tf.tasks.registry import find_recipe
-
     recipe = find_recipe(settings.recipe) if settings.recipe else task.recipe
     return dataclasses.asdict(recipe) if recipe else {}
 
@@ -277,8 +277,3 @@ def _batches(run: Run, start_step: int, num_pipelines: int, pipeline: int):
         num_pipelines=num_pipelines,
         pipeline=pipeline,
     )
-
-
-def checkpoint_of(run: Run):
-    """Returns the model of a run as an open `Checkpoint`."""
-    return from_model(run.step.model, run.tokenizer)

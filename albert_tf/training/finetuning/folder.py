@@ -17,7 +17,7 @@ from albert_tf.storage import files, folders
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
-# Recorded in `run.json`; earlier versions, which classified texts only, wrote the first.
+# Recorded in `run.json`. Earlier versions, for texts only, wrote the first.
 _KINDS = ("finetune_text_classifier", "finetune")
 KIND = _KINDS[-1]
 CHECKPOINT_FOLDER = "checkpoints"

@@ -24,7 +24,6 @@ from albert_tf.training.finetuning.best import Selection
 from albert_tf.training.finetuning.evaluation import CALIBRATION, Evaluator
 from albert_tf.training.run_folder import RunFolder
 
-
 # Metrics on record -> what people call the split.
 _SHOWN = {"eval": "dev"}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
-from albert_tf.tasks.tables import LabelledTableSettings
+from albert_tf.tasks.own_files import OwnFileSettings
 from albert_tf.training.intervals import Intervals
 
 # They change how a run is carried out or watched, not what it computes, so a run may be
@@ -272,6 +272,12 @@ class ExampleSettings:
         "stop",
         choices=("stop", "skip"),
     )
+    answer_head: str = setting(
+        "SQuAD: beam for the original's head of SQuAD 2.0, span for that of SQuAD 1.1, "
+        "as other packages use it for both. Default: the original's.",
+        "",
+        choices=("", "beam", "span"),
+    )
     doc_stride: int | None = setting(
         "SQuAD: tokens from the start of one window to the next. Default: 128.", None
     )
@@ -297,7 +303,7 @@ class FinetuneSettings(
     ExampleSettings,
     WatchSettings,
     TrainingSettings,
-    LabelledTableSettings,
+    OwnFileSettings,
     SourceSettings,
 ):
     """A fine-tuning run.

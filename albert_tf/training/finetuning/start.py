@@ -1,8 +1,9 @@
 """The model that a fine-tuning run starts from."""
 
 import contextlib
+import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -15,7 +16,8 @@ from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
 from albert_tf.converters.checkpoint.keras_model import build_model
 from albert_tf.errors import UsageError
 from albert_tf.heads import find as find_head
-from albert_tf.tasks import labels as label_names
+from albert_tf.tasks import labels
+from albert_tf.tasks.glue import LABEL_ALIASES
 from albert_tf.tasks.task import Task
 from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.text.tokenizer import Tokenizer
@@ -44,6 +46,7 @@ class Start:
                 checkpoint, settings.spm_model_file or None, *normalization
             )
         self.config = config
+        self._keeps_head = False
         _check_vocabulary(config, self.tokenizer)
 
     def use_dropout(self, rate: float | None) -> None:
@@ -53,17 +56,40 @@ class Start:
                 hidden_dropout_prob=rate, attention_probs_dropout_prob=rate
             )
 
-    def labels_for(self, task: Task) -> tuple[str, ...]:
-        """Returns the names of the classes in the order that the model will have.
-
-        The order of a checkpoint whose classifier has the same names is kept.
+    def choose_head(self, task: Task) -> Task:
+        """Decides whether the checkpoint's head is kept, and says what users must know.
 
         Args:
             task: `Task`. With its labels.
+
+        Returns:
+            The task, with the labels in the order that the model will have: the order
+            of a checkpoint whose classifier has the same names is kept.
         """
-        if self.checkpoint is None or not self._keeps_head(task):
-            return task.labels
-        return tuple(self.checkpoint.labels)
+        checkpoint = self.checkpoint
+        if checkpoint is None:
+            return task
+        row = find_head(task.head)
+        choice = labels.choose_head(
+            task=task.name,
+            labels=task.labels,
+            problem_type=task.problem_type,
+            model_head=checkpoint.head,
+            head=task.head,
+            model_labels=checkpoint.labels,
+            model_task=(checkpoint.task or {}).get("name"),
+            model_problem_type=checkpoint.problem_type,
+            aliases=LABEL_ALIASES.get(task.name, ()),
+            model_name=checkpoint.path,
+        )
+        self._keeps_head = checkpoint.head == task.head and (
+            choice.keep or row.fixed_labels is not None or not row.has_classifier
+        )
+        if choice.note and (self._keeps_head == choice.keep):
+            logging.warning("%s", choice.note)
+        if not self._keeps_head or not choice.labels:
+            return task
+        return dataclasses.replace(task, labels=tuple(choice.labels))
 
     def make_model(self, task: Task, dtype: str) -> keras.Model:
         """Builds the model with the weights to start from.
@@ -82,7 +108,7 @@ class Start:
                 kwargs["num_labels"] = count
             model = row.load_class()(self.config, seed=self.settings.seed, **kwargs)
         else:
-            if self.checkpoint.head is not None and not self._keeps_head(task):
+            if self.checkpoint.head is not None and not self._keeps_head:
                 self._remove_head()
             self.checkpoint.config = self.config
             model = build_model(
@@ -110,26 +136,10 @@ class Start:
             sha256.update(value.tobytes())
         return sha256.hexdigest()
 
-    def _keeps_head(self, task: Task) -> bool:
-        """Returns whether the checkpoint's head is one for this very task."""
-        checkpoint = self.checkpoint
-        if checkpoint.head != task.head:
-            return False
-        if find_head(task.head).fixed_labels or not task.labels:
-            return checkpoint.problem_type == task.problem_type
-        return label_names.same_names(checkpoint.labels or (), task.labels)
-
     def _remove_head(self) -> None:
-        """Leaves the encoder, so that a new head is built on it, and says so."""
+        """Leaves the encoder, so that a new head is built on it."""
         checkpoint = self.checkpoint
         row = find_head(checkpoint.head)
-        if row.name not in ("pretraining", "masked_lm"):
-            logging.info(
-                "%s: its %s is for other labels; its encoder is kept, and a new head "
-                "is trained",
-                checkpoint.path,
-                row.name.replace("_", " "),
-            )
         prefixes = tuple(f"{part}/" for part in row.parts)
         checkpoint.tensors = {
             name: tensor
@@ -137,6 +147,7 @@ class Start:
             if not name.startswith(prefixes)
         }
         checkpoint.head = checkpoint.labels = checkpoint.problem_type = None
+        checkpoint.task = None
 
 
 @contextlib.contextmanager
@@ -161,20 +172,6 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
 def num_outputs(task: Task) -> int:
     """Returns the number of outputs of a task's classifier: 1 for a score."""
     return len(task.labels) or 1
-
-
-def rebuild_in_float32(model: keras.Model, open_model: Callable) -> keras.Model:
-    """Returns the model with float32 computation, as a folder of it is loaded.
-
-    Args:
-        model: Keras model, of any dtype policy.
-        open_model: callable. From a model to its open `Checkpoint`.
-    """
-    if model.compute_dtype == "float32":
-        return model
-    with open_model(model) as checkpoint:
-        rebuilt = build_model(checkpoint)
-    return rebuilt
 
 
 def _read_config(settings: FinetuneSettings) -> AlbertConfig:

@@ -6,8 +6,8 @@ from absl import logging
 
 from albert_tf.training.finetuning.best import BestWeights, Selection
 from albert_tf.training.finetuning.evaluation import (
-    CollapseDetector,
     CollapsedError,
+    CollapseDetector,
     Evaluator,
 )
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints

@@ -1,0 +1,113 @@
+"""Tasks from prepared sets of TensorFlow Datasets."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.tasks import glue, race, text_classification
+from albert_tf.tasks.squad_json import questions_from_rows
+from albert_tf.tasks.tables import LabelledTableSettings, TfdsTableSource
+from albert_tf.tasks.tagging_files import examples_from_rows
+from albert_tf.tasks.task import Task
+from albert_tf.tasks.tfds_source import PREFIX, read_tfds
+
+_GLUE = frozenset(task.name for task in glue.TASKS)
+# Names of splits here -> in TensorFlow Datasets.
+_SPLITS = {"dev": "validation"}
+_TAGS = {"conll2003": "ner"}
+
+
+def read(
+    task: Task, name: str, settings, splits: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Returns the examples of a task, by the name of the split.
+
+    Args:
+        task: `Task`.
+        name: str. `tfds:set/config`.
+        settings: With `tfds_data_dir`, `download` and `on_bad_input`, and for a table
+            of one's own the columns of `LabelledTableSettings`.
+        splits: sequence of str or None. Which splits; None for all.
+
+    Raises:
+        UsageError: If there is no way to read the task from such a set.
+        DataError: If the set is not prepared, or malformed.
+    """
+    folder, download = settings.tfds_data_dir or None, settings.download
+    if task.name in _GLUE:
+        sources = glue.tfds_splits(task, name, folder, download)
+        wanted = [s for s in sources if splits is None or s in splits]
+        return {s: _with_policy(sources[s], s, settings).read() for s in wanted}
+    wanted = [s for s in task.splits if splits is None or s in splits]
+    rows = {}
+    for split in wanted:
+        there = split if task.name == "race" else _SPLITS.get(split, split)
+        rows[split] = read_tfds(name, there, folder, download)
+    return {
+        split: _examples(task, found, split, settings) for split, found in rows.items()
+    }
+
+
+def open_table(name: str, settings) -> tuple[Task, dict[str, Any]]:
+    """Returns the task of a set of texts with labels, such as `tfds:imdb_reviews`.
+
+    Args:
+        name: str. See `read`.
+        settings: `LabelledTableSettings` whose columns are features of the set, with
+            `labels`, `many_labels`, `on_bad_input`, `tfds_data_dir` and `download`.
+    """
+    names = [field.name for field in dataclasses.fields(LabelledTableSettings)]
+    columns = LabelledTableSettings(**{n: getattr(settings, n) for n in names})
+    folder, download = settings.tfds_data_dir or None, settings.download
+    examples = {}
+    for split, there in (("train", "train"), ("dev", "validation"), ("test", "test")):
+        source = TfdsTableSource(name, there, columns, {}, folder, download)
+        try:
+            examples[split] = _with_policy(source, split, settings).read()
+        except MissingFileError:
+            if split == "train":
+                raise
+    if "dev" not in examples and "test" in examples:
+        # Many sets have no third part; theirs is what others report as "test".
+        if examples["test"].labels is not None:
+            examples["dev"] = examples.pop("test")
+    task = text_classification.with_labels(
+        text_classification.table_task(settings.labels),
+        examples["train"],
+        settings.many_labels,
+        settings.problem_type,
+        settings.on_bad_input,
+    )
+    return task, examples
+
+
+def _with_policy(source, split: str, settings):
+    policy = "stop" if split.startswith("test") else settings.on_bad_input
+    return dataclasses.replace(source, on_bad_input=policy)
+
+
+def _examples(task: Task, found, split: str, settings) -> Any:
+    if task.name in ("squad1", "squad2"):
+        return questions_from_rows(
+            found.rows,
+            found.name,
+            unanswerable=task.name == "squad2",
+            training=split == "train",
+        )
+    if task.name == "race":
+        level = "middle" if "middle" in found.name else "high"
+        articles = (
+            (f"{found.name}: row {i}", level, r) for i, r in enumerate(found.rows)
+        )
+        return race.examples_from_articles(
+            articles, found.name, split != "test", settings.on_bad_input
+        )
+    if task.name in _TAGS:
+        key = _TAGS[task.name]
+        names = found.class_names.get(key, ())
+        return examples_from_rows(found.rows, found.name, names, key)
+    raise UsageError(
+        f"data_dir: task {task.name} is not read from TensorFlow Datasets "
+        f"({PREFIX}...); give a folder with its files"
+    )

@@ -167,6 +167,11 @@ def examples_from_rows(
     ids, tokens, labels, lines = [], [], [], []
     for number, row in enumerate(rows):
         where = f"{path}: row {number}"
+        for key in ("tokens", tags_key):
+            if not isinstance(row.get(key), (list, tuple)):
+                raise DataError(
+                    f"{where}: {key}: expected a list, received {row.get(key)!r:.80}"
+                )
         words, tags = list(row["tokens"]), list(row[tags_key])
         if len(words) != len(tags):
             raise DataError(f"{where}: {len(words)} words but {len(tags)} tags")

@@ -202,5 +202,7 @@ def test_rows_of_tensorflow_datasets():
     for bad, message in {3: "from 0 to 2, received 3", -1: "received -1"}.items():
         with pytest.raises(DataError, match=f"row 0: .*{message}"):
             examples_from_rows([{"tokens": ["a"], "ner": [bad]}], "tfds", names)
+    with pytest.raises(DataError, match="row 0: ner: expected a list, received None"):
+        examples_from_rows([{"tokens": ["a"], "pos": [0]}], "tfds", names)
     with pytest.raises(DataError, match="row 0: 2 words but 1 tags"):
         examples_from_rows([{"tokens": ["a", "b"], "ner": [0]}], "tfds", names)

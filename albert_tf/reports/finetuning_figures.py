@@ -221,7 +221,8 @@ def draw_seeds(seeds: Sequence[Any], values: Sequence[float], metric: str) -> Fi
         axes.axhspan(min(known), max(known), color="C0", alpha=0.1, label="range")
         axes.legend(fontsize=8)
     long = len(seeds) > 8 or max(len(str(seed)) for seed in seeds) > 4
-    axes.set_xticks(places, map(str, seeds), rotation=90 if long else 0)
+    names = [plain_name(str(seed), index) for index, seed in enumerate(seeds)]
+    axes.set_xticks(places, names, rotation=90 if long else 0)
     axes.set_xlim(-0.5, len(seeds) - 0.5)
     ends = f" between {min(known):.4g} and {max(known):.4g}" if known else ""
     alt = f"The {metric} of {len(seeds)} seeds side by side{ends}."

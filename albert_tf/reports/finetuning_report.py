@@ -156,12 +156,12 @@ def split_blocks(split: str, report: Mapping[str, Any]) -> list[Block]:
         report: Mapping. What `Family.report` returns.
     """
     return [
-        *_groups(report.get("groups") or ()),
-        *_per_class(report.get("per_class") or ()),
-        *_confusion(split, report),
-        *_scatter(split, report.get("scatter") or ()),
-        *_calibration(split, report.get("calibration") or ()),
-        *_errors(report.get("errors") or ()),
+        *_groups(report.get("groups", ())),
+        *_per_class(report.get("per_class", ())),
+        *_confusion(split, report.get("labels", ()), report.get("confusion", ())),
+        *_scatter(split, report.get("scatter", ())),
+        *_calibration(split, report.get("calibration", ())),
+        *_errors(report.get("errors", ())),
     ]
 
 
@@ -249,11 +249,11 @@ def _per_class(lines: Sequence[Mapping[str, Any]]) -> list[Block]:
     return [Heading("Labels"), Table("Metrics by label", names, rows)]
 
 
-def _confusion(split: str, report: Mapping[str, Any]) -> list[Block]:
-    confusion = report.get("confusion")
-    if not confusion:
+def _confusion(
+    split: str, labels: Sequence[str], confusion: Sequence[Sequence[int]]
+) -> list[Block]:
+    if not len(confusion):
         return []
-    labels = [str(label) for label in report["labels"]]
     blocks: list[Block] = [Heading("Confusion")]
     is_drawn = len(labels) <= figures.MAX_LABELS
     if is_drawn:
@@ -267,7 +267,7 @@ def _confusion(split: str, report: Mapping[str, Any]) -> list[Block]:
 
 
 def _scatter(split: str, scatter: Sequence[Sequence[float]]) -> list[Block]:
-    if not scatter:
+    if not len(scatter):
         return []
     return [Heading("Scores"), Figures([figures.draw_scatter(split, scatter)])]
 

@@ -5,6 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from albert_tf.reports import finetuning_curves, finetuning_figures
+from albert_tf.reports.figure import new_figure, to_png
 from albert_tf.reports.finetuning_report import (
     FinetuningReport,
     Lengths,
@@ -59,6 +61,14 @@ PARTS = {
 }
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Pictures are made, but not painted, which takes most of the time."""
+    blank = to_png(new_figure(1, 1))
+    for module in (finetuning_curves, finetuning_figures):
+        monkeypatch.setattr(module, "to_png", lambda figure, dpi: blank)
+
+
 def full_run() -> FinetuningReport:
     return FinetuningReport(
         title="SST-2",
@@ -91,6 +101,7 @@ def test_nothing():
     assert "Fine-tuning" in parsed.text
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", PARTS)
 def test_each_part_alone(name):
     value, title, pictures, text = PARTS[name]
@@ -100,6 +111,7 @@ def test_each_part_alone(name):
     assert text in parsed.text
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", PARTS)
 def test_each_part_left_out(name):
     empty = {f.name: f for f in dataclasses.fields(FinetuningReport)}[name]
@@ -108,12 +120,13 @@ def test_each_part_left_out(name):
         if empty.default is not dataclasses.MISSING
         else empty.default_factory()
     )
-    run = dataclasses.replace(full_run(), **{name: default})
+    run = dataclasses.replace(full_run(), best_step=None, **{name: default})
     titles = ParsedPage(make_report(run)).titles
     shared = sum(part[1] == PARTS[name][1] for part in PARTS.values()) > 1
     assert (PARTS[name][1] in titles) == shared
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", CLASSES)
 def test_each_part_of_the_answers_alone(name):
     headings = {
@@ -131,7 +144,11 @@ def test_each_part_of_the_answers_alone(name):
 
 
 def test_same_run_same_bytes():
-    assert make_report(full_run()) == make_report(full_run())
+    run = FinetuningReport(splits={"dev": CLASSES}, created="today")
+    page = make_report(run)
+    assert page == make_report(run)
+    later = dataclasses.replace(run, created="later")
+    assert make_report(later) == page.replace(b"today", b"later")
 
 
 def test_hostile_text_everywhere():
@@ -184,12 +201,14 @@ def test_many_labels_are_a_table_of_pairs():
     assert "No label was taken for another." in parsed.text
 
 
+@pytest.mark.usefixtures("quick")
 def test_labels_without_glyphs_are_named_in_the_caption():
     answers = {"labels": ["中", "b", "no. 3"], "confusion": [[1, 0, 0]] * 3}
     parsed = shown(splits={"dev": answers})
     assert "no. 1 is 中" in parsed.text and "no. 3 is" not in parsed.text
 
 
+@pytest.mark.usefixtures("quick")
 def test_seeds_without_results():
     parsed = shown(seeds=[{"seed": 1, "metric": None}, {"seed": 2, "metric": None}])
     assert "without a result" in parsed.text and "median" not in parsed.text
@@ -208,6 +227,7 @@ def test_results_without_splits():
     assert "dev_accuracy" in parsed.text and "0.2500" in parsed.text
 
 
+@pytest.mark.usefixtures("quick")
 def test_regression():
     scatter = [[1.0, 1.5], [4.0, float("nan")], [5.0, 4.0]]
     parsed = shown(splits={"dev": {"scatter": scatter}})
@@ -216,6 +236,13 @@ def test_regression():
     assert "1 without a finite value left out" in parsed.text
 
 
+def test_checkpoint():
+    parsed = shown(metric="f1", best_step=1500)
+    assert "The checkpoint of step 1,500 has the best f1." in parsed.text
+    assert shown(best_step=1500).titles == shown(metric="f1").titles == []
+
+
+@pytest.mark.usefixtures("quick")
 def test_numpy_numbers():
     answers = {
         "labels": ["a", "b"],

@@ -60,8 +60,7 @@ def full_page(text: str, png: bytes) -> Page:
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_is_shown_not_run(text, png):
     parsed = ParsedPage(render(full_page(text, png)))
-    plain = ParsedPage(render(full_page("word", png)))
-    assert parsed.text.count(text) >= plain.text.count("word") - 100
+    assert parsed.text.count(text) > 3 * 100  # two long texts a section
     assert text in parsed.titles
     assert text in [image["alt"] for image in parsed.all("img")]
     # Long texts get a preview; nothing else may add an element or an attribute.

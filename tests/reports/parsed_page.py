@@ -4,7 +4,8 @@ import base64
 import html.parser
 import io
 
-from PIL import Image
+import numpy as np
+from matplotlib.image import imread
 
 # Elements without an end tag.
 VOID = {"br", "hr", "img", "link", "meta"}
@@ -22,7 +23,7 @@ class ParsedPage(html.parser.HTMLParser):
         titles: Texts of the headings `h2`.
         text: All text outside of `style`.
         tags: Names of all elements with their attributes, in order.
-        images: The decoded pictures.
+        images: The decoded pictures, float32 `[height, width, 4]`.
     """
 
     def __init__(self, page: bytes):
@@ -30,7 +31,7 @@ class ParsedPage(html.parser.HTMLParser):
         self.titles: list[str] = []
         self.text = ""
         self.tags: list[tuple[str, dict]] = []
-        self.images: list[Image.Image] = []
+        self.images: list[np.ndarray] = []
         self._open: list[str] = []
         self.feed(page.decode("utf-8"))
         self.close()
@@ -47,9 +48,9 @@ class ParsedPage(html.parser.HTMLParser):
         if tag == "img":
             kind, data = dict(attrs)["src"].split(",", 1)
             assert kind == "data:image/png;base64"
-            picture = Image.open(io.BytesIO(base64.b64decode(data, validate=True)))
-            picture.load()
-            self.images.append(picture)
+            self.images.append(
+                imread(io.BytesIO(base64.b64decode(data, validate=True)))
+            )
 
     def handle_endtag(self, tag):
         assert self._open and self._open[-1] == tag, f"</{tag}> closes {self._open}"

@@ -80,5 +80,7 @@ def test_each_part_left_out(name):
 
 def test_data_card_of_few_words():
     card = {"form": "static", "examples": {"length_histogram": [0, 0]}}
-    parsed = ParsedPage(make_report(PretrainingReport(objective=ALBERT, data_card=card)))
+    parsed = ParsedPage(
+        make_report(PretrainingReport(objective=ALBERT, data_card=card))
+    )
     assert parsed.titles == ["Data"] and not parsed.images

@@ -3,11 +3,15 @@
 import json
 import pathlib
 import re
+import unittest.mock
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 from albert_tf.tasks.squad_data import Question, Questions, ask, held_back_articles
 from albert_tf.tasks.squad_json import questions_from_rows, read_questions
 
@@ -292,3 +296,57 @@ def test_holding_back_needs_articles():
 def test_asking_needs_a_text_for_each_question():
     with pytest.raises(UsageError, match="one for each of 2 questions, received 1"):
         ask(["a", "b"], ["x"], unanswerable=False)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+def or_anything(strategy):
+    return strategy | ANYTHING
+
+
+ANSWER = st.fixed_dictionaries(
+    {"text": or_anything(st.just("open")), "answer_start": or_anything(st.just(12))}
+)
+QUESTION = st.fixed_dictionaries(
+    {"id": or_anything(st.text()), "question": or_anything(st.text())},
+    optional={
+        "answers": or_anything(st.lists(or_anything(ANSWER), max_size=2)),
+        "is_impossible": or_anything(st.booleans()),
+    },
+)
+PARAGRAPH = st.fixed_dictionaries(
+    {
+        "context": or_anything(st.just(TEXT)),
+        "qas": or_anything(st.lists(or_anything(QUESTION), max_size=3)),
+    }
+)
+
+
+@given(
+    paragraphs=or_anything(st.lists(or_anything(PARAGRAPH), max_size=2)),
+    unanswerable=st.booleans(),
+    training=st.booleans(),
+)
+def test_whatever_a_file_holds(paragraphs, unanswerable, training):
+    content = json.dumps({"data": [{"paragraphs": paragraphs}]}).encode()
+    with unittest.mock.patch.object(files, "read_bytes", return_value=content):
+        try:
+            found = read_questions("x", unanswerable=unanswerable, training=training)
+        except DataError as error:
+            assert "\n" not in str(error) and len(str(error)) < 500
+            return
+    for item in found.items:
+        if training and not item.problem and not item.is_impossible:
+            ((text, start),) = item.answers
+            assert found.contexts[item.context][start:].startswith(text)
+        if not training:
+            assert not item.problem

@@ -1,14 +1,15 @@
 """Scores of SQuAD 1.1 and 2.0, as the official evaluation scripts compute them.
 
 Written from the scripts' behaviour (`evaluate-v1.1.py`, `evaluate-v2.0.py`), down to
-the order of their sums. All scores are percentages.
+the rounding of their sums, so that scores are equal and not only close. All scores are
+percentages.
 """
 
 import collections
 import math
 import re
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from albert_tf.errors import DataError
 
@@ -65,7 +66,7 @@ def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
     exact, f1 = raw_scores(gold, predictions, unanswerable=False)
     return {
         "exact_match": 100.0 * sum(exact.values()) / len(gold),
-        "f1": 100.0 * sum(f1.values()) / len(gold),
+        "f1": 100.0 * _sum(f1.values()) / len(gold),
     }
 
 
@@ -110,7 +111,10 @@ def evaluate_v2(
         names = [n for n in exact if wanted is None or answerable[n] == wanted]
         if names:
             for name, scores in zip(("exact", "f1"), values, strict=True):
-                total = sum(scores[n] for n in names)
+                # The official script's sum over a group depends on the order of its
+                # dict, where Python does not define one; `fsum` does not.
+                add = math.fsum if prefix else _sum
+                total = add(scores[n] for n in names)
                 result[prefix + name] = 100.0 * total / len(names)
             result[f"{prefix}total"] = len(names)
     if null_scores is not None:
@@ -151,9 +155,8 @@ def raw_scores(
         if given is None:
             exact[name], f1[name] = 0, 0.0
             continue
-        empty = 1.0 if unanswerable else 0.0
         exact[name] = max(exact_score(text, given) for text in answers)
-        f1[name] = max(f1_score(text, given, empty) for text in answers)
+        f1[name] = max(f1_score(text, given, float(unanswerable)) for text in answers)
     if not exact:
         raise DataError("expected predictions for the questions, received none")
     return exact, f1
@@ -239,6 +242,14 @@ def calibrate_threshold(
         return math.nextafter(values[-1], math.inf)
     middle = values[cut - 1] + (values[cut] - values[cut - 1]) / 2
     return middle if middle > values[cut - 1] else values[cut]
+
+
+def _sum(scores: Iterable[float]) -> float:
+    """Adds up one by one; since Python 3.12, `sum` compensates what is lost."""
+    total = 0.0
+    for score in scores:
+        total += score
+    return total
 
 
 def _gain(name, scores, predictions, answerable) -> float:

@@ -16,7 +16,6 @@ from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.tasks.text_table import TextTable, make_table, read_table
 from albert_tf.tasks.tfds_source import TfdsRows, read_tfds
 
-
 # Value of `problem_type`: the labels of the training table decide.
 AUTO = "auto"
 

@@ -16,6 +16,9 @@ from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.tasks.text_table import TextTable, make_table, read_table
 from albert_tf.tasks.tfds_source import TfdsRows, read_tfds
 
+# Value of `problem_type`: the labels of the training table decide.
+AUTO = "auto"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSettings:
@@ -72,10 +75,10 @@ class LabelledTableSettings(TableSettings):
         "",
     )
     problem_type: str = setting(
-        "What the labels are. Default: lists are several labels per row, numbers with "
-        "a decimal point are scores, anything else is a class.",
-        "",
-        choices=("", SINGLE_LABEL, MULTI_LABEL, REGRESSION),
+        "What the labels are. auto: lists are several labels per row, numbers with a "
+        "decimal point are scores, anything else is a class.",
+        AUTO,
+        choices=(AUTO, SINGLE_LABEL, MULTI_LABEL, REGRESSION),
     )
 
     def _options(self) -> dict:

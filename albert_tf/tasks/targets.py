@@ -14,7 +14,7 @@ from absl import logging
 from albert_tf.data.wording import count_of
 from albert_tf.errors import DataError
 from albert_tf.tasks.columns import BadRows
-from albert_tf.tasks.tables import find_labels, unknown_label
+from albert_tf.tasks.tables import AUTO, find_labels, unknown_label
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
 from albert_tf.tasks.text_table import TextTable
 
@@ -78,12 +78,12 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
     return dataclasses.replace(table.select(kept), skipped=skipped)
 
 
-def choose_problem_type(table: TextTable, given: str = "") -> str:
+def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
     """Returns what the labels of a training table are, and logs the choice.
 
     Args:
         table: `TextTable`. With labels.
-        given: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or empty to let the
+        given: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or `AUTO` to let the
             labels decide: lists are several labels per row; numbers, at least one of
             them written with a decimal point or an exponent, are scores (as in Hugging
             Face's run_classification, where the column's type decides); anything else
@@ -94,7 +94,7 @@ def choose_problem_type(table: TextTable, given: str = "") -> str:
     """
     labels = table.labels
     has_lists = any(not isinstance(label, str) for label in labels)
-    if given:
+    if given != AUTO:
         if (given == MULTI_LABEL) != has_lists:
             received = "lists" if has_lists else "single labels"
             raise DataError(

@@ -17,6 +17,7 @@ from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.tasks import metrics, targets, text_predictions, text_report
 from albert_tf.tasks.family import EncodedExamples, Family, Options
+from albert_tf.tasks.tables import AUTO
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Source, Task
 from albert_tf.tasks.text_predictions import Answers, make_answers
 from albert_tf.tasks.text_table import TextTable
@@ -184,7 +185,7 @@ def with_labels(
     task: Task,
     train: TextTable,
     many_labels: bool = False,
-    problem_type: str = "",
+    problem_type: str = AUTO,
     on_bad_input: str = "stop",
 ) -> Task:
     """Returns the task with the labels of its training table, unless it has labels.
@@ -204,7 +205,7 @@ def with_labels(
     """
     if on_bad_input == "skip":
         train = train.select([i for i, label in enumerate(train.labels) if label != ""])
-    if task.labels and not problem_type and not _has_lists(train):
+    if task.labels and problem_type == AUTO and not _has_lists(train):
         return task
     kind = targets.choose_problem_type(train, problem_type)
     labels = task.labels

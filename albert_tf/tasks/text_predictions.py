@@ -45,7 +45,7 @@ class Answers:
     def text(self, i: int) -> str | list[str] | float:
         """Returns the answer to a text: a label, labels, or a score."""
         if self.problem_type == REGRESSION:
-            return float(self.decisions[i])
+            return round(float(self.decisions[i]), 6)
         if self.problem_type == MULTI_LABEL:
             return [self.labels[j] for j in np.flatnonzero(self.decisions[i])]
         return self.labels[self.decisions[i]]

@@ -27,7 +27,9 @@ def as_golden(values, average="binary"):
 def assert_holds(values, expected):
     assert expected
     for name, value in expected.items():
-        assert values[name] == (value if value is None else pytest.approx(value)), name
+        assert values[name] == (
+            value if value is None else pytest.approx(value, rel=1e-12)
+        ), name
 
 
 def test_binary():
@@ -85,6 +87,54 @@ def test_bad_classes_and_averages_are_named():
         metrics.classification_metrics([0, 1, 2], [0, 1, 1])
     with pytest.raises(UsageError, match="received 'mean'"):
         metrics.classification_metrics([0, 1], [0, 1], "mean")
+
+
+def test_several_labels_per_example():
+    labels = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 0]], bool)
+    predictions = np.array([[1, 0, 0], [0, 1, 1], [1, 0, 0]], bool)
+    values = metrics.multi_label_metrics(labels, predictions)
+    assert values == {
+        "f1": pytest.approx(6 / 8),
+        "precision": 0.75,
+        "recall": 0.75,
+        "f1_macro": pytest.approx((1 + 0 + 2 / 3) / 3),
+        "exact_match": pytest.approx(1 / 3),
+    }
+    nothing = metrics.multi_label_metrics(labels & False, labels & False)
+    assert nothing["f1"] == 0 and nothing["exact_match"] == 1
+    for wrong in (labels[:, :2], labels[0], labels[:0]):
+        with pytest.raises(DataError, match="received shapes"):
+            metrics.multi_label_metrics(wrong, predictions)
+
+
+def test_three_classes_of_the_diagnostics():
+    """Matthews correlation of several classes (Gorodkin's R_K), by hand."""
+    labels, predictions = [0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 0]
+    values = metrics.classification_metrics(labels, predictions, "macro")
+    # (c s - sum p t) / sqrt((s^2 - sum p^2)(s^2 - sum t^2)), c = 4, s = 6
+    expected = (4 * 6 - (2 * 2 + 3 * 2 + 1 * 2)) / ((36 - 14) * (36 - 12)) ** 0.5
+    assert values["matthews"] == pytest.approx(expected)
+
+
+def test_every_class_has_a_row():
+    rows = metrics.per_class(np.array([0, 0, 2]), np.array([0, 2, 2]), "xyz")
+    assert [row["label"] for row in rows] == list("xyz")
+    assert [row["support"] for row in rows] == [2, 0, 1]
+    assert [row["precision"] for row in rows] == [1.0, 0.0, 0.5]
+    assert [row["recall"] for row in rows] == [0.5, 0.0, 1.0]
+    cells = np.array([[1, 0], [1, 1]], bool)
+    assert [row["support"] for row in metrics.per_class(cells, cells, "ab")] == [2, 1]
+
+
+def test_outputs_that_are_not_numbers_or_hardly_vary():
+    values = metrics.regression_metrics([1.0, 2.0], [math.nan, 1.0])
+    assert all(math.isnan(value) for value in values.values())
+    assert metrics.regression_metrics([1.0, 2.0, 4.0], [1e9, 1e9 + 1e-6, 1e9])["mse"]
+
+
+def test_sigmoid_of_large_logits():
+    values = metrics.sigmoid(np.array([-1000.0, 0.0, np.log(3.0), 1000.0]))
+    np.testing.assert_allclose(values, [0, 0.5, 0.75, 1])
 
 
 def test_softmax_of_large_logits():

@@ -1,8 +1,11 @@
 """Reading tables, good and bad."""
 
 import gzip
+import json
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks.tables import (
@@ -134,3 +137,112 @@ def test_source_reads_within_a_folder(tmp_path):
     source = TableSource("a.tsv", LabelledTableSettings())
     assert source.read(str(tmp_path)).labels == ["1"]
     assert TableSource(str(tmp_path / "a.tsv"), TableSettings()).read().texts == ["x"]
+
+
+PAIRS = [
+    {"id": "q1", "a": "x", "b": "y", "label": ["good", "long"]},
+    {"id": "q2", "a": "z", "b": "", "label": []},
+]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "parquet"])
+def test_lists_are_several_labels(tmp_path, ending):
+    path = tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        parquet.write_table(pa.Table.from_pylist(PAIRS), path)
+    else:
+        path.write_text("\n".join(map(json.dumps, PAIRS)))
+    table = read_table(path, text_column="a", text_pair_column="b", id_column="id")
+    assert table.labels == [("good", "long"), ()]
+    assert (table.ids, table.text_pairs) == (["q1", "q2"], ["y", ""])
+    assert find_labels(table) == ["good", "long"]
+
+
+def test_a_separator_divides_labels(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\na,x; y;\nb,\nc,z\n")
+    table = LabelledTableSettings(label_separator=";").read_table(path)
+    assert table.labels == [("x", "y"), (), ("z",)]
+
+
+def test_rows_have_ids(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label,id\na,x,7\nb,y,8\n")
+    assert read_table(path).ids == ["0", "1"]
+    table = TableSettings(id_column="id").read_table(path)
+    assert table.ids == ["7", "8"]
+    assert table.select([1]).ids == ["8"]
+    assert read_table(path).select([1]).ids == ["1"]
+
+
+def test_select_takes_rows_of_all_columns(tmp_path):
+    path = write(tmp_path, "a.csv", "text,b,label\na,p,x\nb,q,y\nc,r,z\n")
+    table = read_table(path, text_pair_column="b").select([2, 0])
+    assert (table.texts, table.text_pairs, table.labels, table.lines) == (
+        ["c", "a"],
+        ["r", "p"],
+        ["z", "x"],
+        [4, 2],
+    )
+    assert table.where(0) == f"{path}: line 4"
+
+
+def test_rows_without_a_gold_label(tmp_path, caplog):
+    rows = "text,label\na,neutral\nb,-\nc,entailment\n"
+    table = read_table(write(tmp_path, "a.csv", rows))
+    assert (table.labels, table.lines) == (["neutral", "entailment"], [2, 4])
+    assert table.skipped == {"rows labelled '-'": 1}
+    assert "rows labelled '-' 1" in caplog.text
+    # In other data it is a label like any other, unless the user says so.
+    rows = write(tmp_path, "b.csv", "text,label\na,+\nb,-\n")
+    assert read_table(rows).labels == ["+", "-"]
+    assert read_table(rows, skip_label="+").labels == ["-"]
+
+
+BAD_ROWS = {
+    "twice.csv": ("text,id\na,1\nb,2\nc,1\n", "line 4: the id '1' occurs before, in 2"),
+    "noid.csv": ("text,id\na,1\nb,\n", "line 3: the id is empty"),
+    "null.jsonl": (
+        '{"text": "a", "id": 1}\n{"text": null, "id": 2}\n',
+        "line 2: expected a text, received none",
+    ),
+    "list.jsonl": (
+        '{"text": "a", "id": 1}\n{"text": ["b"], "id": 2}\n',
+        "line 2: expected a text, received a list",
+    ),
+    "absent.jsonl": ('{"text": "a", "id": 1}\n{"id": 2}\n', "line 2: expected a text"),
+    "short.csv": ("text,id\na,1\nb\n", "line 3: expected 2 columns, received 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_rows_are_named_or_left_out(tmp_path, name):
+    content, message = BAD_ROWS[name]
+    path = write(tmp_path, name, content)
+    options = {"label_column": None, "id_column": "id"}
+    with pytest.raises(DataError, match=message) as caught:
+        read_table(path, **options)
+    assert "--on_bad_input=skip" in str(caught.value)
+    source = TableSource(name, TableSettings(id_column="id"), on_bad_input="skip")
+    table = source.read(str(tmp_path))
+    assert table.texts == ["a", "b"][: len(table)]
+    assert sum(table.skipped.values()) == 1
+
+
+def test_labels_of_odd_types(tmp_path):
+    nested = '{"text": "a", "label": [["x"]]}\n{"text": "b", "label": ["y"]}\n'
+    path = write(tmp_path, "a.jsonl", nested)
+    with pytest.raises(DataError, match="line 1: expected a list of label names"):
+        read_table(path)
+    path = write(tmp_path, "b.jsonl", '{"text": "a", "label": null}\n')
+    with pytest.raises(DataError, match="line 1: the label is empty"):
+        find_labels(read_table(path))
+    path = write(
+        tmp_path, "c.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 0}'
+    )
+    assert find_labels(read_table(path)) == ["0", "1"]
+    assert read_table(path).texts == ["a", "5"]
+
+
+def test_one_column_cannot_be_text_and_label(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\na,b\n")
+    with pytest.raises(DataError, match="one column for both, 'label'"):
+        read_table(path, text_column="label")

@@ -44,6 +44,10 @@ def test_on_a_tie_b_loses_first(tokenizer):
     sep = [tokenizer.sep_id]
     assert encoded.ids.tolist() == [tokenizer.cls_id, *a, *sep, *b, *sep]
     assert encoded.num_truncated == 1
+    both = inputs.encode_texts(
+        tokenizer, ["a", *texts], ["b", *pairs], max_seq_length=8
+    )
+    assert both.truncated.tolist() == [False, True]
 
 
 def some_texts(count, seed):

@@ -135,9 +135,7 @@ def _resolve(settings, task: Task, config) -> tuple[FinetuneSettings, Task]:
         for name in (field.name for field in dataclasses.fields(task.options))
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    options = dataclasses.replace(
-        task.options, **{**chosen, "max_seq_length": length}
-    )
+    options = dataclasses.replace(task.options, **{**chosen, "max_seq_length": length})
     settings = dataclasses.replace(settings, max_seq_length=length)
     return settings, dataclasses.replace(task, options=options)
 

@@ -1,7 +1,7 @@
 """Loading, checking and running a model; shared by the classes of this room."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import keras
@@ -11,6 +11,7 @@ from albert_tf.converters import load
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
+from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 
@@ -75,7 +76,7 @@ def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
     """
     if isinstance(texts, str | bytes):
         return [texts]
-    if isinstance(texts, Mapping) or not isinstance(texts, Iterable):
+    if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):
         raise UsageError(
             f"{name} must be a string or a list of strings, received "
             f"{type(texts).__name__}"
@@ -85,6 +86,32 @@ def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
         if not isinstance(text, str | bytes):
             raise UsageError(f"{name}[{i}] must be a string, received {text!r:.80}")
     return texts
+
+
+def as_unicode(name: str, texts: str | bytes | Iterable[str | bytes]) -> list[str]:
+    """Returns one text or several as a list of str; see `as_texts`.
+
+    Bytes that are not UTF-8 become spaces. A str stays as it is, so that places in it
+    are those that the caller sees.
+    """
+    return [
+        text if isinstance(text, str) else to_unicode(text)
+        for text in as_texts(name, texts)
+    ]
+
+
+def check_list(name: str, value: Any) -> None:
+    """Raises a UsageError if an argument is not a sequence of several things.
+
+    Args:
+        name: str. Name of the argument.
+        value: Its value.
+    """
+    single = isinstance(value, str | bytes | Mapping | Set)
+    if single or not isinstance(value, Iterable):
+        raise UsageError(
+            f"{name} must be a list, received {type(value).__name__} {value!r:.60}"
+        )
 
 
 def check_count(name: str, value: Any) -> None:

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from albert_tf.converters.checkpoint.keras_model import head_of
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
 from albert_tf.inference import base
 from albert_tf.models.classifiers import problem_type_of
@@ -154,6 +154,9 @@ class Predictor:
         Args:
             examples: Examples of the task's family.
             encoded: `EncodedExamples` or None. The same as rows, if they are at hand.
+
+        Raises:
+            DataError: If an example cannot be used, or an output is not finite.
         """
         if encoded is None:
             encoded = self.encoded(examples)
@@ -169,7 +172,14 @@ class Predictor:
         if not len(encoded.rows):
             # Sentences without words have no rows.
             return {"logits": np.zeros((0, len(self.task.labels)), np.float32)}
-        return collect_outputs(self._forward, encoded, self._shape, self.batch_size)
+        outputs = collect_outputs(self._forward, encoded, self._shape, self.batch_size)
+        for name, values in outputs.items():
+            if not np.isfinite(values).all():
+                raise DataError(
+                    f"{self.model.name}: its {name} are not finite; its weights are "
+                    "damaged, or training diverged"
+                )
+        return outputs
 
 
 class Answerer:

@@ -64,9 +64,7 @@ def test_classifier_refuses(classify, tokenizer):
         Classifier(AlbertTokenClassifier(CONFIG, num_labels=3), tokenizer)
     with pytest.raises(UsageError, match="max_position_embeddings=24, received 25"):
         Classifier(classify.model, tokenizer, max_seq_length=25)
-    with pytest.raises(
-        UsageError, match="top_k must be a positive integer, received 0"
-    ):
+    with pytest.raises(UsageError, match="top_k must be a positive integer, .* 0"):
         classify("a", top_k=0)
 
 

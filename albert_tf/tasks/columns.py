@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import cells
 
@@ -114,7 +115,10 @@ def read_columns(
         for key, i in index.items():
             values[key].append(row[i])
     if not lines:
-        raise DataError(f"{path}: expected rows below the header, received none")
+        counts = f" ({list_counts(bad.counts)})" if bad.counts else ""
+        raise DataError(
+            f"{path}: expected rows below the header, received none{counts}"
+        )
     return Columns(path, tuple(names), values, lines, "line", dict(bad.counts), index)
 
 

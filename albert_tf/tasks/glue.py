@@ -121,7 +121,8 @@ def _splits(
         short_rows: tuple of str. See `columns.read_columns`; with and without labels.
     """
     columns = _columns(texts)
-    labelled = LabelledTableSettings(**columns, label_column=label)
+    # "-" stands where the annotators did not agree.
+    labelled = LabelledTableSettings(**columns, label_column=label, skip_label="-")
     sources = {
         name: GlueSource(f"{folder}/{name}.tsv", labelled, short_rows[0])
         for name in ("train", *dev)

@@ -170,6 +170,14 @@ def test_short_rows_of_qqp(tmp_path):
     assert sum(test.skipped.values()) == 2
 
 
+def test_files_of_which_nothing_is_left(tmp_path):
+    with pytest.raises(DataError, match=r"received none \(short rows 1\)"):
+        read(tmp_path, "qqp", "train", QQP + "1\t2\n")
+    text = "sentence1\tsentence2\tgold_label\na\tb\t-\n"
+    with pytest.raises(DataError, match=r"no row is left \(rows labelled '-' 1\)"):
+        read(tmp_path, "mnli", "train", text)
+
+
 def test_short_rows_of_other_tasks_are_errors(tmp_path):
     text = "index\tsentence1\tsentence2\tlabel\n0\ta\tb\n"
     with pytest.raises(DataError, match="line 2: expected 4 columns, received 3"):

@@ -213,10 +213,12 @@ def test_collapse(task, labels, same, other):
     assert not FAMILY.collapse(task, unlabelled, answers_of(task, same, unlabelled))
 
 
-def test_one_class_is_no_collapse_of_wnli():
+def test_one_class_is_no_collapse_of_wnli(caplog):
+    caplog.set_level("INFO")
     rows, logits = table("0110"), [[1, 0]] * 4
     wnli = TASKS["wnli"]
     assert not FAMILY.collapse(wnli, rows, answers_of(wnli, logits, rows))
+    assert "for wnli this is usual" in caplog.text
     assert FAMILY.collapse(
         TASKS["rte"],
         table(["entailment", "not_entailment"]),

@@ -111,8 +111,8 @@ def evaluate_v2(
         names = [n for n in exact if wanted is None or answerable[n] == wanted]
         if names:
             for name, scores in zip(("exact", "f1"), values, strict=True):
-                # The official script's sum over a group depends on the order of its
-                # dict, where Python does not define one; `fsum` does not.
+                # The official script does not add up a group in the order of the file;
+                # `fsum` depends on no order.
                 add = math.fsum if prefix else _sum
                 total = add(scores[n] for n in names)
                 result[prefix + name] = 100.0 * total / len(names)

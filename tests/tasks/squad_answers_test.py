@@ -278,3 +278,17 @@ def test_what_cannot_be_answered():
     outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
     with pytest.raises(UsageError, match="was left out"):
         squad_answers.make_answers(training, encoded, outputs, skip)
+
+
+def test_the_same_text_is_listed_once_with_its_best_score():
+    asked = ask(["?"], ["yes and yes or yes"], unanswerable=False)
+    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
+    place = int(encoded.rows.first_lengths[0])
+    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
+    for token, value in ((0, 3.0), (2, 5.0), (4, 4.0)):
+        outputs["start_logits"][place + token] = value
+        outputs["end_logits"][place + token] = value
+    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
+    (first, *others) = answers.nbest[0]
+    assert (first.text, first.score, first.start, first.end) == ("yes", 10.0, 8, 11)
+    assert "yes" not in [candidate.text for candidate in others]

@@ -200,3 +200,24 @@ def test_a_long_text():
     encoded = squad_features.encode_questions(questions, TOKENIZER, OPTIONS)
     hits = np.flatnonzero(encoded.targets[features.IS_IMPOSSIBLE] == 0)
     assert len(hits) >= 1 and hits[-1] == len(encoded) - 1
+
+
+def test_a_target_is_the_whole_answer_or_nothing():
+    words = ["one", "two", "three", "four", "five", "six", "seven"] * 11
+    text = " ".join(words)
+    options = dataclasses.replace(OPTIONS, max_seq_length=24, doc_stride=3)
+    for number in range(0, 70, 7):
+        start = len(" ".join(words[:number])) + (number > 0)
+        answer = " ".join(words[number : number + 4])
+        questions = one(text, answer, start)
+        encoded = squad_features.encode_questions(questions, TOKENIZER, options)
+        rows, windows = encoded.rows, encoded.detail
+        held = 0
+        for r in range(len(rows)):
+            first, size = int(windows.first[r]), int(windows.size[r])
+            inside = first <= number and number + 3 < first + size
+            shift = int(rows.first_lengths[r]) - first
+            expected = [number + shift, number + 3 + shift, 0] if inside else [0, 0, 1]
+            assert [int(encoded.targets[k][r]) for k in features_in_order()] == expected
+            held += inside
+        assert held > (number > 10)

@@ -63,6 +63,9 @@ def test_multiple_choice_scores_each_choice_by_itself(tokens):
     mask[:, 1, 4:] = 0
     scores = model({"token_ids": choices, "padding_mask": mask})
     assert scores.shape == (B, K)
+    labels = {"labels": np.zeros(B, "int32"), "choice_mask": np.ones((B, K), "int32")}
+    whole = model({"token_ids": choices, "padding_mask": mask, **labels})
+    np.testing.assert_array_equal(whole, scores)
     for k in range(K):
         one = {"token_ids": choices[:, k : k + 1], "padding_mask": mask[:, k : k + 1]}
         np.testing.assert_allclose(model(one)[:, 0], scores[:, k], atol=1e-5)

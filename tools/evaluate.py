@@ -15,7 +15,7 @@ from absl import flags
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.storage import files
-from albert_tf.tasks.tables import LabelledTableSettings
+from albert_tf.tasks.texts.tables import LabelledTableSettings
 
 _MODEL = flags.DEFINE_string(
     "model",
@@ -40,7 +40,7 @@ define_alias("dev_file", "eval_file")
 def main() -> None:
     """Reads the table, predicts and compares."""
     from albert_tf.inference.classifier import Classifier
-    from albert_tf.tasks.text_classification import evaluate, table_task
+    from albert_tf.tasks.texts.text_classification import evaluate, table_task
 
     table = read_settings(LabelledTableSettings).read_table(_EVAL_FILE.value)
     classify = Classifier.from_pretrained(

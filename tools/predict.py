@@ -16,7 +16,7 @@ from albert_tf.cli.run import run
 from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
-from albert_tf.tasks.tables import TableSettings
+from albert_tf.tasks.texts.tables import TableSettings
 
 _MODEL = flags.DEFINE_string(
     "model",
@@ -46,7 +46,7 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
 def main() -> None:
     """Reads the table, predicts and writes."""
     from albert_tf.inference.classifier import Classifier
-    from albert_tf.tasks.text_classification import predictions_text
+    from albert_tf.tasks.texts.text_classification import predictions_text
 
     output_file = _OUTPUT_FILE.value
     if files.exists(output_file) and not _OVERWRITE.value:

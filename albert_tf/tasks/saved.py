@@ -12,10 +12,13 @@ import keras
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
-from albert_tf.tasks import multiple_choice, registry, squad, tagging
-from albert_tf.tasks.family import Options
-from albert_tf.tasks.task import SINGLE_LABEL, Task
-from albert_tf.tasks.text_classification import table_task
+from albert_tf.tasks import registry
+from albert_tf.tasks.choices import multiple_choice
+from albert_tf.tasks.definitions.family import Options
+from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
+from albert_tf.tasks.questions import squad
+from albert_tf.tasks.tags import tagging
+from albert_tf.tasks.texts.text_classification import table_task
 
 _TABLE = "table"
 

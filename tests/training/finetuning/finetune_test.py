@@ -11,8 +11,8 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.models.base import weight_names
 from albert_tf.storage import folders
-from albert_tf.tasks.tables import read_table
-from albert_tf.tasks.text_classification import evaluate, table_task
+from albert_tf.tasks.texts.tables import read_table
+from albert_tf.tasks.texts.text_classification import evaluate, table_task
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.finetune import finetune_text_classifier
 from albert_tf.training.finetuning.settings import FinetuneSettings
@@ -46,10 +46,10 @@ def test_the_same_call_gives_the_same_weights(tables, pretrained, tmp_path):
 def test_ten_lines_of_keras_do_the_same(tables, pretrained, tmp_path):
     """What the README shows."""
     import keras
+    from albert_tf.tasks.dataset import make_classification_dataset
 
     from albert_tf.optimizers.create import create_optimizer
-    from albert_tf.tasks.dataset import make_classification_dataset
-    from albert_tf.tasks.tables import label_ids
+    from albert_tf.tasks.texts.tables import label_ids
     from albert_tf.text.inputs import encode_texts
 
     run(

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from albert_tf.tasks.tables import LabelledTableSettings, TableSettings
+from albert_tf.tasks.texts.tables import LabelledTableSettings, TableSettings
 from albert_tf.training.finetuning.settings import FinetuneSettings
 
 

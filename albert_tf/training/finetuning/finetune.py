@@ -135,7 +135,13 @@ def _resolve(settings, task: Task, config) -> tuple[FinetuneSettings, Task]:
         for name in (field.name for field in dataclasses.fields(task.options))
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    options = dataclasses.replace(task.options, **{**chosen, "max_seq_length": length})
+    chosen["max_seq_length"] = length
+    options = dataclasses.replace(task.options, **chosen)
+    budget = length - options.max_query_length - 3
+    if settings.doc_stride is None and budget > 0:
+        # In short rows, the usual step would be longer than a window.
+        stride = min(options.doc_stride, -(-budget // 2))
+        options = dataclasses.replace(options, doc_stride=stride)
     settings = dataclasses.replace(settings, max_seq_length=length)
     return settings, dataclasses.replace(task, options=options)
 

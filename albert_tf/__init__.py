@@ -36,6 +36,9 @@ _HOME = {
     "ByteBPETokenizer": "text.byte_bpe",
     "FillMask": "inference.fill_mask",
     "Classifier": "inference.classifier",
+    "QuestionAnswerer": "inference.question_answerer",
+    "TokenClassifier": "inference.token_classifier",
+    "MultipleChoice": "inference.multiple_choice",
     "export_saved_model": "export.saved_model",
 }
 

@@ -1,20 +1,23 @@
-"""Loading, checking and running a model; shared by `FillMask` and `Classifier`."""
+"""Loading, checking and running a model; shared by the classes of this room."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any
 
 import keras
+import numpy as np
 
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.errors import UsageError
+from albert_tf.heads import HEADS
+from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 
 def load_model(
     path: str | os.PathLike,
-    head: str,
-    part: str,
+    heads: Sequence[str],
     tokenizer: Tokenizer | str | os.PathLike | None,
     do_lower_case: bool | None = None,
     keep_accents: bool | None = None,
@@ -23,8 +26,8 @@ def load_model(
 
     Args:
         path: str or path. Any checkpoint that `albert_tf.from_pretrained` accepts.
-        head: str. Name of the head.
-        part: str. Prefix of the weights that the files must contain.
+        heads: sequence of str. Names of the heads that will do. The files' own head is
+            taken if it is one of them, and the first one otherwise.
         tokenizer: `Tokenizer`, path or None. The tokenizer of the model, if the files
             do not contain it.
         do_lower_case: bool or None. Whether the tokenizer lower-cases text, if the
@@ -37,12 +40,16 @@ def load_model(
     """
     with load.open_checkpoint(path) as checkpoint:
         checkpoint.check_unknown(with_heads=False)
+        head = checkpoint.head if checkpoint.head in heads else heads[0]
         model = keras_model.build_model(checkpoint, head)
         # Predictions of a head that was never trained are noise that looks like an
         # answer.
-        missing = [name for name in model.untrained_weights if name.startswith(part)]
-        if missing:
-            raise UsageError(f"{path}: has no trained {part} ({missing[0]} is missing)")
+        for part in HEADS[head].parts:
+            missing = [n for n in model.untrained_weights if n.startswith(f"{part}/")]
+            if missing:
+                raise UsageError(
+                    f"{path}: has no trained {part} ({missing[0]} is missing)"
+                )
         return model, load.choose_tokenizer(
             checkpoint, tokenizer, do_lower_case, keep_accents
         )
@@ -65,15 +72,58 @@ def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
         texts: str, or iterable of str. UTF-8 bytes are accepted, too.
 
     Raises:
-        UsageError: If an element is not a string.
+        UsageError: If it is neither, or an element is not a string.
     """
     if isinstance(texts, str | bytes):
         return [texts]
+    if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):
+        raise UsageError(
+            f"{name} must be a string or a list of strings, received "
+            f"{type(texts).__name__}"
+        )
     texts = list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str | bytes):
-            raise UsageError(f"{name}[{i}] must be a string, received {text!r}")
+            raise UsageError(f"{name}[{i}] must be a string, received {text!r:.80}")
     return texts
+
+
+def as_unicode(name: str, texts: str | bytes | Iterable[str | bytes]) -> list[str]:
+    """Returns one text or several as a list of str; see `as_texts`.
+
+    Bytes that are not UTF-8 become spaces. A str stays as it is, so that places in it
+    are those that the caller sees.
+    """
+    return [
+        text if isinstance(text, str) else to_unicode(text)
+        for text in as_texts(name, texts)
+    ]
+
+
+def check_list(name: str, value: Any) -> None:
+    """Raises a UsageError if an argument is not a sequence of several things.
+
+    Args:
+        name: str. Name of the argument.
+        value: Its value.
+    """
+    single = isinstance(value, str | bytes | Mapping | Set)
+    if single or not isinstance(value, Iterable):
+        raise UsageError(
+            f"{name} must be a list, received {type(value).__name__} {value!r:.60}"
+        )
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raises a UsageError if an argument is not a positive integer.
+
+    Args:
+        name: str. Name of the argument.
+        value: Its value.
+    """
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or value < 1:
+        raise UsageError(f"{name} must be a positive integer, received {value!r:.80}")
 
 
 def as_graph(forward: Callable, names: Iterable[str]) -> Callable:

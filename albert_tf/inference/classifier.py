@@ -38,6 +38,9 @@ class Classifier:
         >>> classify = Classifier.from_pretrained("my_model")
         >>> classify(["What a film!", "Never again."])
         [{'label': 'positive', 'score': 0.98}, {'label': 'negative', 'score': 0.95}]
+        >>> topics = Classifier.from_pretrained("my_multi_label_model")
+        >>> topics("Rain stops the final.", threshold=0.5)
+        [[{'label': 'weather', 'score': 0.9}, {'label': 'sport', 'score': 0.8}]]
     """
 
     def __init__(
@@ -69,21 +72,29 @@ class Classifier:
     def from_pretrained(
         cls,
         path: str | os.PathLike,
-        tokenizer: Tokenizer | None = None,
+        tokenizer: Tokenizer | str | os.PathLike | None = None,
+        *,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
         **kwargs,
     ) -> "Classifier":
         """Loads the model, its labels and its tokenizer.
 
         Args:
             path: str or path. As for `albert_tf.from_pretrained`.
-            tokenizer: `Tokenizer`. Needed if `path` contains none.
+            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
+                one than in `path` is refused.
+            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
+                does not say so.
+            keep_accents: bool or None. Needed if the tokenizer keeps accents and
+                `path` does not say so.
             **kwargs: Other arguments of this class.
 
         Raises:
             UsageError: If the files do not contain a text classifier.
         """
         model, tokenizer = base.load_model(
-            path, "text_classifier", "classifier", tokenizer
+            path, ["text_classifier"], tokenizer, do_lower_case, keep_accents
         )
         return cls(model, tokenizer, **kwargs)
 
@@ -91,28 +102,43 @@ class Classifier:
         self,
         texts: str | Sequence[str],
         text_pairs: str | Sequence[str] | None = None,
-        top_k: int | None = 1,
+        top_k: int | str | None = "auto",
+        threshold: float | None = None,
     ) -> list:
         """Returns the labels with the highest scores for every text.
 
         Args:
             texts: str or sequence of str.
             text_pairs: str, sequence of str, or None. The second texts.
-            top_k: int or None. Number of labels per text; None for all.
+            top_k: int, None or `"auto"`. Number of labels per text; None for all.
+                `"auto"` is 1, or None if there is a `threshold`.
+            threshold: float or None. Lowest probability of a label to be returned. For
+                a multi-label model, 0.5 gives the labels that `predict` gives: none,
+                one or several.
 
         Returns:
-            A list with a dict (`label`, `score`) per text. Unless `top_k` is 1, a list
-            of such lists, best label first.
+            A list with a dict (`label`, `score`) per text. With a `threshold`, or
+            unless `top_k` is 1, a list of such lists, best label first.
+
+        Raises:
+            UsageError: If an argument is invalid, or a regression model, whose scores
+                are no probabilities, is given a threshold.
         """
-        if top_k is not None and top_k < 1:
-            raise UsageError(f"top_k must be positive, received {top_k}")
+        _check_threshold(threshold, self.problem_type)
+        if top_k == "auto":
+            top_k = 1 if threshold is None else None
+        if top_k is not None:
+            base.check_count("top_k", top_k)
         results = []
         for scores in self.scores(texts, text_pairs):
             order = np.argsort(-scores, kind="stable")[:top_k]
             ranked = [
-                {"label": self.labels[i], "score": float(scores[i])} for i in order
+                {"label": self.labels[i], "score": float(scores[i])}
+                for i in order
+                if threshold is None or scores[i] >= threshold
             ]
-            results.append(ranked[0] if top_k == 1 else ranked)
+            one = top_k == 1 and threshold is None
+            results.append(ranked[0] if one else ranked)
         return results
 
     def scores(
@@ -174,3 +200,15 @@ class Classifier:
             batch = inputs.padded_inputs(encoded, rows, length, self.tokenizer.pad_id)
             result[rows] = self._forward(batch)
         return result
+
+
+def _check_threshold(threshold: float | None, problem_type: str) -> None:
+    if threshold is None:
+        return
+    if problem_type == "regression":
+        raise UsageError(
+            "threshold: expected a classification model, received a regression model"
+        )
+    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not number or not 0 <= threshold <= 1:
+        raise UsageError(f"threshold must be from 0 to 1, received {threshold!r:.80}")

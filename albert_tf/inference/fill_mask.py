@@ -84,7 +84,7 @@ class FillMask:
             UsageError: If the files do not contain a masked LM head.
         """
         model, tokenizer = base.load_model(
-            path, "masked_lm", "mlm_head", tokenizer, do_lower_case, keep_accents
+            path, ["masked_lm"], tokenizer, do_lower_case, keep_accents
         )
         return cls(model, tokenizer, **kwargs)
 

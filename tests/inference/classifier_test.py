@@ -64,7 +64,9 @@ def test_classifier_refuses(classify, tokenizer):
         Classifier(AlbertTokenClassifier(CONFIG, num_labels=3), tokenizer)
     with pytest.raises(UsageError, match="max_position_embeddings=24, received 25"):
         Classifier(classify.model, tokenizer, max_seq_length=25)
-    with pytest.raises(UsageError, match="top_k must be positive, received 0"):
+    with pytest.raises(
+        UsageError, match="top_k must be a positive integer, received 0"
+    ):
         classify("a", top_k=0)
 
 
@@ -102,6 +104,35 @@ def test_multi_label_probabilities_are_independent(tokenizer):
     np.testing.assert_allclose(
         [scores[f"LABEL_{i}"] for i in range(3)], expected[0], rtol=1e-5
     )
+
+
+def test_threshold(tokenizer):
+    classify = make_classifier(tokenizer, 3, "multi_label_classification")
+    texts = ["a b", "something else"]
+    # Differs from row to row: all labels of one text and none of another will do.
+    for threshold in (0, 0.3, 0.5, 0.7, 1):
+        expected = [
+            {f"LABEL_{i}" for i in range(3) if row[i] >= threshold}
+            for row in classify.scores(texts)
+        ]
+        found = classify(texts, threshold=threshold)
+        assert [{entry["label"] for entry in row} for row in found] == expected
+        for row in found:
+            assert row == sorted(row, key=lambda entry: -entry["score"])
+    assert [len(row) for row in classify(texts, threshold=0)] == [3, 3]
+    assert [len(row) for row in classify(texts, top_k=1, threshold=0)] == [1, 1]
+    assert classify(texts, threshold=1) == [[], []]
+    for bad in (float("nan"), 2, "0.5", True):
+        with pytest.raises(UsageError, match="threshold must be from 0 to 1"):
+            classify(texts, threshold=bad)
+    with pytest.raises(UsageError, match="threshold: .* received a regression model"):
+        make_classifier(tokenizer, 1)(texts, threshold=0.5)
+
+
+@pytest.mark.parametrize("texts", [None, 3, {"a": "b"}])
+def test_other_types(classify, texts):
+    with pytest.raises(UsageError, match="texts must be a string or a list of strings"):
+        classify(texts)
 
 
 def test_unknown_problem_type(tokenizer):

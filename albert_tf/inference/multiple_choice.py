@@ -1,0 +1,114 @@
+"""Chooses the right continuation or answer among several."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from albert_tf.errors import UsageError
+from albert_tf.inference import base
+from albert_tf.inference.predictor import Answerer
+from albert_tf.tasks.choice_files import ChoiceExamples
+
+
+class MultipleChoice(Answerer):
+    """Scores the choices of a question about a text.
+
+    Args:
+        model: `AlbertMultipleChoice`.
+        tokenizer: `Tokenizer`.
+        fills_blanks: bool or None. Whether a choice replaces each `_` of its question,
+            instead of following it. Default: whether the model was fine-tuned on RACE.
+        **kwargs: `max_seq_length` and `max_qa_length` (see `tasks.family.Options`;
+            default: as in fine-tuning), and `batch_size`.
+
+    Example:
+        >>> choose = MultipleChoice.from_pretrained("my_race_model")
+        >>> choose("Anna has a dog.", ["a cat", "a dog"], question="Anna has _ .")
+        [{'choice': 'a dog', 'index': 1, 'score': 0.9},
+         {'choice': 'a cat', 'index': 0, 'score': 0.1}]
+    """
+
+    heads = ("multiple_choice",)
+
+    def __init__(self, model, tokenizer, *, fills_blanks: bool | None = None, **kwargs):
+        super().__init__(model, tokenizer, **kwargs)
+        if fills_blanks is None:
+            fills_blanks = self.predictor.task.name == "race"
+        self.fills_blanks = bool(fills_blanks)
+
+    def __call__(
+        self,
+        context: str | Sequence[str],
+        choices: Sequence[str] | Sequence[Sequence[str]],
+        question: str | Sequence[str] = "",
+    ) -> list:
+        """Returns the choices with their probabilities, best first.
+
+        Args:
+            context: str or sequence of `N` str. UTF-8 bytes are accepted, too.
+            choices: sequence of str; for several contexts, `N` such sequences, which
+                may differ in length.
+            question: str or sequence of `N` str. Read before each choice.
+
+        Returns:
+            A list of dicts: `choice`, `index` (its number, from 0) and `score`. For a
+            sequence of contexts, a list of such lists.
+
+        Raises:
+            UsageError: If an argument is not of these types, or there are no choices.
+        """
+        single = isinstance(context, str | bytes)
+        contexts = base.as_unicode("context", context)
+        questions = base.as_unicode("question", question)
+        if isinstance(question, str | bytes):
+            questions *= len(contexts)
+        base.check_list("choices", choices)
+        rows = [choices] if single else list(choices)
+        for name, values in (("question", questions), ("choices", rows)):
+            if len(values) != len(contexts):
+                raise UsageError(
+                    f"{name}: expected as many as contexts, {len(contexts)}, received "
+                    f"{len(values)}"
+                )
+        rows = [
+            _checked_row("choices" if single else f"choices[{i}]", row)
+            for i, row in enumerate(rows)
+        ]
+        if not rows:
+            return []
+        results = self._ranked(contexts, questions, rows)
+        return results[0] if single else results
+
+    def _ranked(self, contexts, questions, rows) -> list[list[dict[str, Any]]]:
+        count = len(rows)
+        answers = self.predictor.answers(
+            ChoiceExamples(
+                path="choices",
+                ids=[str(i) for i in range(count)],
+                contexts=contexts,
+                questions=questions,
+                choices=rows,
+                labels=None,
+                where=[f"choices[{i}]" for i in range(count)],
+                groups=[""] * count,
+                fills_blanks=self.fills_blanks,
+            )
+        )
+        ranked = []
+        for row, best, scores in zip(
+            rows, answers.predictions.tolist(), answers.probabilities, strict=True
+        ):
+            scores = [float(score) for score in scores]
+            # What `predict` would choose comes first even where rounding makes a tie.
+            order = sorted(range(len(row)), key=lambda j: (-scores[j], j != best))
+            ranked.append(
+                [{"choice": row[j], "index": j, "score": scores[j]} for j in order]
+            )
+        return ranked
+
+
+def _checked_row(name: str, row: Sequence[str]) -> list[str]:
+    base.check_list(name, row)
+    texts = base.as_unicode(name, row)
+    if not texts:
+        raise UsageError(f"{name}: expected at least one choice, received none")
+    return texts

@@ -1,0 +1,289 @@
+"""Runs a fine-tuned model of any head on the examples of its task.
+
+`evaluate`, `predict` and the Python classes of this room share it, so that all give the
+numbers that fine-tuning reported.
+"""
+
+import dataclasses
+import math
+import os
+import types
+from typing import Any, ClassVar, Self
+
+import keras
+import numpy as np
+
+from albert_tf.converters.checkpoint.keras_model import head_of
+from albert_tf.errors import DataError, UsageError
+from albert_tf.heads import HEADS
+from albert_tf.inference import base
+from albert_tf.models.classifiers import problem_type_of
+from albert_tf.tasks import saved
+from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.family import EncodedExamples, Options
+from albert_tf.tasks.forward import as_forward
+from albert_tf.tasks.outputs import collect_outputs
+from albert_tf.tasks.task import REGRESSION, Task
+from albert_tf.text import inputs
+from albert_tf.text.tokenizer import Tokenizer
+
+# The heads that are fine-tuned. A file that says of none of them is tried as the first.
+_HEADS = (
+    "text_classifier",
+    "token_classifier",
+    "question_answering",
+    "beam_question_answering",
+    "multiple_choice",
+)
+
+
+class Predictor:
+    """Answers the examples of a task with a fine-tuned model.
+
+    Args:
+        model: keras.Model. One of the classifiers or question answering models.
+        tokenizer: `Tokenizer`.
+        task: str. Name of a task to use the model for. Default: the one that it was
+            fine-tuned on, or what its head can do if no task is on record.
+        max_seq_length: int. Maximum length of a row. Default: as in fine-tuning, or
+            else the model's maximum.
+        batch_size: int. Rows per call of the model.
+        **options: Other fields of `tasks.family.Options`, such as `doc_stride` or
+            `null_threshold`; None for that of fine-tuning.
+
+    Attributes:
+        head: str. Name of the model's head.
+        task: `Task`. With the labels of the model and the options to be used.
+
+    Example:
+        >>> predictor = Predictor.from_pretrained("my_squad_model")
+        >>> examples = predictor.task.splits["dev"].read("squad")
+        >>> answers = predictor.answers(examples)
+        >>> predictor.metrics(examples, answers)
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        *,
+        task: str = "",
+        max_seq_length: int | None = None,
+        batch_size: int = 32,
+        **options,
+    ):
+        base.check_fits(model, tokenizer)
+        base.check_count("batch_size", batch_size)
+        self.head = head_of(model)
+        self.model = model
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        found = _task_of(model, self.head, task)
+        given = {"max_seq_length": max_seq_length, **options}
+        given = {name: value for name, value in given.items() if value is not None}
+        _check_options(given, model.config.max_position_embeddings)
+        start = dataclasses.replace(found.options, **given)
+        if HEADS[self.head].answers_spans and not getattr(model, "task", None):
+            start = dataclasses.replace(_with_room(start), **given)
+        self.task: Task = dataclasses.replace(found, options=start)
+        self._shape = BatchShape(
+            self.head,
+            start.max_seq_length,
+            model.config.max_position_embeddings,
+            tokenizer.pad_id,
+        )
+        self._forward = as_forward(model, self.head)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike,
+        tokenizer: Tokenizer | str | os.PathLike | None = None,
+        *,
+        head: str | None = None,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
+        **kwargs,
+    ) -> Self:
+        """Loads the model, its task and its tokenizer.
+
+        Args:
+            path: str or path. As for `albert_tf.from_pretrained`.
+            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
+                one than in `path` is refused.
+            head: str or None. Name of the head, if the files do not say it.
+            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
+                does not say so.
+            keep_accents: bool or None. Needed if the tokenizer keeps accents and
+                `path` does not say so.
+            **kwargs: Other arguments of this class.
+
+        Raises:
+            UsageError: If the files do not contain a fine-tuned model, or it is not
+                one for the task.
+        """
+        if head is not None and head not in _HEADS:
+            raise UsageError(
+                f"head must be one of {', '.join(_HEADS)}, received {head!r}"
+            )
+        heads = _HEADS if head is None else (head,)
+        model, tokenizer = base.load_model(
+            path, heads, tokenizer, do_lower_case, keep_accents
+        )
+        return cls(model, tokenizer, **kwargs)
+
+    @property
+    def options(self) -> Options:
+        """How examples become rows and outputs answers."""
+        return self.task.options
+
+    def encoded(self, examples: Any) -> EncodedExamples:
+        """Returns the rows of examples of the task's family.
+
+        Raises:
+            DataError: If an example cannot be used.
+            UsageError: If the options leave no room for text.
+        """
+        return self.task.family.encode(
+            self.task, examples, self.tokenizer, self.options
+        )
+
+    def answers(self, examples: Any, encoded: EncodedExamples | None = None) -> Any:
+        """Returns the family's answers to all examples.
+
+        Args:
+            examples: Examples of the task's family.
+            encoded: `EncodedExamples` or None. The same as rows, if they are at hand.
+
+        Raises:
+            DataError: If an example cannot be used, or an output is not finite.
+        """
+        if encoded is None:
+            encoded = self.encoded(examples)
+        return self.task.family.answers(
+            self.task, examples, encoded, self._outputs(encoded), self.options
+        )
+
+    def metrics(self, examples: Any, answers: Any) -> dict[str, float]:
+        """Compares answers with the labels of examples."""
+        return self.task.family.metrics(self.task, examples, answers)
+
+    def _outputs(self, encoded: EncodedExamples) -> dict[str, np.ndarray]:
+        if not len(encoded.rows):
+            # Sentences without words have no rows.
+            return {"logits": np.zeros((0, len(self.task.labels)), np.float32)}
+        outputs = collect_outputs(self._forward, encoded, self._shape, self.batch_size)
+        for name, values in outputs.items():
+            if not np.isfinite(values).all():
+                raise DataError(
+                    f"{self.model.name}: its {name} are not finite; its weights are "
+                    "damaged, or training diverged"
+                )
+        return outputs
+
+
+class Answerer:
+    """What the Python classes around a `Predictor` have in common.
+
+    Args:
+        model: keras.Model. A model with one of the class's heads.
+        tokenizer: `Tokenizer`.
+        **kwargs: Other arguments of `Predictor`.
+    """
+
+    heads: ClassVar[tuple[str, ...]]
+
+    def __init__(self, model: keras.Model, tokenizer: Tokenizer, **kwargs):
+        if head_of(model) not in self.heads:
+            names = " or ".join(HEADS[h].load_class().__name__ for h in self.heads)
+            raise UsageError(
+                f"model must be an {names}, received {type(model).__name__}"
+            )
+        self.predictor = Predictor(model, tokenizer, **kwargs)
+        self.model = model
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike,
+        tokenizer: Tokenizer | str | os.PathLike | None = None,
+        *,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
+        **kwargs,
+    ) -> Self:
+        """Loads the model, its labels and its tokenizer.
+
+        Args:
+            path: str or path. As for `albert_tf.from_pretrained`.
+            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
+                one than in `path` is refused.
+            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
+                does not say so.
+            keep_accents: bool or None. Needed if the tokenizer keeps accents and
+                `path` does not say so.
+            **kwargs: Other arguments of this class.
+
+        Raises:
+            UsageError: If the files do not contain such a model.
+        """
+        model, tokenizer = base.load_model(
+            path, cls.heads, tokenizer, do_lower_case, keep_accents
+        )
+        return cls(model, tokenizer, **kwargs)
+
+
+def _task_of(model: keras.Model, head: str | None, name: str) -> Task:
+    """Returns the model's task; labels without names are called `LABEL_0`, ..."""
+    if head not in _HEADS:
+        raise UsageError(
+            f"model: expected a fine-tuned model, received {type(model).__name__}"
+        )
+    kind = problem_type_of(model) if head == "text_classifier" else None
+    task = saved.task_of(model, head, kind, name)
+    has_labels = HEADS[head].fixed_labels is None and HEADS[head].has_classifier
+    if not has_labels or kind == REGRESSION:
+        return task
+    if not task.labels:
+        # Not on the model, which belongs to the caller.
+        facts = ("config", "max_seq_length", "task")
+        named = types.SimpleNamespace(
+            labels=[f"LABEL_{i}" for i in range(model.num_labels)],
+            **{fact: getattr(model, fact, None) for fact in facts},
+        )
+        task = saved.task_of(named, head, kind, name)
+    if len(task.labels) != model.num_labels:
+        raise UsageError(
+            f"task: {task.name} has {len(task.labels)} labels, received a model with "
+            f"{model.num_labels}"
+        )
+    return task
+
+
+def _check_options(given: dict[str, Any], longest: int) -> None:
+    """Raises a UsageError if a value is of the wrong type or too large."""
+    for name, value in given.items():
+        if name == "null_threshold":
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not number or math.isnan(value):
+                raise UsageError(f"{name} must be a number, received {value!r}")
+        elif name != "on_bad_input":
+            base.check_count(name, value)
+    if "max_seq_length" in given:
+        length = given["max_seq_length"]
+        inputs.check_max_seq_length(length, pairs=False, longest=longest)
+
+
+def _with_room(options: Options) -> Options:
+    """Returns options that leave room for a text, for models without a record.
+
+    The usual sizes are kept if they fit. Otherwise a question takes at most a quarter
+    of a row, and windows overlap by half.
+    """
+    length = options.max_seq_length
+    if options.doc_stride <= length - options.max_query_length - 3:
+        return options
+    query = min(options.max_query_length, max(1, length // 4))
+    stride = min(options.doc_stride, max(1, (length - query - 3) // 2))
+    return dataclasses.replace(options, max_query_length=query, doc_stride=stride)

@@ -1,0 +1,158 @@
+"""Finds the answers to questions in texts."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from albert_tf.errors import UsageError
+from albert_tf.inference import base
+from albert_tf.inference.predictor import Answerer
+from albert_tf.tasks.squad_answers import Answers, Candidate
+from albert_tf.tasks.squad_data import ask
+from albert_tf.text.tokenizer import Tokenizer
+
+
+class QuestionAnswerer(Answerer):
+    """Answers questions with a part of a text, or says that the text has no answer.
+
+    A text that is too long for a row is read in overlapping windows.
+
+    Args:
+        model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
+        tokenizer: `Tokenizer`.
+        unanswerable: bool or None. Whether a text may have no answer. Default: whether
+            the model was fine-tuned on such questions (SQuAD 2.0), or a
+            `null_threshold` is given.
+        null_threshold: float or None. A question is answered if its null score is below
+            this: a larger number gives more answers. The null score is the logit of
+            "there is no answer" of the beam head, and otherwise the logits of `[CLS]`
+            minus those of the best answer. Default: that chosen in fine-tuning, or 0.
+        **kwargs: `max_seq_length`, `doc_stride`, `max_query_length`, `n_best_size` and
+            `max_answer_length` (see `tasks.family.Options`; default: as in
+            fine-tuning), and `batch_size`.
+
+    Example:
+        >>> answer = QuestionAnswerer.from_pretrained("my_squad_model")
+        >>> answer("Which river?", "The Main runs through Frankfurt.")
+        {'answer': 'The Main', 'score': 0.71, 'start': 0, 'end': 8}
+    """
+
+    heads = ("question_answering", "beam_question_answering")
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        *,
+        unanswerable: bool | None = None,
+        null_threshold: float | None = None,
+        **kwargs,
+    ):
+        super().__init__(model, tokenizer, null_threshold=null_threshold, **kwargs)
+        if unanswerable is None:
+            sources = self.predictor.task.splits.values()
+            recorded = any(getattr(source, "unanswerable", False) for source in sources)
+            unanswerable = recorded or null_threshold is not None
+        self.unanswerable = bool(unanswerable)
+
+    def __call__(
+        self,
+        question: str | Sequence[str],
+        context: str | Sequence[str],
+        top_k: int = 1,
+    ) -> Any:
+        """Returns the best answers, as the answers of `evaluate` and `predict`.
+
+        Args:
+            question: str or sequence of str. UTF-8 bytes are accepted, too.
+            context: str or sequence of str. The text of each question. One text may go
+                with several questions, and one question with several texts.
+            top_k: int. Number of answers, at most `n_best_size`.
+
+        Returns:
+            A dict for a question with its text, otherwise a list of dicts: `answer`,
+            `score` (its probability), `start` and `end`: `context[start:end]` is the
+            answer, counted in characters. "There is no answer" is `""` from 0 to 0.
+            Unless `top_k` is 1, each dict is a list of at most `top_k` dicts; the first
+            is the answer, the others follow by score.
+
+        Raises:
+            UsageError: If an argument is not a string or a list of strings, or the
+                numbers of questions and texts differ.
+        """
+        most = self.predictor.options.n_best_size
+        base.check_count("top_k", top_k)
+        if top_k > most:
+            raise UsageError(
+                f"top_k must be at most n_best_size={most}, received {top_k}"
+            )
+        single = isinstance(question, str | bytes) and isinstance(context, str | bytes)
+        questions = base.as_unicode("question", question)
+        contexts = base.as_unicode("context", context)
+        if isinstance(context, str | bytes):
+            contexts *= len(questions)
+        elif isinstance(question, str | bytes):
+            questions *= len(contexts)
+        if len(questions) != len(contexts):
+            raise UsageError(
+                f"context: expected one text, or one for each of {len(questions)} "
+                f"questions, received {len(contexts)}"
+            )
+        if not questions:
+            return []
+        examples = ask(questions, contexts, self.unanswerable)
+        answers = self.predictor.answers(examples)
+        ranked = [_ranked(answers, i)[:top_k] for i in range(len(questions))]
+        results = ranked if top_k > 1 else [row[0] for row in ranked]
+        return results[0] if single else results
+
+
+def _ranked(answers: Answers, i: int) -> list[dict[str, Any]]:
+    """Returns the answers to a question, the one that is given first."""
+    # Made-up answers have no place in the text.
+    found = [c for c in answers.nbest[i] if c.start >= 0]
+    if answers.null_scores is None:
+        return [_row(c, c.probability) for c in found] or [_nothing(0.0)]
+    null = answers.null_scores[i]
+    if answers.is_beam:
+        # The list holds the probabilities among answers.
+        none = 1 / (1 + math.exp(-max(-700.0, null)))
+        rows = [_row(c, (1 - none) * c.probability) for c in found]
+    else:
+        none = _null_probability(answers, i)
+        rows = [_row(c, c.probability) for c in found]
+        if not found and answers.best[i].start >= 0:
+            # A list of one, which is "no answer".
+            rows = [_row(answers.best[i], none * _exp(-null))]
+    none = none if rows else 1.0
+    if not answers.texts[i]:
+        return [_nothing(none), *rows]
+    rest = sorted([*rows[1:], _nothing(none)], key=lambda row: -row["score"])
+    return [rows[0], *rest]
+
+
+def _null_probability(answers: Answers, i: int) -> float:
+    """Returns the probability of "no answer", which the n-best list may have cut."""
+    listed = [c.probability for c in answers.nbest[i] if c.start < 0]
+    if listed:
+        return listed[0]
+    return answers.nbest[i][0].probability * _exp(answers.null_scores[i])
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 0.0))
+
+
+def _row(candidate: Candidate, score: float) -> dict[str, Any]:
+    return {
+        "answer": candidate.text,
+        "score": score,
+        "start": candidate.start,
+        "end": candidate.end,
+    }
+
+
+def _nothing(score: float) -> dict[str, Any]:
+    return {"answer": "", "score": score, "start": 0, "end": 0}

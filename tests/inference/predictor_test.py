@@ -1,0 +1,198 @@
+"""`Predictor` gives the numbers of fine-tuning's own evaluation, for every head."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.converters import load
+from albert_tf.errors import DataError, UsageError
+from albert_tf.heads import HEADS
+from albert_tf.inference.predictor import Predictor
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.tasks import saved
+from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.choice_files import ChoiceExamples
+from albert_tf.tasks.family import Options
+from albert_tf.tasks.forward import as_forward
+from albert_tf.tasks.registry import find_task
+from albert_tf.tasks.squad_data import Question, Questions
+from albert_tf.tasks.tagging_files import TaggedExamples
+from albert_tf.tasks.text_table import TextTable
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.training.finetuning.evaluation import Evaluator, Split
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+CONFIG = AlbertConfig(
+    embedding_size=6,
+    hidden_size=12,
+    num_hidden_layers=1,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=40,
+    initializer_range=0.5,
+)
+SHORT = Options(max_seq_length=32, doc_stride=9, max_query_length=8, max_qa_length=9)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+
+
+def make_model(head, task=None, seed=3, **kwargs):
+    model = HEADS[head].load_class()(CONFIG, seed=seed, **kwargs)
+    if task is not None:
+        task = dataclasses.replace(task, options=SHORT)
+        model.task = saved.describe(task)
+        model.labels = task.labels or None
+        model.problem_type = task.problem_type
+    return model
+
+
+def questions(unanswerable):
+    context = "The river Main runs through Frankfurt and meets the Rhine at Mainz. "
+    items = [
+        Question("a", "Which river?", 0, (("Main", 10),)),
+        Question("b", "Where does it end?", 0, (("Mainz", 61),)),
+    ]
+    return Questions("dev.json", [context * 2], items, unanswerable=unanswerable)
+
+
+def tags():
+    tokens = [["Anna", "lives", "in", "Bonn"], ["a"] * 60]
+    labels = [["B-PER", "O", "O", "B-LOC"], ["O"] * 60]
+    return TaggedExamples("dev.txt", ["0", "1"], tokens, labels, [1, 6])
+
+
+def choices():
+    return ChoiceExamples(
+        path="dev.csv",
+        ids=["0", "1"],
+        contexts=["She opened the door.", "It rained " * 30],
+        questions=["Then she", ""],
+        choices=[["left.", "sang."], ["We stayed.", "We swam.", "We slept."]],
+        labels=[0, 2],
+        where=["dev.csv: row 1", "dev.csv: row 2"],
+        groups=["", ""],
+    )
+
+
+def table():
+    return TextTable(
+        "dev.tsv",
+        ["a b", "the " * 60, "an egg"],
+        ["c", "d", ""],
+        ["entailment", "neutral", "contradiction"],
+        [2, 3, 4],
+    )
+
+
+CASES = {
+    "mnli": ("text_classifier", {"num_labels": 3}, table),
+    "squad1": ("question_answering", {}, lambda: questions(False)),
+    "squad2": ("beam_question_answering", {}, lambda: questions(True)),
+    "conll2003": ("token_classifier", {"num_labels": 9}, tags),
+    "swag": ("multiple_choice", {}, choices),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_agrees_with_evaluation(tokenizer, tmp_path, name):
+    head, kwargs, make = CASES[name]
+    model = make_model(head, find_task(name), **kwargs)
+    load.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
+    predictor = Predictor.from_pretrained(tmp_path / "m", batch_size=3)
+    assert (predictor.head, predictor.task.name) == (head, name)
+    assert predictor.options == SHORT
+    examples = make()
+    answers = predictor.answers(examples)
+    task = dataclasses.replace(find_task(name), options=SHORT)
+    encoded = task.family.encode(task, examples, tokenizer, SHORT)
+    shape = BatchShape(head, 32, 40, tokenizer.pad_id)
+    evaluator = Evaluator(
+        task, {"dev": Split(examples, encoded)}, shape, 2, as_forward(model, head)
+    )
+    expected = evaluator.answers("dev")
+    files = [
+        task.family.prediction_files(task, examples, found, SHORT)
+        for found in (answers, expected)
+    ]
+    main = ".json" if head.endswith("question_answering") else ".tsv"
+    assert files[0][main] == files[1][main]
+    metrics = predictor.metrics(examples, answers)
+    assert metrics == pytest.approx(evaluator.metrics("dev", expected), abs=1e-5)
+
+
+def test_foreign_models_have_defaults(tokenizer):
+    """Models without a record: what the head can do, with labels that have no names."""
+    predictor = Predictor(make_model("text_classifier", num_labels=3), tokenizer)
+    assert predictor.task.labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+    assert predictor.options.max_seq_length == 40
+    predictor = Predictor(make_model("token_classifier", num_labels=2), tokenizer)
+    assert predictor.task.labels == ("LABEL_0", "LABEL_1")
+    assert predictor.task.selecting_metric == "accuracy"
+    assert make_model("token_classifier", num_labels=2).labels is None
+    model = make_model("text_classifier", num_labels=1)
+    predictor = Predictor(model, tokenizer)
+    answers = predictor.answers(dataclasses.replace(table(), labels=None))
+    assert (predictor.task.problem_type, answers.scores.shape) == ("regression", (3,))
+    predictor = Predictor(make_model("question_answering"), tokenizer)
+    assert predictor.task.name == "squad1"
+    assert len(predictor.answers(questions(False)).texts) == 2
+
+
+def test_another_task(tokenizer):
+    model = make_model("text_classifier", find_task("mnli"), num_labels=3)
+    assert Predictor(model, tokenizer, task="ax").task.name == "ax"
+    with pytest.raises(UsageError, match="squad1 needs a model with the head"):
+        Predictor(model, tokenizer, task="squad1")
+    model.labels = None
+    assert Predictor(model, tokenizer).task.labels == find_task("mnli").labels
+    with pytest.raises(UsageError, match="cola has 2 labels, received .* with 3"):
+        Predictor(model, tokenizer, task="cola")
+
+
+def test_options_override_the_record(tokenizer):
+    model = make_model("question_answering", find_task("squad1"))
+    predictor = Predictor(model, tokenizer, doc_stride=5, null_threshold=None)
+    assert predictor.options == dataclasses.replace(SHORT, doc_stride=5)
+    assert predictor.encoded(questions(False)).rows.lengths.max() <= 32
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"max_seq_length": 41}, "max_position_embeddings=40, received 41"),
+        ({"max_seq_length": "9"}, "max_seq_length must be a positive int.*'9'"),
+        ({"batch_size": 0}, "batch_size must be a positive integer, received 0"),
+        ({"doc_stride": True}, "doc_stride must be a positive integer"),
+        ({"null_threshold": float("nan")}, "null_threshold must be a number"),
+        ({"null_threshold": "x"}, "null_threshold must be a number, received 'x'"),
+        ({"task": "squad3"}, "task must be one of .* received 'squad3'"),
+    ],
+)
+def test_bad_options(tokenizer, given, message):
+    with pytest.raises(UsageError, match=message):
+        Predictor(make_model("question_answering"), tokenizer, **given)
+
+
+def test_refuses_models_without_a_trained_head(tokenizer, tmp_path):
+    load.save_pretrained(AlbertBackbone(CONFIG), tmp_path / "b", tokenizer=tokenizer)
+    with pytest.raises(UsageError, match=r"has no trained classifier \(classifier/"):
+        Predictor.from_pretrained(tmp_path / "b")
+    with pytest.raises(UsageError, match=r"no trained start_head \(start_head/"):
+        Predictor.from_pretrained(tmp_path / "b", head="beam_question_answering")
+    with pytest.raises(UsageError, match="head must be one of .* 'masked_lm'"):
+        Predictor.from_pretrained(tmp_path / "b", head="masked_lm")
+    with pytest.raises(UsageError, match="fine-tuned model, received Albert"):
+        Predictor(AlbertBackbone(CONFIG), tokenizer)
+
+
+def test_damaged_weights(tokenizer):
+    model = make_model("question_answering")
+    model.classifier.bias.assign(np.full(2, np.nan))
+    with pytest.raises(DataError, match="start_logits are not finite"):
+        Predictor(model, tokenizer).answers(questions(False))

@@ -4,10 +4,11 @@ import dataclasses
 
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
+from albert_tf.tasks.data_settings import DataSettings
 
 
-@dataclasses.dataclass(frozen=True)
-class SourceSettings:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceSettings(DataSettings):
     """The data of a run, and the weights it starts from."""
 
     output_dir: str = setting(
@@ -18,17 +19,6 @@ class SourceSettings:
         "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad1, squad2, race, "
         "swag, codah, conll2003, wnut17, or table for files of your own.",
         "table",
-    )
-    data_dir: str = setting(
-        "Folder with the official files of the task, or the name of a TensorFlow "
-        "Datasets set, such as tfds:glue/mnli.",
-        "",
-    )
-    tfds_data_dir: str = setting(
-        "Folder of the prepared TensorFlow Datasets. Default: theirs.", ""
-    )
-    download: bool = setting(
-        "Let TensorFlow Datasets download a set that is not prepared.", False
     )
     train_file: str = setting(
         "Your own training examples (or a task's, instead of --data_dir).", ""
@@ -96,7 +86,7 @@ class SourceSettings:
             raise UsageError("preset, albert_config_file: only with from_scratch")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleSettings:
     """How examples are read and cut into rows."""
 
@@ -107,11 +97,6 @@ class ExampleSettings:
     )
     many_labels: bool = setting(
         "Accept more than 50 different labels, or a different one in every row.", False
-    )
-    on_bad_input: str = setting(
-        "stop at an example that cannot be used, or skip and count it.",
-        "stop",
-        choices=("stop", "skip"),
     )
     answer_head: str = setting(
         "SQuAD: beam for the original's head of SQuAD 2.0, span for that of SQuAD 1.1, "

@@ -87,11 +87,11 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
         UsageError: If a setting is invalid, or the folder cannot be used.
         DataError: If an input file is invalid, or the training diverges or collapses.
     """
+    settings.check_source()
+    settings.check_values()
     settings = dataclasses.replace(
         settings, output_dir=settings.output_dir.rstrip("/") or "/"
     )
-    settings.check_source()
-    settings.check_values()
     folder.check_free(settings.output_dir, settings.overwrite)
     folder.check_writable(settings.output_dir)
     strategy = create_strategy(
@@ -222,7 +222,10 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
         dataclasses.replace(run.shape, parts=step.num_shares),
         settings.eval_batch_size,
         step.predict,
+        run.tokenizer,
     )
+    if settings.metric:
+        evaluator.check_metric(settings.metric)
     watch = Watch(run, evaluator, selection, best, checkpoints, lines)
     bar = Progress(
         run_folder,

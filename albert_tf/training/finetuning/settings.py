@@ -5,7 +5,6 @@ import math
 from typing import Any
 
 from albert_tf.errors import UsageError
-from albert_tf.tasks.own_files import OwnFileSettings
 from albert_tf.training.finetuning.data_settings import (
     ExampleSettings,
     SourceSettings,
@@ -52,7 +51,6 @@ class FinetuneSettings(
     ExampleSettings,
     WatchSettings,
     TrainingSettings,
-    OwnFileSettings,
     SourceSettings,
 ):
     """A fine-tuning run.
@@ -103,7 +101,8 @@ class FinetuneSettings(
         """Raises a UsageError if a value is out of its range."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.type is int and field.name not in _MAY_BE_ZERO:
+            may_be_zero = field.name in (*_MAY_BE_ZERO, "seed")
+            if field.type is int and not may_be_zero:
                 _positive(field.name, value)
         for name in _MAY_BE_ZERO:
             value = getattr(self, name)
@@ -160,7 +159,6 @@ _MAY_BE_ZERO = (
     "eval_steps",
     "max_train_examples",
     "early_stopping_patience",
-    "seed",
 )
 
 

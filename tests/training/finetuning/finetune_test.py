@@ -214,6 +214,12 @@ def test_an_impossible_recorded_length_is_refused(finished, tmp_path):
         ({"recipe": "squad1"}, UsageError, "recipe must be .* received 'squad1'"),
         ({"dropout": 1.0}, UsageError, r"dropout must be in \[0, 1\), received 1.0"),
         ({"seed": -1}, UsageError, "seed must be from 0"),
+        ({"search": ("x:1",)}, UsageError, "search: expected setting:value"),
+        ({"class_weights": ("bad=x",)}, UsageError, "class_weights: expected a number"),
+        ({"class_weights": ("so=2",)}, UsageError, "a label among bad, good"),
+        ({"layerwise_decay": 0.9}, UsageError, "layers of this model share"),
+        ({"task": "squad1"}, DataError, "train.tsv"),
+        ({"task": "ax"}, UsageError, "no split train"),
     ],
 )
 def test_bad_settings(tables, pretrained, tmp_path, changes, error, message):
@@ -227,3 +233,10 @@ def test_bad_settings(tables, pretrained, tmp_path, changes, error, message):
     with pytest.raises(error, match=message):
         finetune(FinetuneSettings(**arguments))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_metric_that_does_not_exist_is_refused_before_training(
+    tables, pretrained, tmp_path
+):
+    with pytest.raises(UsageError, match="metric must be one of accuracy, .*'foo'"):
+        run(tmp_path / "o", **tables, init_checkpoint=pretrained, metric="foo")

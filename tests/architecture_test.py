@@ -37,7 +37,7 @@ WITHOUT_TENSORFLOW = (
 )
 # Rooms that must not know each other, whatever their floors.
 APART = [
-    (r"albert_tf/(data(/.*)?|tasks)", r"albert_tf/models"),
+    (r"albert_tf/(data(/.*)?|tasks(/.*)?)", r"albert_tf/models"),
     (r"albert_tf/data/prepare", r"albert_tf/data/batches"),
     (r"albert_tf/export", r"albert_tf/inference"),
     (r"albert_tf/export", r"albert_tf/training(/.*)?"),
@@ -209,7 +209,7 @@ def test_no_room_is_a_hall():
 
 
 def test_build_stays_a_plan():
-    assert len(BUILD.splitlines()) < 600
+    assert len(BUILD.splitlines()) < 800
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,12 @@
-"""Evaluates a text classifier on a table of texts and labels; prints JSON.
+"""Evaluates a fine-tuned model on labelled examples of its task; prints JSON.
 
 Example: `albert-tf evaluate --model=sentiment --eval_file=dev.tsv
 --text_column=sentence`
+
+Example: `albert-tf evaluate --model=mnli --data_dir=glue`
 """
 
+import dataclasses
 import json
 import pathlib
 import sys
@@ -14,44 +17,82 @@ from absl import flags
 
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
+from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.tasks.tables import LabelledTableSettings
+from albert_tf.tasks.data_settings import DataSettings
 
 _MODEL = flags.DEFINE_string(
-    "model",
-    None,
-    "Folder of a text classifier, as written by `finetune`.",
-    required=True,
+    "model", None, "Folder of a model, as written by `finetune`.", required=True
 )
 _EVAL_FILE = flags.DEFINE_string(
-    "eval_file", None, "CSV or TSV table; may be gzipped.", required=True
+    "eval_file", "", "Labelled examples, instead of --data_dir."
+)
+_SPLIT = flags.DEFINE_string(
+    "split", "", "With --data_dir: split to evaluate. Default: every dev split."
 )
 _OUTPUT_FILE = flags.DEFINE_string("output_file", "", "Also write the JSON here.")
-define_settings(LabelledTableSettings)
+_REPORT_FILE = flags.DEFINE_string(
+    "report_file", "", "Also write a page with pictures and the worst errors here."
+)
+define_settings(DataSettings)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
     None,
     "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
 )
-_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 32, "Texts per batch.", 1)
+_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 32, "Rows per batch.", 1)
 define_alias("dev_file", "eval_file")
 
 
 def main() -> None:
-    """Reads the table, predicts and compares."""
-    from albert_tf.inference.classifier import Classifier
-    from albert_tf.tasks.text_classification import evaluate, table_task
+    """Reads the examples, predicts and compares."""
+    from albert_tf.inference.predictor import Predictor
+    from albert_tf.reports.finetuning_report import FinetuningReport, make_report
+    from albert_tf.tasks.opening import read_split
 
-    table = read_settings(LabelledTableSettings).read_table(_EVAL_FILE.value)
-    classify = Classifier.from_pretrained(
+    settings = read_settings(DataSettings)
+    if bool(settings.data_dir) == bool(_EVAL_FILE.value):
+        raise UsageError(
+            "exactly one of --eval_file and --data_dir must be given, received "
+            f"{_EVAL_FILE.value!r} and {settings.data_dir!r}"
+        )
+    predictor = Predictor.from_pretrained(
         _MODEL.value,
+        task=settings.task,
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
     )
-    results = {"examples": len(table), "labels": classify.labels}
-    logits = classify.logits(table.texts, table.text_pairs)
-    results |= evaluate(table_task(classify.labels), logits, table)
+    task = predictor.task
+    named = [s for s in task.splits if s.startswith("dev")] if settings.data_dir else []
+    splits = [_SPLIT.value] if _SPLIT.value else named or ["dev"]
+    found, shown = {}, {}
+    for split in splits:
+        examples = read_split(task, settings, split, _EVAL_FILE.value)
+        examples = task.family.usable(
+            task,
+            examples,
+            dataclasses.replace(task.options, on_bad_input=settings.on_bad_input),
+        )
+        if examples.labels is None:
+            raise DataError(f"{examples.path}: has no labels to compare with")
+        encoded = predictor.encoded(examples)
+        answers = predictor.answers(examples, encoded)
+        values = {"examples": len(examples), **predictor.metrics(examples, answers)}
+        found[split] = values
+        shown[split] = task.family.report(task, examples, answers, encoded)
+    results = {"task": task.name}
+    results |= {"labels": list(task.labels)} if task.labels else {}
+    results |= found[splits[0]] if len(splits) == 1 else found
     text = json.dumps(results, indent=2) + "\n"
+    if _REPORT_FILE.value:
+        report = FinetuningReport(
+            title=f"Evaluation: {task.name}",
+            task=task.name,
+            model=_MODEL.value,
+            results=found,
+            splits=shown,
+        )
+        files.write_bytes(_REPORT_FILE.value, make_report(report))
     if _OUTPUT_FILE.value:
         files.write_text(_OUTPUT_FILE.value, text)
     print(text, end="")

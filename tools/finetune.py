@@ -1,9 +1,13 @@
-"""Fine-tunes a text classifier on a CSV or TSV table.
+"""Fine-tunes a model on a task: GLUE, SQuAD, RACE, ..., or files of your own.
+
+Example: `albert-tf finetune --task=mrpc --data_dir=glue --init_checkpoint=pretrained
+--output_dir=mrpc`
 
 Example: `albert-tf finetune --init_checkpoint=pretrained --train_file=train.tsv
 --dev_file=dev.tsv --text_column=sentence --output_dir=sentiment`
 
-The resulting folder can be passed to `evaluate`, `predict` and `export`.
+The same command continues a run that was stopped. The resulting folder can be passed to
+`evaluate`, `predict` and `export`.
 """
 
 import json
@@ -12,33 +16,47 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from absl import flags
+
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
+from albert_tf.settings import load_experiment
 from albert_tf.training.finetuning.settings import FinetuneSettings
 
-# Names of the original's run_classifier.py.
+# Names of the original's run_classifier.py, run_squad_v1.py, run_squad_v2.py and
+# run_race.py.
 _ALIASES = {
+    "task_name": "task",
     "train_step": "num_train_steps",
     "warmup_step": "num_warmup_steps",
     "config_file": "albert_config_file",
     "tokenizer_file": "spm_model_file",
+    "predict_batch_size": "eval_batch_size",
+    "predict_file": "dev_file",
 }
 
-
-define_settings(FinetuneSettings)
+_CONFIG = flags.DEFINE_string(
+    "config",
+    "",
+    "Python file with settings, such as configs/finetune/mrpc.py. Flags that are given "
+    "take precedence.",
+)
+define_settings(FinetuneSettings, required=False)
 for _alias, _name in _ALIASES.items():
     define_alias(_alias, _name)
 
 
 def main() -> None:
     """Trains and prints the content of `metrics.json`."""
-    settings = read_settings(FinetuneSettings)
+    base = {"output_dir": ""}
+    if _CONFIG.value:
+        base |= load_experiment(_CONFIG.value, FinetuneSettings)
+    settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that a missing flag is reported at once.
     settings.check_source()
-    from albert_tf.training.finetuning.finetune import finetune_text_classifier
+    from albert_tf.training.finetuning.trials import finetune
 
-    verbose = 1 if sys.stdout.isatty() else 2
-    print(json.dumps(finetune_text_classifier(settings, verbose=verbose), indent=2))
+    print(json.dumps(finetune(settings), indent=2))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
-"""Classifies the texts of a table; writes labels and probabilities.
+"""Answers the examples of a task with a fine-tuned model, and writes the answers.
 
 Example: `albert-tf predict --model=sentiment --input_file=new.tsv
 --text_column=sentence --output_file=predictions.tsv`
+
+Example: `albert-tf predict --model=mnli --task=ax --data_dir=glue
+--output_file=ax_predictions.tsv`
 """
 
 import pathlib
@@ -16,54 +19,62 @@ from albert_tf.cli.run import run
 from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
-from albert_tf.tasks.tables import TableSettings
+from albert_tf.tasks.data_settings import DataSettings
 
 _MODEL = flags.DEFINE_string(
-    "model",
-    None,
-    "Folder of a text classifier, as written by `finetune`.",
-    required=True,
+    "model", None, "Folder of a model, as written by `finetune`.", required=True
 )
 _INPUT_FILE = flags.DEFINE_string(
-    "input_file", None, "CSV or TSV table; may be gzipped.", required=True
+    "input_file", "", "Examples, which need no labels, instead of --data_dir."
 )
+_SPLIT = flags.DEFINE_string("split", "test", "With --data_dir: split to predict.")
 _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",
     None,
-    "File to write: .jsonl for JSON Lines, .csv for commas, otherwise tabs.",
+    "File to write: .jsonl for JSON Lines, .csv for commas, .json for the answers to "
+    "questions, otherwise tabs.",
     required=True,
 )
-define_settings(TableSettings)
+define_settings(DataSettings)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
     None,
     "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
 )
-_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 32, "Texts per batch.", 1)
+_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 32, "Rows per batch.", 1)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
 
 
 def main() -> None:
-    """Reads the table, predicts and writes."""
-    from albert_tf.inference.classifier import Classifier
-    from albert_tf.tasks.text_classification import predictions_text
+    """Reads the examples, predicts and writes."""
+    from albert_tf.inference.prediction_files import prediction_contents
+    from albert_tf.inference.predictor import Predictor
+    from albert_tf.tasks.opening import read_split
 
+    settings = read_settings(DataSettings)
     output_file = _OUTPUT_FILE.value
+    if bool(settings.data_dir) == bool(_INPUT_FILE.value):
+        raise UsageError(
+            "exactly one of --input_file and --data_dir must be given, received "
+            f"{_INPUT_FILE.value!r} and {settings.data_dir!r}"
+        )
     if files.exists(output_file) and not _OVERWRITE.value:
         raise UsageError(
             f"--output_file={output_file}: exists already; give --overwrite or "
             "another name"
         )
-    table = read_settings(TableSettings).read_table(_INPUT_FILE.value)
-    classify = Classifier.from_pretrained(
+    predictor = Predictor.from_pretrained(
         _MODEL.value,
+        task=settings.task,
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
     )
-    logits = classify.logits(table.texts, table.text_pairs)
-    text = predictions_text(output_file, logits, classify.labels)
-    files.write_text(output_file, text, overwrite=_OVERWRITE.value)
-    logging.info("%s: %s", output_file, count_of(len(table), "prediction"))
+    examples = read_split(predictor.task, settings, _SPLIT.value, _INPUT_FILE.value)
+    answers = predictor.answers(examples)
+    contents = prediction_contents(output_file, predictor, examples, answers)
+    for path, text in contents.items():
+        files.write_text(path, text, overwrite=_OVERWRITE.value)
+    logging.info("%s: %s", output_file, count_of(len(examples), "prediction"))
 
 
 if __name__ == "__main__":

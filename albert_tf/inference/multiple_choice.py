@@ -6,7 +6,7 @@ from typing import Any
 from albert_tf.errors import UsageError
 from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
-from albert_tf.tasks.choice_files import ChoiceExamples
+from albert_tf.tasks.choices.choice_files import ChoiceExamples
 
 
 class MultipleChoice(Answerer):

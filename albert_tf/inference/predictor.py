@@ -19,11 +19,11 @@ from albert_tf.heads import HEADS
 from albert_tf.inference import base
 from albert_tf.models.classifiers import problem_type_of
 from albert_tf.tasks import saved
-from albert_tf.tasks.batches import BatchShape
-from albert_tf.tasks.family import EncodedExamples, Options
-from albert_tf.tasks.forward import as_forward
-from albert_tf.tasks.outputs import collect_outputs
-from albert_tf.tasks.task import REGRESSION, Task
+from albert_tf.tasks.definitions.family import EncodedExamples, Options
+from albert_tf.tasks.definitions.task import REGRESSION, Task
+from albert_tf.tasks.running.batches import BatchShape
+from albert_tf.tasks.running.forward import as_forward
+from albert_tf.tasks.running.outputs import collect_outputs
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 

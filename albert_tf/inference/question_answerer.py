@@ -9,8 +9,8 @@ import keras
 from albert_tf.errors import UsageError
 from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
-from albert_tf.tasks.squad_answers import Answers, Candidate
-from albert_tf.tasks.squad_data import ask
+from albert_tf.tasks.questions.squad_answers import Answers, Candidate
+from albert_tf.tasks.questions.squad_data import ask
 from albert_tf.text.tokenizer import Tokenizer
 
 

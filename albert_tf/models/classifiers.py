@@ -204,7 +204,12 @@ class AlbertMultipleChoice(_Classifier):
         if features.PLACES in inputs:
             return self.logits(inputs, training, seeds)[..., 0]
         shape = ops.shape(inputs[features.TOKEN_IDS])
-        flat = {k: ops.reshape(v, (-1, shape[-1])) for k, v in inputs.items()}
+        # A batch also holds labels, which no model reads.
+        flat = {
+            k: ops.reshape(v, (-1, shape[-1]))
+            for k, v in inputs.items()
+            if len(v.shape) == 3
+        }
         return ops.reshape(self.logits(flat, training, seeds), (-1, shape[1]))
 
 

@@ -1,1 +1,1 @@
-"""Fine-tuning tasks: data, metrics and recipes; one module per family of tasks."""
+"""The fine-tuning tasks by name: opened from files, saved with a model."""

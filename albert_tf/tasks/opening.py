@@ -7,7 +7,7 @@ from absl import logging
 
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.tasks import own_files, prepared, registry
-from albert_tf.tasks.task import Task
+from albert_tf.tasks.definitions.task import Task
 
 TABLE = "table"
 _TFDS = "tfds:"

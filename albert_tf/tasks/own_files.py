@@ -9,12 +9,15 @@ from absl import logging
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.settings import setting
-from albert_tf.tasks import cells, multiple_choice, tagging, text_classification
-from albert_tf.tasks.choice_files import ChoiceTableSettings, read_choice_table
-from albert_tf.tasks.columns import read_columns
-from albert_tf.tasks.tables import LabelledTableSettings, TableSettings
-from albert_tf.tasks.tagging_files import TaggedTableSettings, read_tagged
-from albert_tf.tasks.task import Task
+from albert_tf.tasks.choices import multiple_choice
+from albert_tf.tasks.choices.choice_files import ChoiceTableSettings, read_choice_table
+from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.files import cells
+from albert_tf.tasks.files.columns import read_columns
+from albert_tf.tasks.tags import tagging
+from albert_tf.tasks.tags.tagging_files import TaggedTableSettings, read_tagged
+from albert_tf.tasks.texts import text_classification
+from albert_tf.tasks.texts.tables import LabelledTableSettings, TableSettings
 
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
 _HEADS = {

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.errors import MissingFileError, UsageError
-from albert_tf.tasks import glue, race, text_classification
-from albert_tf.tasks.squad_json import questions_from_rows
-from albert_tf.tasks.tables import LabelledTableSettings, TfdsTableSource
-from albert_tf.tasks.tagging_files import examples_from_rows
-from albert_tf.tasks.task import Task
-from albert_tf.tasks.tfds_source import PREFIX, read_tfds
+from albert_tf.tasks.choices import race
+from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.files.tfds_source import PREFIX, read_tfds
+from albert_tf.tasks.questions.squad_json import questions_from_rows
+from albert_tf.tasks.tags.tagging_files import examples_from_rows
+from albert_tf.tasks.texts import glue, text_classification
+from albert_tf.tasks.texts.tables import LabelledTableSettings, TfdsTableSource
 
 _GLUE = frozenset(task.name for task in glue.TASKS)
 # Names of splits here -> in TensorFlow Datasets.
@@ -68,10 +69,10 @@ def open_table(name: str, settings) -> tuple[Task, dict[str, Any]]:
         except MissingFileError:
             if split == "train":
                 raise
-    if "dev" not in examples and "test" in examples:
-        # Many sets have no third part; theirs is what others report as "test".
-        if examples["test"].labels is not None:
-            examples["dev"] = examples.pop("test")
+    labelled = "test" in examples and examples["test"].labels is not None
+    if "dev" not in examples and labelled:
+        # Many sets have two parts only, and scores are reported on the second one.
+        examples["dev"] = examples.pop("test")
     task = text_classification.with_labels(
         text_classification.table_task(settings.labels),
         examples["train"],

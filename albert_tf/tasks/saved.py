@@ -9,13 +9,19 @@ import dataclasses
 from typing import Any
 
 import keras
+from absl import logging
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
-from albert_tf.tasks import multiple_choice, registry, squad, tagging
-from albert_tf.tasks.family import Options
-from albert_tf.tasks.task import SINGLE_LABEL, Task
-from albert_tf.tasks.text_classification import table_task
+from albert_tf.tasks import registry
+from albert_tf.tasks.choices import multiple_choice
+from albert_tf.tasks.definitions.family import Options
+from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
+from albert_tf.tasks.questions import squad
+from albert_tf.tasks.tags import tagging
+from albert_tf.tasks.texts.glue import LABEL_ALIASES
+from albert_tf.tasks.texts.labels import match_labels
+from albert_tf.tasks.texts.text_classification import table_task
 
 _TABLE = "table"
 
@@ -61,7 +67,17 @@ def task_of(
         task = _own_task(head, labels, problem_type)
     else:
         task = registry.find_task(name)
-        labels = labels or task.labels
+        if task.labels:
+            match = match_labels(
+                labels,
+                task.labels,
+                num_labels=getattr(model, "num_labels", None),
+                aliases=LABEL_ALIASES.get(task.name, ()),
+                data_name=f"task {task.name}",
+            )
+            if match.note:
+                logging.info("%s", match.note)
+            labels = match.labels
     spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
     if task.head != head and not spans:
         raise UsageError(

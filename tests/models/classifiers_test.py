@@ -63,6 +63,9 @@ def test_multiple_choice_scores_each_choice_by_itself(tokens):
     mask[:, 1, 4:] = 0
     scores = model({"token_ids": choices, "padding_mask": mask})
     assert scores.shape == (B, K)
+    labels = {"labels": np.zeros(B, "int32"), "choice_mask": np.ones((B, K), "int32")}
+    whole = model({"token_ids": choices, "padding_mask": mask, **labels})
+    np.testing.assert_array_equal(whole, scores)
     for k in range(K):
         one = {"token_ids": choices[:, k : k + 1], "padding_mask": mask[:, k : k + 1]}
         np.testing.assert_allclose(model(one)[:, 0], scores[:, k], atol=1e-5)
@@ -101,6 +104,7 @@ def test_impossible_numbers_of_labels(model_class, kwargs, message):
     "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
 def test_fit_learns_which_token_comes_first(tokens, jit_compile):
+    keras.utils.set_random_seed(1)  # the order of the examples
     rng = np.random.default_rng(0)
     x = rng.integers(5, 53, (96, T)).astype("int32")
     y = rng.integers(0, 2, 96)

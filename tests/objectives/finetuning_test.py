@@ -126,8 +126,9 @@ def expected_loss(name, outputs, batch):
     if name == "regression":
         return ((outputs[:, 0].astype("float64") - labels) ** 2).mean()
     if name == "choice":
-        kept = [row[mask > 0] for row, mask in zip(outputs, batch["choice_mask"])]
-        return np.mean([nll(row, np.zeros((), int)) for row in kept])
+        # The first choice, which is always there, is the right one.
+        masked = np.where(batch["choice_mask"], outputs, -np.inf)
+        return nll(masked, labels).mean()
     if name == "span":
         mask = batch["padding_mask"]
         masked = {k: np.where(mask, v, -np.inf) for k, v in outputs.items()}
@@ -181,11 +182,13 @@ def test_parts_add_up_to_the_whole(name, cuts, rng):
 
 
 def gradients(objective, outputs, batch):
-    variables = tf.nest.map_structure(tf.Variable, outputs)
+    tensors = tf.nest.map_structure(tf.constant, outputs)
     with tf.GradientTape() as tape:
-        sums = objective.sums(variables, batch)
+        tape.watch(tf.nest.flatten(tensors))
+        sums = objective.sums(tensors, batch)
         loss = objective.loss(sums, objective.weights(batch))
-    return float(loss), tape.gradient(loss, tf.nest.flatten(variables))
+    found = tape.gradient(loss, tf.nest.flatten(tensors))
+    return float(loss), [tf.convert_to_tensor(gradient).numpy() for gradient in found]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -194,9 +197,9 @@ def test_gradients_are_finite_at_any_logits(name, scale, rng):
     objective, outputs, batch = examples(rng, scale)[name]
     loss, found = gradients(objective, outputs, batch)
     assert np.isfinite(loss)
-    assert any(np.any(g.numpy()) for g in found) or name == "regression" or scale > 10
     for gradient in found:
-        assert np.isfinite(gradient.numpy()).all()
+        assert np.isfinite(gradient).all()
+        assert np.any(gradient) or scale != 1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -238,7 +241,7 @@ def test_a_batch_without_any_tag_costs_nothing(rng):
     outputs = rng.normal(size=(U, L, C)).astype("float32")
     loss, (gradient,) = gradients(Tagging(), outputs, batch)
     assert loss == 0.0
-    assert not np.any(gradient.numpy())
+    assert not np.any(gradient)
 
 
 def test_padding_matters_only_where_it_counts(rng):

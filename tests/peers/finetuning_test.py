@@ -60,8 +60,8 @@ def make_targets(task, batch, classes):
         return {"labels": labels}, {"labels": torch.tensor(theirs).long()}
     elif task == "question_answering":
         spans = {
-            "start_positions": np.array([0, 5, 6, 0, 5], "int32"),
-            "end_positions": np.array([0, 5, 7, 0, 6], "int32"),
+            "start_positions": np.array([0, 5, 1, 0, 3], "int32"),
+            "end_positions": np.array([0, 5, 2, 0, 5], "int32"),
         }
         return spans, {k: torch.tensor(v).long() for k, v in spans.items()}
     else:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import DataError
-from albert_tf.tasks.batches import BatchShape
-from albert_tf.tasks.family import EncodedExamples, Options
-from albert_tf.tasks.outputs import Forward, collect_outputs
-from albert_tf.tasks.task import SINGLE_LABEL, Task
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.definitions.family import EncodedExamples, Options
+from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
+from albert_tf.tasks.running.batches import BatchShape
+from albert_tf.tasks.running.outputs import Forward, collect_outputs
+from albert_tf.text.tokenizer import Tokenizer
 
 # Held back from the training examples, to choose a threshold.
 CALIBRATION = "calibration"
@@ -50,6 +51,7 @@ class Evaluator:
         shape: `BatchShape`. How to make batches; not packed.
         batch_size: int. Rows per batch.
         forward: callable. See `outputs.collect_outputs`.
+        tokenizer: `Tokenizer` or None. Needed for `check_metric`.
 
     Attributes:
         options: `Options`. Those of the task, with a calibrated threshold.
@@ -62,8 +64,10 @@ class Evaluator:
         shape: BatchShape,
         batch_size: int,
         forward: Forward,
+        tokenizer: Tokenizer | None = None,
     ):
         self.task = task
+        self._tokenizer = tokenizer
         self.splits = splits
         self.options: Options = task.options
         self._shape = dataclasses.replace(shape, packing=False)
@@ -88,6 +92,30 @@ class Evaluator:
     def metrics(self, name: str, answers: Any) -> dict[str, float]:
         """Returns the metrics of the answers to a labelled split."""
         return self.task.family.metrics(self.task, self.splits[name].examples, answers)
+
+    def check_metric(self, name: str) -> None:
+        """Checks, before training, that evaluations will have a metric.
+
+        Raises:
+            UsageError: If there are no dev examples, or no such metric.
+        """
+        splits = self.dev_splits()
+        if not splits:
+            raise UsageError(f"metric={name}: there are no dev examples to measure it")
+        examples = self.splits[splits[0]].examples
+        few = examples.select(range(min(len(examples), 4)))
+        encoded = self.task.family.encode(
+            self.task, few, self._tokenizer, self.task.options
+        )
+        split = Split(few, encoded)
+        answers = self.task.family.answers(
+            self.task, few, encoded, self._run(split), self.options
+        )
+        known = self.task.family.metrics(self.task, few, answers)
+        if name not in known:
+            raise UsageError(
+                f"metric must be one of {', '.join(known)}, received {name!r}"
+            )
 
     def dev_splits(self) -> list[str]:
         """Returns the splits that are evaluated, the one that decides first."""

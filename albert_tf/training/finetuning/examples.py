@@ -9,8 +9,8 @@ import numpy as np
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.tasks import opening
-from albert_tf.tasks.family import EncodedExamples
-from albert_tf.tasks.task import Task
+from albert_tf.tasks.definitions.family import EncodedExamples
+from albert_tf.tasks.definitions.task import Task
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetuning.evaluation import CALIBRATION, Split
 from albert_tf.training.finetuning.settings import FinetuneSettings

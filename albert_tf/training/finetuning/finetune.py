@@ -16,10 +16,10 @@ from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
-from albert_tf.tasks import batches as task_batches
-from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.registry import find_recipe
-from albert_tf.tasks.task import Task
+from albert_tf.tasks.running import batches as task_batches
+from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.text import inputs
 from albert_tf.training import loop
 from albert_tf.training.finetuning import examples as run_examples
@@ -87,11 +87,11 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
         UsageError: If a setting is invalid, or the folder cannot be used.
         DataError: If an input file is invalid, or the training diverges or collapses.
     """
+    settings.check_source()
+    settings.check_values()
     settings = dataclasses.replace(
         settings, output_dir=settings.output_dir.rstrip("/") or "/"
     )
-    settings.check_source()
-    settings.check_values()
     folder.check_free(settings.output_dir, settings.overwrite)
     folder.check_writable(settings.output_dir)
     strategy = create_strategy(
@@ -135,7 +135,13 @@ def _resolve(settings, task: Task, config) -> tuple[FinetuneSettings, Task]:
         for name in (field.name for field in dataclasses.fields(task.options))
     }
     chosen = {name: value for name, value in given.items() if value is not None}
-    options = dataclasses.replace(task.options, **{**chosen, "max_seq_length": length})
+    chosen["max_seq_length"] = length
+    options = dataclasses.replace(task.options, **chosen)
+    budget = length - options.max_query_length - 3
+    if settings.doc_stride is None and budget > 0:
+        # In short rows, the usual step would be longer than a window.
+        stride = min(options.doc_stride, -(-budget // 2))
+        options = dataclasses.replace(options, doc_stride=stride)
     settings = dataclasses.replace(settings, max_seq_length=length)
     return settings, dataclasses.replace(task, options=options)
 
@@ -200,20 +206,8 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
 def _train(run: Run, run_folder: RunFolder) -> Watch:
     """Trains from the last checkpoint, if there is one, to the end."""
     settings, step = run.settings, run.step
-    checkpoints = TrainingCheckpoints(
-        run_folder.join(folder.CHECKPOINT_FOLDER),
-        step.model,
-        step.optimizer,
-        seed=settings.seed,
-        keep=settings.keep_checkpoint_max,
-        helper=run.helper,
-    )
-    # The paths of the same content may differ from machine to machine.
-    kept = {k: v for k, v in run_folder.identity.items() if k not in CONTENT_OF}
-    record = json.dumps([kept, run_folder.content], sort_keys=True)
-    check_agreement(run.strategy, {"settings or data": record, **checkpoints.facts()})
-    first = checkpoints.restore(run_folder.join(folder.CHECKPOINT_FOLDER)) or 0
-    check_agreement(run.strategy, checkpoints.facts())
+    checkpoints = _restore(run, run_folder)
+    first = checkpoints.step
     metrics = read_metrics(run_folder.join(METRICS_FILE))
     lines = [line for line in metrics if line["step"] <= first]
     best = BestWeights(run_folder.join(folder.BEST_FOLDER), step.model)
@@ -228,7 +222,10 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
         dataclasses.replace(run.shape, parts=step.num_shares),
         settings.eval_batch_size,
         step.predict,
+        run.tokenizer,
     )
+    if settings.metric:
+        evaluator.check_metric(settings.metric)
     watch = Watch(run, evaluator, selection, best, checkpoints, lines)
     bar = Progress(
         run_folder,
@@ -263,6 +260,26 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
     if settings.keep == "best" and selection.best_step not in (None, checkpoints.step):
         best.restore(selection.best_step)
     return watch
+
+
+def _restore(run: Run, run_folder: RunFolder) -> TrainingCheckpoints:
+    """Returns the checkpoints of a run, restored to the last one if there is one."""
+    settings, step = run.settings, run.step
+    checkpoints = TrainingCheckpoints(
+        run_folder.join(folder.CHECKPOINT_FOLDER),
+        step.model,
+        step.optimizer,
+        seed=settings.seed,
+        keep=settings.keep_checkpoint_max,
+        helper=run.helper,
+    )
+    # The paths of the same content may differ from machine to machine.
+    kept = {k: v for k, v in run_folder.identity.items() if k not in CONTENT_OF}
+    record = json.dumps([kept, run_folder.content], sort_keys=True)
+    check_agreement(run.strategy, {"settings or data": record, **checkpoints.facts()})
+    checkpoints.restore(run_folder.join(folder.CHECKPOINT_FOLDER))
+    check_agreement(run.strategy, checkpoints.facts())
+    return checkpoints
 
 
 def _batches(run: Run, start_step: int, num_pipelines: int, pipeline: int):

@@ -17,8 +17,8 @@ from albert_tf.reports.finetuning_report import (
 )
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.tasks import saved
-from albert_tf.tasks.batches import useful_token_rate
-from albert_tf.tasks.forward import as_forward
+from albert_tf.tasks.running.batches import useful_token_rate
+from albert_tf.tasks.running.forward import as_forward
 from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.best import Selection
 from albert_tf.training.finetuning.evaluation import CALIBRATION, Evaluator

@@ -16,9 +16,9 @@ from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
 from albert_tf.converters.checkpoint.keras_model import build_model
 from albert_tf.errors import UsageError
 from albert_tf.heads import find as find_head
-from albert_tf.tasks import labels
-from albert_tf.tasks.glue import LABEL_ALIASES
-from albert_tf.tasks.task import Task
+from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.texts import labels
+from albert_tf.tasks.texts.glue import LABEL_ALIASES
 from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetuning.settings import FinetuneSettings

@@ -24,7 +24,8 @@ from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.best import LOWER_IS_BETTER
 from albert_tf.training.finetuning.evaluation import CollapsedError
 from albert_tf.training.finetuning.finetune import finetune_once
-from albert_tf.training.finetuning.settings import FinetuneSettings, TrainingSettings
+from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetuning.step_settings import TrainingSettings
 from albert_tf.training.lock import locked
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 

@@ -81,7 +81,9 @@ class Watch:
             self.best.keep_only(self.selection.best_step)
 
     def _find_collapse(self, step: int, name: str, answers) -> str:
-        train = self.progress.lines() if self.progress else []
+        # Other workers keep no record, and all of them must come to the same decision.
+        alone = self.run.strategy.num_replicas_in_sync == self.run.step.num_shares
+        train = self.progress.lines() if alone else []
         lines = [line for line in train if line["split"] == "train"]
         examples = self.evaluator.splits[name].examples
         reason, certain = self._detector.find(

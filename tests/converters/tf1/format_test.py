@@ -417,8 +417,14 @@ def test_every_head_has_its_round_trip():
     assert set(HEADS) == set(heads.HEADS)
 
 
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("head", "variant"),
+    [
+        *((head, variant) for head in list(HEADS)[:4] for variant in VARIANTS),
+        # Heads without a layer norm that the original numbers over the whole graph.
+        *((head, variant) for head in list(HEADS)[4:] for variant in ("base", "BERT")),
+    ],
+)
 def test_round_trip(head, variant, tmp_path):
     labels = {"num_labels": 5} if head == "token_classifier" else {}
     model = randomize(HEADS[head](CONFIG.replace(**VARIANTS[variant]), **labels))

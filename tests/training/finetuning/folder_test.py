@@ -21,17 +21,24 @@ def test_the_folder(finished, tables):
         "metrics.json",
         "metrics.jsonl",
         "model.safetensors",
+        "predictions.jsonl",
         "predictions.tsv",
+        "report.html",
+        "report.json",
         "run.json",
         "spiece.model",
+        "tensorboard",
+        "test_predictions.jsonl",
         "test_predictions.tsv",
     }
     assert json.loads((output_dir / "metrics.json").read_text()) == results
     lines = [json.loads(x) for x in (output_dir / "metrics.jsonl").open()]
     # 200 examples are 12.5 batches: three epochs of 13, and the rest.
-    assert [line["step"] for line in lines] == [13, 26, 39, 45]
-    assert lines[0]["loss"] > lines[-1]["loss"]
-    assert lines[-1]["val_accuracy"] == pytest.approx(results["dev_accuracy"])
+    evaluated = [line for line in lines if line["split"] == "eval"]
+    assert [line["step"] for line in evaluated] == [13, 26, 39, 45]
+    assert max(line["accuracy"] for line in evaluated) == results["dev_accuracy"]
+    trained = [line for line in lines if line["split"] == "train"]
+    assert trained[0]["loss"] > trained[-1]["loss"]
     assert (output_dir / "curves.png").read_bytes()[:4] == b"\x89PNG"
     record = json.loads((output_dir / "run.json").read_text())
     assert record["settings"]["max_seq_length"] == 24
@@ -56,7 +63,7 @@ def test_overwriting(tables, pretrained, finished, tmp_path):
         "num_train_steps": 1,
     }
     before = (output_dir / "model.safetensors").read_bytes()
-    with pytest.raises(UsageError, match="model exists already"):
+    with pytest.raises(UsageError, match="holds another run.*--overwrite"):
         run(output_dir, **arguments)
     assert (output_dir / "model.safetensors").read_bytes() == before
     (tmp_path / "other").mkdir()

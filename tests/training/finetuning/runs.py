@@ -5,8 +5,8 @@ import pathlib
 import random
 
 from albert_tf.config import AlbertConfig
-from albert_tf.training.finetuning.finetune import finetune_text_classifier
 from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetuning.trials import finetune
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 SPM_MODEL = GOLDEN / "tokenization" / "spiece.model"
@@ -44,4 +44,4 @@ def run(output_dir, **kwargs):
         "seed": 7,
     }
     settings = FinetuneSettings(output_dir=str(output_dir), **{**defaults, **kwargs})
-    return finetune_text_classifier(settings, verbose=0)
+    return finetune(settings)

@@ -1,42 +1,71 @@
-"""Defaults and recipes."""
+"""Defaults, recipes and limits."""
 
 import dataclasses
 
-from albert_tf.tasks.tables import LabelledTableSettings, TableSettings
-from albert_tf.training.finetuning.settings import FinetuneSettings
+import pytest
+
+from albert_tf.errors import UsageError
+from albert_tf.tasks.registry import find_recipe
+from albert_tf.tasks.texts.tables import LabelledTableSettings
+from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 
 
-def test_recipes_and_defaults():
-    settings = FinetuneSettings("t", "o", recipe="rte", learning_rate=1e-4)
-    settings = settings.resolved(2490)
-    assert settings.learning_rate == 1e-4
-    assert (settings.train_batch_size, settings.dropout) == (32, 0.1)
-    assert (settings.num_train_steps, settings.num_warmup_steps) == (800, 200)
-    settings = FinetuneSettings("t", "o", num_train_epochs=2.0).resolved(100)
-    assert settings.num_train_steps == 7
-    assert settings.num_warmup_steps == 0
-    assert settings.dropout is None
-    assert all(field.metadata["help"] for field in dataclasses.fields(settings))
+def settings(**changes):
+    return FinetuneSettings(train_file="t", output_dir="o", **changes)
 
 
-def test_files_come_first_in_help():
-    names = [field.name for field in dataclasses.fields(FinetuneSettings)]
-    assert names[:3] == ["train_file", "output_dir", "dev_file"]
-    assert {field.name for field in dataclasses.fields(LabelledTableSettings)} < set(
-        names
-    )
+def test_a_recipe_fills_what_is_not_given():
+    recipe = dataclasses.asdict(find_recipe("rte"))
+    found = settings(learning_rate=1e-4).resolved(2490, recipe)
+    assert found.learning_rate == 1e-4
+    assert (found.train_batch_size, found.dropout) == (32, 0.1)
+    assert (found.num_train_steps, found.num_warmup_steps) == (800, 200)
 
 
-def test_the_task_has_the_given_files_as_splits():
-    settings = FinetuneSettings(
-        "t.tsv", "o", test_file="x.tsv", text_column="2", labels=("b", "a")
-    )
-    task = settings.make_task()
-    assert {name: source.file for name, source in task.splits.items()} == {
-        "train": "t.tsv",
-        "test": "x.tsv",
-    }
-    assert task.splits["train"].columns == LabelledTableSettings(text_column="2")
-    # A table to predict needs no labels.
-    assert task.splits["test"].columns == TableSettings(text_column="2")
-    assert task.labels == ("b", "a")
+def test_epochs_replace_the_steps_of_a_recipe():
+    recipe = dataclasses.asdict(find_recipe("rte"))
+    found = settings(num_train_epochs=2.0).resolved(100, recipe)
+    assert (found.num_train_steps, found.num_warmup_steps) == (7, 0)
+    assert found.train_batch_size == 32
+
+
+def test_defaults():
+    found = settings().resolved(1000)
+    assert (found.num_train_steps, found.num_warmup_steps) == (94, 9)
+    assert found.eval_steps == 32  # an epoch
+    assert found.log_steps == 4
+    assert found.dropout is None
+    assert all(field.metadata["help"] for field in dataclasses.fields(found))
+
+
+def test_every_setting_of_a_table_is_there():
+    names = {field.name for field in dataclasses.fields(FinetuneSettings)}
+    assert {field.name for field in dataclasses.fields(LabelledTableSettings)} < names
+    assert set(CONTENT_OF) < names
+
+
+def test_what_does_not_change_the_result_is_no_identity():
+    one = settings(save_checkpoints_steps=3, log_steps=1).identity()
+    assert one == FinetuneSettings(train_file="t", output_dir="x").identity()
+    assert one != settings(seed=1).identity()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data_dir": "d"}, "exactly one of data_dir"),
+        ({"train_file": ""}, "exactly one of data_dir"),
+        ({"train_file": "", "data_dir": "d", "dev_file": "e"}, "only with train_file"),
+        ({"gradient_accumulation_steps": 0}, "must be positive, received 0"),
+        ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\)"),
+        ({"early_stopping_patience": -1}, "must not be negative, received -1"),
+        ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "multiple of"),
+        ({"num_seeds": 0}, "num_seeds must be positive"),
+    ],
+)
+def test_refusals(changes, message):
+    values = {"train_file": "t", "output_dir": "o", "init_checkpoint": "c", **changes}
+    with pytest.raises(UsageError, match=message):
+        given = FinetuneSettings(**values)
+        given.check_source()
+        given.check_values()

@@ -1,0 +1,287 @@
+"""Reads questions with choices: SWAG, CODAH, and the user's own tables.
+
+Legend: `N` questions, `K` choices, which may differ from question to question.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+from albert_tf.errors import DataError
+from albert_tf.settings import setting
+from albert_tf.storage import files
+from albert_tf.tasks.files.columns import BadRows, Columns, read_columns
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+# Columns that each hold one choice, in the order of their numbers.
+_NUMBERED = re.compile(r"(choice|ending|option|answer)_?(\d{1,3})")
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceExamples:
+    """Questions with choices.
+
+    Attributes:
+        path: str. File or folder the questions are from, for messages.
+        ids: list of str. Name of each question.
+        contexts: list of str. What the question is about; segment A.
+        questions: list of str. Start of segment B, before the choice. May be empty.
+        choices: list of list of str. `K` choices of each question.
+        labels: list of int or None. Index of each right choice.
+        where: list of str. File and line of each question, for messages.
+        groups: list of str. Part of the data, such as "middle", or an empty string.
+        fills_blanks: bool. Whether a choice replaces each `_` of its question.
+        lettered: bool. Whether choices are called A, B, ... instead of 0, 1, ...
+        skipped: dict. Number of questions left out, by reason.
+    """
+
+    path: str
+    ids: list[str]
+    contexts: list[str]
+    questions: list[str]
+    choices: list[list[str]]
+    labels: list[int] | None
+    where: list[str]
+    groups: list[str]
+    fills_blanks: bool = False
+    lettered: bool = False
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, rows: Sequence[int]) -> "ChoiceExamples":
+        """Returns the questions of these numbers, in this order."""
+        names = ("ids", "contexts", "questions", "choices", "labels", "where", "groups")
+        values = {name: getattr(self, name) for name in names}
+        return dataclasses.replace(
+            self,
+            **{
+                name: None if value is None else [value[i] for i in rows]
+                for name, value in values.items()
+            },
+        )
+
+    def choice_name(self, index: int) -> str:
+        """Returns what a choice is called in files of predictions."""
+        return _LETTERS[index] if self.lettered else str(index)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoiceTableSettings:
+    """Where the contexts, the choices and the right answers are in a table."""
+
+    context_column: str = setting("Column of the context of each question.", "context")
+    question_column: str = setting(
+        "Column of questions, which are read before each choice; may be empty.", ""
+    )
+    choice_columns: tuple[str, ...] = setting(
+        "Column with a list of choices (JSON lines, Parquet), or one column per "
+        "choice. Default: choices, or choice0, choice1, ... or ending0, ending1, ...",
+        (),
+    )
+    label_column: str = setting(
+        "Column of the right choice: its number from 0, or a letter from A.", "label"
+    )
+    id_column: str = setting("Column of names of the questions; may be empty.", "")
+    delimiter: str = setting(
+        "Character between cells. Default: tab for .tsv, comma otherwise.", ""
+    )
+    header: bool = setting("Whether the first line names the columns.", True)
+    quoting: bool = setting("Whether double quotes enclose cells, as in CSV.", True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceTableSource:
+    """A table as the source of questions with choices (see `task.Source`).
+
+    Attributes:
+        file: str. Path of the table, or its name within the folder of the data.
+        columns: `ChoiceTableSettings`.
+        labelled: bool. Whether the right choices must be there.
+        on_bad_input: str. "stop", or "skip" to leave out rows that cannot be used.
+    """
+
+    file: str
+    columns: ChoiceTableSettings = ChoiceTableSettings()
+    labelled: bool = True
+    on_bad_input: str = "stop"
+
+    def read(self, folder: str = "") -> ChoiceExamples:
+        """Reads the table; see `read_choice_table`."""
+        path = files.join(folder, self.file) if folder else self.file
+        return read_choice_table(path, self.columns, self.labelled, self.on_bad_input)
+
+
+def read_choice_table(
+    path: str,
+    settings: ChoiceTableSettings,
+    labelled: bool = True,
+    on_bad_input: str = "stop",
+) -> ChoiceExamples:
+    """Reads questions from CSV, TSV, JSON lines or Parquet.
+
+    With one column per choice, empty cells at the end of a row mean fewer choices.
+
+    Args:
+        path: str. Local or remote file.
+        settings: `ChoiceTableSettings`.
+        labelled: bool. Whether the right choices must be there. If not, they are read
+            where there are any, and `labels` is None if no row has one.
+        on_bad_input: str. "stop" raises an error at a row that cannot be used, "skip"
+            leaves it out and counts it.
+
+    Raises:
+        DataError: If a column, a choice or an answer is missing or invalid.
+    """
+    layout = {
+        "delimiter": settings.delimiter or None,
+        "header": settings.header,
+        "quoting": settings.quoting,
+        "on_bad_input": on_bad_input,
+    }
+    columns = settings.choice_columns
+    if not columns:
+        columns = _find_choice_columns(read_columns(path, (), **layout))
+    label = settings.label_column
+    wanted = [settings.context_column, settings.question_column, settings.id_column]
+    wanted += [*columns, label] if labelled else columns
+    table = read_columns(
+        path,
+        list(dict.fromkeys(filter(None, wanted))),
+        optional=[] if labelled or not label else [label],
+        **layout,
+    )
+    cells = table.values.get(label)
+    if cells and not labelled and all(cell in (None, "", "-1") for cell in cells):
+        cells = None
+    return _examples(table, settings, columns, cells, BadRows(on_bad_input))
+
+
+def _examples(
+    table: Columns, settings, columns, labels, bad: BadRows
+) -> ChoiceExamples:
+    """Returns the questions of the rows that can be used."""
+    names = ("ids", "contexts", "questions", "choices", "labels", "where")
+    values: dict[str, list] = {name: [] for name in names}
+    seen: dict[str, str] = {}
+    for row in range(len(table)):
+        where = table.where(row)
+        try:
+            choices = _row_choices(table, columns, row)
+            name = _text(table, settings.id_column, row) or str(row)
+            if name in seen:
+                raise DataError(
+                    f"{where}: the id {name!r:.80} is already that of {seen[name]}"
+                )
+            found = {
+                "ids": name,
+                "contexts": _text(table, settings.context_column, row),
+                "questions": _text(table, settings.question_column, row),
+                "choices": choices,
+                "labels": labels and _label(where, labels[row], len(choices)),
+                "where": where,
+            }
+        except DataError as e:
+            bad.report("rows without a valid question", str(e))
+            continue
+        seen[name] = where
+        for key, value in found.items():
+            values[key].append(value)
+    if not values["ids"]:
+        raise DataError(f"{table.path}: no question can be used")
+    if labels is None:
+        values["labels"] = None
+    return ChoiceExamples(
+        path=table.path,
+        groups=[""] * len(values["ids"]),
+        skipped={**table.skipped, **bad.counts},
+        **values,
+    )
+
+
+def check_choices(where: str, choices: Sequence[str]) -> None:
+    """Raises a DataError unless there are at least two choices, none of them empty."""
+    if len(choices) < 2:
+        raise DataError(
+            f"{where}: expected at least 2 choices, received {len(choices)}"
+        )
+    for i, choice in enumerate(choices):
+        if not choice.strip():
+            raise DataError(f"{where}: choice {i} (from 0) is empty")
+
+
+def _find_choice_columns(table: Columns) -> tuple[str, ...]:
+    """Returns `choices`, or the columns that are numbered from 0 or 1."""
+    if "choices" in table.names:
+        return ("choices",)
+    found: dict[str, dict[int, str]] = {}
+    for name in table.names:
+        if match := _NUMBERED.fullmatch(name):
+            found.setdefault(match[1], {})[int(match[2])] = name
+    for numbered in found.values():
+        order = sorted(numbered)
+        if len(order) > 1:
+            missing = sorted({*range(order[0], order[-1])} - {*order})
+            if missing or order[0] > 1:
+                raise DataError(
+                    f"{table.path}: expected columns of choices numbered from 0 or 1 "
+                    f"without a gap, received {', '.join(numbered[i] for i in order)}"
+                )
+            return tuple(numbered[i] for i in order)
+    raise DataError(
+        f"{table.path}: no columns of choices; expected a column of lists named "
+        "choices, or columns named choice0, choice1, ..., received "
+        f"{', '.join(table.names)[:400]} (--choice_columns names them)"
+    )
+
+
+def _row_choices(table: Columns, columns: Sequence[str], row: int) -> list[str]:
+    where = table.where(row)
+    values = [table.values[name][row] for name in columns]
+    if len(columns) == 1:
+        if not isinstance(values[0], list):
+            raise DataError(
+                f"{where}: {columns[0]}: expected a list of choices, received "
+                f"{values[0]!r:.80}"
+            )
+        values = values[0]
+    else:
+        while values and (values[-1] is None or values[-1] == ""):
+            values.pop()
+    for i, value in enumerate(values):
+        if not isinstance(value, str):
+            kind = "is missing" if value is None else f"is not text: {value!r:.80}"
+            raise DataError(f"{where}: choice {i} (from 0) {kind}")
+    check_choices(where, values)
+    return values
+
+
+def _label(where: str, cell, number: int) -> int:
+    """Returns the index of the right one of a number of choices."""
+    index = _index(cell)
+    if index is None or index >= number:
+        raise DataError(
+            f"{where}: expected the number of a choice, 0 to {number - 1} (or A to "
+            f"{_LETTERS[min(number, 26) - 1]}), received {cell!r:.80}"
+        )
+    return index
+
+
+def _index(cell) -> int | None:
+    if not isinstance(cell, str):
+        return None
+    if len(cell) == 1 and cell in _LETTERS:
+        return _LETTERS.index(cell)
+    plain = cell.isascii() and cell.isdecimal() and len(cell) < 10
+    return int(cell) if plain else None
+
+
+def _text(table: Columns, column: str, row: int) -> str:
+    if not column:
+        return ""
+    value = table.values[column][row]
+    if not isinstance(value, str):
+        kind = "null or missing" if value is None else f"{value!r:.80}"
+        raise DataError(f"{table.where(row)}: {column}: expected text, received {kind}")
+    return value

@@ -1,0 +1,312 @@
+"""Multiple choice: RACE, SWAG, CODAH and the user's own tables.
+
+Legend: `N` questions, each of which is one unit; `K` choices, which may differ from
+question to question; `R` rows, one per choice.
+
+The model scores every choice in a row of its own, `[CLS] context [SEP] question choice
+[SEP]`, and chooses by a softmax over the rows of a question (the original's
+`race_utils`).
+"""
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from albert_tf import features
+from albert_tf.errors import DataError
+from albert_tf.tasks.choices import race
+from albert_tf.tasks.choices.choice_files import ChoiceExamples
+from albert_tf.tasks.choices.choice_rows import encode_choices
+from albert_tf.tasks.choices.swag import CodahSource, SwagSource
+from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
+from albert_tf.tasks.definitions.task import Recipe, Source, Task
+from albert_tf.tasks.texts.metrics import softmax
+from albert_tf.text import inputs
+from albert_tf.text.tokenizer import Tokenizer
+
+HEAD = "multiple_choice"
+_MOST_ERRORS = 50
+_LONGEST_TEXT = 1000
+# Choices whose probabilities differ by less do not differ.
+_SAME = 1e-4
+# With fewer questions, the same answer to all of them is no sign of anything.
+_FEWEST = 8
+_OPTIONS = Options()
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceAnswers:
+    """The answers to `N` questions.
+
+    Attributes:
+        predictions: int64 `[N]`. Indices of the choices.
+        probabilities: list of float `[K]`. Of the choices of each question.
+    """
+
+    predictions: np.ndarray
+    probabilities: list[np.ndarray]
+
+
+class MultipleChoice(Family):
+    """The family of multiple choice tasks; see `family.Family`."""
+
+    def encode(
+        self, task: Task, examples: ChoiceExamples, tokenizer: Tokenizer, options
+    ) -> EncodedExamples:
+        """Returns one row per choice; see `family.Family.encode`.
+
+        All texts are normalized first. Of a question with a choice the last
+        `max_qa_length` tokens are kept, and of the context as many, from its start, as
+        then fit (the original's `convert_single_example`).
+
+        Raises:
+            UsageError: If a length leaves no room for text.
+        """
+        inputs.check_max_seq_length(options.max_seq_length, pairs=True)
+        rows, lost = encode_choices(
+            examples, tokenizer, options.max_seq_length, options.max_qa_length
+        )
+        counts = [len(row) for row in examples.choices]
+        splits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        truncated = np.logical_or.reduceat(lost, splits[:-1])
+        targets = {}
+        if examples.labels is not None:
+            targets[features.LABELS] = np.array(examples.labels, np.int32)
+        return EncodedExamples(rows, splits, targets, truncated)
+
+    def answers(
+        self,
+        task: Task,
+        examples: ChoiceExamples,
+        encoded: EncodedExamples,
+        outputs: Mapping[str, np.ndarray],
+        options: Options,
+    ) -> ChoiceAnswers:
+        """Returns the likeliest choice of each question, the first one on a tie."""
+        logits = np.asarray(outputs["logits"], np.float32).reshape(-1)
+        questions = np.split(logits, encoded.unit_splits[1:-1])
+        predictions = np.array([row.argmax() for row in questions], np.int64)
+        return ChoiceAnswers(predictions, [softmax(row) for row in questions])
+
+    def metrics(
+        self, task: Task, examples: ChoiceExamples, answers: ChoiceAnswers
+    ) -> dict[str, float]:
+        """Returns accuracy, also of each group, and those of two trivial models.
+
+        `majority_accuracy` is that of always naming the most frequent index,
+        `chance_accuracy` that of guessing.
+        """
+        labels = np.array(examples.labels, np.int64)
+        values = dict(task.metrics(labels, answers.predictions))
+        for group, members in _groups(examples).items():
+            subset = task.metrics(labels[members], answers.predictions[members])
+            values |= {f"{name}_{group}": value for name, value in subset.items()}
+        values["majority_accuracy"] = float(np.bincount(labels).max() / len(labels))
+        chance = [1 / len(row) for row in examples.choices]
+        values["chance_accuracy"] = float(np.mean(chance))
+        return values
+
+    def collapse(
+        self, task: Task, examples: ChoiceExamples, answers: ChoiceAnswers
+    ) -> str:
+        """Returns how the answers show that training collapsed; see `family.Family`."""
+        if len(examples) < _FEWEST:
+            return ""
+        if all(np.ptp(row) < _SAME for row in answers.probabilities):
+            return "all choices of every question have the same probability"
+        labels = examples.labels
+        chosen = np.unique(answers.predictions)
+        if labels is not None and len(chosen) == 1 and len(set(labels)) > 1:
+            name = examples.choice_name(int(chosen[0]))
+            return f"the model answers {name} to every question"
+        return ""
+
+    def prediction_files(
+        self,
+        task: Task,
+        examples: ChoiceExamples,
+        answers: ChoiceAnswers,
+        options: Options,
+    ) -> dict[str, str]:
+        """Returns a table and JSON lines with the answer to each question.
+
+        Choices are called A, B, ... in RACE and 0, 1, ... elsewhere.
+        """
+        return {
+            ".tsv": _table(examples, answers),
+            ".jsonl": _json_lines(examples, answers),
+        }
+
+    def report(
+        self,
+        task: Task,
+        examples: ChoiceExamples,
+        answers: ChoiceAnswers,
+        encoded: EncodedExamples,
+    ) -> dict:
+        """Returns what a report shows; see `family.Family.report`.
+
+        The confusion matrix counts positions of choices: its columns show whether the
+        model prefers one.
+        """
+        if examples.labels is None:
+            return {}
+        labels = np.array(examples.labels, np.int64)
+        predictions = answers.predictions
+        size = max(len(row) for row in examples.choices)
+        confusion = np.zeros((size, size), np.int64)
+        np.add.at(confusion, (labels, predictions), 1)
+        correct = (labels == predictions).astype(int).tolist()
+        scores = [float(row.max()) for row in answers.probabilities]
+        groups = [
+            {"name": group, **task.metrics(labels[members], predictions[members])}
+            for group, members in _groups(examples).items()
+        ]
+        return {
+            "labels": [examples.choice_name(i) for i in range(size)],
+            "confusion": confusion.tolist(),
+            "calibration": [
+                [score, int(right)]
+                for score, right in zip(scores, correct, strict=True)
+            ],
+            "groups": groups,
+            "errors": _errors(examples, predictions, scores, encoded.truncated),
+        }
+
+
+def accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, float]:
+    """Returns the share of right choices, as scikit-learn computes it.
+
+    Args:
+        labels: int `[N]`.
+        predictions: int `[N]`.
+
+    Raises:
+        DataError: If there are no questions.
+    """
+    from sklearn import metrics
+
+    if not len(labels):
+        raise DataError("labels: expected at least one question, received none")
+    return {"accuracy": float(metrics.accuracy_score(labels, predictions))}
+
+
+def choice_task(
+    name: str,
+    splits: Mapping[str, Source] | None = None,
+    *,
+    recipe: Recipe | None = None,
+    options: Options = _OPTIONS,
+) -> Task:
+    """Returns a task of multiple choice.
+
+    Args:
+        name: str. Name of the task; "table" for the user's own data.
+        splits: dict. `Source` of `ChoiceExamples` by name of the split.
+        recipe: `Recipe`. Published hyperparameters, or None.
+        options: `Options`. Default sizes.
+    """
+    return Task(
+        name=name,
+        head=HEAD,
+        metrics=accuracy,
+        selecting_metric="accuracy",
+        splits=splits or {},
+        recipe=recipe,
+        family=FAMILY,
+        options=options,
+    )
+
+
+def _groups(examples: ChoiceExamples) -> dict[str, np.ndarray]:
+    """Returns the numbers of the questions of each group that has a name."""
+    names = np.array(examples.groups)
+    return {
+        name: np.flatnonzero(names == name)
+        for name in dict.fromkeys(examples.groups)
+        if name
+    }
+
+
+def _table(examples: ChoiceExamples, answers: ChoiceAnswers) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter="\t", lineterminator="\n")
+    width = max(len(row) for row in examples.choices)
+    known = examples.labels is not None
+    names = ["id", *(["label"] if known else []), "prediction"]
+    names += [f"probability_{examples.choice_name(i)}" for i in range(width)]
+    writer.writerow(names)
+    for i, row in enumerate(answers.probabilities):
+        cells = [examples.ids[i]]
+        cells += [examples.choice_name(examples.labels[i])] if known else []
+        cells += [examples.choice_name(int(answers.predictions[i]))]
+        cells += [f"{value:.6f}" for value in row] + [""] * (width - len(row))
+        writer.writerow(cells)
+    return out.getvalue()
+
+
+def _json_lines(examples: ChoiceExamples, answers: ChoiceAnswers) -> str:
+    lines = []
+    for i, row in enumerate(answers.probabilities):
+        prediction = int(answers.predictions[i])
+        line = {
+            "id": examples.ids[i],
+            "prediction": examples.choice_name(prediction),
+            "choice": examples.choices[i][prediction],
+            "probabilities": [round(float(value), 6) for value in row],
+        }
+        if examples.groups[i]:
+            line["group"] = examples.groups[i]
+        if examples.labels is not None:
+            line["label"] = examples.choice_name(examples.labels[i])
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    return "".join(lines)
+
+
+def _errors(examples, predictions, scores, truncated) -> list[dict]:
+    """Returns the wrong answers that the model is surest of."""
+    wrong = np.flatnonzero(np.array(examples.labels) != predictions)
+    worst = sorted(wrong.tolist(), key=lambda i: -scores[i])[:_MOST_ERRORS]
+    errors = []
+    for i in worst:
+        parts = (examples.contexts[i], examples.questions[i])
+        row = examples.choices[i]
+        names = [
+            f"{examples.choice_name(j)}: {row[j][:_LONGEST_TEXT]}"
+            for j in (examples.labels[i], predictions[i])
+        ]
+        errors.append(
+            {
+                "index": i,
+                "text": _shortened(" | ".join(filter(None, parts))),
+                "label": names[0],
+                "prediction": names[1],
+                "score": scores[i],
+                "truncated": bool(truncated[i]),
+            }
+        )
+    return errors
+
+
+def _shortened(text: str) -> str:
+    """Returns the end of a text, where the question is."""
+    return text if len(text) <= _LONGEST_TEXT else f"…{text[1 - _LONGEST_TEXT :]}"
+
+
+FAMILY = MultipleChoice()
+
+_SPLITS = ("train", "dev", "test")
+TASKS = (
+    choice_task(
+        "race",
+        {split: race.RaceSource(split) for split in _SPLITS},
+        recipe=Recipe(2e-5, 32, 0.1, 12000, 1000),
+        options=Options(max_seq_length=512, max_qa_length=128),
+    ),
+    choice_task("swag", {split: SwagSource(split) for split in _SPLITS}),
+    choice_task("codah", {split: CodahSource(split) for split in _SPLITS}),
+)

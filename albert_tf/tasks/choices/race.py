@@ -1,0 +1,245 @@
+"""Reads RACE: exam questions about articles, with four options each.
+
+Source: Lai et al., arXiv:1704.04683, and the original's `RaceProcessor`.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from absl import logging
+
+from albert_tf.errors import DataError, MissingFileError, UsageError
+from albert_tf.storage import files
+from albert_tf.tasks.choices.choice_files import ChoiceExamples
+from albert_tf.tasks.files import cells
+from albert_tf.tasks.files.columns import BadRows
+from albert_tf.text.normalization import to_unicode
+
+LEVELS = ("middle", "high")
+_NUM_OPTIONS = 4
+_ANSWERS = "ABCD"
+_JOINED = "all.txt"
+_BLANK = re.compile(r"[\s\ufeff]*")
+
+
+@dataclasses.dataclass(frozen=True)
+class RaceSource:
+    """A split of RACE, found in a folder.
+
+    Attributes:
+        split: str. "train", "dev" or "test".
+        on_bad_input: str. "stop", or "skip" to leave out articles that cannot be used.
+    """
+
+    split: str
+    on_bad_input: str = "stop"
+
+    def read(self, folder: str = "") -> ChoiceExamples:
+        """Reads `<split>/{middle,high}/*.txt` of the folder, or of its folder `RACE`.
+
+        A file holds one JSON object per article, or several, as in the `all.txt` that
+        the original asks for. Where there is an `all.txt`, the other files, of which
+        it was made, are not read again.
+
+        Raises:
+            UsageError: If no folder is given.
+            DataError: If there is no such folder, or an article is malformed.
+        """
+        if not folder:
+            raise UsageError("data_dir must be the folder RACE, received none")
+        candidates = [files.join(folder, *p, self.split) for p in (("RACE",), ())]
+        base = next(filter(files.is_folder, candidates), None)
+        if base is None:
+            raise MissingFileError(
+                f"{folder}: no folder {self.split} or RACE/{self.split}; expected "
+                f"{self.split}/middle and {self.split}/high with .txt files of RACE"
+            )
+        levels = [x for x in LEVELS if files.is_folder(files.join(base, x))]
+        if not levels:
+            raise DataError(f"{base}: expected folders middle and high, found neither")
+        articles = (
+            article
+            for level in levels
+            for article in _folder_articles(files.join(base, level), level)
+        )
+        return examples_from_articles(
+            articles, base, self.split != "test", self.on_bad_input
+        )
+
+
+def examples_from_articles(
+    articles: Iterable[tuple[str, str, Mapping[str, Any]]],
+    path: str,
+    need_answers: bool = True,
+    on_bad_input: str = "stop",
+) -> ChoiceExamples:
+    """Returns the questions of articles.
+
+    Args:
+        articles: iterable of (where, level, article). `where` names the place of the
+            article for messages, `level` is "middle" or "high". An article is a dict
+            with `article`, `questions`, `options` (4 for each question), `answers`
+            (letters) and `id`, or `example_id` in TensorFlow Datasets.
+        path: str. File or folder, for messages.
+        need_answers: bool. Whether a missing list of answers is an error. If not, all
+            articles must have answers, or none.
+        on_bad_input: str. "stop" raises an error at a malformed article, "skip" leaves
+            it out and counts it.
+
+    Raises:
+        DataError: If an article is malformed, or one id occurs twice.
+    """
+    columns = {f.name: [] for f in dataclasses.fields(ChoiceExamples)}
+    for name in ("path", "fills_blanks", "lettered", "skipped"):
+        del columns[name]
+    bad = BadRows(on_bad_input)
+    seen: dict[tuple[str, str], str] = {}
+    empty = 0
+    for count, (where, level, article) in enumerate(articles):
+        try:
+            fields = _fields(where, article, need_answers)
+            name = fields["id"] or f"article{count}"
+            if other := seen.get((level, name)):
+                raise DataError(
+                    f"{where}: the id {name!r:.80} is already that of {other}"
+                )
+        except DataError as e:
+            bad.report("malformed articles", str(e))
+            continue
+        seen[level, name] = where
+        options, answers = fields["options"], fields["answers"]
+        number = len(fields["questions"])
+        empty += sum(not text.strip() for row in options for text in row)
+        columns["ids"] += [f"{name}-{i}" for i in range(number)]
+        columns["contexts"] += [fields["article"]] * number
+        columns["questions"] += fields["questions"]
+        columns["choices"] += options
+        columns["labels"] += answers
+        columns["where"] += [f"{where}: question {i} (from 0)" for i in range(number)]
+        columns["groups"] += [level] * number
+    if not columns["ids"]:
+        raise DataError(f"{path}: expected questions, found none")
+    if empty:
+        # The original reads them too; a folder that it can train on must not fail.
+        logging.warning("%s: %d options are empty", path, empty)
+    labels = columns.pop("labels")
+    if None in labels:
+        if set(labels) != {None}:
+            place = columns["where"][labels.index(None)]
+            raise DataError(f"{place}: no answer, while other questions have one")
+        labels = None
+    return ChoiceExamples(
+        path=path,
+        labels=labels,
+        fills_blanks=True,
+        lettered=True,
+        skipped=dict(bad.counts),
+        **columns,
+    )
+
+
+def _folder_articles(folder: str, level: str) -> Iterator[tuple[str, str, Any]]:
+    """Yields the articles of a folder, in the order of their files' names."""
+    names = [
+        name
+        for name in files.list_folder(folder)
+        if name.endswith(".txt") and not name.startswith(".")
+    ]
+    if not names:
+        raise DataError(f"{folder}: expected .txt files, found none")
+    if _JOINED in names:
+        names = [_JOINED]
+    for name in names:
+        path = files.join(folder, name)
+        for line, article in _objects(path):
+            where = f"{path}: line {line}"
+            # `id` is the name of the file that RACE was published with.
+            if name != _JOINED and isinstance(article, dict):
+                article = {"id": name, **article}
+            yield where, level, article
+
+
+def _objects(path: str) -> Iterator[tuple[int, Any]]:
+    """Yields (line, JSON value) of a file with one value after the other.
+
+    The published files have no line break at their end, so that `cat` puts several
+    articles on one line.
+    """
+    text = cells.read_text(path)
+    decoder = json.JSONDecoder()
+    position, line = _BLANK.match(text).end(), 1
+    counted = 0
+    if position == len(text):
+        raise DataError(f"{path}: expected a JSON object, received an empty file")
+    while position < len(text):
+        line += text.count("\n", counted, position)
+        counted = position
+        try:
+            value, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as e:
+            reason = e.msg if isinstance(e, json.JSONDecodeError) else e
+            raise DataError(f"{path}: line {line}: not JSON: {reason}") from None
+        yield line, value
+        position = _BLANK.match(text, end).end()
+
+
+def _fields(where: str, article: Any, need_answers: bool) -> dict[str, Any]:
+    """Returns the checked content of an article, answers as indices or None."""
+    if not isinstance(article, Mapping):
+        raise DataError(
+            f"{where}: expected a JSON object, received {type(article).__name__}"
+        )
+    name = article.get("id", article.get("example_id", ""))
+    name = _expect(where, "id", name, str)
+    text = _expect(where, "article", article.get("article"), str)
+    questions = _expect(where, "questions", article.get("questions"), list)
+    options = _expect(where, "options", article.get("options"), list)
+    answers = article.get("answers")
+    if answers is None and not need_answers:
+        answers = [None] * len(questions)
+    _expect(where, "answers", answers, list)
+    if not len(questions) == len(options) == len(answers):
+        raise DataError(
+            f"{where}: expected as many options and answers as questions, "
+            f"{len(questions)}, received {len(options)} and {len(answers)}"
+        )
+    checked = {"id": name, "article": text, "questions": [], "options": []}
+    for i, (question, row) in enumerate(zip(questions, options, strict=True)):
+        place = f"{where}: question {i} (from 0)"
+        checked["questions"].append(_expect(place, "question", question, str))
+        _expect(place, "options", row, list)
+        if len(row) != _NUM_OPTIONS:
+            raise DataError(
+                f"{place}: expected {_NUM_OPTIONS} options, received {len(row)}"
+            )
+        checked["options"].append(
+            [
+                _expect(place, f"option {letter}", option, str)
+                for letter, option in zip(_ANSWERS, row, strict=True)
+            ]
+        )
+    checked["answers"] = [_index(where, i, a) for i, a in enumerate(answers)]
+    return checked
+
+
+def _index(where: str, number: int, answer: Any) -> int | None:
+    if answer is None:
+        return None
+    if not isinstance(answer, str) or len(answer) != 1 or answer not in _ANSWERS:
+        raise DataError(
+            f"{where}: question {number} (from 0): the answer must be one of "
+            f"{', '.join(_ANSWERS)}, received {answer!r:.80}"
+        )
+    return _ANSWERS.index(answer)
+
+
+def _expect(where: str, name: str, value: Any, kind: type) -> Any:
+    """Returns a value if it has the right type; text without lone surrogates."""
+    if not isinstance(value, kind):
+        received = "nothing" if value is None else f"{value!r:.80}"
+        wanted = "text" if kind is str else "a list"
+        raise DataError(f"{where}: {name}: expected {wanted}, received {received}")
+    return to_unicode(value) if kind is str else value

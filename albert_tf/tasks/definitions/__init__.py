@@ -1,0 +1,1 @@
+"""What a fine-tuning task is, and what its family does."""

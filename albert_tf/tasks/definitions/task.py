@@ -1,0 +1,90 @@
+"""What a fine-tuning task is: its data, its labels, its metrics and its recipe.
+
+A task is one `Task` object. A family of tasks (classification of texts, extraction of
+answers, ...) is a module of this room that makes such objects; `registry` names them.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from albert_tf.tasks.definitions.family import Family, Options
+
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
+REGRESSION = "regression"
+
+
+class Source(Protocol):
+    """Where the examples of one split come from.
+
+    The examples are whatever the task's family works with: a `tables.TextTable` for
+    classification of texts, questions with contexts for extraction of answers.
+    """
+
+    def read(self, folder: str = "") -> Any:
+        """Returns the examples.
+
+        Args:
+            folder: str. Folder of the data, where the source only knows file names.
+
+        Raises:
+            DataError: If the data is missing or malformed.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Hyperparameters: one row of Table 14 (arXiv:1909.11942, appendix A.4).
+
+    The dropout of the classifier is 0.1 in every row.
+
+    Attributes:
+        learning_rate: float. Peak, reached at the end of the warm-up.
+        train_batch_size: int. Examples per step.
+        dropout: float. "ALBERT DR": dropout of hidden states and attention.
+        num_train_steps: int. "TS".
+        num_warmup_steps: int. "WS".
+        max_seq_length: int. "MSL".
+    """
+
+    learning_rate: float
+    train_batch_size: int
+    dropout: float
+    num_train_steps: int
+    num_warmup_steps: int
+    max_seq_length: int = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A fine-tuning task.
+
+    Attributes:
+        name: str. Name in the registry, such as "cola".
+        head: str. The head that is trained, one of `heads.HEADS`.
+        metrics: callable. Takes the correct answers and the predictions and returns
+            metric values by name. What an answer is depends on the head: a class
+            index, a score, a text, a sequence of tags.
+        selecting_metric: str. Name of the metric that decides between two models.
+        splits: dict. `Source` by name of the split: "train", "dev", "test", or for
+            example "dev_matched".
+        labels: tuple of str. Label names in the order of the class indices. Empty
+            where there are no classes, or where the training data defines them.
+        problem_type: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for
+            heads that have only one type.
+        recipe: `Recipe`. Published hyperparameters, or None.
+        family: `Family`. Turns examples into rows, and outputs into answers.
+        options: `Options`. Default sizes of the task.
+    """
+
+    name: str
+    head: str
+    metrics: Callable[[Any, Any], dict[str, float]]
+    selecting_metric: str
+    splits: Mapping[str, Source] = dataclasses.field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    problem_type: str | None = None
+    recipe: Recipe | None = None
+    family: Family | None = None
+    options: Options = Options()

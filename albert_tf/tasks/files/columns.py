@@ -1,0 +1,308 @@
+"""Reads the columns of a file: CSV, TSV, JSON lines or Parquet, also gzipped.
+
+What the columns mean is decided by the families of tasks.
+"""
+
+import dataclasses
+import difflib
+import io
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from albert_tf.data.wording import list_counts
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.files import cells
+
+ON_BAD_INPUT = ("stop", "skip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """Columns of a file.
+
+    Attributes:
+        path: str. The file, for error messages.
+        names: tuple of str. All columns of the file; numbers from "0" if the file does
+            not name them.
+        values: dict. By column as it was asked for, the values of all rows. A value is
+            a str, or from JSON and Parquet also a (nested) list of them. Numbers are
+            spelled as in JSON; None is a null or a field that the row does not have.
+        lines: list of int. Where each row ends in the file, counted from 1.
+        unit: str. What `lines` counts: "line", or "row".
+        skipped: dict. Number of rows left out or filled, by reason.
+        index: dict. By column as it was asked for, its number from 0.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    values: Mapping[str, list]
+    lines: list[int]
+    unit: str = "line"
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    index: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def where(self, row: int) -> str:
+        """Returns file and line of a row, for error messages."""
+        return f"{self.path}: {self.unit} {self.lines[row]}"
+
+
+def read_columns(
+    path: str | os.PathLike,
+    columns: Sequence[str] | None = None,
+    *,
+    optional: Sequence[str] = (),
+    delimiter: str | None = None,
+    header: bool = True,
+    quoting: bool = True,
+    short_rows: str = "stop",
+    on_bad_input: str = "stop",
+) -> Columns:
+    """Reads the columns of interest; the other columns may hold anything.
+
+    The ending of the name decides the format: `.jsonl`, `.ndjson` and `.json` (one
+    object per line, or one list of objects), `.parquet`, anything else is a table of
+    cells. `.gz` may follow.
+
+    Args:
+        path: str. UTF-8 or Parquet file, local or remote.
+        columns: sequence of str. Names of columns, or their numbers; negative numbers
+            count from the end. None for all. Without a header only numbers are
+            possible.
+        optional: sequence of str. More columns, which the file need not have.
+        delimiter: str. Of cells; one character. Default: tab for `.tsv`, else comma.
+        header: bool. Of cells: whether the first line names the columns.
+        quoting: bool. Of cells: whether `"` encloses them, as in CSV. False for GLUE's
+            files, where it is a character like any other.
+        short_rows: str. What to do with a row of too few cells: "stop" and "skip" as
+            `on_bad_input`, "fill" takes the missing ones as empty. All but "stop" are
+            counted.
+        on_bad_input: str. "stop" raises an error at a row that cannot be read, "skip"
+            leaves it out and counts it.
+
+    Raises:
+        UsageError: If the delimiter is not one character, or pyarrow is missing.
+        DataError: If the file cannot be read or is malformed; the message names the
+            line.
+    """
+    path = os.fspath(path)
+    bad = BadRows(on_bad_input)
+    kind = cells.file_format(path)
+    if kind == "parquet":
+        return _read_parquet(path, columns, optional, bad)
+    if kind == "json":
+        return _read_json(path, columns, optional, bad)
+    rows = cells.read_cells(path, delimiter, quoting)
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{path}: expected a table with rows, received an empty file")
+    names = first[1] if header else [str(i) for i in range(len(first[1]))]
+    index = _find_all(path, columns, optional, names, header)
+    values: dict[str, list] = {key: [] for key in index}
+    lines = []
+    for line, row in rows if header else itertools.chain([first], rows):
+        if len(row) != len(names):
+            row = _adjusted(path, line, row, len(names), short_rows, bad)
+            if row is None:
+                continue
+        lines.append(line)
+        for key, i in index.items():
+            values[key].append(row[i])
+    if not lines:
+        counts = f" ({list_counts(bad.counts)})" if bad.counts else ""
+        raise DataError(
+            f"{path}: expected rows below the header, received none{counts}"
+        )
+    return Columns(path, tuple(names), values, lines, "line", dict(bad.counts), index)
+
+
+class BadRows:
+    """Raises an error for a row that cannot be used, or counts it.
+
+    Args:
+        action: str. "stop" or "skip".
+    """
+
+    def __init__(self, action: str):
+        if action not in ON_BAD_INPUT:
+            raise UsageError(
+                f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}, received "
+                f"{action!r}"
+            )
+        self.action = action
+        self.counts: Counter[str] = Counter()
+
+    def report(self, reason: str, message: str) -> None:
+        """Raises `DataError(message)`, or counts `reason`."""
+        if self.action == "stop":
+            raise DataError(f"{message} (--on_bad_input=skip leaves it out)")
+        self.counts[reason] += 1
+
+
+def _adjusted(path, line, row, width, short_rows, bad) -> list[str] | None:
+    """Returns a row of the right width, or None if it is to be left out."""
+    if short_rows == "fill":
+        bad.counts["rows of another width, filled or cut"] += 1
+        return (row + [""] * width)[:width]
+    if short_rows == "skip" and len(row) < width:
+        bad.counts["short rows"] += 1
+        return None
+    bad.report(
+        "rows of another width",
+        f"{path}: line {line}: expected {width} columns, received {len(row)}",
+    )
+    return None
+
+
+def _find_all(path, columns, optional, names, header=True) -> dict[str, int]:
+    """Returns the numbers of the columns that are wanted."""
+    wanted = names if columns is None else columns
+    index = {key: _find_column(path, key, names, header) for key in wanted}
+    for key in optional:
+        if key in names:
+            index[key] = _find_column(path, key, names, header)
+    return index
+
+
+def _find_column(path: str, wanted: str, names: Sequence[str], header: bool) -> int:
+    """Returns the number of a column that is given by name or number."""
+    if header and wanted in names:
+        if names.count(wanted) > 1:
+            raise DataError(f"{path}: line 1: several columns are named {wanted!r}")
+        return names.index(wanted)
+    digits = wanted.removeprefix("-")
+    if digits.isascii() and digits.isdecimal() and len(digits) < 9:
+        number = int(wanted)
+        if -len(names) <= number < len(names):
+            return number % len(names)
+    if not header:
+        rule = f"a number from 0 to {len(names) - 1} (without a header)"
+    else:
+        rule = f"one of {', '.join(names)}"
+        if close := difflib.get_close_matches(wanted, names, 1):
+            rule += f"; did you mean {close[0]!r}?"
+        elif cells.file_format(path) in ("json", "parquet"):
+            pass
+        elif len(names) == 1:
+            rule += " (--delimiter sets another separator)"
+        else:
+            rule += " (--noheader reads a table without names, by column numbers)"
+    raise DataError(f"{path}: no column {wanted!r}; expected {_cut(rule)}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 400 else f"{text[:400]} ..."
+
+
+def _read_json(path, columns, optional, bad: BadRows) -> Columns:
+    """Reads one object per line, or a list of objects."""
+    text = cells.read_text(path)
+    is_list = text.lstrip()[:1] == "["
+    unit = "row" if is_list else "line"
+    objects, lines = [], []
+    for number, item in _json_list(path, text) if is_list else _json_lines(text):
+        where = f"{path}: {unit} {number}"
+        if isinstance(item, Exception):
+            bad.report("rows that are not JSON", f"{where}: not JSON: {item}")
+        elif not isinstance(item, dict):
+            bad.report(
+                "rows that are not objects",
+                f"{where}: expected a JSON object, received {type(item).__name__}",
+            )
+        else:
+            objects.append(item)
+            lines.append(number)
+    if not objects:
+        raise DataError(f"{path}: expected rows of JSON objects, received none")
+    names = list(dict.fromkeys(name for item in objects for name in item))
+    index = _find_all(path, columns, optional, names)
+    rows = [[item.get(names[i]) for i in index.values()] for item in objects]
+    return _plain_columns(path, names, index, rows, lines, unit, bad)
+
+
+def _json_list(path: str, text: str) -> Iterator[tuple[int, Any]]:
+    try:
+        yield from enumerate(json.loads(text), 1)
+    except (ValueError, RecursionError) as e:
+        raise DataError(f"{path}: not JSON: {e}") from None
+
+
+def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(cells.read_lines(text), 1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (ValueError, RecursionError) as e:
+                yield number, e
+
+
+def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise UsageError(
+            f"{path}: reading parquet needs pyarrow: pip install albert_tf[parquet]"
+        ) from None
+    data = cells.read_data(path)
+    try:
+        file = parquet.ParquetFile(io.BytesIO(data))
+        names = file.schema_arrow.names
+        index = _find_all(path, columns, optional, names)
+        table = file.read(columns=[names[i] for i in index.values()])
+        found = [table.column(names[i]).to_pylist() for i in index.values()]
+    except (OSError, ValueError, pa.ArrowException) as e:
+        if isinstance(e, DataError):
+            raise
+        raise DataError(f"{path}: cannot be read as Parquet: {_one_line(e)}") from None
+    if not table.num_rows:
+        raise DataError(f"{path}: expected rows, received none")
+    rows = list(zip(*found, strict=True)) or [[]] * table.num_rows
+    lines = list(range(1, table.num_rows + 1))
+    return _plain_columns(path, names, index, rows, lines, "row", bad)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _plain_columns(path, names, index, rows, lines, unit, bad) -> Columns:
+    """Makes columns of strings, lists and None; reports values that are none."""
+    values: dict[str, list] = {key: [] for key in index}
+    kept = []
+    for number, row in zip(lines, rows, strict=True):
+        try:
+            plain = [_plain(value) for value in row]
+        except (ValueError, RecursionError) as e:
+            reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
+            bad.report("rows of other values", f"{path}: {unit} {number}: {reason}")
+            continue
+        kept.append(number)
+        for column, value in zip(values.values(), plain, strict=True):
+            column.append(value)
+    if not kept:
+        raise DataError(f"{path}: expected rows that can be used, received none")
+    return Columns(path, tuple(names), values, kept, unit, dict(bad.counts), index)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a str, a list or None."""
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        raise ValueError(f"expected text, a number or a list, received {value!r:.80}")
+    text = str(value)
+    text.encode()  # refuses half of a surrogate pair
+    return text

@@ -1,0 +1,1 @@
+"""Questions about texts: SQuAD 1.1 and 2.0."""

@@ -1,0 +1,303 @@
+"""Question answering on SQuAD 1.1 and 2.0: tasks, recipes, and how they work.
+
+Official files: `train-v1.1.json`, `dev-v1.1.json`, `train-v2.0.json`, `dev-v2.0.json`.
+
+Not copied from the original (`run_squad_v2.py`): it searches the best threshold on the
+dev set, rewrites the predictions with it, then empties every answer whose null score is
+above 1, and picks checkpoints by the result. Here `f1` of SQuAD 2.0 is that of the
+answers as they are written, with a threshold chosen on held-back training articles;
+`best_f1` beside it is the best threshold of the evaluated questions, for comparison.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from absl import logging
+
+from albert_tf.errors import MissingFileError
+from albert_tf.storage import files
+from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
+from albert_tf.tasks.definitions.task import Recipe, Task
+from albert_tf.tasks.questions import squad_metrics
+from albert_tf.tasks.questions.squad_answers import (
+    Answers,
+    make_answers,
+    prediction_files,
+)
+from albert_tf.tasks.questions.squad_data import Questions, held_back_articles
+from albert_tf.tasks.questions.squad_features import encode_questions
+from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.text.tokenizer import Tokenizer
+
+# Share of the training questions that choose the threshold of SQuAD 2.0.
+HELD_BACK = 0.05
+_MOST_ERRORS = 50
+_LONGEST_TEXT = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class SquadSource:
+    """A file in SQuAD's format as the source of a task's examples.
+
+    Attributes:
+        file: str. Name of the file in the folder of the data, or its path.
+        unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
+        training: bool. Whether the questions are to be trained on.
+        on_bad_input: str. Has no effect here: what cannot be trained on is found when
+            the questions become rows.
+    """
+
+    file: str
+    unanswerable: bool
+    training: bool = False
+    on_bad_input: str = "stop"
+
+    def read(self, folder: str = "") -> Questions:
+        """Returns the questions; see `squad_json.read_questions`.
+
+        Args:
+            folder: str. Folder of the data; or a `.json` file, which is read instead.
+        """
+        single = folder.endswith(".json")
+        path = folder if single else files.join(folder, self.file)
+        if not files.exists(path):
+            raise MissingFileError(f"{path}: no such file")
+        return read_questions(
+            path, unanswerable=self.unanswerable, training=self.training
+        )
+
+    def read_file(self, path: str) -> Questions:
+        """Returns the questions of any file in this format."""
+        return read_questions(
+            path, unanswerable=self.unanswerable, training=self.training
+        )
+
+
+class SquadFamily(Family):
+    """How questions become rows, and outputs answers; see `family.Family`.
+
+    Whether a question may have no answer is known by the examples (`unanswerable`),
+    and the head by the names of the outputs.
+    """
+
+    def encode(
+        self, task: Task, examples: Questions, tokenizer: Tokenizer, options: Options
+    ) -> EncodedExamples:
+        """Returns the windows of questions; see `squad_features.encode_questions`."""
+        return encode_questions(examples, tokenizer, options)
+
+    def answers(
+        self,
+        task: Task,
+        examples: Questions,
+        encoded: EncodedExamples,
+        outputs: Mapping[str, Any],
+        options: Options,
+    ) -> Answers:
+        """Returns the answers; see `squad_answers.make_answers`."""
+        return make_answers(examples, encoded, outputs, options)
+
+    def metrics(
+        self, task: Task, examples: Questions, answers: Answers
+    ) -> dict[str, float]:
+        """Returns the official scores of the answers as they are written.
+
+        For SQuAD 2.0 also `null_threshold`, the best thresholds of these very
+        questions, and `majority_f1`: the score of answering none of them.
+        """
+        gold = _gold(examples)
+        written = dict(zip(answers.ids, answers.texts, strict=True))
+        if not examples.unanswerable:
+            return squad_metrics.evaluate_v1(gold, written)
+        scores = squad_metrics.evaluate_v2(gold, written)
+        best = dict(zip(answers.ids, (c.text for c in answers.best), strict=True))
+        null = dict(zip(answers.ids, answers.null_scores, strict=True))
+        searched = squad_metrics.evaluate_v2(gold, best, null)
+        scores |= {k: v for k, v in searched.items() if k.startswith("best_")}
+        nothing = squad_metrics.evaluate_v2(gold, dict.fromkeys(gold, ""))
+        scores["null_threshold"] = answers.threshold
+        scores["majority_f1"] = nothing["f1"]
+        return scores
+
+    def hold_back(
+        self, task: Task, examples: Questions, seed: int
+    ) -> tuple[Questions, Questions | None]:
+        """Holds some articles of SQuAD 2.0 back, to choose the threshold."""
+        if not examples.unanswerable:
+            return examples, None
+        usable = {item.article for item in examples.items if not item.problem}
+        if len(usable) < 2:
+            logging.warning(
+                "%s: all questions are about one article, so none is held back to "
+                "choose the threshold, which stays as it is",
+                examples.path,
+            )
+            return examples, None
+        return held_back_articles(examples, HELD_BACK, seed)
+
+    def calibrate(
+        self,
+        task: Task,
+        examples: Questions,
+        encoded: EncodedExamples,
+        outputs: Mapping[str, Any],
+        options: Options,
+    ) -> Options:
+        """Returns options with the threshold that is best on these examples."""
+        found = make_answers(examples, encoded, outputs, options)
+        if found.null_scores is None:
+            return options
+        threshold = squad_metrics.calibrate_threshold(
+            _gold(examples),
+            dict(zip(found.ids, (c.text for c in found.best), strict=True)),
+            dict(zip(found.ids, found.null_scores, strict=True)),
+        )
+        return dataclasses.replace(options, null_threshold=threshold)
+
+    def collapse(self, task: Task, examples: Questions, answers: Answers) -> str:
+        """Returns how the answers show that training collapsed, or an empty string."""
+        texts = answers.texts
+        if len(texts) < 2 or examples.labels is None:
+            return ""
+        if not any(texts):
+            wanted = sum(map(bool, examples.labels))
+            if wanted:
+                return (
+                    f"none of {len(texts)} questions is answered, {wanted} have an "
+                    "answer"
+                )
+            return ""
+        differ = len({tuple(texts) for texts in examples.labels}) > 1
+        if differ and len(set(texts)) == 1:
+            return f"the answer to all {len(texts)} questions is {texts[0][:60]!r}"
+        return ""
+
+    def prediction_files(
+        self, task: Task, examples: Questions, answers: Answers, options: Options
+    ) -> dict[str, str]:
+        """Returns the original's JSON files; see `squad_answers.prediction_files`."""
+        return prediction_files(answers)
+
+    def report(
+        self,
+        task: Task,
+        examples: Questions,
+        answers: Answers,
+        encoded: EncodedExamples,
+    ) -> dict:
+        """Returns groups, calibration and worst errors.
+
+        `groups` compares questions with and without an answer. The score of an error is
+        the F1 of the answer; among equal ones, the most confident error is the worst.
+        """
+        if examples.labels is None:
+            return {}
+        written = dict(zip(answers.ids, answers.texts, strict=True))
+        unanswerable = examples.unanswerable
+        exact, f1 = squad_metrics.raw_scores(
+            _gold(examples), written, unanswerable=unanswerable
+        )
+        sure = [_confidence(answers, i, text) for i, text in enumerate(answers.texts)]
+        wrong = [i for i, name in enumerate(answers.ids) if not exact[name]]
+        wrong.sort(key=lambda i: (f1[answers.ids[i]], -sure[i]))
+        groups = []
+        for name, wanted in (("answerable", True), ("unanswerable", False)):
+            ids = [x.id for x in examples.items if bool(x.answers) == wanted]
+            if ids and unanswerable:
+                groups.append(
+                    {
+                        "name": name,
+                        "exact": 100.0 * sum(exact[i] for i in ids) / len(ids),
+                        "f1": 100.0 * sum(f1[i] for i in ids) / len(ids),
+                    }
+                )
+        return {
+            "groups": groups,
+            "calibration": [
+                [p, int(exact[n])] for p, n in zip(sure, answers.ids, strict=True)
+            ],
+            "errors": [
+                {
+                    "index": i,
+                    "text": _excerpt(examples, answers, i),
+                    "label": _shown(" | ".join(dict.fromkeys(examples.labels[i]))),
+                    "prediction": _shown(written[answers.ids[i]]),
+                    "score": float(f1[answers.ids[i]]),
+                    "truncated": bool(encoded.truncated[i]),
+                }
+                for i in wrong[:_MOST_ERRORS]
+            ],
+        }
+
+
+def _gold(examples: Questions) -> dict[str, list[str]]:
+    return dict(zip(examples.ids, examples.labels or [], strict=True))
+
+
+def _confidence(answers: Answers, i: int, text: str) -> float:
+    """Returns the probability of the answer that was written.
+
+    The beam head tells the probability of no answer apart from those of the answers;
+    the list of the 2-logit head holds both.
+    """
+    among = sum(c.probability for c in answers.nbest[i] if c.text == text)
+    if answers.null_scores is None or not answers.is_beam:
+        return among
+    none = 1 / (1 + math.exp(-max(-700.0, answers.null_scores[i])))
+    return (1 - none) * among if text else none
+
+
+def _excerpt(examples: Questions, answers: Answers, i: int) -> str:
+    """Returns the question with the part of its text around the answer."""
+    item = examples.items[i]
+    text = examples.contexts[item.context]
+    middle = item.answers[0][1] if item.answers else max(answers.best[i].start, 0)
+    room = max(0, _LONGEST_TEXT - len(item.text) - 10)
+    start = max(0, min(middle - room // 2, len(text) - room))
+    part = text[start : start + room]
+    before = "…" if start else ""
+    after = "…" if start + room < len(text) else ""
+    return _shown(f"{item.text}\n\n{before}{part}{after}")
+
+
+def _shown(text: str) -> str:
+    """Returns a text that any page can hold: not too long, no lone surrogates."""
+    return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
+
+
+def _task(name: str, version: str, head: str, recipe: Recipe) -> Task:
+    unanswerable = version == "v2.0"
+    evaluate = squad_metrics.evaluate_v2 if unanswerable else squad_metrics.evaluate_v1
+    return Task(
+        name=name,
+        head=head,
+        metrics=evaluate,
+        selecting_metric="f1",
+        splits={
+            "train": SquadSource(f"train-{version}.json", unanswerable, training=True),
+            "dev": SquadSource(f"dev-{version}.json", unanswerable),
+        },
+        recipe=recipe,
+        family=FAMILY,
+        options=Options(max_seq_length=recipe.max_seq_length),
+    )
+
+
+FAMILY = SquadFamily()
+# The rows of Table 14. Its steps count questions, not windows (2 and 3 epochs).
+TASKS = (
+    _task(
+        "squad1",
+        "v1.1",
+        "question_answering",
+        Recipe(5e-5, 48, 0.0, 3649, 365, max_seq_length=384),
+    ),
+    _task(
+        "squad2",
+        "v2.0",
+        "beam_question_answering",
+        Recipe(3e-5, 48, 0.0, 8144, 814, max_seq_length=512),
+    ),
+)

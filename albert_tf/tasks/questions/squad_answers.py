@@ -1,0 +1,289 @@
+"""Turns the outputs of a model into answers: n-best lists and null scores.
+
+Follows the original's `write_predictions_v1` and `_v2` (`squad_utils.py`). For the
+2-logit head on SQuAD 2.0, which the original does not have, the null score is Hugging
+Face's: the logits of `[CLS]` minus those of the best answer. Unlike there, an answer
+counts only in the window that gives its start the most context, so that overlapping
+windows do not list it twice. Padding is never among the best starts and ends.
+
+Legend: `N` questions, `R` rows, `S` starts and `E` ends per start of the beam head.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.definitions.family import EncodedExamples, Options
+from albert_tf.tasks.questions.squad_data import Questions
+from albert_tf.tasks.questions.squad_features import max_context
+from albert_tf.tasks.texts import metrics
+
+_IMPOSSIBLE = -1e6  # of a made-up answer where there is none
+
+Outputs = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A possible answer to a question.
+
+    Attributes:
+        text: str. The part of the text, "" = there is no answer.
+        start_score: float. Logit or log-probability of its first token.
+        end_score: float. The same of its last token.
+        probability: float. Softmax of the sum of both over the listed candidates.
+        start: int. First character in the text; -1 without answer.
+        end: int. Character after its last; -1 without answer.
+    """
+
+    text: str
+    start_score: float
+    end_score: float
+    probability: float = 0.0
+    start: int = -1
+    end: int = -1
+
+    @property
+    def score(self) -> float:
+        """Sum of both scores."""
+        return self.start_score + self.end_score
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """Answers to `N` questions.
+
+    Attributes:
+        ids: list of str. Ids of the questions.
+        best: list of `Candidate`. The best answer, regardless of the null score.
+        nbest: list of lists of `Candidate`. Best first.
+        null_scores: list of float or None. How certain it is that there is no answer;
+            None for SQuAD 1.1.
+        threshold: float. A question is answered if its null score is below it.
+        is_beam: bool. Whether the scores are log-probabilities of the beam head, whose
+            list does not hold "no answer"; else they are logits.
+    """
+
+    ids: list[str]
+    best: list[Candidate]
+    nbest: list[list[Candidate]]
+    null_scores: list[float] | None
+    threshold: float
+    is_beam: bool
+
+    @property
+    def texts(self) -> list[str]:
+        """The answer to each question, "" = none."""
+        if self.null_scores is None:
+            return [candidate.text for candidate in self.best]
+        return [
+            candidate.text if null < self.threshold else ""
+            for candidate, null in zip(self.best, self.null_scores, strict=True)
+        ]
+
+
+def make_answers(
+    questions: Questions,
+    encoded: EncodedExamples,
+    outputs: Outputs | Sequence[Outputs],
+    options: Options,
+) -> Answers:
+    """Returns the answers to questions.
+
+    Args:
+        questions: `Questions`. Of SQuAD 1.1 or 2.0, as `unanswerable` says.
+        encoded: `EncodedExamples`. From `encode_questions`.
+        outputs: dict, or sequence of them. Outputs of a model for all rows (see
+            `family.Family`), with 2 logits or of the beam head. Those of several models
+            are averaged: every (window, start, end), and the null scores.
+        options: `Options`.
+
+    Raises:
+        DataError: If an output is not finite.
+        UsageError: If no model is given, or questions were left out of the rows.
+    """
+    models = [outputs] if isinstance(outputs, Mapping) else list(outputs)
+    if not models:
+        raise UsageError("outputs: expected those of at least one model, received none")
+    for name, values in ((n, v) for model in models for n, v in model.items()):
+        if not np.isfinite(values).all():
+            raise DataError(
+                f"{questions.path}: the model's {name} are not finite; its weights are "
+                "damaged, or training diverged"
+            )
+    is_beam = "start_log_probs" in models[0]
+    candidates = (_BeamCandidates if is_beam else _LogitCandidates)(
+        encoded, models, options
+    )
+    bounds = np.searchsorted(
+        encoded.detail.question, np.arange(len(questions) + 1)
+    ).tolist()
+    best, nbest, null_scores = [], [], []
+    for number in range(len(questions)):
+        rows = range(bounds[number], bounds[number + 1])
+        if not rows:
+            raise UsageError(
+                f"{questions.path}: {questions.items[number].where} was left out of "
+                "the training examples and cannot be answered"
+            )
+        found = _of_question(questions, encoded, number, rows, candidates, options)
+        null = candidates.null_score(rows)
+        top, listed = _choose(found, null, questions.unanswerable, is_beam, options)
+        nbest.append(listed)
+        best.append(top)
+        null_scores.append(null if is_beam else null - top.score)
+    return Answers(
+        questions.ids,
+        best,
+        nbest,
+        null_scores if questions.unanswerable else None,
+        options.null_threshold,
+        is_beam,
+    )
+
+
+def prediction_files(answers: Answers) -> dict[str, str]:
+    """Returns the contents of the original's JSON files, by ending of their names."""
+    kind = "log_prob" if answers.is_beam else "logit"
+    nbest = {
+        name: [
+            {
+                "text": candidate.text,
+                "probability": candidate.probability,
+                f"start_{kind}": candidate.start_score,
+                f"end_{kind}": candidate.end_score,
+            }
+            for candidate in listed
+        ]
+        for name, listed in zip(answers.ids, answers.nbest, strict=True)
+    }
+    contents = {
+        ".json": dict(zip(answers.ids, answers.texts, strict=True)),
+        "_nbest.json": nbest,
+    }
+    if answers.null_scores is not None:
+        odds = zip(answers.ids, answers.null_scores, strict=True)
+        contents["_null_odds.json"] = dict(odds)
+    # ASCII only: a text may hold a lone surrogate, which UTF-8 cannot.
+    return {
+        end: json.dumps(value, indent=4, allow_nan=False) + "\n"
+        for end, value in contents.items()
+    }
+
+
+class _LogitCandidates:
+    """Pairs of the best starts and the best ends of a window, by their raw logits."""
+
+    def __init__(self, encoded, models: Sequence[Outputs], options: Options):
+        self.splits = encoded.rows.splits
+        self.count = options.n_best_size
+        # The mean of the logits is the mean of every pair.
+        self.start, self.end = (
+            np.mean([np.asarray(model[name], np.float64) for model in models], axis=0)
+            for name in ("start_logits", "end_logits")
+        )
+
+    def of_row(self, row: int) -> tuple[np.ndarray, ...]:
+        """Returns start, end, start score and end score of the pairs of a row."""
+        part = slice(self.splits[row], self.splits[row + 1])
+        start, end = self.start[part], self.end[part]
+        # A stable sort: the earlier position on a tie.
+        starts = np.argsort(-start, kind="stable")[: self.count]
+        ends = np.argsort(-end, kind="stable")[: self.count]
+        starts, ends = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
+        return starts, ends, start[starts], end[ends]
+
+    def null_score(self, rows: range) -> float:
+        """Returns the smallest sum of the logits of `[CLS]`."""
+        return float(min(self.start[i] + self.end[i] for i in self.splits[rows]))
+
+
+class _BeamCandidates:
+    """The pairs of the beam head of a window, by their log-probabilities."""
+
+    def __init__(self, encoded, models: Sequence[Outputs], options: Options):
+        self.models = models
+        self.nulls = np.mean([np.asarray(m["cls_logits"], "f8") for m in models], 0)
+
+    def of_row(self, row: int) -> tuple[np.ndarray, ...]:
+        """Returns start, end, start score and end score of the pairs of a row."""
+        found: dict[tuple[int, int], list[tuple[float, float]]] = {}
+        for model in self.models:
+            starts, ends = model["start_index"][row], model["end_index"][row]
+            per_start = len(ends) // len(starts)
+            first = np.repeat(model["start_log_probs"][row], per_start)
+            second = model["end_log_probs"][row]
+            columns = (np.repeat(starts, per_start), ends, first, second)
+            for s, e, a, b in zip(
+                *(np.asarray(c).tolist() for c in columns), strict=True
+            ):
+                found.setdefault((s, e), []).append((a, b))
+        means = np.array([np.mean(scores, axis=0) for scores in found.values()])
+        pairs = np.array(list(found), np.int64)
+        return pairs[:, 0], pairs[:, 1], means[:, 0], means[:, 1]
+
+    def null_score(self, rows: range) -> float:
+        """Returns the smallest logit of "there is no answer"."""
+        return float(self.nulls[rows].min())
+
+
+def _of_question(
+    questions, encoded, number, rows, candidates, options
+) -> list[Candidate]:
+    """Returns the candidates of all windows of a question, best first."""
+    windows = encoded.detail
+    item = questions.items[number]
+    text, context = questions.contexts[item.context], windows.contexts[item.context]
+    part = slice(rows.start, rows.stop)
+    owner = max_context(windows.first[part], windows.size[part])
+    found = []
+    for window, row in enumerate(rows):
+        starts, ends, first, second = candidates.of_row(row)
+        begin, size = windows.first[row], windows.size[row]
+        shift = begin - encoded.rows.first_lengths[row]
+        starts, ends = starts + shift, ends + shift
+        fits = (starts >= begin) & (ends < begin + size) & (starts <= ends)
+        fits &= ends - starts < options.max_answer_length
+        fits[fits] = owner[starts[fits]] == window
+        columns = (starts[fits], ends[fits], first[fits], second[fits])
+        found += zip(*(column.tolist() for column in columns), strict=True)
+    found.sort(key=lambda one: one[2] + one[3], reverse=True)
+    listed: dict[str, Candidate] = {}
+    for start, end, first, second in found:
+        if len(listed) == options.n_best_size:
+            break
+        a, b = int(context.starts[start]), int(context.ends[end])
+        answer = text[a:b].strip()
+        if answer not in listed:
+            a += len(text[a:b]) - len(text[a:b].lstrip())
+            listed[answer] = Candidate(answer, first, second, 0.0, a, a + len(answer))
+    return list(listed.values())
+
+
+def _choose(
+    found: list[Candidate], null: float, unanswerable: bool, is_beam: bool, options
+) -> tuple[Candidate, list[Candidate]]:
+    """Returns the best answer and the n-best list, with probabilities."""
+    if unanswerable and not is_beam:
+        # Hugging Face's list holds "no answer" too, and its best answer has a text.
+        found = [c for c in found if c.text]
+        top = found[0] if found else Candidate("", _IMPOSSIBLE, _IMPOSSIBLE)
+        found.append(Candidate("", null / 2, null / 2))
+        found.sort(key=lambda c: c.score, reverse=True)
+        return top, _with_probabilities(found[: options.n_best_size])
+    if not found:
+        made_up = (_IMPOSSIBLE, _IMPOSSIBLE) if unanswerable else (0.0, 0.0)
+        found = [Candidate("" if unanswerable else "empty", *made_up)]
+    listed = _with_probabilities(found)
+    return listed[0], listed
+
+
+def _with_probabilities(found: list[Candidate]) -> list[Candidate]:
+    shares = metrics.softmax(np.array([c.score for c in found])).tolist()
+    return [
+        dataclasses.replace(c, probability=p)
+        for c, p in zip(found, shares, strict=True)
+    ]

@@ -1,0 +1,310 @@
+"""Cuts questions and their texts into windows: the rows of question answering.
+
+A row is `[CLS] question [SEP] window of the text [SEP]`, as in the original's
+`convert_examples_to_features` (`squad_utils.py`). Each text is tokenized once, however
+many questions are about it.
+
+Legend: `N` questions, `R` rows (windows), `P` tokens of a text.
+"""
+
+import dataclasses
+
+import numpy as np
+from absl import logging
+
+from albert_tf import features
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.definitions.family import EncodedExamples, Options
+from albert_tf.tasks.questions.squad_data import Question, Questions
+from albert_tf.text.inputs import EncodedTexts
+from albert_tf.text.tokenizer import Tokenizer
+
+_SKIP_HINT = "(--on_bad_input=skip leaves such questions out)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """The tokens of a text.
+
+    Attributes:
+        ids: int32 `[P]`.
+        starts: int32 `[P]`. First character of each token in the text.
+        ends: int32 `[P]`. Character after its last.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    ends: np.ndarray
+
+    def tokens_of(self, first: int, last: int) -> tuple[int, int]:
+        """Returns the first and the last token of a span of characters, inclusive.
+
+        Args:
+            first: int. First character.
+            last: int. Last character, inclusive.
+        """
+        start = int(np.searchsorted(self.ends, first, side="right"))
+        return start, int(np.searchsorted(self.starts, last, side="right")) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """What turns positions in rows into parts of the texts; `EncodedExamples.detail`.
+
+    Attributes:
+        contexts: dict. `Context` by number of the text in `Questions.contexts`.
+        question: int32 `[R]`. Number of each row's question.
+        first: int32 `[R]`. Token of the text at which the window begins.
+        size: int32 `[R]`. Number of tokens of the text in the window.
+    """
+
+    contexts: dict[int, Context]
+    question: np.ndarray
+    first: np.ndarray
+    size: np.ndarray
+
+
+def check_options(options: Options) -> None:
+    """Raises a UsageError if the sizes leave no room for a text.
+
+    Args:
+        options: `Options`.
+    """
+    for name in ("max_query_length", "n_best_size", "max_answer_length"):
+        if getattr(options, name) < 1:
+            raise UsageError(
+                f"{name} must be at least 1, received {getattr(options, name)}"
+            )
+    budget = options.max_seq_length - options.max_query_length - 3
+    if budget < 1:
+        raise UsageError(
+            "max_seq_length must be at least max_query_length + 4 = "
+            f"{options.max_query_length + 4}, so that there is room for the text, "
+            f"received {options.max_seq_length}; a smaller max_query_length shortens "
+            "the questions"
+        )
+    if not 1 <= options.doc_stride <= budget:
+        raise UsageError(
+            f"doc_stride must be from 1 to {budget} (max_seq_length - "
+            "max_query_length - 3), or tokens would be lost between two windows, "
+            f"received {options.doc_stride}"
+        )
+
+
+def encode_questions(
+    questions: Questions, tokenizer: Tokenizer, options: Options
+) -> EncodedExamples:
+    """Returns the windows of questions, one unit each, with targets if known.
+
+    The target of a window is the whole answer if the window holds it, and otherwise
+    `[CLS]` at both ends with `is_impossible` 1, in SQuAD 1.1 too. In evaluation the
+    first correct answer is the target of the loss.
+
+    Args:
+        questions: `Questions`.
+        tokenizer: `Tokenizer`.
+        options: `Options`.
+
+    Returns:
+        `EncodedExamples` with `detail: Windows`. Questions that cannot be trained on
+        have no rows if `on_bad_input` is "skip".
+
+    Raises:
+        DataError: If a question cannot be trained on and `on_bad_input` is "stop", or
+            if none can.
+        UsageError: If the sizes leave no room for a text.
+    """
+    check_options(options)
+    items = questions.items
+    used = sorted({q.context for q in items if not q.problem})
+    contexts = {
+        i: Context(*tokenizer.encode_with_offsets(questions.contexts[i])) for i in used
+    }
+    ids, splits = tokenizer.encode_batch_flat([q.text for q in items])
+    lengths = np.diff(splits)
+    kept = np.minimum(lengths, options.max_query_length)
+    plans = _Plans(questions, contexts, options)
+    for number, question in enumerate(items):
+        plans.add(number, question, int(kept[number]))
+    windows, positions = plans.finish()
+    rows = _rows(windows, items, (ids, splits[:-1], kept), tokenizer)
+    targets = {}
+    if questions.labelled:
+        names = (features.START_POSITIONS, features.END_POSITIONS)
+        targets = dict(zip(names, positions.T.copy(), strict=True))
+        # `[CLS]` is at 0; no answer can be.
+        targets[features.IS_IMPOSSIBLE] = (positions[:, 0] == 0).astype(np.int32)
+    truncated = lengths > kept
+    rows = dataclasses.replace(
+        rows, num_truncated=int(np.count_nonzero(truncated[windows.question]))
+    )
+    return EncodedExamples(
+        rows, np.arange(len(rows) + 1), targets, truncated, detail=windows
+    )
+
+
+def window_starts(length: int, budget: int, stride: int) -> list[int]:
+    """Returns the token at which each window of a text begins.
+
+    Args:
+        length: int. Number of tokens of the text. Without any there is one window.
+        budget: int. Number of tokens that a window holds.
+        stride: int. Tokens from one start to the next, at most `budget`.
+    """
+    count = 1 + max(0, -(-(length - budget) // stride))
+    return [k * stride for k in range(count)]
+
+
+def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """Returns the window that gives each token of a text the most context.
+
+    That is the window with the largest `min(tokens to the left, tokens to the right) +
+    0.01 * tokens in the window`, the first one on a tie (the original's
+    `_check_is_max_context`).
+
+    Args:
+        first: int `[W]`. Token at which each window of one question begins.
+        size: int `[W]`. Number of its tokens.
+
+    Returns:
+        int `[P]`. Number of the window, below `W`.
+    """
+    length = int((first + size).max())
+    best, score = np.zeros(length, np.int64), np.full(length, -np.inf)
+    for window, (start, count) in enumerate(zip(first, size, strict=True)):
+        left = np.arange(count)
+        value = np.minimum(left, count - 1 - left) + 0.01 * count
+        part = slice(start, start + count)
+        better = value > score[part]
+        score[part] = np.where(better, value, score[part])
+        best[part] = np.where(better, window, best[part])
+    return best
+
+
+def p_mask(encoded: EncodedTexts, rows: np.ndarray, length: int) -> np.ndarray:
+    """Returns which tokens cannot be part of an answer.
+
+    Args:
+        encoded: `EncodedTexts`. Rows of question answering.
+        rows: int `[B]`. Numbers of the rows.
+        length: int. `T`; at least the length of the longest selected row.
+
+    Returns:
+        int32 `[B, T]`: 1 for the question, both `[SEP]` and padding, 0 for `[CLS]` and
+        the text.
+    """
+    columns = np.arange(length)
+    first = encoded.first_lengths[rows][:, None]
+    last = encoded.lengths[rows][:, None] - 1
+    in_text = (columns >= first) & (columns < last)
+    return (~in_text & (columns > 0)).astype(np.int32)
+
+
+class _Plans:
+    """Collects the windows of questions and where their answers are."""
+
+    def __init__(self, questions: Questions, contexts, options: Options):
+        self.questions = questions
+        self.contexts = contexts
+        self.options = options
+        self.rows: list[tuple[int, int, int]] = []
+        self.positions: list[tuple[int, int]] = []
+        self.skipped: list[str] = []
+        self.misplaced: list[str] = []
+
+    def add(self, number: int, question: Question, query: int) -> None:
+        """Plans the windows of a question of `query` tokens."""
+        if question.problem:
+            self._refuse(question.problem)
+            return
+        context = self.contexts[question.context]
+        budget = self.options.max_seq_length - query - 3
+        length = len(context.ids)
+        answer = self._answer(question, context)
+        rows, positions = [], []
+        for first in window_starts(length, budget, self.options.doc_stride):
+            size = min(length - first, budget)
+            rows.append((number, first, size))
+            held = answer and first <= answer[0] and answer[1] < first + size
+            shift = query + 2 - first
+            positions.append([t + shift for t in answer] if held else [0, 0])
+        wanted = self.questions.training and not question.is_impossible
+        if wanted and not any(start for start, _ in positions):
+            self._refuse(_no_window(question, answer, budget))
+            return
+        self.rows += rows
+        self.positions += positions
+
+    def finish(self) -> tuple[Windows, np.ndarray]:
+        """Returns the windows, and the first and last token of the answers `[R, 2]`."""
+        path = self.questions.path
+        if self.skipped:
+            logging.warning(
+                "%s: left out %d of %d questions; the first: %s",
+                path,
+                len(self.skipped),
+                len(self.questions),
+                self.skipped[0],
+            )
+        if self.misplaced:
+            logging.warning(
+                "%s: %d answers are not at their answer_start; they are scored by "
+                "their text, but the loss counts them as missing; the first: %s",
+                path,
+                len(self.misplaced),
+                self.misplaced[0],
+            )
+        if not self.rows:
+            raise DataError(
+                f"{path}: expected questions that can be used, received none "
+                f"(left out: {len(self.skipped)})"
+            )
+        number, first, size = np.array(self.rows, np.int32).T.copy()
+        windows = Windows(self.contexts, number, first, size)
+        return windows, np.array(self.positions, np.int32).reshape(-1, 2)
+
+    def _refuse(self, reason: str) -> None:
+        if self.options.on_bad_input != "skip":
+            raise DataError(f"{self.questions.path}: {reason} {_SKIP_HINT}")
+        self.skipped.append(reason)
+
+    def _answer(self, question: Question, context: Context) -> tuple[int, int] | None:
+        """Returns the first and last token of the answer, or None if there is none."""
+        if not question.answers:
+            return None
+        text, start = question.answers[0]
+        whole = self.questions.contexts[question.context]
+        if text and 0 <= start <= len(whole) and whole.startswith(text, start):
+            first, last = context.tokens_of(start, start + len(text) - 1)
+            if first <= last:
+                return first, last
+        self.misplaced.append(f"{question.where} (id {question.id!r})")
+        return None
+
+
+def _no_window(question: Question, answer, budget: int) -> str:
+    """Returns the reason why no window of a question has its answer."""
+    where = f"{question.where} (id {question.id!r})"
+    if answer is None:
+        return f"{where}: expected an answer with tokens, received none"
+    return (
+        f"{where}: no window holds the whole answer of {answer[1] - answer[0] + 1} "
+        f"tokens; windows hold {budget}: raise max_seq_length or lower doc_stride"
+    )
+
+
+def _rows(windows: Windows, items, queries, tokenizer: Tokenizer) -> EncodedTexts:
+    """Joins the tokens of the rows."""
+    ids, starts, kept = queries
+    cls_id = np.array([tokenizer.cls_id], np.int32)
+    sep_id = np.array([tokenizer.sep_id], np.int32)
+    parts = []
+    columns = (windows.question, windows.first, windows.size)
+    for number, first, size in zip(*(c.tolist() for c in columns), strict=True):
+        query = ids[starts[number] : starts[number] + kept[number]]
+        context = windows.contexts[items[number].context]
+        parts += (cls_id, query, sep_id, context.ids[first : first + size], sep_id)
+    first_lengths = kept[windows.question] + 2
+    splits = np.zeros(len(first_lengths) + 1, np.int64)
+    np.cumsum(first_lengths + windows.size + 1, out=splits[1:])
+    return EncodedTexts(np.concatenate(parts), splits, first_lengths.astype(np.int32))

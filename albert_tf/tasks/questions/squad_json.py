@@ -1,0 +1,296 @@
+"""Reads SQuAD's JSON files, 1.1 and 2.0, and rows with the same fields.
+
+What a file must look like is checked strictly. Of training questions, one that cannot
+be used is kept with the reason in `Question.problem`, so that `--on_bad_input` can
+decide later; a file with questions to be answered must be right in all of them.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+
+from albert_tf.errors import DataError
+from albert_tf.storage import files
+from albert_tf.tasks.questions.squad_data import Question, Questions
+
+_KINDS = {
+    str: "a string",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
+}
+
+
+class _ProblemError(ValueError):
+    """Something in a file is not as it must be; the message says where and what."""
+
+
+def read_questions(
+    path: str | os.PathLike, *, unanswerable: bool, training: bool = False
+) -> Questions:
+    """Reads a file in SQuAD's format.
+
+    Args:
+        path: str. JSON file, local or remote.
+        unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
+        training: bool. Whether the questions are to be trained on: then each needs
+            exactly one answer, at its place in the text, or must be impossible.
+
+    Raises:
+        DataError: If the file is not in this format. For questions that are to be
+            trained on, `Question.problem` says so instead.
+    """
+    path = os.fspath(path)
+    content = files.read_json(path)
+    reader = _Reader(path, unanswerable, training)
+    if not isinstance(articles := content.get("data"), list):
+        raise DataError(
+            f"{path}: not a SQuAD file: expected a list named data, received "
+            f"{_shown(articles)}"
+        )
+    for i, article in enumerate(articles):
+        with_title = isinstance(article, dict) and article.get("title")
+        title = with_title if isinstance(with_title, str) else f"article {i}"
+        reader.add_article(article, title, f"data[{i}]")
+    return reader.questions()
+
+
+def questions_from_rows(
+    rows: Iterable[Mapping[str, Any]],
+    path: str,
+    *,
+    unanswerable: bool,
+    training: bool = False,
+) -> Questions:
+    """Returns the questions of a table, one row each (TensorFlow Datasets).
+
+    Args:
+        rows: iterable of dict. `id`, `context`, `question`, `answers` (an object with
+            the lists `text` and `answer_start`), and perhaps `title`, `is_impossible`;
+            strings may be UTF-8 bytes, lists may be arrays.
+        path: str. Name of the data, for messages.
+        unanswerable: bool. As for `read_questions`.
+        training: bool. As for `read_questions`.
+
+    Raises:
+        DataError: As for `read_questions`.
+    """
+    reader = _Reader(path, unanswerable, training)
+    for i, row in enumerate(rows):
+        row = {name: _plain(value) for name, value in row.items()}
+        answers = row.get("answers")
+        if isinstance(answers, dict):
+            texts, starts = answers.get("text"), answers.get("answer_start")
+            lists = isinstance(texts, list) and isinstance(starts, list)
+            if lists and len(texts) == len(starts):
+                pairs = zip(texts, starts, strict=True)
+                row["answers"] = [{"text": t, "answer_start": s} for t, s in pairs]
+        title = row.get("title")
+        article = {"paragraphs": [{"context": row.get("context"), "qas": [row]}]}
+        # Without titles, the questions about one text belong together.
+        if not isinstance(title, str):
+            title = str(row.get("context"))
+        reader.add_article(article, title, f"row {i}", is_row=True)
+    return reader.questions()
+
+
+class _Reader:
+    """Collects the questions of one file."""
+
+    def __init__(self, path: str, unanswerable: bool, training: bool):
+        self.path = path
+        self.unanswerable = unanswerable
+        self.training = training
+        self.contexts: dict[str, int] = {}
+        self.items: list[Question] = []
+        self.seen: dict[str, str] = {}
+
+    def add_article(self, article, title: str, where: str, is_row: bool = False):
+        """Reads the questions of an article, or of a row that holds only one."""
+        try:
+            _check(article, dict, where)
+            paragraphs = _field(article, "paragraphs", list, where)
+        except _ProblemError as e:
+            self._refuse(str(e), where, title)
+            return
+        for i, paragraph in enumerate(paragraphs):
+            place = where if is_row else f"{where}.paragraphs[{i}]"
+            try:
+                _check(paragraph, dict, place)
+                context = _field(paragraph, "context", str, place)
+                asked = _field(paragraph, "qas", list, place)
+            except _ProblemError as e:
+                self._refuse(str(e), place, title)
+                continue
+            number = self.contexts.setdefault(context, len(self.contexts))
+            for j, qa in enumerate(asked):
+                self._add(
+                    qa, context, number, title, place if is_row else f"{place}.qas[{j}]"
+                )
+
+    def questions(self) -> Questions:
+        """Returns all questions read."""
+        if not self.items:
+            raise DataError(f"{self.path}: expected questions, received none")
+        labelled = self.training or any(
+            item.answers or item.is_impossible for item in self.items
+        )
+        items = self.items
+        if not self.training and labelled:
+            items = [self._scored(item) for item in items]
+        both = [x for x in items if x.answers and x.is_impossible]
+        if both and not self.training:
+            logging.warning(
+                "%s: %d questions are impossible but have answers, and are scored by "
+                "their answers, as by the official script; the first is %s",
+                self.path,
+                len(both),
+                both[0].where,
+            )
+            items = [dataclasses.replace(x, is_impossible=not x.answers) for x in items]
+        return Questions(
+            self.path,
+            list(self.contexts),
+            items,
+            self.unanswerable,
+            self.training,
+            labelled,
+        )
+
+    def _scored(self, item: Question) -> Question:
+        """Returns a question that counts as impossible if it has no answers."""
+        if item.answers:
+            return item
+        if not self.unanswerable:
+            raise DataError(
+                f"{self.path}: {item.where} (id {_shown(item.id)}): expected an "
+                "answer, as every question of SQuAD 1.1 has, received none; use "
+                "--task=squad2 if a text need not answer its questions"
+            )
+        return dataclasses.replace(item, is_impossible=True)
+
+    def _refuse(self, reason: str, where: str, title: str, name: str = "") -> None:
+        """Notes what cannot be trained on; raises an error for what is answered."""
+        if not self.training:
+            raise DataError(f"{self.path}: {reason}")
+        self.items.append(
+            Question(name, "", -1, article=title, where=where, problem=reason)
+        )
+
+    def _add(self, qa, context: str, number: int, title: str, where: str) -> None:
+        name = ""
+        try:
+            _check(qa, dict, where)
+            name = _field(qa, "id", str, where)
+            where = f"{where} (id {_shown(name)})"
+            if name in self.seen:
+                raise _ProblemError(
+                    f"{where}: the id was used before, at {self.seen[name]}"
+                )
+            self.seen[name] = where.partition(" (id")[0]
+            text = _field(qa, "question", str, where)
+            impossible = qa.get("is_impossible", False)
+            _check(impossible, bool, f"{where}: is_impossible")
+            answers = self._answers(qa, where)
+        except _ProblemError as e:
+            self._refuse(str(e), where, title, name)
+            return
+        problem = ""
+        if self.training:
+            problem = self._problem(context, answers, impossible)
+        self.items.append(
+            Question(
+                name,
+                text,
+                number,
+                answers,
+                impossible,
+                title,
+                where.partition(" (id")[0],
+                f"{where}: {problem}" if problem else "",
+            )
+        )
+
+    def _answers(self, qa: dict, where: str) -> tuple[tuple[str, int], ...]:
+        if "answers" not in qa and not self.training:
+            return ()
+        found = []
+        for k, answer in enumerate(_field(qa, "answers", list, where)):
+            place = f"{where}: answers[{k}]"
+            _check(answer, dict, place)
+            text = _field(answer, "text", str, place)
+            found.append((text, _field(answer, "answer_start", int, place)))
+        return tuple(found)
+
+    def _problem(self, context: str, answers, impossible: bool) -> str:
+        """Returns why a question cannot be trained on, or an empty string."""
+        if impossible and not self.unanswerable:
+            return (
+                "expected an answer, as every question of SQuAD 1.1 has, received "
+                "is_impossible=true; use --task=squad2"
+            )
+        if impossible:
+            if answers:
+                return f"is_impossible, but has the answer {_shown(answers[0][0])}"
+            return ""
+        if len(answers) != 1:
+            return f"expected exactly one answer in training, received {len(answers)}"
+        text, start = answers[0]
+        if not text.strip():
+            return f"expected an answer with text, received {_shown(text)}"
+        if not 0 <= start <= len(context) or not context.startswith(text, start):
+            there = context[start : start + len(text)] if start >= 0 else ""
+            return (
+                f"answer_start {start}: expected the answer {_shown(text)} there, "
+                f"received {_shown(there)}"
+            )
+        return ""
+
+
+def _field(content: dict, name: str, kind: type, where: str):
+    if name not in content:
+        raise _ProblemError(
+            f"{where}: expected {_KINDS[kind]} named {name}, found none"
+        )
+    _check(content[name], kind, f"{where}: {name}")
+    return content[name]
+
+
+def _check(value, kind: type, where: str) -> None:
+    # `isinstance` would take true for a number.
+    if type(value) is not kind:
+        raise _ProblemError(
+            f"{where}: expected {_KINDS[kind]}, received {_shown(value)}"
+        )
+
+
+def _shown(value) -> str:
+    """Returns a value in a message: on one line, not too long."""
+    if isinstance(value, dict | list):
+        return f"{_KINDS[type(value)]} of {len(value)}"
+    text = json.dumps(value[:61] if isinstance(value, str) else value, default=str)
+    return text if len(text) <= 64 else f"{text[:60]}..."
+
+
+def _plain(value):
+    """Returns what JSON would hold: bytes as text, arrays as lists."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, np.ndarray):
+        return [_plain(item) for item in value.tolist()]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,259 @@
+"""Scores of SQuAD 1.1 and 2.0, as the official evaluation scripts compute them.
+
+Written from the scripts' behaviour (`evaluate-v1.1.py`, `evaluate-v2.0.py`), down to
+the rounding of their sums, so that scores are equal and not only close. All scores are
+percentages.
+"""
+
+import collections
+import math
+import re
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from albert_tf.errors import DataError
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+Gold = Mapping[str, Sequence[str]]
+
+
+def normalize_answer(text: str) -> str:
+    """Lower-cases, deletes ASCII punctuation and articles, collapses white space."""
+    text = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
+
+
+def exact_score(gold: str, prediction: str) -> int:
+    """Returns whether two answers are equal once normalized, 0 or 1."""
+    return int(normalize_answer(gold) == normalize_answer(prediction))
+
+
+def f1_score(gold: str, prediction: str, both_empty: float = 1.0) -> float:
+    """Returns the F1 of the words of two normalized answers.
+
+    Args:
+        gold: str. A correct answer.
+        prediction: str. The answer to score.
+        both_empty: float. Result if neither has words: 1 in SQuAD 2.0, 0 in 1.1.
+    """
+    expected = normalize_answer(gold).split()
+    received = normalize_answer(prediction).split()
+    if not expected and not received:
+        return both_empty
+    same = collections.Counter(expected) & collections.Counter(received)
+    count = sum(same.values())
+    if not count:
+        return 0.0
+    precision, recall = count / len(received), count / len(expected)
+    return 2 * precision * recall / (precision + recall)
+
+
+def evaluate_v1(gold: Gold, predictions: Mapping[str, str]) -> dict[str, float]:
+    """Returns the scores of SQuAD 1.1.
+
+    Args:
+        gold: dict. The correct answers to each question, by id.
+        predictions: dict. The predicted answer by id; a missing one scores 0.
+
+    Returns:
+        dict with `exact_match` and `f1`.
+
+    Raises:
+        DataError: If there are no questions, or one has no correct answer.
+    """
+    exact, f1 = raw_scores(gold, predictions, unanswerable=False)
+    return {
+        "exact_match": 100.0 * sum(exact.values()) / len(gold),
+        "f1": 100.0 * _sum(f1.values()) / len(gold),
+    }
+
+
+def evaluate_v2(
+    gold: Gold,
+    predictions: Mapping[str, str],
+    null_scores: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float]:
+    """Returns the scores of SQuAD 2.0.
+
+    Args:
+        gold: dict. The correct answers to each question, by id; [] = it has none.
+        predictions: dict. The predicted answer by id, "" = none. Questions without
+            prediction are left out.
+        null_scores: dict or None. By id, how certain it is that there is no answer
+            (`null_odds.json`). With it, the best thresholds are searched.
+        threshold: float. A question whose null score is above it counts as not
+            answered.
+
+    Returns:
+        dict with `exact`, `f1`, `total`; the same for questions with an answer
+        (`HasAns_*`) and without (`NoAns_*`), where there are any; with null scores
+        also `best_exact`, `best_exact_thresh`, `best_f1`, `best_f1_thresh`.
+
+    Raises:
+        DataError: If no question has a prediction.
+    """
+    exact, f1 = raw_scores(gold, predictions, unanswerable=True)
+    answerable = {name: bool(gold[name]) for name in exact}
+    values = [
+        {
+            name: float(not answerable[name])
+            if null_scores is not None and null_scores.get(name, 0.0) > threshold
+            else score
+            for name, score in scores.items()
+        }
+        for scores in (exact, f1)
+    ]
+    result = {}
+    for prefix, wanted in (("", None), ("HasAns_", True), ("NoAns_", False)):
+        names = [n for n in exact if wanted is None or answerable[n] == wanted]
+        if names:
+            for name, scores in zip(("exact", "f1"), values, strict=True):
+                # The official script does not add up a group in the order of the file;
+                # `fsum` depends on no order.
+                add = math.fsum if prefix else _sum
+                total = add(scores[n] for n in names)
+                result[prefix + name] = 100.0 * total / len(names)
+            result[f"{prefix}total"] = len(names)
+    if null_scores is not None:
+        for name, scores in (("exact", exact), ("f1", f1)):
+            best, at = best_threshold(scores, predictions, null_scores, answerable)
+            result[f"best_{name}"], result[f"best_{name}_thresh"] = best, at
+    return result
+
+
+def raw_scores(
+    gold: Gold, predictions: Mapping[str, str], *, unanswerable: bool
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the exact score and the F1 of each question, from 0 to 1, by id.
+
+    Each is the maximum over the correct answers. In SQuAD 2.0, answers without words
+    are ignored and a question without any left has the answer "".
+
+    Args:
+        gold: dict. See `evaluate_v1`.
+        predictions: dict. See `evaluate_v1`.
+        unanswerable: bool. Whether by the rules of 2.0.
+
+    Raises:
+        DataError: If there is nothing to score.
+    """
+    exact, f1 = {}, {}
+    for name, answers in gold.items():
+        if unanswerable:
+            if name not in predictions:
+                continue
+            answers = [text for text in answers if normalize_answer(text)] or [""]
+        if not answers:
+            raise DataError(
+                f"question {name!r}: expected a correct answer, received none, which "
+                "only SQuAD 2.0 allows"
+            )
+        given = predictions.get(name)
+        if given is None:
+            exact[name], f1[name] = 0, 0.0
+            continue
+        exact[name] = max(exact_score(text, given) for text in answers)
+        f1[name] = max(f1_score(text, given, float(unanswerable)) for text in answers)
+    if not exact:
+        raise DataError("expected predictions for the questions, received none")
+    return exact, f1
+
+
+def best_threshold(
+    scores: Mapping[str, float],
+    predictions: Mapping[str, str],
+    null_scores: Mapping[str, float],
+    answerable: Mapping[str, bool],
+) -> tuple[float, float]:
+    """Searches the threshold with the best score (`find_best_thresh`).
+
+    It starts with no question answered, at the threshold 0, and answers them in the
+    order of their null scores. The official search may cut between questions of equal
+    null score, which no threshold can.
+
+    Args:
+        scores: dict. Score of each answer if it is given, by id.
+        predictions: dict. The answers, by id.
+        null_scores: dict. By id.
+        answerable: dict. Whether each question has an answer, by id.
+
+    Returns:
+        The best score in percent, and the highest null score that is still answered.
+    """
+    current = best = sum(not value for value in answerable.values())
+    at = 0.0
+    for name in sorted(null_scores, key=null_scores.__getitem__):
+        if name not in scores:
+            continue
+        current += _gain(name, scores, predictions, answerable)
+        if current > best:
+            best, at = current, null_scores[name]
+    return 100.0 * best / len(scores), at
+
+
+def calibrate_threshold(
+    gold: Gold,
+    predictions: Mapping[str, str],
+    null_scores: Mapping[str, float],
+    score: Callable[[str, str], float] = f1_score,
+) -> float:
+    """Chooses the threshold below which a null score means that there is an answer.
+
+    Use it on questions that were neither trained on nor are reported: the best
+    threshold of the reported questions themselves is optimistic.
+
+    Args:
+        gold: dict. See `evaluate_v2`.
+        predictions: dict. The best answer to each question, by id, regardless of its
+            null score.
+        null_scores: dict. By id.
+        score: callable. Score of a correct and a predicted answer.
+
+    Returns:
+        float. Halfway between the highest null score that is answered and the lowest
+        that is not. Equal null scores are never torn apart.
+
+    Raises:
+        DataError: If no question has a prediction and a null score.
+    """
+    scores = {}
+    for name in gold:
+        if name in predictions and name in null_scores:
+            answers = [text for text in gold[name] if normalize_answer(text)] or [""]
+            scores[name] = max(score(text, predictions[name]) for text in answers)
+    if not scores:
+        raise DataError("expected questions to choose the threshold on, received none")
+    answerable = {name: bool(gold[name]) for name in scores}
+    order = sorted(scores, key=null_scores.__getitem__)
+    values = [null_scores[name] for name in order]
+    current = best = 0.0
+    cut = 0
+    for i, name in enumerate(order):
+        current += _gain(name, scores, predictions, answerable)
+        last_of_its_value = i + 1 == len(order) or values[i + 1] > values[i]
+        if last_of_its_value and current > best:
+            best, cut = current, i + 1
+    if cut == 0:
+        return values[0]
+    if cut == len(order):
+        return math.nextafter(values[-1], math.inf)
+    middle = values[cut - 1] + (values[cut] - values[cut - 1]) / 2
+    return middle if middle > values[cut - 1] else values[cut]
+
+
+def _sum(scores: Iterable[float]) -> float:
+    """Adds up one by one; since Python 3.12, `sum` compensates what is lost."""
+    total = 0.0
+    for score in scores:
+        total += score
+    return total
+
+
+def _gain(name, scores, predictions, answerable) -> float:
+    """Returns what answering a question adds to the score."""
+    if answerable[name]:
+        return scores[name]
+    return -1 if predictions[name] else 0

@@ -1,0 +1,1 @@
+"""From encoded examples to batches, and through a model to outputs."""

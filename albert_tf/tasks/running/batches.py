@@ -1,0 +1,303 @@
+"""Makes the training batches of a fine-tuning task from its encoded examples.
+
+Legend: `U` units of a batch, `B` rows, `T` sequence, `K` choices, `L` words.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.data.batches.order import shuffled
+from albert_tf.errors import UsageError
+from albert_tf.heads import HEADS
+from albert_tf.tasks.definitions.family import EncodedExamples
+from albert_tf.tasks.running import packing
+from albert_tf.text.inputs import ranges
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchShape:
+    """How the examples of a batch become rows.
+
+    Args:
+        head: str. Name of the model's head, one of `heads.HEADS`.
+        max_seq_length: int. Length that no row of an example exceeds.
+        longest: int. Maximum length of a packed row: what the model can read.
+        pad_id: int. Token id used as padding.
+        parts: int. Number of equal shares that a batch is cut into later, for devices
+            and micro-batches. Each holds the same number of examples and of rows.
+        packing: bool. Whether a row may hold several examples. Never for question
+            answering, which reads every token of a row.
+        fixed_length: bool. Whether all batches have one shape, as XLA needs.
+    """
+
+    head: str
+    max_seq_length: int
+    longest: int
+    pad_id: int
+    parts: int = 1
+    packing: bool = False
+    fixed_length: bool = False
+
+    @property
+    def packs(self) -> bool:
+        """Whether rows of this head are packed."""
+        spans = HEADS[self.head].answers_spans
+        return self.packing and not self.fixed_length and not spans
+
+
+def make_training_dataset(
+    encoded: EncodedExamples,
+    shape: BatchShape,
+    *,
+    batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    num_pipelines: int = 1,
+    pipeline: int = 0,
+) -> tf.data.Dataset:
+    """Returns an endless data set of training batches.
+
+    Every epoch is a permutation that depends only on the seed and the epoch. A batch
+    may hold the end of one epoch and the start of the next, so all batches are full.
+
+    Args:
+        encoded: `EncodedExamples` with targets.
+        shape: `BatchShape`. `parts` counts the shares of this pipeline alone.
+        batch_size: int. `U` of the whole batch.
+        seed: int. Seed of the permutations.
+        start_step: int. Number of batches to skip.
+        num_pipelines: int. Number of input pipelines that share each batch.
+        pipeline: int. Number of this one, from 0.
+
+    Returns:
+        Data set of dicts of tensors by the names of `features`: `token_ids`,
+        `segment_ids`, `padding_mask` int32 `[B, T]`, the targets, `places` (in the
+        rows of a share) except for question answering, which has `p_mask`, and for
+        packed rows `pack_ids` and `position_ids`.
+
+    Raises:
+        UsageError: If the batch cannot be divided, or a row is too long.
+    """
+    _check(encoded, shape, batch_size, num_pipelines)
+    make = batch_maker(encoded, shape)
+    example = make(np.zeros(batch_size // num_pipelines, np.int64))
+    names = list(example)
+    count, share = len(encoded), batch_size // num_pipelines
+    stop = np.iinfo(np.int64).max
+    numbers = tf.data.Dataset.range(start_step * batch_size, stop)
+    numbers = numbers.batch(batch_size, drop_remainder=True)
+
+    def batch(rows):
+        rows = shuffled(rows, count, seed)[0]
+        rows = rows[pipeline * share : (pipeline + 1) * share]
+        kinds = [value.dtype for value in example.values()]
+        values = tf.numpy_function(lambda n: list(make(n).values()), [rows], kinds)
+        for name, value in zip(names, values, strict=True):
+            value.set_shape(_static_shape(example[name], name, shape))
+        return dict(zip(names, values, strict=True))
+
+    options = tf.data.Options()
+    options.deterministic = True
+    dataset = numbers.map(batch, num_parallel_calls=2, deterministic=True)
+    return dataset.prefetch(2).with_options(options)
+
+
+def batch_maker(
+    encoded: EncodedExamples, shape: BatchShape
+) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+    """Returns a function from the numbers of units `[U]` to their batch.
+
+    Args:
+        encoded: `EncodedExamples`.
+        shape: `BatchShape`.
+    """
+    return _Batches(encoded, shape)
+
+
+def useful_token_rate(
+    encoded: EncodedExamples, shape: BatchShape, batch_size: int, seed: int
+) -> float:
+    """Returns the fraction of real tokens in some batches of random examples."""
+    make = batch_maker(encoded, shape)
+    rng = np.random.default_rng(seed)
+    masks = [
+        make(rng.integers(0, len(encoded), batch_size))[features.PADDING_MASK]
+        for _ in range(20)
+    ]
+    return sum(int(m.sum()) for m in masks) / sum(m.size for m in masks)
+
+
+class _Batches:
+    """Makes batches; see `make_training_dataset`."""
+
+    def __init__(self, encoded: EncodedExamples, shape: BatchShape):
+        self.encoded = encoded
+        self.shape = shape
+        self.has_places = not HEADS[shape.head].answers_spans
+        self.has_words = encoded.places is not None
+        per_unit = np.diff(encoded.unit_splits)
+        self.num_choices = int(per_unit.max()) if len(per_unit) else 1
+        self.has_choices = HEADS[shape.head].input_rank == 3
+        words = np.diff(encoded.place_splits) if self.has_words else np.ones(1)
+        self.num_words = int(words.max())
+
+    def __call__(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
+        shares = np.split(numbers, self.shape.parts)
+        rows = [self._rows_of(share) for share in shares]
+        layouts = self._layouts(rows)
+        parts = [
+            self._share(share, row_numbers, layout, layouts)
+            for share, row_numbers, layout in zip(shares, rows, layouts, strict=True)
+        ]
+        # Shares have the same shapes, so that the batch can be cut again.
+        return {
+            name: np.concatenate([_widened(part[name], parts, name) for part in parts])
+            for name in parts[0]
+        }
+
+    def _rows_of(self, units: np.ndarray) -> np.ndarray:
+        splits = self.encoded.unit_splits
+        return ranges(splits[units], splits[units + 1] - splits[units])
+
+    def _layouts(self, rows: list[np.ndarray]) -> list[packing.Layout]:
+        lengths = [self.encoded.rows.lengths[numbers] for numbers in rows]
+        shape = self.shape
+        if shape.packs:
+            return [packing.pack(part, shape.longest) for part in lengths]
+        length = shape.max_seq_length
+        if not shape.fixed_length:
+            most = int(max(part.max() for part in lengths))
+            length = packing.rounded_length(most, length)
+        return [packing.one_per_row(part, length) for part in lengths]
+
+    def _share(self, units, rows, layout, layouts) -> dict[str, np.ndarray]:
+        """Returns the batch of one share; its rows have the length of all shares."""
+        length = max(other.length for other in layouts)
+        count = max(other.num_rows for other in layouts)
+        if self.shape.fixed_length:
+            count = len(units) * self.num_choices
+        batch = self._tokens(rows, layout, count, length)
+        for name, values in self.encoded.targets.items():
+            if not self.has_words:
+                batch[name] = values[units]
+        if not self.has_places:
+            batch[features.P_MASK] = self._p_mask(rows, count, length)
+            return batch
+        firsts = (layout.rows * length + layout.starts).astype(np.int32)
+        if self.has_words:
+            return batch | self._words(rows, firsts)
+        if self.has_choices:
+            return batch | self._choices(units, firsts)
+        return batch | {features.PLACES: firsts}
+
+    def _tokens(self, rows, layout, count, length) -> dict[str, np.ndarray]:
+        encoded = self.encoded.rows
+        lengths = encoded.lengths[rows]
+        places = ranges(layout.rows * length + layout.starts, lengths)
+        position = ranges(np.zeros(len(rows), np.int64), lengths)
+        second = position >= np.repeat(encoded.first_lengths[rows], lengths)
+        values = {
+            features.TOKEN_IDS: encoded.ids[ranges(encoded.splits[rows], lengths)],
+            features.SEGMENT_IDS: second,
+            features.PADDING_MASK: 1,
+        }
+        if self.shape.packs:
+            values[features.PACK_IDS] = np.repeat(layout.slots + 1, lengths)
+            values[features.POSITION_IDS] = position
+        batch = {}
+        for name, value in values.items():
+            padding = self.shape.pad_id if name == features.TOKEN_IDS else 0
+            flat = np.full(count * length, padding, np.int32)
+            flat[places] = value
+            batch[name] = flat.reshape(count, length)
+        return batch
+
+    def _p_mask(self, rows, count, length) -> np.ndarray:
+        """Returns 0 for `[CLS]` and the context, 1 for all other tokens."""
+        encoded = self.encoded.rows
+        columns = np.arange(length)
+        first = encoded.first_lengths[rows][:, None]
+        last = encoded.lengths[rows][:, None] - 1
+        context = (columns >= first) & (columns < last)
+        mask = np.ones((count, length), np.int32)
+        mask[: len(rows)] = ~(context | (columns == 0))
+        return mask
+
+    def _choices(self, units, firsts) -> dict[str, np.ndarray]:
+        counts = np.diff(self.encoded.unit_splits)[units]
+        present = np.arange(self.num_choices) < counts[:, None]
+        places = np.zeros(present.shape, np.int32)
+        places[present] = firsts
+        return {
+            features.PLACES: places,
+            features.CHOICE_MASK: present.astype(np.int32),
+        }
+
+    def _words(self, rows, firsts) -> dict[str, np.ndarray]:
+        splits = self.encoded.place_splits
+        counts = splits[rows + 1] - splits[rows]
+        width = self.num_words if self.shape.fixed_length else max(1, counts.max())
+        present = np.arange(width) < counts[:, None]
+        words = ranges(splits[rows], counts)
+        places = np.zeros(present.shape, np.int32)
+        places[present] = self.encoded.places[words] + np.repeat(firsts, counts)
+        batch = {features.PLACES: places}
+        if features.LABELS in self.encoded.targets:
+            labels = np.full(present.shape, -1, np.int32)
+            labels[present] = self.encoded.targets[features.LABELS][words]
+            batch[features.LABELS] = labels
+        return batch
+
+
+def _widened(values: np.ndarray, parts: list[dict], name: str) -> np.ndarray:
+    """Pads the words of a share to the largest number of words in any share."""
+    if values.ndim < 2:
+        return values
+    width = max(part[name].shape[1] for part in parts)
+    padding = -1 if name == features.LABELS else 0
+    return np.pad(
+        values, [(0, 0), (0, width - values.shape[1])], constant_values=padding
+    )
+
+
+# Their sizes differ from batch to batch unless the length is fixed.
+_ROWS = frozenset(
+    {
+        features.TOKEN_IDS,
+        features.SEGMENT_IDS,
+        features.PADDING_MASK,
+        features.PACK_IDS,
+        features.POSITION_IDS,
+        features.P_MASK,
+    }
+)
+
+
+def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int | None]:
+    if shape.fixed_length:
+        return list(value.shape)
+    if name in _ROWS:
+        return [None, None]
+    is_words = shape.head == "token_classifier" and value.ndim == 2
+    return [len(value), None] if is_words else list(value.shape)
+
+
+def _check(encoded, shape: BatchShape, batch_size: int, num_pipelines: int) -> None:
+    if not len(encoded):
+        raise UsageError("training data: expected at least one example, received none")
+    shares = shape.parts * num_pipelines
+    if batch_size < 1 or batch_size % shares:
+        raise UsageError(
+            f"train_batch_size must be a positive multiple of {shares} (devices times "
+            f"gradient_accumulation_steps), received {batch_size}"
+        )
+    longest = int(encoded.rows.lengths.max())
+    if longest > shape.max_seq_length:
+        raise UsageError(
+            f"max_seq_length must be at least {longest}, the length of the longest "
+            f"row, received {shape.max_seq_length}"
+        )

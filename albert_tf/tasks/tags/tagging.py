@@ -1,0 +1,343 @@
+"""Tagging of words: CoNLL-2003, WNUT17 and the user's own sentences.
+
+Legend: `N` sentences, `R` rows, `P` words of all sentences, `C` tags.
+
+The model reads the tag of a word off the word's first token. Every word is tokenized
+alone, and every word gets a tag: one without tokens is read as `<unk>`, and a sentence
+that is too long continues in another row.
+"""
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from absl import logging
+
+from albert_tf import features
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
+from albert_tf.tasks.definitions.task import Source, Task
+from albert_tf.tasks.tags import tag_schemes, tagging_metrics
+from albert_tf.tasks.tags.tagging_files import TaggedExamples, TaggedSource
+from albert_tf.tasks.tags.tagging_rows import encode_words
+from albert_tf.tasks.texts.metrics import softmax
+from albert_tf.text import inputs
+from albert_tf.text.tokenizer import Tokenizer
+
+HEAD = "token_classifier"
+_MOST_ERRORS = 50
+_LONGEST_TEXT = 1000
+# More tags than this are rarely meant: often the wrong column was named.
+_MANY_TAGS = 300
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggingAnswers:
+    """Tags for the words of `N` sentences.
+
+    Attributes:
+        tags: list of list of str. Predicted tags.
+        scores: list of float arrays. Probability of each of them.
+    """
+
+    tags: list[list[str]]
+    scores: list[np.ndarray]
+
+
+class Tagging(Family):
+    """The family of tagging tasks; see `family.Family`."""
+
+    def encode(
+        self, task: Task, examples: TaggedExamples, tokenizer: Tokenizer, options
+    ) -> EncodedExamples:
+        """Returns rows `[CLS] words [SEP]`; see `family.Family.encode`.
+
+        A sentence that does not fit continues, from the next word on, in another row.
+        Only a word that is longer than a row loses tokens.
+
+        Raises:
+            UsageError: If the length leaves no room for text.
+            DataError: If a tag is not one of the task's.
+        """
+        inputs.check_max_seq_length(options.max_seq_length, pairs=False)
+        encoded = encode_words(examples.tokens, tokenizer, options.max_seq_length)
+        if examples.labels is None:
+            return encoded
+        targets = {features.LABELS: _label_ids(task, examples)}
+        return dataclasses.replace(encoded, targets=targets)
+
+    def answers(
+        self,
+        task: Task,
+        examples: TaggedExamples,
+        encoded: EncodedExamples,
+        outputs: Mapping[str, np.ndarray],
+        options: Options,
+    ) -> TaggingAnswers:
+        """Returns a tag for every word; sentences of several rows are whole again."""
+        probabilities = softmax(np.asarray(outputs["logits"], np.float32))
+        best = probabilities.argmax(-1)
+        scores = np.take_along_axis(probabilities, best[:, None], -1)[:, 0]
+        ends = np.cumsum([len(sentence) for sentence in examples.tokens])
+        return TaggingAnswers(
+            [[task.labels[i] for i in row] for row in np.split(best, ends[:-1])],
+            np.split(scores, ends[:-1]),
+        )
+
+    def metrics(
+        self, task: Task, examples: TaggedExamples, answers: TaggingAnswers
+    ) -> dict[str, float]:
+        """Returns the task's metrics, `f1_surface`, and `majority_accuracy`.
+
+        `f1_surface` is the F1 of distinct entities; `majority_accuracy` the accuracy
+        of words if all had the most frequent tag, which for entities is `O`.
+        """
+        values = dict(task.metrics(examples.labels, answers.tags))
+        if tag_schemes.mark_entities(task.labels):
+            values["f1_surface"] = tagging_metrics.surface_f1(
+                examples.tokens, examples.labels, answers.tags
+            )
+        known = Counter(tagging_metrics.flat(examples.labels))
+        values["majority_accuracy"] = max(known.values()) / known.total()
+        return values
+
+    def collapse(
+        self, task: Task, examples: TaggedExamples, answers: TaggingAnswers
+    ) -> str:
+        """Returns how the answers show that training collapsed; see `family.Family`."""
+        if examples.labels is None:
+            return ""
+        predicted = set(tagging_metrics.flat(answers.tags))
+        known = set(tagging_metrics.flat(examples.labels))
+        if len(predicted) == 1 and len(known) > 1:
+            return f"the model gives every word the tag {predicted.pop()}"
+        return ""
+
+    def prediction_files(
+        self,
+        task: Task,
+        examples: TaggedExamples,
+        answers: TaggingAnswers,
+        options: Options,
+    ) -> dict[str, str]:
+        """Returns CoNLL's columns (word, known tag, predicted tag) and JSON lines.
+
+        The columns are separated by tabs, the sentences by a blank line, as conlleval
+        reads them. Without known tags there are two columns.
+        """
+        columns, lines = [], []
+        for i, (words, tags) in enumerate(
+            zip(examples.tokens, answers.tags, strict=True)
+        ):
+            line = {"id": examples.ids[i], "tokens": words, "prediction": tags}
+            cells = [[" ".join(word.split()) for word in words], tags]
+            if examples.labels is not None:
+                line["label"] = examples.labels[i]
+                cells.insert(1, examples.labels[i])
+            columns += ["\t".join(row) + "\n" for row in zip(*cells, strict=True)]
+            columns.append("\n")
+            lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+        return {".tsv": "".join(columns), ".jsonl": "".join(lines)}
+
+    def report(
+        self,
+        task: Task,
+        examples: TaggedExamples,
+        answers: TaggingAnswers,
+        encoded: EncodedExamples,
+    ) -> dict:
+        """Returns what a report shows; see `family.Family.report`.
+
+        The confusion matrix and the calibration are of words, `per_class` is of types
+        of entities.
+        """
+        if examples.labels is None:
+            return {}
+        index = {label: i for i, label in enumerate(task.labels)}
+        known = tagging_metrics.flat(examples.labels)
+        predicted = tagging_metrics.flat(answers.tags)
+        confusion = np.zeros((len(index), len(index)), np.int64)
+        cells = ([index[tag] for tag in known], [index[tag] for tag in predicted])
+        np.add.at(confusion, cells, 1)
+        scores = np.concatenate(answers.scores).tolist()
+        found = {
+            "labels": list(task.labels),
+            "confusion": confusion.tolist(),
+            "calibration": [
+                [score, int(a == b)]
+                for score, a, b in zip(scores, known, predicted, strict=True)
+            ],
+            "errors": _errors(task, examples, answers, encoded.truncated),
+        }
+        if tag_schemes.mark_entities(task.labels):
+            found["per_class"] = tagging_metrics.per_type(examples.labels, answers.tags)
+        return found
+
+
+def tagging_task(
+    name: str, labels: Sequence[str] = (), splits: Mapping[str, Source] | None = None
+) -> Task:
+    """Returns a task of tagging words.
+
+    Entities are scored by seqeval and the task selects by their F1; tags that mark no
+    entities are scored word by word and the task selects by accuracy.
+
+    Args:
+        name: str. Name of the task; "table" for the user's own data.
+        labels: sequence of str. The `C` tags in the order of the class indices, or
+            empty if the training data defines them (see `with_labels`).
+        splits: dict. `Source` of `TaggedExamples` by name of the split.
+    """
+    marked = not labels or tag_schemes.mark_entities(labels)
+    return Task(
+        name=name,
+        head=HEAD,
+        metrics=(
+            tagging_metrics.entity_metrics if marked else tagging_metrics.word_metrics
+        ),
+        selecting_metric="f1" if marked else "accuracy",
+        splits=splits or {},
+        labels=tuple(labels),
+        family=FAMILY,
+    )
+
+
+def with_labels(
+    task: Task,
+    train: TaggedExamples,
+    others: Sequence[TaggedExamples] = (),
+    many_labels: bool = False,
+) -> Task:
+    """Returns the task with the tags of its data, unless it has tags.
+
+    They are sorted, `O` first. Tags that occur only in other splits are added, with a
+    warning: nothing teaches the model to predict them.
+
+    Args:
+        task: `Task`. Made by `tagging_task`.
+        train: `TaggedExamples`. The training data, with tags.
+        others: sequence of `TaggedExamples`. The data of other splits.
+        many_labels: bool. Whether to accept more than 300 tags.
+
+    Raises:
+        DataError: If there is only one tag.
+        UsageError: If there are suspiciously many.
+    """
+    if task.labels:
+        return task
+    found = set(tagging_metrics.flat(train.labels))
+    for other in others:
+        more = set(tagging_metrics.flat(other.labels or [])) - found
+        if more:
+            logging.warning(
+                "%s: the tags %s do not occur in %s",
+                other.path,
+                ", ".join(sorted(more)),
+                train.path,
+            )
+            found |= more
+    if len(found) < 2:
+        raise DataError(
+            f"{train.path}: expected at least 2 different tags, received only "
+            f"{found.pop()!r}"
+        )
+    if len(found) > _MANY_TAGS and not many_labels:
+        raise UsageError(
+            f"{train.path}: expected at most {_MANY_TAGS} different tags, received "
+            f"{len(found)}, such as {min(found)!r:.80}; if they are tags, confirm with "
+            "--many_labels"
+        )
+    labels = sorted(found, key=lambda tag: (tag != tag_schemes.OUTSIDE, tag))
+    new = tagging_task(task.name, labels, task.splits)
+    return dataclasses.replace(new, recipe=task.recipe, options=task.options)
+
+
+def _label_ids(task: Task, examples: TaggedExamples) -> np.ndarray:
+    """Returns the index of each word's tag, int32 `[P]`."""
+    index = {label: i for i, label in enumerate(task.labels)}
+    ids = []
+    for i, tags in enumerate(examples.labels):
+        for j, tag in enumerate(tags):
+            if tag not in index:
+                known = ", ".join(task.labels[:20])
+                known += ", ..." if len(task.labels) > 20 else ""
+                raise DataError(
+                    f"{examples.place(i, j)}: expected one of the tags {known}, "
+                    f"received {tag!r:.80}"
+                )
+            ids.append(index[tag])
+    return np.array(ids, np.int32)
+
+
+def _errors(task, examples, answers, truncated) -> list[dict]:
+    """Returns the sentences whose wrong words have the highest probabilities in sum."""
+    found = []
+    for i, (known, tags) in enumerate(zip(examples.labels, answers.tags, strict=True)):
+        wrong = [j for j, (a, b) in enumerate(zip(known, tags, strict=True)) if a != b]
+        if wrong:
+            found.append((float(answers.scores[i][wrong].sum()), i))
+    found.sort(key=lambda item: (-item[0], item[1]))
+    return [
+        {
+            "index": i,
+            "text": " ".join(examples.tokens[i])[:_LONGEST_TEXT],
+            "label": _in_words(task, examples.tokens[i], examples.labels[i]),
+            "prediction": _in_words(task, examples.tokens[i], answers.tags[i]),
+            "score": score,
+            "truncated": bool(truncated[i]),
+        }
+        for score, i in found[:_MOST_ERRORS]
+    ]
+
+
+def _in_words(task: Task, words: Sequence[str], tags: Sequence[str]) -> str:
+    """Returns the entities of a sentence, or all its tags, in readable form."""
+    if tag_schemes.mark_entities(task.labels):
+        parts = [
+            f"{kind}: {' '.join(words[start : end + 1])}"
+            for kind, start, end in tagging_metrics.entities(tags)
+        ]
+        return ("; ".join(parts) or "no entity")[:_LONGEST_TEXT]
+    return " ".join(tags)[:_LONGEST_TEXT]
+
+
+FAMILY = Tagging()
+
+
+def _iob2(*kinds: str) -> tuple[str, ...]:
+    return ("O", *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI"))
+
+
+_CONLL_FOLDERS = ("", "conll2003", "CoNLL-2003", "conll-2003")
+_WNUT_FOLDERS = ("", "wnut17", "WNUT17", "emerging_entities_17")
+TASKS = (
+    tagging_task(
+        "conll2003",
+        # In the order of TensorFlow Datasets and Hugging Face.
+        _iob2("PER", "ORG", "LOC", "MISC"),
+        {
+            "train": TaggedSource(("eng.train", "train.txt"), _CONLL_FOLDERS),
+            "dev": TaggedSource(("eng.testa", "valid.txt", "dev.txt"), _CONLL_FOLDERS),
+            "test": TaggedSource(
+                ("eng.testb", "test.txt"), _CONLL_FOLDERS, labelled=False
+            ),
+        },
+    ),
+    tagging_task(
+        "wnut17",
+        _iob2("corporation", "creative-work", "group", "location", "person", "product"),
+        {
+            "train": TaggedSource(
+                ("wnut17train.conll", "emerging.train.conll"), _WNUT_FOLDERS
+            ),
+            "dev": TaggedSource(("emerging.dev.conll",), _WNUT_FOLDERS),
+            "test": TaggedSource(
+                ("emerging.test.annotated", "emerging.test.conll", "emerging.test"),
+                _WNUT_FOLDERS,
+                labelled=False,
+            ),
+        },
+    ),
+)

@@ -1,0 +1,324 @@
+"""The tasks of GLUE: files, columns, labels, metrics and the paper's recipes.
+
+`--data_dir` is either the folder that holds all of GLUE (the original's) or the task's
+own folder: for SST-2, `DIR/SST-2/train.tsv` or `DIR/train.tsv`; the former is taken if
+both exist. No file quotes its cells. Labels are in the order of the original code,
+which for MNLI differs from that of Hugging Face and TensorFlow Datasets.
+"""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Sequence
+
+from absl import logging
+
+from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.storage import files
+from albert_tf.tasks.definitions.task import REGRESSION, SINGLE_LABEL, Recipe, Task
+from albert_tf.tasks.files.tfds_source import PREFIX
+from albert_tf.tasks.texts.metrics import classification_metrics, regression_metrics
+from albert_tf.tasks.texts.tables import (
+    LabelledTableSettings,
+    TableSettings,
+    TableSource,
+    TfdsTableSource,
+)
+from albert_tf.tasks.texts.text_classification import FAMILY
+from albert_tf.tasks.texts.text_table import TextTable
+
+_BINARY = ("0", "1")
+_ENTAILMENT = ("entailment", "not_entailment")
+_NLI = ("contradiction", "entailment", "neutral")
+_PAIR = ("sentence1", "sentence2")
+# The original takes the last column as label, so that files of MNLI with 12 and with 16
+# columns can be read.
+_LAST = "-1"
+# Other names of the labels, in the order of the task's; TFDS and Hugging Face use them.
+LABEL_ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "cola": (("unacceptable", "acceptable"),),
+    "sst2": (("negative", "positive"),),
+    "mrpc": (("not_equivalent", "equivalent"),),
+    "qqp": (("not_duplicate", "duplicate"),),
+    "wnli": (("not_entailment", "entailment"),),
+}
+# Features of the texts in `tfds:glue/...`.
+_TFDS_TEXTS = {
+    "cola": ("sentence",),
+    "sst2": ("sentence",),
+    "qqp": ("question1", "question2"),
+    "mnli": ("premise", "hypothesis"),
+    "ax": ("premise", "hypothesis"),
+    "qnli": ("question", "sentence"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class GlueSource(TableSource):
+    """A file of GLUE as the source of examples.
+
+    Attributes:
+        others: tuple of str. Other paths within the folder where the file may be.
+        label_names: tuple of str. For a file without a header: the labels. If the first
+            line has something else in their place, it is a header and left out.
+    """
+
+    others: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
+
+    def read(self, folder: str = "") -> TextTable:
+        """Returns the table.
+
+        Raises:
+            DataError: If the file is missing or malformed.
+        """
+        if not folder:
+            return self._checked(self.read_file(self.file))
+        names = (self.file, os.path.basename(self.file), *self.others)
+        for name in names:
+            path = files.join(folder, name)
+            if files.exists(path):
+                return self._checked(self.read_file(path))
+        raise MissingFileError(
+            f"{folder}: expected {' or '.join(names)} in it, found neither"
+        )
+
+    def _checked(self, table: TextTable) -> TextTable:
+        if not self.label_names or len(table) < 2:
+            return table
+        first, second = table.labels[:2]
+        if first in self.label_names or second not in self.label_names:
+            return table
+        if any(c.isdecimal() for c in first) or not first:
+            return table
+        logging.warning(
+            "%s: line 1 is a header (its label is %r) and is left out; the released "
+            "file has none",
+            table.path,
+            first,
+        )
+        rest = table.select(range(1, len(table)))
+        skipped = {**table.skipped, "header lines": 1}
+        return dataclasses.replace(rest, ids=None, skipped=skipped)
+
+
+def _splits(
+    folder: str,
+    texts: Sequence[str],
+    label: str = _LAST,
+    dev: Sequence[str] = ("dev",),
+    test: Sequence[str] = ("test",),
+    short_rows: tuple[str, str] = ("stop", "stop"),
+) -> dict[str, GlueSource]:
+    """Returns the sources of a task whose files have a header.
+
+    Args:
+        folder: str. Name of the task's folder.
+        texts: sequence of str. Columns of the texts.
+        label: str. Column of the label.
+        dev: sequence of str. Splits for evaluation.
+        test: sequence of str. Splits without labels.
+        short_rows: tuple of str. See `columns.read_columns`; with and without labels.
+    """
+    columns = _columns(texts)
+    # "-" stands where the annotators did not agree.
+    labelled = LabelledTableSettings(**columns, label_column=label, skip_label="-")
+    sources = {
+        name: GlueSource(f"{folder}/{name}.tsv", labelled, short_rows[0])
+        for name in ("train", *dev)
+    }
+    for name in test:
+        settings = TableSettings(**columns, id_column="0")
+        sources[name] = GlueSource(f"{folder}/{name}.tsv", settings, short_rows[1])
+    return sources
+
+
+def _columns(texts: Sequence[str]) -> dict:
+    first, second = (*texts, "")[:2]
+    return {"text_column": first, "text_pair_column": second, "quoting": False}
+
+
+def _cola_splits() -> dict[str, GlueSource]:
+    """Returns the sources of CoLA, where only the test file has a header."""
+    columns = LabelledTableSettings(
+        text_column="3", label_column="1", header=False, quoting=False
+    )
+    sources = {
+        name: GlueSource(f"CoLA/{name}.tsv", columns, label_names=_BINARY)
+        for name in ("train", "dev")
+    }
+    return sources | {
+        name: source
+        for name, source in _splits("CoLA", ["sentence"]).items()
+        if name == "test"
+    }
+
+
+def _ax_splits() -> dict[str, GlueSource]:
+    """Returns the source of the diagnostics, which the model of MNLI answers."""
+    settings = TableSettings(**_columns(_PAIR), id_column="0")
+    others = ("AX/AX.tsv", "AX.tsv", "AX/diagnostic.tsv")
+    return {"test": GlueSource("diagnostic/diagnostic.tsv", settings, others=others)}
+
+
+def tfds_splits(
+    task: Task, name: str, data_dir: str | None = None, download: bool = False
+) -> dict[str, TfdsTableSource]:
+    """Returns the sources of a task in a TFDS set, by name of the split.
+
+    Labels are mapped to the task's by their names, rows are in the order of `idx`.
+
+    Args:
+        task: `Task`. A task of this module.
+        name: str. Such as "tfds:glue/mnli", or another set with the same features.
+        data_dir: str or None. See `tfds_source.read_tfds`.
+        download: bool. See `tfds_source.read_tfds`.
+
+    Raises:
+        UsageError: If the set is another task of GLUE.
+    """
+    title = name.removeprefix(PREFIX).partition(":")[0]
+    builder, _, config = title.partition("/")
+    parts = {"mnli": ("mnli", "mnli_matched", "mnli_mismatched")}
+    if builder == "glue" and config not in parts.get(task.name, (task.name,)):
+        raise UsageError(
+            f"data_dir: task {task.name} needs {PREFIX}glue/{task.name}, received "
+            f"{name}"
+        )
+    names = {label: label for label in task.labels}
+    for alias in LABEL_ALIASES.get(task.name, ()):
+        names |= dict(zip(alias, task.labels, strict=True))
+    columns = _columns(_TFDS_TEXTS.get(task.name, _PAIR))
+    settings = LabelledTableSettings(**columns, label_column="label", id_column="idx")
+    sources = {}
+    for split in task.splits:
+        there = split.replace("dev", "validation")
+        if config in ("mnli_matched", "mnli_mismatched"):
+            if not split.endswith(config.removeprefix("mnli")):
+                continue
+            there = there.partition("_")[0]
+        sources[split] = TfdsTableSource(
+            name, there, settings, names, data_dir, download
+        )
+    return sources
+
+
+def _metrics(labels, predictions, *, names: Sequence[str]) -> dict[str, float]:
+    if "pearson" in names:
+        values = regression_metrics(labels, predictions)
+    else:
+        average = "binary" if "f1" in names else "macro"
+        values = classification_metrics(labels, predictions, average)
+    return {name: values[name] for name in names}
+
+
+def _task(name, splits, labels, metrics, recipe, **kwargs) -> Task:
+    """Returns a task of GLUE.
+
+    Args:
+        name: str. Name of the task.
+        splits: dict. See `Task`.
+        labels: tuple of str. See `Task`.
+        metrics: tuple of str. What the leaderboard reports for the task
+            (https://gluebenchmark.com). The first one selects models.
+        recipe: `Recipe`. Row of Table 14. In the paper, RTE, STS-B and MRPC start from
+            a model fine-tuned on MNLI, and scores are medians of five runs.
+        **kwargs: Other fields of `Task`.
+    """
+    return Task(
+        name=name,
+        head="text_classifier",
+        metrics=functools.partial(_metrics, names=metrics),
+        selecting_metric=metrics[0],
+        splits=splits,
+        labels=labels,
+        recipe=recipe,
+        family=FAMILY,
+        **{"problem_type": SINGLE_LABEL, **kwargs},
+    )
+
+
+TASKS = (
+    _task(
+        "cola",
+        _cola_splits(),
+        _BINARY,
+        ("matthews",),
+        Recipe(1e-5, 16, 0.0, 5336, 320),
+    ),
+    _task(
+        "stsb",
+        _splits("STS-B", _PAIR),
+        (),
+        ("pearson", "spearman"),
+        Recipe(2e-5, 16, 0.0, 3598, 214),
+        problem_type=REGRESSION,
+    ),
+    _task(
+        "sst2",
+        _splits("SST-2", ["sentence"], "label"),
+        _BINARY,
+        ("accuracy",),
+        Recipe(1e-5, 32, 0.0, 20935, 1256),
+    ),
+    _task(
+        "mnli",
+        _splits(
+            "MNLI",
+            _PAIR,
+            dev=("dev_matched", "dev_mismatched"),
+            test=("test_matched", "test_mismatched"),
+        ),
+        _NLI,
+        ("accuracy",),
+        Recipe(3e-5, 128, 0.0, 10000, 1000),
+    ),
+    _task(
+        "qnli",
+        _splits("QNLI", ["question", "sentence"]),
+        _ENTAILMENT,
+        ("accuracy",),
+        Recipe(1e-5, 32, 0.0, 33112, 1986),
+    ),
+    _task(
+        "qqp",
+        # A few released rows are short. A row to predict is never dropped.
+        _splits(
+            "QQP",
+            ["question1", "question2"],
+            "is_duplicate",
+            short_rows=("skip", "fill"),
+        ),
+        _BINARY,
+        ("accuracy", "f1"),
+        Recipe(5e-5, 128, 0.1, 14000, 1000),
+    ),
+    _task(
+        "rte",
+        _splits("RTE", _PAIR),
+        _ENTAILMENT,
+        ("accuracy",),
+        Recipe(3e-5, 32, 0.1, 800, 200),
+    ),
+    _task(
+        "mrpc",
+        _splits("MRPC", ["#1 String", "#2 String"], "Quality"),
+        _BINARY,
+        ("accuracy", "f1"),
+        Recipe(2e-5, 32, 0.0, 800, 200),
+    ),
+    _task(
+        "wnli",
+        _splits("WNLI", _PAIR),
+        _BINARY,
+        ("accuracy",),
+        Recipe(2e-5, 16, 0.1, 2000, 250),
+    ),
+    _task(
+        "ax",
+        _ax_splits(),
+        _NLI,
+        ("matthews",),
+        None,
+    ),
+)

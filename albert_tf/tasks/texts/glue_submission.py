@@ -1,0 +1,270 @@
+"""Makes the zip file that the GLUE leaderboard (https://gluebenchmark.com) accepts."""
+
+import dataclasses
+import io
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+from albert_tf.tasks.definitions.task import REGRESSION, Task
+from albert_tf.tasks.files.columns import Columns, read_columns
+from albert_tf.tasks.texts import glue
+
+_LOWEST, _HIGHEST = 0.0, 5.0  # scores of STS-B
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """One file of the submission.
+
+    Attributes:
+        key: str. Name on the command line.
+        file: str. Name in the zip.
+        task: str. Name of the task.
+        split: str. Its split that is predicted.
+        num_rows: int. Rows of the released test file.
+    """
+
+    key: str
+    file: str
+    task: str
+    split: str
+    num_rows: int
+
+
+PARTS: dict[str, Part] = {
+    part.key: part
+    for part in (
+        Part("cola", "CoLA.tsv", "cola", "test", 1063),
+        Part("sst2", "SST-2.tsv", "sst2", "test", 1821),
+        Part("mrpc", "MRPC.tsv", "mrpc", "test", 1725),
+        Part("stsb", "STS-B.tsv", "stsb", "test", 1379),
+        Part("qqp", "QQP.tsv", "qqp", "test", 390965),
+        Part("mnli-m", "MNLI-m.tsv", "mnli", "test_matched", 9796),
+        Part("mnli-mm", "MNLI-mm.tsv", "mnli", "test_mismatched", 9847),
+        Part("qnli", "QNLI.tsv", "qnli", "test", 5463),
+        Part("rte", "RTE.tsv", "rte", "test", 3000),
+        Part("wnli", "WNLI.tsv", "wnli", "test", 146),
+        Part("ax", "AX.tsv", "ax", "test", 1104),
+    )
+}
+_TASKS = {task.name: task for task in glue.TASKS}
+
+
+def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Returns the file of predictions of each part that has one.
+
+    `folder` has one folder per task, under any spelling of its name (`sst2`, `SST-2`):
+    usually the folder of the fine-tuned model. It holds `test_predictions.tsv`, that of
+    MNLI `test_matched_predictions.tsv` and `test_mismatched_predictions.tsv`. The
+    predictions for AX are in a folder of that name, or in MNLI's as
+    `ax_predictions.tsv`.
+
+    Args:
+        folder: str. Path of the folder, or empty.
+        given: dict. Other places by name of the part or task: a file, or a folder as
+            described above.
+
+    Raises:
+        UsageError: If a name in `given` is unknown.
+        DataError: If a folder or file does not exist, or two folders are one task's.
+    """
+    places = _task_folders(folder) if folder else {}
+    found = {}
+    for name, path in given.items():
+        chosen = find_parts(name)
+        if not files.exists(path):
+            raise DataError(f"{path}: no such file or folder (predictions of {name})")
+        if files.is_folder(path):
+            places[chosen[0].task] = path
+        elif len(chosen) > 1:
+            keys = " and ".join(part.key for part in chosen)
+            raise UsageError(
+                f"predictions: {name} has two files: give {keys}, received one file"
+            )
+        else:
+            found[chosen[0].key] = path
+    for part in PARTS.values():
+        candidates = [
+            files.join(places[task], name)
+            for task, name in _names(part)
+            if task in places
+        ]
+        path = next(filter(files.exists, candidates), None)
+        if path is not None:
+            found.setdefault(part.key, path)
+    return found
+
+
+def make_submission(
+    predictions: Mapping[str, str],
+    leave_out: Sequence[str] = (),
+    data_dir: str = "",
+) -> bytes:
+    """Returns the zip file; equal predictions give equal bytes.
+
+    Args:
+        predictions: dict. File of predictions by key of `PARTS`, with the columns
+            `index` and `prediction`, as fine-tuning writes it.
+        leave_out: sequence of str. Parts or tasks that the zip does not have.
+        data_dir: str. Folder with all of GLUE, to compare the indices with those of the
+            test files. Without it they must be those of the released files.
+
+    Raises:
+        UsageError: If a name in `leave_out` is unknown.
+        DataError: If a part is missing, has rows missing or too many, or a label of
+            another task; names file and line.
+    """
+    omitted = {part.key for name in leave_out for part in find_parts(name)}
+    parts = [part for part in PARTS.values() if part.key not in omitted]
+    missing = [part for part in parts if part.key not in predictions]
+    if missing:
+        keys = ",".join(part.key for part in missing)
+        task, name = _names(missing[0])[0]
+        raise DataError(
+            f"no predictions of {keys}; expected for example the file {task}/{name} in "
+            f"the folder of predictions (--leave_out={keys} makes an incomplete zip)"
+        )
+    if not parts:
+        raise UsageError("leave_out: nothing is left to submit")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for part in parts:
+            text = _part_text(part, predictions[part.key], data_dir)
+            info = zipfile.ZipInfo(part.file, (1980, 1, 1, 0, 0, 0))
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system = 3  # Unix, wherever it is made
+            info.external_attr = 0o644 << 16
+            archive.writestr(info, text.encode())
+    return buffer.getvalue()
+
+
+def find_parts(name: str) -> list[Part]:
+    """Returns the parts of that name: one part, or the parts of a task.
+
+    Raises:
+        UsageError: If there are none.
+    """
+    key = _plain(name)
+    found = [part for part in PARTS.values() if key in (_plain(part.key), part.task)]
+    if not found:
+        raise UsageError(
+            f"expected a task of GLUE, one of {', '.join(PARTS)}, received {name!r}"
+        )
+    return found
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("-", "").replace("_", "")
+
+
+def _task_folders(folder: str) -> dict[str, str]:
+    """Returns the folders of tasks in a folder."""
+    if not files.is_folder(folder):
+        raise DataError(f"{folder}: expected a folder with a folder for each task")
+    places: dict[str, str] = {}
+    for name in files.list_folder(folder):
+        task, path = _plain(name), files.join(folder, name)
+        if task not in _TASKS or not files.is_folder(path):
+            continue
+        if task in places:
+            raise DataError(
+                f"{path}: expected one folder for {task}, found also {places[task]} "
+                f"(--predictions={task}=FOLDER chooses)"
+            )
+        places[task] = path
+    return places
+
+
+def _names(part: Part) -> list[tuple[str, str]]:
+    """Returns the tasks in whose folders a part may be, and its name there."""
+    names = [(part.task, f"{part.split}_predictions.tsv")]
+    return names + ([("mnli", "ax_predictions.tsv")] if part.key == "ax" else [])
+
+
+def _part_text(part: Part, path: str, data_dir: str) -> str:
+    """Returns the content of a file of the zip."""
+    columns = read_columns(path, ["index", "prediction"])
+    indices, answers = columns.values["index"], columns.values["prediction"]
+    if data_dir:
+        source = _TASKS[part.task].splits[part.split]
+        expected = source.read(data_dir).ids
+    else:
+        expected = [str(i) for i in range(part.num_rows)]
+    rows = _rows_by_index(part, columns, indices)
+    _check_indices(part, path, rows, expected)
+    convert = _converter(_TASKS[part.task])
+    lines = ["index\tprediction\n"]
+    for index in expected:
+        row = rows[index]
+        try:
+            answer = convert(answers[row])
+        except ValueError as e:
+            raise DataError(f"{columns.where(row)}: {e}") from None
+        lines.append(f"{index}\t{answer}\n")
+    return "".join(lines)
+
+
+def _rows_by_index(part: Part, columns: Columns, indices: list) -> dict[str, int]:
+    rows: dict[str, int] = {}
+    for row, index in enumerate(indices):
+        if not isinstance(index, str):
+            raise DataError(
+                f"{columns.where(row)}: expected an index, received {index}"
+            )
+        if index in rows:
+            raise DataError(
+                f"{columns.where(row)}: the index {index} occurs before, in "
+                f"{columns.unit} {columns.lines[rows[index]]}"
+            )
+        rows[index] = row
+    return rows
+
+
+def _check_indices(part: Part, path: str, rows: dict, expected: list[str]) -> None:
+    if len(rows) == len(expected) and set(rows) == set(expected):
+        return
+    known = set(expected)
+    absent = next((index for index in expected if index not in rows), None)
+    extra = next((index for index in rows if index not in known), None)
+    details = [
+        *([f"{absent!r} is missing"] if absent is not None else []),
+        *([f"{extra!r} is unknown"] if extra is not None else []),
+    ]
+    raise DataError(
+        f"{path}: expected the {len(expected):,} indices of the test file of "
+        f"{part.key}, received {len(rows):,} rows; index {' and index '.join(details)}"
+    )
+
+
+def _converter(task: Task):
+    """Returns a function from a prediction to its spelling in the submission."""
+    if task.problem_type == REGRESSION:
+        return _score
+    spelling = {label: label for label in task.labels}
+    for alias in glue.LABEL_ALIASES.get(task.name, ()):
+        spelling |= dict(zip(alias, task.labels, strict=True))
+
+    def convert(answer) -> str:
+        if not isinstance(answer, str) or answer not in spelling:
+            raise ValueError(
+                f"expected one of the labels {', '.join(task.labels)}, received "
+                f"{answer!r:.100}"
+            )
+        return spelling[answer]
+
+    return convert
+
+
+def _score(answer) -> str:
+    """Returns a score with 3 decimals, clipped to the scale of STS-B."""
+    try:
+        value = float(answer)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"expected a finite number, received {answer!r:.100}")
+    clipped = min(max(value, _LOWEST), _HIGHEST)
+    return f"{clipped + 0.0:.3f}"  # + 0.0: -0.0 becomes 0.0

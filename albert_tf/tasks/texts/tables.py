@@ -1,0 +1,264 @@
+"""Tables of texts and labels, for classification and regression.
+
+`TableSettings` describes the columns, once for all commands.
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf.errors import DataError
+from albert_tf.settings import setting
+from albert_tf.storage import files
+from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from albert_tf.tasks.files.columns import Columns
+from albert_tf.tasks.files.tfds_source import TfdsRows, read_tfds
+from albert_tf.tasks.texts.text_table import TextTable, make_table, read_table
+
+# Value of `problem_type`: the labels of the training table decide.
+AUTO = "auto"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSettings:
+    """Where the texts are in a table, and how the table is written."""
+
+    text_column: str = setting(
+        "Name or number (from 0; -1 is the last) of the text's column.", "text"
+    )
+    text_pair_column: str = setting(
+        "Name or number of the second text's column, for pairs of texts.", ""
+    )
+    id_column: str = setting(
+        "Name or number of a column that names the rows, for files of predictions. "
+        "Default: rows are numbered from 0.",
+        "",
+    )
+    delimiter: str = setting(
+        "Character between cells. Default: tab for .tsv, comma otherwise.", ""
+    )
+    header: bool = setting("Whether the first line names the columns.", True)
+    quoting: bool = setting(
+        "Whether double quotes enclose cells, as in CSV; false for GLUE's files.", True
+    )
+
+    def read_table(self, path: str | os.PathLike, **kwargs) -> TextTable:
+        """Reads a table; see the function `read_table`."""
+        return read_table(path, **self._options(), **kwargs)
+
+    def _options(self) -> dict:
+        return {
+            "text_column": self.text_column,
+            "text_pair_column": self.text_pair_column or None,
+            "id_column": self.id_column or None,
+            "label_column": None,
+            "delimiter": self.delimiter or None,
+            "header": self.header,
+            "quoting": self.quoting,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelledTableSettings(TableSettings):
+    """Where the texts and the labels are in a table, and what the labels are."""
+
+    label_column: str = setting("Name or number of the label's column.", "label")
+    label_separator: str = setting(
+        "Text between the labels of a row, for several labels per row. Lists of labels "
+        "in JSON and Parquet need none.",
+        "",
+    )
+    skip_label: str = setting(
+        "Rows with this label are left out and counted. Default: - where all other "
+        "labels are those of natural language inference.",
+        "",
+    )
+    problem_type: str = setting(
+        "What the labels are. auto: lists are several labels per row, numbers with a "
+        "decimal point are scores, anything else is a class.",
+        AUTO,
+        choices=(AUTO, SINGLE_LABEL, MULTI_LABEL, REGRESSION),
+    )
+
+    def _options(self) -> dict:
+        return {
+            **super()._options(),
+            "label_column": self.label_column,
+            "label_separator": self.label_separator or None,
+            "skip_label": self.skip_label or None,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class TableSource:
+    """A table as the source of a task's examples (see `task.Source`).
+
+    Attributes:
+        file: str. Path of the table, within the folder of the data if that is known
+            only later.
+        columns: `TableSettings`.
+        short_rows: str. See `columns.read_columns`.
+        on_bad_input: str. See `read_table`.
+    """
+
+    file: str
+    columns: TableSettings
+    short_rows: str = "stop"
+    on_bad_input: str = "stop"
+
+    def read(self, folder: str = "") -> TextTable:
+        """Returns the table; see `read_table`."""
+        return self.read_file(files.join(folder, self.file))
+
+    def read_file(self, path: str) -> TextTable:
+        """Returns the table in another file than `file`."""
+        return self.columns.read_table(
+            path, short_rows=self.short_rows, on_bad_input=self.on_bad_input
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsTableSource:
+    """A split of a TFDS set as the source of a task's examples.
+
+    Attributes:
+        name: str. Such as "tfds:glue/mnli"; see `tfds_source.read_tfds`.
+        split: str. Name of the split there.
+        columns: `TableSettings`. Names of features. Rows are sorted by `id_column` if
+            it holds whole numbers, because TFDS stores them shuffled.
+        names: dict. Label of the task by name of the class in the set; empty if they
+            are the same.
+        data_dir: str or None. See `read_tfds`; so is `download`.
+        download: bool.
+        on_bad_input: str. See `text_table.read_table`.
+    """
+
+    name: str
+    split: str
+    columns: TableSettings
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    data_dir: str | None = None
+    download: bool = False
+    on_bad_input: str = "stop"
+
+    def read(self, folder: str = "") -> TextTable:
+        """Returns the rows; `folder` is not used.
+
+        The label -1, which TFDS gives to rows without a label, is none: such rows are
+        left out and counted, unless all rows are like that.
+
+        Raises:
+            UsageError: See `read_tfds`.
+            DataError: See `read_tfds`; and if a feature is missing, or the names of the
+                classes differ.
+        """
+        data = read_tfds(self.name, self.split, self.data_dir, self.download)
+        options = self.columns._options()
+        rows = self._sorted(data.rows, options["id_column"])
+        keys = ("text_column", "text_pair_column", "label_column", "id_column")
+        wanted = [options[key] for key in keys]
+        texts, pairs, labels, ids = (
+            None if key is None else _feature(data, rows, key) for key in wanted
+        )
+        numbers = list(range(len(rows)))
+        if labels is not None:
+            labels = self._label_names(data, labels, wanted[2])
+            kept = [i for i in numbers if labels[i] is not None]
+            if not kept:
+                labels, kept = None, numbers
+            numbers = kept
+        missing = len(rows) - len(numbers)
+        skipped = {"rows without a label": missing} if missing else {}
+        columns = Columns(data.name, (), {}, numbers, "row", skipped)
+        chosen = [
+            None if column is None else [column[i] for i in numbers]
+            for column in (texts, pairs, labels, ids)
+        ]
+        return make_table(
+            columns,
+            *chosen,
+            label_separator=options.get("label_separator"),
+            skip_label=options.get("skip_label"),
+            on_bad_input=self.on_bad_input,
+        )
+
+    def _sorted(self, rows: list[dict], key: str | None) -> list[dict]:
+        if key is not None and all(isinstance(row.get(key), int) for row in rows):
+            return sorted(rows, key=lambda row: row[key])
+        return rows
+
+    def _label_names(self, data: TfdsRows, labels: list, key: str) -> list:
+        """Returns labels as written in a table; None where there is none."""
+        classes = data.class_names.get(key)
+        if classes and self.names and not set(classes) <= set(self.names):
+            raise DataError(
+                f"{data.name}: expected the classes {', '.join(self.names)} (in any "
+                f"order), received {', '.join(classes)}"
+            )
+
+        def name(value):
+            if isinstance(value, list):
+                return [name(part) for part in value]
+            if classes is None:
+                return str(value)
+            if not 0 <= value < len(classes):
+                return None
+            return self.names.get(classes[value], classes[value])
+
+        return [name(value) for value in labels]
+
+
+def _feature(data: TfdsRows, rows: list[dict], key: str) -> list[Any]:
+    """Returns the values of a feature; numbers but those of classes as text."""
+    if not rows or key not in rows[0]:
+        known = ", ".join(rows[0]) if rows else "none"
+        raise DataError(f"{data.name}: no feature {key!r}; expected one of {known}")
+    values = [row[key] for row in rows]
+    if key in data.class_names:
+        return values
+    return [value if isinstance(value, (str, list)) else str(value) for value in values]
+
+
+def find_labels(table: TextTable) -> list[str]:
+    """Returns the distinct labels, sorted; numerically if all are whole numbers.
+
+    Raises:
+        DataError: If a label is empty, or if there are fewer than two labels.
+    """
+    found = set()
+    for row, label in enumerate(table.labels):
+        if label == "":
+            raise DataError(f"{table.where(row)}: the label is empty")
+        found.update([label] if isinstance(label, str) else label)
+    labels = sorted(found)
+    if len(labels) < 2:
+        received = f"only {labels[0]!r}" if labels else "none"
+        raise DataError(
+            f"{table.path}: expected at least 2 different labels, received {received}"
+        )
+    try:
+        return sorted(labels, key=int)
+    except ValueError:
+        return labels
+
+
+def label_ids(table: TextTable, labels: Sequence[str]) -> list[int]:
+    """Returns the index in `labels` of each row's label.
+
+    Raises:
+        DataError: If a label of the table is not in `labels`.
+    """
+    index = {label: i for i, label in enumerate(labels)}
+    for row, label in enumerate(table.labels):
+        if label not in index:
+            raise DataError(f"{table.where(row)}: {unknown_label(label, labels)}")
+    return [index[label] for label in table.labels]
+
+
+def unknown_label(label, labels: Sequence[str]) -> str:
+    """Says which labels there are instead of one that is not among them."""
+    if label == "":
+        return "the label is empty"
+    known = ", ".join(labels[:10]) + (", ..." if len(labels) > 10 else "")
+    return f"expected one of the labels {known}, received {label!r:.200}"

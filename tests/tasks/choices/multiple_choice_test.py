@@ -1,0 +1,186 @@
+"""Multiple choice: rows as the original's, answers, metrics, files, reports."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf import features
+from albert_tf.errors import UsageError
+from albert_tf.heads import HEADS
+from albert_tf.tasks.choices import multiple_choice
+from albert_tf.tasks.choices.choice_files import ChoiceExamples
+from albert_tf.tasks.definitions.family import Options
+from albert_tf.text.normalization import normalize_text
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+FAMILY = multiple_choice.FAMILY
+TASKS = {task.name: task for task in multiple_choice.TASKS}
+RACE = TASKS["race"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+
+
+def make(choices, labels=None, *, questions=None, contexts=None, **kwargs):
+    n = len(choices)
+    kwargs = {"groups": [""] * n} | kwargs
+    return ChoiceExamples(
+        path="x",
+        ids=[f"q{i}" for i in range(n)],
+        contexts=contexts or [f"context {i}" for i in range(n)],
+        questions=questions or [""] * n,
+        choices=choices,
+        labels=labels,
+        where=[f"x: line {i}" for i in range(n)],
+        **kwargs,
+    )
+
+
+def original_row(tokenizer, context, question, choice, max_seq, max_qa):
+    """`RaceProcessor.read_examples` and `convert_single_example`, one choice."""
+    context, question, choice = map(normalize_text, (context, question, choice))
+    if "_" in question:
+        text = question.replace("_", choice)
+    else:
+        text = " ".join([question, choice])
+    a, b = tokenizer.encode(context), tokenizer.encode(text)[-max_qa:]
+    if len(a) + len(b) > max_seq - 3:
+        a = a[: max_seq - 3 - len(b)]
+    cls, sep = tokenizer.cls_id, tokenizer.sep_id
+    return [cls, *a, sep, *b, sep], len(a) + 2
+
+
+def test_rows_are_those_of_the_original(tokenizer):
+    contexts = ["The  Café was ﬁne . " * 9, "Short", "¨x " * 30]
+    questions = ["Who has __ and _ ?", "  Which\tone ? ", "long question " * 9]
+    choices = [["A_b", "Ça va", "¼ cup"], ["Yes", "no"], ["Ω ¨", "x", "y", "z"]]
+    examples = make(
+        choices, [2, 0, 3], contexts=contexts, questions=questions, fills_blanks=True
+    )
+    options = Options(max_seq_length=40, max_qa_length=16)
+    encoded = FAMILY.encode(RACE, examples, tokenizer, options)
+    assert encoded.unit_splits.tolist() == [0, 3, 5, 9]
+    assert encoded.targets[features.LABELS].tolist() == [2, 0, 3]
+    assert encoded.targets[features.LABELS].dtype == np.int32
+    assert encoded.truncated.tolist() == [True, False, True]
+    assert len(encoded) == 3 and encoded.places is None
+    r = 0
+    for context, question, row in zip(contexts, questions, choices, strict=True):
+        for choice in row:
+            wanted = original_row(tokenizer, context, question, choice, 40, 16)
+            a, b = encoded.rows.splits[r : r + 2]
+            assert encoded.rows.ids[a:b].tolist() == wanted[0]
+            assert encoded.rows.first_lengths[r] == wanted[1]
+            r += 1
+    assert encoded.rows.lengths.max() == 40
+
+
+def test_blanks_stay_where_choices_follow(tokenizer):
+    options = Options(max_seq_length=64)
+    rows = [
+        FAMILY.encode(
+            RACE,
+            make([["b", "c"]], questions=["a _ d"], fills_blanks=fills),
+            tokenizer,
+            options,
+        ).rows.ids.tolist()
+        for fills in (True, False)
+    ]
+    assert tokenizer.decode(rows[0]) == "context 0 a b d context 0 a c d"
+    # The vocabulary has no "_".
+    assert tokenizer.decode(rows[1]) == (
+        "context 0 a  \u2047  d b context 0 a  \u2047  d c"
+    )
+
+
+def test_long_choice_leaves_no_room(tokenizer):
+    examples = make([["word " * 50, "x"]])
+    options = Options(max_seq_length=10, max_qa_length=128)
+    encoded = FAMILY.encode(RACE, examples, tokenizer, options)
+    assert encoded.rows.lengths[0] == 10
+    assert encoded.rows.first_lengths[0] == 2
+    assert encoded.targets == {}
+    for bad in (Options(max_seq_length=4), Options(max_qa_length=0)):
+        with pytest.raises(UsageError, match="must be (at least|positive)"):
+            FAMILY.encode(RACE, examples, tokenizer, bad)
+
+
+def evaluated(tokenizer, examples, logits):
+    encoded = FAMILY.encode(RACE, examples, tokenizer, Options(max_seq_length=32))
+    outputs = {"logits": np.array(logits, np.float32)}
+    return encoded, FAMILY.answers(RACE, examples, encoded, outputs, Options())
+
+
+def test_answers_and_metrics(tokenizer):
+    examples = make(
+        [["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]],
+        [1, 0, 2],
+        groups=["middle", "high", "high"],
+        lettered=True,
+    )
+    logits = [0, 1, 5, 5, 1, 0, 0, 0, 2]
+    encoded, answers = evaluated(tokenizer, examples, logits)
+    assert answers.predictions.tolist() == [1, 0, 3]
+    assert [len(row) for row in answers.probabilities] == [2, 3, 4]
+    assert all(row.sum() == pytest.approx(1) for row in answers.probabilities)
+    assert FAMILY.metrics(RACE, examples, answers) == {
+        "accuracy": pytest.approx(2 / 3),
+        "accuracy_middle": 1.0,
+        "accuracy_high": 0.5,
+        "majority_accuracy": pytest.approx(1 / 3),
+        "chance_accuracy": pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3),
+    }
+    files = FAMILY.prediction_files(RACE, examples, answers, Options())
+    table = [line.split("\t") for line in files[".tsv"].splitlines()]
+    assert table[0][:4] == ["id", "label", "prediction", "probability_A"]
+    assert table[1] == ["q0", "B", "B", "0.268941", "0.731059", "", ""]
+    assert len({len(row) for row in table}) == 1
+    last = json.loads(files[".jsonl"].splitlines()[-1])
+    assert (last["prediction"], last["label"], last["choice"]) == ("D", "C", "d")
+    report = FAMILY.report(RACE, examples, answers, encoded)
+    assert report["confusion"][2] == [0, 0, 0, 1]
+    assert report["groups"] == [
+        {"name": "middle", "accuracy": 1.0},
+        {"name": "high", "accuracy": 0.5},
+    ]
+    (error,) = report["errors"]
+    assert (error["index"], error["label"], error["prediction"]) == (2, "C: c", "D: d")
+    json.dumps(report)
+
+
+def test_without_labels(tokenizer):
+    examples = make([["a", "b"]] * 2)
+    encoded, answers = evaluated(tokenizer, examples, [1, 0, 0, 1])
+    files = FAMILY.prediction_files(RACE, examples, answers, Options())
+    assert files[".tsv"].startswith("id\tprediction\tprobability_0")
+    assert "label" not in files[".jsonl"]
+    assert FAMILY.report(RACE, examples, answers, encoded) == {}
+    assert FAMILY.collapse(RACE, examples, answers) == ""
+
+
+def test_collapse(tokenizer):
+    examples = make([["a", "b"]] * 8, [0, 1] * 4)
+    _, answers = evaluated(tokenizer, examples, [0.5] * 16)
+    assert "the same probability" in FAMILY.collapse(RACE, examples, answers)
+    _, answers = evaluated(tokenizer, examples, [0, 1] * 8)
+    assert "answers 1 to every" in FAMILY.collapse(RACE, examples, answers)
+    one = examples.select([1, 3, 5, 7] * 2)
+    assert one.ids[0] == "q1" and one.labels == [1] * 8
+    assert FAMILY.collapse(RACE, one, answers) == ""
+    _, answers = evaluated(tokenizer, examples, [0, 1, 1, 0] * 4)
+    assert FAMILY.collapse(RACE, examples, answers) == ""
+
+
+def test_tasks():
+    assert list(TASKS) == ["race", "swag", "codah"]
+    for task in TASKS.values():
+        assert task.head in HEADS and task.family is FAMILY
+        assert task.selecting_metric in task.metrics([0, 1], [1, 1])
+        assert set(task.splits) == {"train", "dev", "test"}
+    assert RACE.recipe.learning_rate == 2e-5 and RACE.recipe.num_train_steps == 12000
+    assert (RACE.options.max_seq_length, RACE.options.max_qa_length) == (512, 128)

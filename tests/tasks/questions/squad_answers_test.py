@@ -1,0 +1,294 @@
+"""Answers of both heads against a plain reading of the original's steps."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.definitions.family import Options
+from albert_tf.tasks.questions import squad_answers, squad_features
+from albert_tf.tasks.questions.squad_data import ask
+from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+OPTIONS = Options(
+    max_seq_length=40,
+    doc_stride=9,
+    max_query_length=12,
+    n_best_size=7,
+    max_answer_length=5,
+)
+DEV = read_questions(GOLDEN / "squad" / "dev-v2.0.json", unanswerable=True)
+ENCODED = squad_features.encode_questions(DEV, TOKENIZER, OPTIONS)
+WINDOWS = ENCODED.detail
+NUM_ROWS = len(ENCODED.rows)
+
+
+def logits(seed: int) -> dict:
+    rng = np.random.default_rng(seed)
+    # Few different values, so that there are ties.
+    draw = rng.integers(-6, 7, (2, len(ENCODED.rows.ids))).astype(np.float32) / 2
+    return {"start_logits": draw[0], "end_logits": draw[1]}
+
+
+def beams(seed: int, starts: int = 3, ends: int = 4) -> dict:
+    rng = np.random.default_rng(seed)
+    lengths = ENCODED.rows.lengths
+    # As from top_k: different starts, and different ends of each start.
+    sizes = [starts] + [ends] * starts
+    near = np.stack(
+        [np.concatenate([rng.permutation(n)[:k] for k in sizes]) for n in lengths]
+    )
+    return {
+        "start_index": near[:, :starts],
+        "start_log_probs": -rng.random((NUM_ROWS, starts), np.float32),
+        "end_index": near[:, starts:],
+        "end_log_probs": -rng.random((NUM_ROWS, starts * ends), np.float32),
+        "cls_logits": rng.standard_normal(NUM_ROWS).astype(np.float32),
+    }
+
+
+def of_logits(outputs, row):
+    """All pairs of the best starts and ends of a window."""
+    part = slice(ENCODED.rows.splits[row], ENCODED.rows.splits[row + 1])
+    start, end = (outputs[n][part].tolist() for n in ("start_logits", "end_logits"))
+
+    def best(values):
+        order = sorted(range(len(values)), key=lambda i: values[i], reverse=True)
+        return order[: OPTIONS.n_best_size]
+
+    return [(s, e, start[s], end[e]) for s in best(start) for e in best(end)]
+
+
+def of_beam(outputs, row):
+    """All pairs of the beam head of a window."""
+    ends = outputs["end_index"].shape[1] // outputs["start_index"].shape[1]
+    return [
+        (
+            int(outputs["start_index"][row, i]),
+            int(outputs["end_index"][row, i * ends + j]),
+            float(outputs["start_log_probs"][row, i]),
+            float(outputs["end_log_probs"][row, i * ends + j]),
+        )
+        for i in range(outputs["start_index"].shape[1])
+        for j in range(ends)
+    ]
+
+
+def plain_nbest(number: int, pairs) -> list[tuple[str, float, float]]:
+    """Texts and scores of the n best answers, step by step."""
+    rows = np.flatnonzero(WINDOWS.question == number).tolist()
+    item = DEV.items[number]
+    context = WINDOWS.contexts[item.context]
+    found = []
+    for row in rows:
+        first, size = int(WINDOWS.first[row]), int(WINDOWS.size[row])
+        offset = int(ENCODED.rows.first_lengths[row])
+        for s, e, a, b in pairs(row):
+            s, e = s - offset + first, e - offset + first
+            if not (first <= s < first + size and first <= e < first + size):
+                continue
+            scores = []
+            for other in rows:
+                begin, count = int(WINDOWS.first[other]), int(WINDOWS.size[other])
+                if begin <= s < begin + count:
+                    around = min(s - begin, begin + count - 1 - s) + 0.01 * count
+                    scores.append((-around, other))
+            if min(scores)[1] != row or e < s or e - s + 1 > 5:
+                continue
+            text = DEV.contexts[item.context][context.starts[s] : context.ends[e]]
+            found.append((text.strip(), a, b))
+    found.sort(key=lambda one: one[1] + one[2], reverse=True)
+    listed = {}
+    for text, a, b in found:
+        listed.setdefault(text, (text, a, b))
+    return list(listed.values())[: OPTIONS.n_best_size]
+
+
+def listed(answers, number):
+    return [(c.text, c.start_score, c.end_score) for c in answers.nbest[number]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_logits_of_1_1(seed):
+    questions = dataclasses.replace(DEV, unanswerable=False)
+    outputs = logits(seed)
+    answers = squad_answers.make_answers(questions, ENCODED, outputs, OPTIONS)
+    full = 0
+    for number in range(len(DEV)):
+        expected = plain_nbest(number, lambda row: of_logits(outputs, row))
+        assert listed(answers, number) == (expected or [("empty", 0.0, 0.0)])
+        assert answers.texts[number] == answers.nbest[number][0].text
+        chances = [c.probability for c in answers.nbest[number]]
+        assert sum(chances) == pytest.approx(1) and chances == sorted(chances)[::-1]
+        full += len(expected) > 2
+    assert full > 10 and answers.null_scores is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_logits_of_2_0(seed):
+    outputs = logits(seed)
+    answers = squad_answers.make_answers(DEV, ENCODED, outputs, OPTIONS)
+    threshold = sorted(answers.null_scores)[10]
+    options = dataclasses.replace(OPTIONS, null_threshold=threshold)
+    answers = squad_answers.make_answers(DEV, ENCODED, outputs, options)
+    written = set()
+    for number in range(len(DEV)):
+        plain = [
+            one
+            for one in plain_nbest(number, lambda row: of_logits(outputs, row))
+            if one[0]
+        ]
+        starts = ENCODED.rows.splits[:-1][WINDOWS.question == number]
+        null = min(outputs["start_logits"][starts] + outputs["end_logits"][starts])
+        text, a, b = plain[0]
+        assert answers.null_scores[number] == pytest.approx(null - (a + b))
+        assert (answers.best[number].text, answers.best[number].score) == (text, a + b)
+        expected = text if null - (a + b) < threshold else ""
+        assert answers.texts[number] == expected
+        written.add(bool(expected))
+        names = [c.text for c in answers.nbest[number]]
+        assert names.count("") <= 1 and len(names) <= 7
+        if len(plain) < 7:
+            assert "" in names
+    assert written == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_beams_of_2_0(seed):
+    outputs = beams(seed)
+    options = dataclasses.replace(OPTIONS, null_threshold=-0.4)
+    answers = squad_answers.make_answers(DEV, ENCODED, outputs, options)
+    answered = 0
+    for number in range(len(DEV)):
+        expected = plain_nbest(number, lambda row: of_beam(outputs, row))
+        assert listed(answers, number) == (expected or [("", -1e6, -1e6)])
+        rows = WINDOWS.question == number
+        null = outputs["cls_logits"][rows].min()
+        assert answers.null_scores[number] == pytest.approx(null)
+        text = expected[0][0] if expected and null < -0.4 else ""
+        assert answers.texts[number] == text
+        answered += bool(text)
+    assert answered
+
+
+def test_several_models_are_averaged():
+    one, two = logits(1), logits(2)
+    mean = {name: (one[name] + two[name]) / 2 for name in one}
+    both = squad_answers.make_answers(DEV, ENCODED, [one, two], OPTIONS)
+    alone = squad_answers.make_answers(DEV, ENCODED, mean, OPTIONS)
+    assert both.texts == alone.texts and both.null_scores == alone.null_scores
+    first = beams(3)
+    second = first | {"start_log_probs": first["start_log_probs"] - 1}
+    second["cls_logits"] = first["cls_logits"] + 1
+    both = squad_answers.make_answers(DEV, ENCODED, [first, second], OPTIONS)
+    alone = squad_answers.make_answers(DEV, ENCODED, first, OPTIONS)
+    assert [c.text for c in both.best] == [c.text for c in alone.best]
+    lower = np.subtract(
+        [c.start_score for c in alone.best if c.text],
+        [c.start_score for c in both.best if c.text],
+    )
+    assert len(lower) and np.allclose(lower, 0.5)
+    raised = np.subtract(both.null_scores, alone.null_scores)
+    assert np.allclose(raised, 0.5)
+
+
+def test_positions_are_those_of_the_text():
+    answers = squad_answers.make_answers(DEV, ENCODED, logits(0), OPTIONS)
+    for item, candidates in zip(DEV.items, answers.nbest, strict=True):
+        for candidate in candidates:
+            if candidate.text:
+                text = DEV.contexts[item.context]
+                assert text[candidate.start : candidate.end] == candidate.text
+
+
+def test_an_accent_at_the_end_is_kept():
+    text = "They went to the cafe\u0301 and on."
+    asked = ask(["Where?"], [text], unanswerable=False)
+    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
+    place = int(encoded.rows.first_lengths[0]) + 4
+    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
+    outputs["start_logits"][place] = outputs["end_logits"][place] = 9
+    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
+    assert answers.texts == ["cafe\u0301"]
+
+
+def test_a_text_without_tokens():
+    asked = ask(["Where?", "Who?"], ["", " \n"], unanswerable=True)
+    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
+    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
+    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
+    assert answers.texts == ["", ""] and min(answers.null_scores) > 1e5
+    files = squad_answers.prediction_files(answers)
+    assert json.loads(files["_null_odds.json"])["0"] > 1e5
+
+
+def test_files():
+    answers = squad_answers.make_answers(DEV, ENCODED, beams(0), OPTIONS)
+    files = squad_answers.prediction_files(answers)
+    assert sorted(files) == [".json", "_nbest.json", "_null_odds.json"]
+    assert all(text.isascii() and text.endswith("}\n") for text in files.values())
+    assert json.loads(files[".json"]) == dict(zip(DEV.ids, answers.texts, strict=True))
+    nbest = json.loads(files["_nbest.json"])
+    assert list(nbest) == DEV.ids
+    assert set(nbest[DEV.ids[0]][0]) == {
+        "text",
+        "probability",
+        "start_log_prob",
+        "end_log_prob",
+    }
+    odds = json.loads(files["_null_odds.json"])
+    assert odds == dict(zip(DEV.ids, answers.null_scores, strict=True))
+    questions = dataclasses.replace(DEV, unanswerable=False)
+    answers = squad_answers.make_answers(questions, ENCODED, logits(0), OPTIONS)
+    files = squad_answers.prediction_files(answers)
+    assert (
+        sorted(files) == [".json", "_nbest.json"]
+        and "start_logit" in files["_nbest.json"]
+    )
+
+
+def test_lone_surrogates_can_be_written():
+    asked = ask(["?"], ["a \ud800 b"], unanswerable=False)
+    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
+    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
+    outputs["end_logits"][-2] = 1
+    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
+    assert answers.texts == ["a \ud800 b"]
+    squad_answers.prediction_files(answers)[".json"].encode()
+
+
+def test_what_cannot_be_answered():
+    bad = logits(0)
+    bad["end_logits"] = bad["end_logits"].copy()
+    bad["end_logits"][3] = np.nan
+    with pytest.raises(DataError, match="end_logits are not finite"):
+        squad_answers.make_answers(DEV, ENCODED, bad, OPTIONS)
+    with pytest.raises(UsageError, match="at least one model"):
+        squad_answers.make_answers(DEV, ENCODED, [], OPTIONS)
+    broken = dataclasses.replace(DEV.items[0], problem="broken")
+    training = dataclasses.replace(DEV, items=[broken, *DEV.items[4:5]], training=True)
+    skip = dataclasses.replace(OPTIONS, on_bad_input="skip")
+    encoded = squad_features.encode_questions(training, TOKENIZER, skip)
+    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
+    with pytest.raises(UsageError, match="was left out"):
+        squad_answers.make_answers(training, encoded, outputs, skip)
+
+
+def test_the_same_text_is_listed_once_with_its_best_score():
+    asked = ask(["?"], ["yes and yes or yes"], unanswerable=False)
+    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
+    place = int(encoded.rows.first_lengths[0])
+    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
+    for token, value in ((0, 3.0), (2, 5.0), (4, 4.0)):
+        outputs["start_logits"][place + token] = value
+        outputs["end_logits"][place + token] = value
+    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
+    (first, *others) = answers.nbest[0]
+    assert (first.text, first.score, first.start, first.end) == ("yes", 10.0, 8, 11)
+    assert "yes" not in [candidate.text for candidate in others]

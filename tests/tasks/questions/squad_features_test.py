@@ -1,0 +1,223 @@
+"""Windows, targets and masks against the original's, and what cannot be cut."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf import features
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.definitions.family import Options
+from albert_tf.tasks.questions import squad_data, squad_features
+from albert_tf.tasks.questions.squad_data import Question, Questions
+from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+SQUAD = GOLDEN / "squad"
+TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+ORIGINAL = json.loads((SQUAD / "features_train_v1.1.json").read_text())
+OPTIONS = Options(max_seq_length=64, doc_stride=16, max_query_length=16)
+TRAIN = read_questions(SQUAD / "train-v1.1.json", unanswerable=False, training=True)
+
+
+def one(text: str, answer: str, start: int = -1, **kwargs) -> Questions:
+    """A question to train on, with its answer."""
+    start = text.index(answer) if start < 0 else start
+    item = Question("q", "what?", 0, ((answer, start),), where="data[0]", **kwargs)
+    return Questions("x.json", [text], [item], training=True)
+
+
+def test_windows_are_the_original_s():
+    encoded = squad_features.encode_questions(TRAIN, TOKENIZER, OPTIONS)
+    expected = ORIGINAL["features"]
+    assert len(encoded) == len(encoded.rows) == len(expected) == 56
+    windows, rows = encoded.detail, encoded.rows
+    mask = squad_features.p_mask(rows, np.arange(56), 64)
+    assert mask.dtype == np.int32
+    for r, feature in enumerate(expected):
+        length = feature["paragraph_len"]
+        ids = rows.ids[rows.splits[r] : rows.splits[r + 1]]
+        assert ids.tolist() == feature["input_ids"][:length]
+        assert rows.first_lengths[r] == feature["segment_ids"].index(1)
+        assert mask[r].tolist() == feature["p_mask"]
+        target = [encoded.targets[k][r] for k in features_in_order()]
+        assert target == [
+            feature["start_position"],
+            feature["end_position"],
+            int(feature["is_impossible"]),
+        ]
+        item = TRAIN.items[windows.question[r]]
+        context = windows.contexts[item.context]
+        part = slice(windows.first[r], windows.first[r] + windows.size[r])
+        assert context.starts[part].tolist() == feature["tok_start_to_orig_index"]
+        assert (context.ends[part] - 1).tolist() == feature["tok_end_to_orig_index"]
+    assert {encoded.targets[k].dtype for k in features_in_order()} == {
+        np.dtype(np.int32)
+    }
+    assert not encoded.truncated.any() and not rows.num_truncated
+
+
+def features_in_order() -> tuple[str, ...]:
+    return features.START_POSITIONS, features.END_POSITIONS, features.IS_IMPOSSIBLE
+
+
+def test_max_context_is_the_original_s():
+    encoded = squad_features.encode_questions(TRAIN, TOKENIZER, OPTIONS)
+    windows = encoded.detail
+    compared = 0
+    for number in range(len(TRAIN)):
+        rows = np.flatnonzero(windows.question == number)
+        owner = squad_features.max_context(windows.first[rows], windows.size[rows])
+        for window, r in enumerate(rows):
+            shift = encoded.rows.first_lengths[r] - windows.first[r]
+            expected = ORIGINAL["features"][r]["token_is_max_context"]
+            for place, value in expected.items():
+                assert bool(owner[int(place) - shift] == window) is value
+                compared += 1
+    assert compared > 2000
+
+
+@pytest.mark.parametrize(
+    ("length", "budget", "stride", "starts"),
+    [
+        (0, 5, 3, [0]),
+        (5, 5, 3, [0]),
+        (6, 5, 3, [0, 3]),
+        (8, 5, 3, [0, 3]),
+        (9, 5, 3, [0, 3, 6]),
+        (11, 5, 5, [0, 5, 10]),
+    ],
+)
+def test_window_starts(length, budget, stride, starts):
+    assert squad_features.window_starts(length, budget, stride) == starts
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"doc_stride": 0}, "doc_stride must be from 1 to 45 .* received 0"),
+        ({"doc_stride": 46}, "doc_stride must be from 1 to 45 .* received 46"),
+        (
+            {"max_seq_length": 19},
+            "max_seq_length must be at least .* = 20.*received 19",
+        ),
+        ({"max_query_length": 0}, "max_query_length must be at least 1, received 0"),
+        ({"n_best_size": 0}, "n_best_size must be at least 1"),
+        ({"max_answer_length": -1}, "max_answer_length must be at least 1"),
+    ],
+)
+def test_sizes_are_checked(changes, message):
+    options = dataclasses.replace(OPTIONS, **changes)
+    with pytest.raises(UsageError, match=message):
+        squad_features.encode_questions(TRAIN, TOKENIZER, options)
+
+
+def test_long_questions_are_cut_and_counted():
+    options = dataclasses.replace(OPTIONS, max_query_length=3)
+    encoded = squad_features.encode_questions(TRAIN, TOKENIZER, options)
+    assert encoded.truncated.all()
+    assert encoded.rows.num_truncated == len(encoded.rows)
+    assert set(encoded.rows.first_lengths.tolist()) == {5}
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("the cafe\u0301 is shut", "cafe\u0301"),
+        ("in 1990, it was", "1990"),
+        ("x ½ y", "½"),
+        ("  spaced   out ", "spaced   out"),
+        ("an 1,204.5 boats", "1,204.5"),
+    ],
+)
+def test_targets_cover_the_answer(text, answer):
+    encoded = squad_features.encode_questions(one(text, answer), TOKENIZER, OPTIONS)
+    first, last, impossible = (encoded.targets[k][0] for k in features_in_order())
+    assert not impossible
+    shift = encoded.rows.first_lengths[0]
+    context = encoded.detail.contexts[0]
+    found = text[context.starts[first - shift] : context.ends[last - shift]]
+    assert found.strip() == answer
+
+
+LONG = "one two three four five six seven eight nine ten " * 20
+
+
+@pytest.mark.parametrize(
+    ("questions", "message"),
+    [
+        (one(LONG, LONG[:300]), r"data\[0\] \(id 'q'\): no window .* 62 tokens"),
+        (
+            one("a b", "b", problem="data[0]: is bad"),
+            r"x.json: data\[0\]: is bad \(--on",
+        ),
+    ],
+)
+def test_bad_training_questions_stop_or_are_left_out(questions, message, caplog):
+    with pytest.raises(DataError, match=message):
+        squad_features.encode_questions(questions, TOKENIZER, OPTIONS)
+    skip = dataclasses.replace(OPTIONS, on_bad_input="skip")
+    with pytest.raises(DataError, match=r"can be used, received none \(left out: 1\)"):
+        squad_features.encode_questions(questions, TOKENIZER, skip)
+    good = Question("good", "what?", 0, (("b", 2),))
+    questions = dataclasses.replace(questions, items=[*questions.items, good])
+    questions = dataclasses.replace(questions, contexts=["a b " + LONG])
+    long = dataclasses.replace(questions.items[0], answers=((LONG[:300], 4),))
+    questions = dataclasses.replace(questions, items=[long, good])
+    encoded = squad_features.encode_questions(questions, TOKENIZER, skip)
+    assert set(encoded.detail.question.tolist()) == {1}
+    assert "left out 1 of 2 questions" in caplog.text
+
+
+def test_questions_to_answer_are_never_left_out(caplog):
+    text = "one two three"
+    items = [
+        Question("0", "what?", 0, (("two", 0),)),
+        Question("1", "", 0, (("two", -4),)),
+        Question("2", "what?", 1, (("", 0),)),
+        Question("3", "what?", 0, (("three", 8), ("one", 0))),
+    ]
+    questions = Questions("x.json", [text, ""], items)
+    encoded = squad_features.encode_questions(questions, TOKENIZER, OPTIONS)
+    assert encoded.detail.question.tolist() == [0, 1, 2, 3]
+    assert encoded.detail.size.tolist() == [3, 3, 0, 3]
+    assert encoded.targets[features.IS_IMPOSSIBLE].tolist() == [1, 1, 1, 0]
+    assert encoded.targets[features.START_POSITIONS][3] == (
+        encoded.rows.first_lengths[3] + 2
+    )
+    assert "3 answers are not at their answer_start" in caplog.text
+    asked = squad_data.ask(["what?", "who?"], [text, text], unanswerable=True)
+    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
+    assert not encoded.targets and len(encoded.detail.contexts) == 1
+
+
+def test_a_long_text():
+    text = "The caf\u00e9 of 1990, and so on. " * 9000
+    questions = one(text, "caf\u00e9", text.rindex("caf\u00e9"))
+    encoded = squad_features.encode_questions(questions, TOKENIZER, OPTIONS)
+    hits = np.flatnonzero(encoded.targets[features.IS_IMPOSSIBLE] == 0)
+    assert len(hits) >= 1 and hits[-1] == len(encoded) - 1
+
+
+def test_a_target_is_the_whole_answer_or_nothing():
+    words = ["one", "two", "three", "four", "five", "six", "seven"] * 11
+    text = " ".join(words)
+    options = dataclasses.replace(OPTIONS, max_seq_length=24, doc_stride=3)
+    for number in range(0, 70, 7):
+        start = len(" ".join(words[:number])) + (number > 0)
+        answer = " ".join(words[number : number + 4])
+        questions = one(text, answer, start)
+        encoded = squad_features.encode_questions(questions, TOKENIZER, options)
+        rows, windows = encoded.rows, encoded.detail
+        held = 0
+        for r in range(len(rows)):
+            first, size = int(windows.first[r]), int(windows.size[r])
+            inside = first <= number and number + 3 < first + size
+            shift = int(rows.first_lengths[r]) - first
+            expected = [number + shift, number + 3 + shift, 0] if inside else [0, 0, 1]
+            assert [int(encoded.targets[k][r]) for k in features_in_order()] == expected
+            held += inside
+        assert held > (number > 10)

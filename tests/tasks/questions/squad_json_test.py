@@ -1,0 +1,357 @@
+"""SQuAD's files and rows: what is read, and what is refused."""
+
+import json
+import pathlib
+import re
+import unittest.mock
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+from albert_tf.tasks.questions.squad_data import (
+    Question,
+    Questions,
+    ask,
+    held_back_articles,
+)
+from albert_tf.tasks.questions.squad_json import questions_from_rows, read_questions
+
+SQUAD = pathlib.Path(__file__).parents[2] / "golden" / "squad"
+TEXT = "The caf\u00e9 is open."
+
+
+def question(**changes) -> dict:
+    found = {
+        "id": "q0",
+        "question": "What is open?",
+        "answers": [{"text": "caf\u00e9", "answer_start": 4}],
+    } | changes
+    return {name: value for name, value in found.items() if value is not ...}
+
+
+def file_of(tmp_path, *questions, content=None) -> str:
+    """Writes a file with one text; returns its path."""
+    if content is None:
+        paragraphs = [{"context": TEXT, "qas": list(questions)}]
+        content = {"data": [{"title": "shops", "paragraphs": paragraphs}]}
+    if not isinstance(content, bytes):
+        content = json.dumps(content).encode()
+    (tmp_path / "x.json").write_bytes(content)
+    return str(tmp_path / "x.json")
+
+
+def test_official_files():
+    train = read_questions(SQUAD / "train-v1.1.json", unanswerable=False, training=True)
+    assert len(train) == 15 and train.labels[0] == ["1,204"]
+    assert [i.problem for i in train.items] == [""] * 15
+    assert train.items[4].where == "data[1].paragraphs[0].qas[0]"
+    assert train.items[4].article == "observatory"
+    dev = read_questions(SQUAD / "dev-v2.0.json", unanswerable=True)
+    assert len(dev) == 20 and dev.labels[4] == [] and dev.items[4].is_impossible
+    assert len(dev.labels[0]) == 2 and len(dev.contexts) == 4
+    part = dev.select([4, 0])
+    assert part.ids == ["harbour-i4", "harbour-0"] and part.contexts is dev.contexts
+
+
+def test_windows_files_and_files_without_labels(tmp_path):
+    text = json.dumps({"data": [{"paragraphs": [{"context": TEXT, "qas": []}] * 2}]})
+    text = text.replace("[]", json.dumps([question(answers=...)]), 1)
+    content = b"\xef\xbb\xbf" + text.replace(", ", ",\r\n").encode()
+    path = file_of(tmp_path, content=content)
+    found = read_questions(path, unanswerable=False)
+    assert found.labels is None and found.ids == ["q0"]
+    path = file_of(tmp_path, question(answers=[], is_impossible=False))
+    assert read_questions(path, unanswerable=True).labels is None
+
+
+IN_QUESTION = r"data\[0\]\.paragraphs\[0\]\.qas\[0\]"
+# Wrong for training and for answering.
+BROKEN = [
+    (question(id=...), IN_QUESTION + ": expected a string named id, found none"),
+    (question(id=7), ": id: expected a string, received 7"),
+    (question(question=...), r'\(id "q0"\): expected a string named question'),
+    (question(question=["x"]), ": question: expected a string, received a list of 1"),
+    (question(answers={}), ": answers: expected a list, received an object of 0"),
+    (question(answers=None), ": answers: expected a list, received null"),
+    (question(answers=["x"]), r"answers\[0\]: expected an object, received \"x\""),
+    (
+        question(answers=[{"text": "x"}]),
+        "a whole number named answer_start, found none",
+    ),
+    (
+        question(answers=[{"text": "x", "answer_start": float("nan")}]),
+        "answer_start: expected a whole number, received NaN",
+    ),
+    (
+        question(answers=[{"text": "x", "answer_start": True}]),
+        "answer_start: expected a whole number, received true",
+    ),
+    (
+        question(answers=[{"text": "x", "answer_start": "4"}]),
+        'answer_start: expected a whole number, received "4"',
+    ),
+    (question(is_impossible="no"), "is_impossible: expected true or false"),
+    ("x", IN_QUESTION + ': expected an object, received "x"'),
+]
+
+
+@pytest.mark.parametrize(("broken", "message"), BROKEN)
+def test_broken_questions(tmp_path, broken, message):
+    path = file_of(tmp_path, broken, question(id="good"))
+    with pytest.raises(DataError, match=message) as error:
+        read_questions(path, unanswerable=True)
+    assert str(error.value).startswith(f"{path}: ") and "\n" not in str(error.value)
+    found = read_questions(path, unanswerable=True, training=True)
+    bad, good = found.items
+    assert f"{path}: {bad.problem}" == str(error.value)
+    assert good.id == "good" and not good.problem
+
+
+# Wrong for training only.
+@pytest.mark.parametrize(
+    ("changes", "unanswerable", "message"),
+    [
+        (
+            {"answers": [{"text": "caf\u00e9", "answer_start": 5}]},
+            False,
+            r'answer_start 5: expected the answer "caf\\u00e9" there, received "af',
+        ),
+        (
+            {"answers": [{"text": "open.", "answer_start": -5}]},
+            False,
+            "answer_start -5: expected the answer",
+        ),
+        (
+            {"answers": [{"text": "x", "answer_start": 10**30}]},
+            False,
+            "answer_start 10+: expected the answer",
+        ),
+        (
+            {"answers": [{"text": " ", "answer_start": 3}]},
+            False,
+            'expected an answer with text, received " "',
+        ),
+        (
+            {"answers": question()["answers"] * 3},
+            False,
+            "expected exactly one answer in training, received 3",
+        ),
+        ({"answers": []}, True, "expected exactly one answer in training, received 0"),
+        ({"answers": ...}, True, "expected a list named answers, found none"),
+        ({"is_impossible": True}, True, r"is_impossible, but has the answer"),
+        ({"is_impossible": True, "answers": []}, False, "use --task=squad2"),
+    ],
+)
+def test_questions_that_cannot_be_trained_on(tmp_path, changes, unanswerable, message):
+    path = file_of(tmp_path, question(**changes))
+    found = read_questions(path, unanswerable=unanswerable, training=True)
+    assert re.search(message, found.items[0].problem), found.items[0].problem
+    assert found.items[0].problem.startswith("data[0].paragraphs[0].qas[0] (id")
+
+
+def test_the_same_id_twice(tmp_path):
+    path = file_of(tmp_path, question(), question())
+    message = r'qas\[1\] \(id "q0"\): the id was used before, at data.*qas\[0\]$'
+    with pytest.raises(DataError, match=message):
+        read_questions(path, unanswerable=False)
+    found = read_questions(path, unanswerable=False, training=True)
+    assert [bool(item.problem) for item in found.items] == [False, True]
+
+
+def test_answers_that_only_evaluation_can_use(tmp_path, caplog):
+    several = question(
+        answers=question()["answers"] * 2 + [{"text": "shop", "answer_start": 99}]
+    )
+    found = read_questions(file_of(tmp_path, several), unanswerable=False)
+    assert found.labels == [["caf\u00e9", "caf\u00e9", "shop"]]
+    path = file_of(tmp_path, question(is_impossible=True))
+    found = read_questions(path, unanswerable=True)
+    assert not found.items[0].is_impossible
+    assert "1 questions are impossible but have answers" in caplog.text
+    path = file_of(tmp_path, question(), question(id="q1", answers=[]))
+    found = read_questions(path, unanswerable=True)
+    assert found.items[1].is_impossible
+    with pytest.raises(DataError, match=r'\(id "q1"\): .* use --task=squad2'):
+        read_questions(path, unanswerable=False)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe{", "not UTF-8"),
+        (b"[" * 100_000, "not JSON"),
+        ([], "expected a JSON object, received list"),
+        ({"version": "1.1"}, "expected a list named data, received null"),
+        ({"data": {}}, "expected a list named data, received an object of 0"),
+        ({"data": []}, "expected questions, received none"),
+    ],
+)
+def test_files_of_another_format(tmp_path, content, message, training):
+    path = file_of(tmp_path, content=content)
+    with pytest.raises(DataError, match=message):
+        read_questions(path, unanswerable=False, training=training)
+
+
+@pytest.mark.parametrize(
+    ("article", "message"),
+    [
+        ("x", r"data\[0\]: expected an object"),
+        ({"paragraphs": {}}, r"data\[0\]: paragraphs: expected a list"),
+        ({"paragraphs": ["x"]}, r"data\[0\]\.paragraphs\[0\]: expected an object"),
+        ({"paragraphs": [{"qas": []}]}, "expected a string named context"),
+        ({"paragraphs": [{"context": TEXT}]}, "expected a list named qas"),
+    ],
+)
+def test_broken_articles(tmp_path, article, message):
+    path = file_of(tmp_path, content={"data": [article]})
+    with pytest.raises(DataError, match=message):
+        read_questions(path, unanswerable=False)
+    found = read_questions(path, unanswerable=False, training=True)
+    assert len(found) == 1 and found.items[0].problem
+
+
+ROW = {
+    "id": b"q0",
+    "title": b"shops",
+    "context": TEXT.encode(),
+    "question": b"What is open?",
+    "answers": {
+        "text": np.array([b"caf\xc3\xa9"], object),
+        "answer_start": np.array([4], np.int32),
+    },
+    "is_impossible": np.bool_(False),
+    "plausible_answers": {"text": np.array([], object)},
+}
+
+
+def test_rows():
+    none = {"text": np.array([], object), "answer_start": np.array([], np.int32)}
+    impossible = ROW | {"id": b"q1", "answers": none, "is_impossible": np.bool_(True)}
+    found = questions_from_rows(
+        [ROW, impossible], "squad", unanswerable=True, training=True
+    )
+    assert found.labels == [["caf\u00e9"], []] and found.contexts == [TEXT]
+    assert [item.problem for item in found.items] == ["", ""]
+    assert [item.article for item in found.items] == ["shops", "shops"]
+    plain = {"id": "q0", "context": TEXT, "question": "?", "answers": ROW["answers"]}
+    assert (
+        questions_from_rows([plain], "s", unanswerable=False).items[0].article == TEXT
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"context": b"\xff"}, "squad: row 0: context: expected a string"),
+        ({"answers": {"text": [b"x"], "answer_start": []}}, "answers: expected a list"),
+        ({"question": None}, "row 0 .*: question: expected a string, received null"),
+    ],
+)
+def test_broken_rows(changes, message):
+    with pytest.raises(DataError, match=message):
+        questions_from_rows([ROW | changes], "squad", unanswerable=True)
+
+
+def many(counts: dict[str, int]) -> Questions:
+    items = [
+        Question(f"{article}{i}", "?", 0, (("x", 0),), article=article)
+        for article, count in counts.items()
+        for i in range(count)
+    ]
+    return Questions("x.json", ["x"], items, unanswerable=True, training=True)
+
+
+def test_articles_are_held_back_whole():
+    questions = many({"a": 10, "b": 3, "c": 20, "d": 5, "e": 2})
+    draws = set()
+    for seed in range(8):
+        train, held = held_back_articles(questions, 0.2, seed)
+        assert sorted(train.ids + held.ids) == sorted(questions.ids)
+        kept = {item.article for item in train.items}
+        back = {item.article for item in held.items}
+        assert kept and back and not kept & back
+        assert train.training and not held.training
+        assert held_back_articles(questions, 0.2, seed)[1].ids == held.ids
+        draws.add(tuple(sorted(back)))
+    assert len(draws) > 1
+
+
+def test_what_cannot_be_trained_on_is_not_held_back():
+    questions = many({"a": 1, "b": 1})
+    bad = Question("bad", "", -1, article="c", problem="broken")
+    questions = Questions("x", ["x"], [bad, *questions.items], training=True)
+    for seed in range(5):
+        train, held = held_back_articles(questions, 0.9, seed)
+        assert "bad" in train.ids and len(held) == 1
+
+
+def test_holding_back_needs_articles():
+    with pytest.raises(DataError, match="at least 2 articles.*received 1"):
+        held_back_articles(many({"a": 9}), 0.1, 0)
+    with pytest.raises(UsageError, match=r"fraction must be in \(0, 1\), received 1"):
+        held_back_articles(many({"a": 9, "b": 1}), 1, 0)
+
+
+def test_asking_needs_a_text_for_each_question():
+    with pytest.raises(UsageError, match="one for each of 2 questions, received 1"):
+        ask(["a", "b"], ["x"], unanswerable=False)
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+def or_anything(strategy):
+    return strategy | ANYTHING
+
+
+ANSWER = st.fixed_dictionaries(
+    {"text": or_anything(st.just("open")), "answer_start": or_anything(st.just(12))}
+)
+QUESTION = st.fixed_dictionaries(
+    {"id": or_anything(st.text()), "question": or_anything(st.text())},
+    optional={
+        "answers": or_anything(st.lists(or_anything(ANSWER), max_size=2)),
+        "is_impossible": or_anything(st.booleans()),
+    },
+)
+PARAGRAPH = st.fixed_dictionaries(
+    {
+        "context": or_anything(st.just(TEXT)),
+        "qas": or_anything(st.lists(or_anything(QUESTION), max_size=3)),
+    }
+)
+
+
+@given(
+    paragraphs=or_anything(st.lists(or_anything(PARAGRAPH), max_size=2)),
+    unanswerable=st.booleans(),
+    training=st.booleans(),
+)
+def test_whatever_a_file_holds(paragraphs, unanswerable, training):
+    content = json.dumps({"data": [{"paragraphs": paragraphs}]}).encode()
+    with unittest.mock.patch.object(files, "read_bytes", return_value=content):
+        try:
+            found = read_questions("x", unanswerable=unanswerable, training=training)
+        except DataError as error:
+            assert "\n" not in str(error) and len(str(error)) < 500
+            return
+    for item in found.items:
+        if training and not item.problem and not item.is_impossible:
+            ((text, start),) = item.answers
+            assert found.contexts[item.context][start:].startswith(text)
+        if not training:
+            assert not item.problem

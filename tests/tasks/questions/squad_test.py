@@ -1,0 +1,208 @@
+"""The tasks of SQuAD, and what their family makes of outputs."""
+
+import dataclasses
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from albert_tf import features
+from albert_tf.errors import DataError
+from albert_tf.tasks.definitions.family import Options
+from albert_tf.tasks.questions import squad
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+SQUAD1, SQUAD2 = squad.TASKS
+OPTIONS = Options(max_seq_length=64, doc_stride=16, max_query_length=16)
+FAMILY = squad.FAMILY
+
+
+def dev(unanswerable: bool = True):
+    folder = str(GOLDEN / "squad" / "dev-v2.0.json")
+    questions = SQUAD2.splits["dev"].read(folder)
+    if not unanswerable:
+        rows = [i for i, item in enumerate(questions.items) if item.answers]
+        questions = dataclasses.replace(questions.select(rows), unanswerable=False)
+    return questions, FAMILY.encode(SQUAD2, questions, TOKENIZER, OPTIONS)
+
+
+def right_logits(encoded) -> dict:
+    """Logits of a model that knows every answer, or that there is none."""
+    start = np.zeros(len(encoded.rows.ids), np.float32)
+    end = start.copy()
+    base = encoded.rows.splits[:-1]
+    start[base + encoded.targets[features.START_POSITIONS]] = 9
+    end[base + encoded.targets[features.END_POSITIONS]] = 9
+    return {"start_logits": start, "end_logits": end}
+
+
+def test_recipes_are_those_of_table_14():
+    found = {
+        task.name: dataclasses.astuple(task.recipe) + (task.selecting_metric,)
+        for task in squad.TASKS
+    }
+    assert found == {
+        "squad1": (5e-5, 48, 0.0, 3649, 365, 384, "f1"),
+        "squad2": (3e-5, 48, 0.0, 8144, 814, 512, "f1"),
+    }
+    assert [task.options.max_seq_length for task in squad.TASKS] == [384, 512]
+    assert all(task.family is FAMILY for task in squad.TASKS)
+
+
+def test_official_names_and_a_single_file(tmp_path):
+    shutil.copy(GOLDEN / "squad" / "train-v1.1.json", tmp_path)
+    train = SQUAD1.splits["train"].read(str(tmp_path))
+    assert train.training and not train.unanswerable and len(train) == 15
+    single = SQUAD1.splits["train"].read(str(tmp_path / "train-v1.1.json"))
+    assert single.ids == train.ids
+    with pytest.raises(DataError, match="dev-v1.1.json: cannot be read"):
+        SQUAD1.splits["dev"].read(str(tmp_path))
+    names = {s.file for task in squad.TASKS for s in task.splits.values()}
+    assert names == {
+        f"{a}-{b}.json" for a in ("train", "dev") for b in ("v1.1", "v2.0")
+    }
+
+
+def test_perfect_answers_of_1_1():
+    questions, encoded = dev(unanswerable=False)
+    answers = FAMILY.answers(SQUAD1, questions, encoded, right_logits(encoded), OPTIONS)
+    scores = FAMILY.metrics(SQUAD1, questions, answers)
+    assert scores == {"exact_match": 100.0, "f1": 100.0}
+    assert not FAMILY.collapse(SQUAD1, questions, answers)
+    report = FAMILY.report(SQUAD1, questions, answers, encoded)
+    assert report["groups"] == report["errors"] == []
+    assert [right for _, right in report["calibration"]] == [1] * len(questions)
+    labels = dict(zip(questions.ids, questions.labels, strict=True))
+    texts = dict(zip(answers.ids, answers.texts, strict=True))
+    assert SQUAD1.metrics(labels, texts) == scores
+
+
+def test_perfect_answers_of_2_0():
+    questions, encoded = dev()
+    outputs = right_logits(encoded)
+    options = FAMILY.calibrate(SQUAD2, questions, encoded, outputs, OPTIONS)
+    assert options == dataclasses.replace(
+        OPTIONS, null_threshold=options.null_threshold
+    )
+    answers = FAMILY.answers(SQUAD2, questions, encoded, outputs, options)
+    scores = FAMILY.metrics(SQUAD2, questions, answers)
+    assert scores["f1"] == scores["HasAns_f1"] == scores["NoAns_exact"] == 100.0
+    assert scores["best_f1"] == 100.0 and scores["total"] == 20
+    assert scores["majority_f1"] == 25.0
+    assert scores["null_threshold"] == options.null_threshold
+    files = FAMILY.prediction_files(SQUAD2, questions, answers, options)
+    assert sorted(files) == [".json", "_nbest.json", "_null_odds.json"]
+
+
+def test_f1_is_that_of_what_is_written():
+    questions, encoded = dev()
+    low = dataclasses.replace(OPTIONS, null_threshold=-1e9)
+    answers = FAMILY.answers(SQUAD2, questions, encoded, right_logits(encoded), low)
+    scores = FAMILY.metrics(SQUAD2, questions, answers)
+    assert scores["f1"] == scores["majority_f1"] == 25.0
+    assert scores["HasAns_f1"] == 0.0 and scores["best_f1"] == 100.0
+    reason = FAMILY.collapse(SQUAD2, questions, answers)
+    assert reason == "none of 20 questions is answered, 15 have an answer"
+    report = FAMILY.report(SQUAD2, questions, answers, encoded)
+    assert report["groups"] == [
+        {"name": "answerable", "exact": 0.0, "f1": 0.0},
+        {"name": "unanswerable", "exact": 100.0, "f1": 100.0},
+    ]
+    assert len(report["errors"]) == 15
+    error = next(e for e in report["errors"] if e["index"] == 3)
+    assert error["label"] == "Saint-Ouen | the village of Saint-Ouen"
+    assert error["prediction"] == "" and error["score"] == 0.0
+    assert error["text"].startswith("Which village did the band come from?\n\n")
+    assert "village of Saint-Ouen played" in error["text"]
+
+
+def test_constant_answers_are_a_collapse():
+    questions, encoded = dev(unanswerable=False)
+    outputs = right_logits(encoded)
+    answers = FAMILY.answers(SQUAD1, questions, encoded, outputs, OPTIONS)
+    same = dataclasses.replace(answers, best=answers.best[:1] * len(questions))
+    reason = FAMILY.collapse(SQUAD1, questions, same)
+    assert reason == "the answer to all 15 questions is '1,204'"
+    alone = questions.select([0])
+    one = dataclasses.replace(answers, ids=alone.ids, best=answers.best[:1])
+    assert not FAMILY.collapse(SQUAD1, alone, one)
+
+
+def test_worst_errors_come_first_and_are_short():
+    questions, encoded = dev(unanswerable=False)
+    long = dataclasses.replace(
+        questions,
+        contexts=["x" * 3000 + text + "\ud800" * 3000 for text in questions.contexts],
+    )
+    rng = np.random.default_rng(0)
+    outputs = {
+        name: rng.standard_normal(len(encoded.rows.ids))
+        for name in right_logits(encoded)
+    }
+    answers = FAMILY.answers(SQUAD1, questions, encoded, outputs, OPTIONS)
+    report = FAMILY.report(SQUAD1, long, answers, encoded)
+    assert len(report["errors"]) > 5
+    scores = [error["score"] for error in report["errors"]]
+    assert scores == sorted(scores)
+    sure = [report["calibration"][e["index"]][0] for e in report["errors"]]
+    worst = [s for s, score in zip(sure, scores, strict=True) if score == 0]
+    assert worst == sorted(worst, reverse=True)
+    for error in report["errors"]:
+        assert len(error["text"]) <= 1000
+        error["text"].encode()
+
+
+def test_confidence_of_the_beam_head():
+    questions, encoded = dev()
+    rows = len(encoded.rows)
+    answers = FAMILY.answers(
+        SQUAD2,
+        questions,
+        encoded,
+        {
+            "start_index": np.full((rows, 1), encoded.rows.first_lengths[0]),
+            "start_log_probs": np.full((rows, 1), -1.0),
+            "end_index": np.full((rows, 1), encoded.rows.first_lengths[0]),
+            "end_log_probs": np.full((rows, 1), -1.0),
+            "cls_logits": np.full(rows, 2.0),
+        },
+        OPTIONS,
+    )
+    report = FAMILY.report(SQUAD2, questions, answers, encoded)
+    assert answers.texts == [""] * 20
+    sure = 1 / (1 + np.exp(-2.0))
+    assert np.allclose([p for p, _ in report["calibration"]], sure)
+
+
+def test_articles_are_held_back_for_2_0_only(caplog):
+    train = squad.read_questions(
+        GOLDEN / "squad" / "train-v1.1.json", unanswerable=True, training=True
+    )
+    rest, held = FAMILY.hold_back(SQUAD2, train, seed=1)
+    assert len(rest) + len(held) == len(train) and len(held)
+    plain = dataclasses.replace(train, unanswerable=False)
+    assert FAMILY.hold_back(SQUAD1, plain, seed=1) == (plain, None)
+    one = train.select(range(4))
+    assert FAMILY.hold_back(SQUAD2, one, seed=1) == (one, None)
+    assert "all questions are about one article" in caplog.text
+    options = FAMILY.calibrate(
+        SQUAD1, *dev(unanswerable=False), right_logits(dev(False)[1]), OPTIONS
+    )
+    assert options is OPTIONS
+
+
+def test_questions_without_labels():
+    questions, encoded = dev()
+    unlabelled = dataclasses.replace(questions, labelled=False)
+    encoded = FAMILY.encode(SQUAD2, unlabelled, TOKENIZER, OPTIONS)
+    assert encoded.targets == {}
+    outputs = {
+        n: np.zeros(len(encoded.rows.ids)) for n in ("start_logits", "end_logits")
+    }
+    answers = FAMILY.answers(SQUAD2, unlabelled, encoded, outputs, OPTIONS)
+    assert len(answers.texts) == 20
+    assert FAMILY.report(SQUAD2, unlabelled, answers, encoded) == {}
+    assert FAMILY.collapse(SQUAD2, unlabelled, answers) == ""

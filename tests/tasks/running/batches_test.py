@@ -1,0 +1,258 @@
+"""Training batches of every kind of task: order, padding, packing, shares."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
+from albert_tf.layers.dropout import StepSeeds
+from albert_tf.models import classifiers
+from albert_tf.objectives.finetuning import for_task
+from albert_tf.tasks.definitions.family import EncodedExamples
+from albert_tf.tasks.running.batches import (
+    BatchShape,
+    batch_maker,
+    make_training_dataset,
+    useful_token_rate,
+)
+from albert_tf.text.inputs import EncodedTexts
+
+CONFIG = AlbertConfig(
+    vocab_size=300,
+    embedding_size=8,
+    hidden_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=20,
+    max_position_embeddings=64,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    classifier_dropout_prob=0.3,
+    initializer_range=0.2,
+)
+NUM_UNITS = 11
+PAD = 7
+
+
+def encoded_rows(count, seed=0):
+    """Row i is `2 (i + 100) * n 3`; its last third is in segment 1."""
+    lengths = np.random.default_rng(seed).integers(4, 23, count)
+    rows = [[2, *[i % 190 + 100] * (n - 2), 3] for i, n in enumerate(lengths)]
+    return EncodedTexts(
+        np.array(sum(rows, []), np.int32),
+        np.concatenate([[0], np.cumsum(lengths)]),
+        (lengths - lengths // 3).astype(np.int32),
+    )
+
+
+def examples_of(head):
+    rng = np.random.default_rng(1)
+    counts = np.ones(NUM_UNITS, int)
+    if head == "multiple_choice":
+        counts = rng.integers(2, 5, NUM_UNITS)
+    splits = np.concatenate([[0], np.cumsum(counts)])
+    rows = encoded_rows(int(splits[-1]))
+    kwargs = {}
+    if head == "question_answering":
+        targets = {
+            features.START_POSITIONS: rng.integers(0, 4, NUM_UNITS).astype(np.int32),
+            features.END_POSITIONS: rng.integers(0, 4, NUM_UNITS).astype(np.int32),
+        }
+    elif head == "token_classifier":
+        words = [rng.permutation(n - 2)[: (n - 1) // 2] + 1 for n in rows.lengths]
+        words = [np.sort(places) for places in words]
+        kwargs["place_splits"] = np.cumsum([0, *map(len, words)])
+        kwargs["places"] = np.concatenate(words).astype(np.int32)
+        count = len(kwargs["places"])
+        targets = {features.LABELS: rng.integers(-1, 3, count).astype(np.int32)}
+    else:
+        targets = {features.LABELS: rng.integers(0, 2, NUM_UNITS).astype(np.int32)}
+    truncated = np.zeros(NUM_UNITS, bool)
+    return EncodedExamples(rows, splits, targets, truncated, **kwargs)
+
+
+def make_model(head):
+    kinds = {
+        "text_classifier": (classifiers.AlbertTextClassifier, 2),
+        "multiple_choice": (classifiers.AlbertMultipleChoice, 1),
+        "token_classifier": (classifiers.AlbertTokenClassifier, 3),
+    }
+    kind, count = kinds[head]
+    return kind(CONFIG, num_labels=count, seed=5)
+
+
+def loss_and_gradients(model, head, batch):
+    objective = for_task(head, None)
+    batch = {name: tf.constant(value) for name, value in batch.items()}
+    with tf.GradientTape() as tape:
+        outputs = model(batch, training=True, seeds=StepSeeds(3, 4))
+        loss = objective.loss(objective.sums(outputs, batch), objective.weights(batch))
+    gradients = tape.gradient(loss, model.trainable_variables)
+    return float(loss), [
+        keras.ops.convert_to_numpy(tf.convert_to_tensor(g))
+        for g in gradients
+        if g is not None
+    ]
+
+
+HEADS = ["text_classifier", "multiple_choice", "token_classifier"]
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_packing_changes_neither_loss_nor_gradients(head):
+    encoded = examples_of(head)
+    numbers = np.array([3, 0, 7, 9, 1, 10, 4, 4])
+    shape = BatchShape(head, 32, 64, PAD)
+    plain = batch_maker(encoded, shape)(numbers)
+    packed = batch_maker(encoded, BatchShape(head, 32, 64, PAD, packing=True))(numbers)
+    assert packed["token_ids"].size < plain["token_ids"].size
+    model = make_model(head)
+    loss, gradients = loss_and_gradients(model, head, plain)
+    loss_packed, gradients_packed = loss_and_gradients(model, head, packed)
+    assert loss_packed == pytest.approx(loss, abs=1e-5)
+    assert len(gradients) > 10
+    for a, b in zip(gradients, gradients_packed, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    fixed = batch_maker(encoded, BatchShape(head, 32, 64, PAD, fixed_length=True))
+    assert loss_and_gradients(model, head, fixed(numbers))[0] == pytest.approx(
+        loss, abs=1e-5
+    )
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("packing", [False, True])
+def test_shares_are_the_parts_of_a_batch(head, packing):
+    encoded = examples_of(head)
+    numbers = np.array([3, 0, 7, 9, 1, 10, 4, 2])
+    whole = batch_maker(encoded, BatchShape(head, 32, 64, PAD, packing=packing))
+    cut = batch_maker(encoded, BatchShape(head, 32, 64, PAD, parts=2, packing=packing))(
+        numbers
+    )
+    model = make_model(head)
+    for i in range(2):
+        share = {k: v[i * len(v) // 2 : (i + 1) * len(v) // 2] for k, v in cut.items()}
+        expected = whole(numbers[4 * i : 4 * i + 4])
+        got = model({k: tf.constant(v) for k, v in share.items()}).numpy()
+        known = model({k: tf.constant(v) for k, v in expected.items()}).numpy()
+        got = got[:, : known.shape[1]] if got.ndim > 1 else got
+        counted = expected.get(features.CHOICE_MASK, np.ones(known.shape[:2]))
+        if head == "token_classifier":
+            counted = expected[features.LABELS] >= 0
+        np.testing.assert_allclose(got[counted > 0], known[counted > 0], atol=1e-5)
+
+
+def test_a_batch_in_rows():
+    encoded = examples_of("text_classifier")
+    batch = batch_maker(encoded, BatchShape("text_classifier", 32, 64, PAD))(
+        np.array([2, 5])
+    )
+    lengths = encoded.rows.lengths[[2, 5]]
+    assert batch["token_ids"].shape == (2, -(-lengths.max() // 16) * 16)
+    assert batch["padding_mask"].sum(1).tolist() == lengths.tolist()
+    assert batch["token_ids"][0, lengths[0] :].tolist() == [PAD] * (
+        batch["token_ids"].shape[1] - lengths[0]
+    )
+    assert batch["segment_ids"].sum(1).tolist() == (lengths // 3).tolist()
+    assert batch["places"].tolist() == [0, batch["token_ids"].shape[1]]
+    assert batch["labels"].tolist() == encoded.targets["labels"][[2, 5]].tolist()
+    assert all(value.dtype == np.int32 for value in batch.values())
+
+
+def test_question_answering_is_never_packed():
+    encoded = examples_of("question_answering")
+    shape = BatchShape("question_answering", 32, 64, PAD, packing=True)
+    batch = batch_maker(encoded, shape)(np.array([1, 2, 3]))
+    assert batch["token_ids"].shape[0] == 3 and "pack_ids" not in batch
+    first, length = encoded.rows.first_lengths[1], encoded.rows.lengths[1]
+    mask = batch["p_mask"][0]
+    assert mask[0] == 0 and mask[1:first].all() and not mask[first : length - 1].any()
+    assert mask[length - 1 :].all()
+
+
+def batches(head="text_classifier", count=9, **kwargs):
+    shape = kwargs.pop("shape", BatchShape(head, 32, 64, PAD, packing=True))
+    values = {"batch_size": 4, "seed": 3, **kwargs}
+    dataset = make_training_dataset(examples_of(head), shape, **values)
+    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+
+
+def test_every_epoch_is_another_permutation():
+    # Token 100 + i tells the example.
+    seen = (
+        np.concatenate(
+            [
+                batch["token_ids"].flat[batch["places"] + 1]
+                for batch in batches(count=11)
+            ]
+        )
+        - 100
+    )
+    epochs = seen.reshape(4, NUM_UNITS)
+    assert all(sorted(epoch) == list(range(NUM_UNITS)) for epoch in epochs.tolist())
+    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 4
+    other = batches(count=3, seed=4)
+    assert any(
+        (a["labels"] != b["labels"]).any()
+        or a["token_ids"].shape != b["token_ids"].shape
+        or (a["token_ids"] != b["token_ids"]).any()
+        for a, b in zip(other, batches(count=3), strict=True)
+    )
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_starting_at_a_step_skips_what_came_before(head):
+    for a, b in zip(batches(head)[5:], batches(head, 4, start_step=5), strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_pipelines_share_the_batch():
+    shape = BatchShape("text_classifier", 32, 64, PAD)
+    whole = batches(shape=shape, batch_size=6)
+    parts = [
+        batches(shape=shape, batch_size=6, num_pipelines=2, pipeline=i)
+        for i in range(2)
+    ]
+    for batch, first, second in zip(whole, *parts, strict=True):
+        joined = np.concatenate([first["labels"], second["labels"]])
+        np.testing.assert_array_equal(batch["labels"], joined)
+
+
+def test_a_fixed_length_has_one_shape():
+    for head in HEADS:
+        shape = BatchShape(head, 32, 64, PAD, packing=True, fixed_length=True)
+        encoded = examples_of(head)
+        dataset = make_training_dataset(encoded, shape, batch_size=4, seed=1)
+        spec = dataset.element_spec
+        assert all(None not in s.shape for s in spec.values())
+        assert spec["token_ids"].shape[1] == 32
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 0}, "multiple of 1"),
+        ({"batch_size": 3, "num_pipelines": 2}, "multiple of 2"),
+        ({"shape": BatchShape("text_classifier", 9, 64, PAD)}, "max_seq_length"),
+    ],
+)
+def test_refusals(change, message):
+    with pytest.raises(UsageError, match=message):
+        batches(**change)
+
+
+def test_useful_token_rate():
+    encoded = examples_of("text_classifier")
+    plain = BatchShape("text_classifier", 32, 64, PAD)
+    packed = BatchShape("text_classifier", 32, 64, PAD, packing=True)
+    assert (
+        useful_token_rate(encoded, plain, 8, 0)
+        < useful_token_rate(encoded, packed, 8, 0)
+        <= 1
+    )

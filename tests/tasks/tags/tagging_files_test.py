@@ -1,0 +1,208 @@
+"""Reading tagged sentences: CoNLL's columns, JSON lines, Parquet, rows."""
+
+import gzip
+import json
+
+import pytest
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.tags import tagging
+from albert_tf.tasks.tags.tagging_files import (
+    TaggedSource,
+    TaggedTableSettings,
+    examples_from_rows,
+    read_tagged,
+)
+
+TASKS = {task.name: task for task in tagging.TASKS}
+
+
+def write(tmp_path, text, name="a.conll"):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def test_conll_2003(tmp_path):
+    write(
+        tmp_path,
+        "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n"
+        "Peter NNP I-NP I-PER\nBlackburn NNP I-NP I-PER\n-DOCSTART- -X- O O\n"
+        "Paris NNP I-NP I-LOC\nRome NNP I-NP B-LOC\n",
+        "eng.testa",
+    )
+    found = TASKS["conll2003"].splits["dev"].read(str(tmp_path))
+    assert found.tokens == [
+        ["EU", "rejects"],
+        ["Peter", "Blackburn"],
+        ["Paris", "Rome"],
+    ]
+    assert found.labels == [["B-ORG", "O"], ["B-PER", "I-PER"], ["B-LOC", "B-LOC"]]
+    assert found.lines == [3, 6, 9]
+    assert "IOB1" in found.note
+    with pytest.raises(DataError, match=r"no file eng\.train or train\.txt"):
+        TASKS["conll2003"].splits["train"].read(str(tmp_path))
+    with pytest.raises(UsageError, match="data_dir"):
+        TASKS["conll2003"].splits["train"].read()
+
+
+def test_wnut17_with_byte_order_marks(tmp_path):
+    """As in the released dev file: two such lines, and an I- that starts an entity."""
+    write(
+        tmp_path,
+        "\ufeffA\tO\nRT\tI-group\n\nDubbz\ufeff\tB-person\n\n!\tO\n\ufeff\n",
+        "emerging.dev.conll",
+    )
+    found = TASKS["wnut17"].splits["dev"].read(str(tmp_path))
+    assert found.tokens == [["A", "RT"], ["Dubbz\ufeff"], ["!"]]
+    assert found.labels == [["O", "B-group"], ["B-person"], ["O"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\tO\r\n\u00a0\tB-X\r\n\r\nc\tO\r\n",
+        "a O\n\u00a0  B-X \n \t\n\n\nc O",
+        "a\tO\r\u00a0\tB-X\r\rc\tO",
+        "\n\na x O\n\u00a0 y B-X\n\nc z O\n",
+    ],
+)
+def test_line_ends_and_separators(tmp_path, text):
+    found = read_tagged(write(tmp_path, text))
+    assert found.tokens == [["a", "\u00a0"], ["c"]]
+    assert found.labels == [["O", "B-X"], ["O"]]
+    assert found.place(1, 0).endswith(f": line {found.lines[1]}")
+
+
+def test_gzip(tmp_path):
+    path = write(tmp_path, gzip.compress(b"a O\n"), "a.conll.gz")
+    assert read_tagged(path).labels == [["O"]]
+
+
+def test_words_without_tags(tmp_path):
+    path = write(tmp_path, "a\nb\n\nc\n")
+    found = read_tagged(path, labelled=False)
+    assert (found.tokens, found.labels) == ([["a", "b"], ["c"]], None)
+    with pytest.raises(DataError, match="line 1: the word 'a' has no tag"):
+        read_tagged(path)
+
+
+BAD = {
+    "no tag": ("a O\nb\n\nc O\n", "line 2: the word 'b' has no tag"),
+    "trailing tab": ("a\tO\nb\t\n\nc\tO\n", "line 2: the word 'b' has no tag"),
+    "fewer columns": (
+        "a X O\nb O\n\nc X O\n",
+        "line 2: expected 3 columns, as in line 1, received 2: 'b O'",
+    ),
+    "more columns": ("a O\nb X O\n\nc O\n", "line 2: expected 2 columns"),
+    "no word": ("a\tO\n\tO\n\nc\tO\n", "line 2: there is no word before 'O'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_line_is_named(tmp_path, name):
+    text, message = BAD[name]
+    path = write(tmp_path, text)
+    for labelled in (True, False):
+        with pytest.raises(DataError, match=r"a\.conll: " + message):
+            read_tagged(path, labelled=labelled)
+    found = read_tagged(path, on_bad_input="skip")
+    assert (found.tokens, found.labels) == ([["c"]], [["O"]])
+    assert found.skipped == {"sentences that cannot be used": 1}
+
+
+FILES = {
+    "empty": (b"", "expected sentences of words"),
+    "documents only": (b"-DOCSTART- O\n\n", "expected sentences of words"),
+    "bytes": (b"a O\nb\xff O\n", "line 2: not UTF-8"),
+    "nul": (b"a O\nb\0 O\n", "line 2: a NUL byte"),
+    "scheme": (b"a B-X\n\nc O\nb X\n", "line 4: the tag must be O, B-type or I-type"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_bad_file(tmp_path, name):
+    data, message = FILES[name]
+    with pytest.raises(DataError, match=message):
+        read_tagged(write(tmp_path, data))
+
+
+def jsonl(tmp_path, *rows):
+    return write(tmp_path, "".join(json.dumps(r) + "\n" for r in rows), "a.jsonl")
+
+
+GOOD = {"tokens": ["a", "b"], "tags": ["I-X", "O"], "n": {"x": 1}}
+
+
+def test_json_lines(tmp_path):
+    path = jsonl(tmp_path, GOOD, {"tokens": [], "tags": []}, GOOD)
+    found = TaggedSource(("a.jsonl",)).read(str(tmp_path))
+    assert found.tokens == [["a", "b"], [], ["a", "b"]]
+    assert found.labels[0] == ["B-X", "O"]
+    assert TaggedSource((path,)).read().tokens == found.tokens
+    part = found.select([2])
+    assert part.ids == ["2"] and part.place(0, 1) == f"{path}: line 3: word 1 (from 0)"
+
+
+def test_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    columns = {"words": [["a"]], "ner": [["O"]], "id": ["x"]}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    settings = TaggedTableSettings(
+        tokens_column="words", tags_column="ner", id_column="id"
+    )
+    found = read_tagged(str(tmp_path / "a.parquet"), settings)
+    assert (found.tokens, found.labels, found.ids) == ([["a"]], [["O"]], ["x"])
+
+
+def test_json_lines_without_tags(tmp_path):
+    for tags in ({}, {"tags": None}):
+        path = jsonl(tmp_path, {"tokens": ["a"]} | tags)
+        assert read_tagged(path, labelled=False).labels is None
+        with pytest.raises(DataError, match="tags"):
+            read_tagged(path)
+
+
+BAD_ROWS = {
+    "fewer tags": ({"tags": ["O"]}, "as many tags as words, 2, received 1"),
+    "null tag": ({"tags": ["O", None]}, r"text at 1 \(from 0\), received None"),
+    "empty tag": ({"tags": ["O", ""]}, r"word 1 \(from 0\), 'b', has no tag"),
+    "text": ({"tags": "OO"}, "tags: expected a list, received 'OO'"),
+    "words": ({"tokens": "a b"}, "tokens: expected a list, received 'a b'"),
+    "nested": ({"tokens": ["a", ["b"]]}, r"tokens: expected text at 1"),
+    "dict": ({"tokens": {"a": 1}}, "expected text, a number or a list"),
+    "no tokens": ({"tokens": None}, "tokens: expected a list, received None"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_row_is_named(tmp_path, name):
+    changes, message = BAD_ROWS[name]
+    path = jsonl(tmp_path, GOOD, GOOD | changes)
+    with pytest.raises(DataError, match=r"a\.jsonl: line 2: .*" + message):
+        read_tagged(path)
+    found = read_tagged(path, on_bad_input="skip")
+    assert len(found) == 1 and sum(found.skipped.values()) == 1
+
+
+def test_ids_twice(tmp_path):
+    path = jsonl(tmp_path, GOOD | {"id": "x"}, GOOD | {"id": "x"})
+    with pytest.raises(DataError, match="line 2: the id 'x' is already that of .*1"):
+        read_tagged(path, TaggedTableSettings(id_column="id"))
+
+
+def test_rows_of_tensorflow_datasets():
+    names = ["O", "B-PER", "I-PER"]
+    rows = [{"tokens": ["Ann", "Lee", "is"], "ner": [1, 2, 0]}]
+    found = examples_from_rows([*rows, {"tokens": [], "ner": []}], "tfds", names)
+    assert found.labels == [["B-PER", "I-PER", "O"]]
+    assert found.ids == ["0"]
+    for bad, message in {3: "from 0 to 2, received 3", -1: "received -1"}.items():
+        with pytest.raises(DataError, match=f"row 0: .*{message}"):
+            examples_from_rows([{"tokens": ["a"], "ner": [bad]}], "tfds", names)
+    with pytest.raises(DataError, match="row 0: ner: expected a list, received None"):
+        examples_from_rows([{"tokens": ["a"], "pos": [0]}], "tfds", names)
+    with pytest.raises(DataError, match="row 0: 2 words but 1 tags"):
+        examples_from_rows([{"tokens": ["a", "b"], "ner": [0]}], "tfds", names)

@@ -1,0 +1,210 @@
+"""Tagging: rows, places, long sentences, answers, files, reports."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from albert_tf import features
+from albert_tf.errors import DataError, UsageError
+from albert_tf.heads import HEADS
+from albert_tf.tasks.definitions.family import Options
+from albert_tf.tasks.tags import tagging
+from albert_tf.tasks.tags.tagging_files import TaggedExamples
+from albert_tf.text.sentencepiece import AlbertTokenizer
+
+pytest.importorskip("seqeval")
+
+GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+FAMILY = tagging.FAMILY
+TASKS = {task.name: task for task in tagging.TASKS}
+TASK = tagging.tagging_task("table", ("O", "B-P", "I-P", "B-L"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+
+
+def make(tokens, labels=None):
+    n = len(tokens)
+    labels = labels and [row.split() for row in labels]
+    tokens = [row.split(" ") if row else [] for row in tokens]
+    return TaggedExamples("x", [f"s{i}" for i in range(n)], tokens, labels, [1] * n)
+
+
+def test_first_tokens(tokenizer):
+    examples = make(["Elodie ate antidisestablishmentarianism", "", "Oslo"])
+    encoded = FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=32))
+    words = [tokenizer.encode(w) for row in examples.tokens for w in row]
+    assert len(words[0]) > 1 and len(words[2]) > 1
+    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
+    rows = [[*cls, *words[0], *words[1], *words[2], *sep], [*cls, *words[3], *sep]]
+    assert encoded.rows.ids.tolist() == rows[0] + rows[1]
+    assert encoded.rows.first_lengths.tolist() == [len(row) for row in rows]
+    a, b = len(words[0]), len(words[1])
+    assert encoded.places.tolist() == [1, 1 + a, 1 + a + b, 1]
+    assert encoded.places.dtype == np.int32
+    assert encoded.place_splits.tolist() == [0, 3, 4]
+    assert encoded.unit_splits.tolist() == [0, 1, 2]
+    assert not encoded.truncated.any() and encoded.truncated.shape == (3,)
+    assert encoded.targets == {}
+
+
+@pytest.mark.parametrize("word", ["\u0301", "\ufe0f", "", "\u00a0", "\ufeff"])
+def test_a_word_without_tokens_is_unknown(tokenizer, word):
+    examples = TaggedExamples("x", ["0"], [["a", word, "b"]], None, [1])
+    encoded = FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=16))
+    assert len(encoded.places) == 3
+    if not tokenizer.encode(word):
+        place = encoded.places[1]
+        assert encoded.rows.ids[place] == tokenizer.unk_id
+    assert encoded.places[2] > encoded.places[1] > encoded.places[0]
+
+
+def test_long_sentences_continue_at_words(tokenizer):
+    """Rows of 6 tokens between the special ones, against a plain loop."""
+    tokens = ["a b elodie c d e f g h", "x", "internationalization y"]
+    labels = ["O " * 9, "B-P", "B-P I-P"]
+    examples = make(tokens, labels)
+    options = Options(max_seq_length=8)
+    encoded = FAMILY.encode(TASK, examples, tokenizer, options)
+    rows = []
+    for sentence in examples.tokens:
+        row = []
+        for word in sentence:
+            pieces = tokenizer.encode(word)
+            if row and len(row) + len(pieces) > 6:
+                rows.append(row)
+                row = []
+            row = row + pieces
+        rows.append(row)
+    found = [
+        encoded.rows.ids[a + 1 : b - 1].tolist()
+        for a, b in zip(encoded.rows.splits, encoded.rows.splits[1:], strict=False)
+    ]
+    assert found == rows and len(rows) > 4
+    assert encoded.place_splits[-1] == len(encoded.places) == 12
+    logits = np.eye(4, dtype=np.float32)[np.arange(12) % 4] * 9
+    answers = FAMILY.answers(TASK, examples, encoded, {"logits": logits}, options)
+    tags = [TASK.labels[i % 4] for i in range(12)]
+    assert answers.tags == [tags[:9], tags[9:10], tags[10:]]
+    assert [len(row) for row in answers.scores] == [9, 1, 2]
+
+
+def test_a_word_longer_than_a_row_is_cut(tokenizer):
+    examples = make(["a " + "x" * 99 + " b", "c"], ["O B-L O", "O"])
+    encoded = FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=7))
+    assert encoded.rows.lengths.tolist() == [3, 7, 3, 3]
+    assert encoded.truncated.tolist() == [True, False]
+    assert encoded.places.tolist() == [1, 1, 1, 1]
+    assert encoded.targets[features.LABELS].tolist() == [0, 3, 0, 0]
+    assert encoded.targets[features.LABELS].dtype == np.int32
+    with pytest.raises(UsageError, match="max_seq_length must be at least 3"):
+        FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=2))
+
+
+def test_unknown_tags_are_refused(tokenizer):
+    examples = make(["a b"], ["O B-X"])
+    with pytest.raises(DataError, match="line 2: expected one of the tags O, .*'B-X'"):
+        FAMILY.encode(TASK, examples, tokenizer, Options())
+
+
+def evaluated(tokenizer, task, examples, predictions):
+    encoded = FAMILY.encode(task, examples, tokenizer, Options(max_seq_length=32))
+    classes = [task.labels.index(tag) for tag in predictions.split()]
+    logits = np.eye(len(task.labels), dtype=np.float32)[classes]
+    outputs = {"logits": logits}
+    return encoded, FAMILY.answers(task, examples, encoded, outputs, Options())
+
+
+def test_answers_metrics_and_files(tokenizer):
+    examples = make(["Ann Lee is", "in Oslo"], ["B-P I-P O", "O B-L"])
+    encoded, answers = evaluated(tokenizer, TASK, examples, "B-P I-P O O O")
+    values = FAMILY.metrics(TASK, examples, answers)
+    assert values["f1"] == values["f1_surface"] == pytest.approx(2 / 3)
+    assert (values["accuracy"], values["majority_accuracy"]) == (0.8, 0.4)
+    assert TASK.selecting_metric == "f1"
+    files = FAMILY.prediction_files(TASK, examples, answers, Options())
+    assert files[".tsv"] == (
+        "Ann\tB-P\tB-P\nLee\tI-P\tI-P\nis\tO\tO\n\nin\tO\tO\nOslo\tB-L\tO\n\n"
+    )
+    assert json.loads(files[".jsonl"].splitlines()[1]) == {
+        "id": "s1",
+        "tokens": ["in", "Oslo"],
+        "prediction": ["O", "O"],
+        "label": ["O", "B-L"],
+    }
+    report = FAMILY.report(TASK, examples, answers, encoded)
+    assert report["confusion"][3] == [1, 0, 0, 0]
+    assert [row["label"] for row in report["per_class"]] == ["L", "P"]
+    assert len(report["calibration"]) == 5
+    (error,) = report["errors"]
+    assert (error["label"], error["prediction"]) == ("L: Oslo", "no entity")
+    json.dumps(report)
+
+
+def test_files_without_labels_and_with_odd_words(tokenizer):
+    examples = TaggedExamples("x", ["0"], [["a\tb\n", "c"]], None, [1])
+    encoded, answers = evaluated(tokenizer, TASK, examples, "O B-L")
+    files = FAMILY.prediction_files(TASK, examples, answers, Options())
+    assert files[".tsv"] == "a b\tO\nc\tB-L\n\n"
+    assert "label" not in files[".jsonl"]
+    assert FAMILY.report(TASK, examples, answers, encoded) == {}
+    assert FAMILY.collapse(TASK, examples, answers) == ""
+
+
+def test_collapse(tokenizer):
+    examples = make(["Ann Lee"], ["B-P O"])
+    _, answers = evaluated(tokenizer, TASK, examples, "O O")
+    assert "every word the tag O" in FAMILY.collapse(TASK, examples, answers)
+    _, answers = evaluated(tokenizer, TASK, examples, "O B-L")
+    assert FAMILY.collapse(TASK, examples, answers) == ""
+    plain = make(["is"], ["O"])
+    _, answers = evaluated(tokenizer, TASK, plain, "O")
+    assert FAMILY.collapse(TASK, plain, answers) == ""
+
+
+def test_tags_that_mark_no_entities(tokenizer):
+    task = tagging.tagging_task("table", ("N", "V"))
+    assert task.selecting_metric == "accuracy"
+    examples = make(["Ann is"], ["N V"])
+    encoded, answers = evaluated(tokenizer, task, examples, "N N")
+    values = FAMILY.metrics(task, examples, answers)
+    assert values["accuracy"] == 0.5 and "f1_surface" not in values
+    report = FAMILY.report(task, examples, answers, encoded)
+    assert "per_class" not in report
+    assert report["errors"][0]["prediction"] == "N N"
+
+
+def test_labels_of_own_data(caplog):
+    train = make(["a b c"], ["I-P O B-P"])
+    dev = make(["a"], ["B-L"])
+    task = tagging.tagging_task("table")
+    assert tagging.with_labels(task, train).labels == ("O", "B-P", "I-P")
+    with caplog.at_level("WARNING"):
+        found = tagging.with_labels(task, train, [dev, make(["a"])])
+    assert found.labels == ("O", "B-L", "B-P", "I-P")
+    assert "the tags B-L do not occur" in caplog.text
+    assert tagging.with_labels(TASK, train) is TASK
+    words = tagging.with_labels(task, make(["a b"], ["V N"]))
+    assert words.labels == ("N", "V") and words.selecting_metric == "accuracy"
+    with pytest.raises(DataError, match="at least 2 different tags, received only 'O'"):
+        tagging.with_labels(task, make(["a"], ["O"]))
+    many = make(["a " * 400], [" ".join(f"t{i}" for i in range(400))])
+    with pytest.raises(UsageError, match="received 400.*--many_labels"):
+        tagging.with_labels(task, many)
+    assert len(tagging.with_labels(task, many, many_labels=True).labels) == 400
+
+
+def test_tasks():
+    assert list(TASKS) == ["conll2003", "wnut17"]
+    kinds = ("PER", "ORG", "LOC", "MISC")
+    tags = [f"{prefix}-{kind}" for kind in kinds for prefix in "BI"]
+    assert TASKS["conll2003"].labels == ("O", *tags)
+    assert len(TASKS["wnut17"].labels) == 13
+    for task in TASKS.values():
+        assert task.head in HEADS and task.family is FAMILY and task.recipe is None
+        values = task.metrics([["O", "O"]], [["O", "O"]])
+        assert values["accuracy"] == 1 and task.selecting_metric in values

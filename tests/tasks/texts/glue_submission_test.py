@@ -1,0 +1,190 @@
+"""The zip for the leaderboard."""
+
+import io
+import zipfile
+
+import pytest
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.registry import TASKS
+from albert_tf.tasks.texts.glue_submission import (
+    PARTS,
+    find_predictions,
+    make_submission,
+)
+
+# What models predict for three rows, and what the leaderboard wants.
+ANSWERS = {
+    "stsb": (["5.25", "-0.0", "3.14159"], ["5.000", "0.000", "3.142"]),
+    "sst2": (["negative", "1", "positive"], ["0", "1", "1"]),
+    "mnli": (["neutral", "entailment", "contradiction"],) * 2,
+    "ax": (["neutral", "entailment", "contradiction"],) * 2,
+    "qnli": (["entailment", "not_entailment", "entailment"],) * 2,
+    "rte": (["entailment", "not_entailment", "entailment"],) * 2,
+}
+NUMBERS = (["0", "1", "0"],) * 2
+OFFICIAL = {
+    "CoLA.tsv": 1063,
+    "SST-2.tsv": 1821,
+    "MRPC.tsv": 1725,
+    "STS-B.tsv": 1379,
+    "QQP.tsv": 390965,
+    "MNLI-m.tsv": 9796,
+    "MNLI-mm.tsv": 9847,
+    "QNLI.tsv": 5463,
+    "RTE.tsv": 3000,
+    "WNLI.tsv": 146,
+    "AX.tsv": 1104,
+}
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def predictions(answers, first=0):
+    rows = [f"{i}\t{answer}\t0.5\n" for i, answer in enumerate(answers, first)]
+    return "index\tprediction\tprobability_0\n" + "".join(rows)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Folders of fine-tuned models, under several spellings of the tasks."""
+    for part in PARTS.values():
+        answers = ANSWERS.get(part.task, NUMBERS)[0]
+        folder = {"sst2": "SST-2", "stsb": "sts_b"}.get(part.task, part.task)
+        path = tmp_path / "runs" / folder / f"{part.split}_predictions.tsv"
+        write(path, predictions(answers))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Test files with three rows."""
+    for part in PARTS.values():
+        source = TASKS[part.task].splits[part.split]
+        columns = source.columns
+        names = [
+            "index",
+            *filter(None, [columns.text_column, columns.text_pair_column]),
+        ]
+        rows = "".join("\t".join([str(i), *names[1:]]) + "\n" for i in range(3))
+        write(tmp_path / "glue" / source.file, "\t".join(names) + "\n" + rows)
+    return str(tmp_path / "glue")
+
+
+def contents(archive):
+    with zipfile.ZipFile(io.BytesIO(archive)) as file:
+        return {name: file.read(name).decode() for name in file.namelist()}
+
+
+def test_names_and_rows_are_the_leaderboards():
+    assert {part.file: part.num_rows for part in PARTS.values()} == OFFICIAL
+
+
+def test_all_tasks(runs, data):
+    archive = make_submission(find_predictions(str(runs), {}), data_dir=data)
+    found = contents(archive)
+    assert list(found) == list(OFFICIAL)
+    for part in PARTS.values():
+        answers = ANSWERS.get(part.task, NUMBERS)[1]
+        rows = "".join(f"{i}\t{answer}\n" for i, answer in enumerate(answers))
+        assert found[part.file] == "index\tprediction\n" + rows
+    # No time, no owner: the same bytes every time.
+    assert archive == make_submission(find_predictions(str(runs), {}), (), data)
+    with zipfile.ZipFile(io.BytesIO(archive)) as file:
+        assert {info.date_time[0] for info in file.infolist()} == {1980}
+
+
+def test_predictions_may_be_in_any_order(runs, data):
+    path = runs / "wnli" / "test_predictions.tsv"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], *lines[:0:-1]]))
+    found = contents(make_submission(find_predictions(str(runs), {}), (), data))
+    assert found["WNLI.tsv"] == "index\tprediction\n0\t0\n1\t1\n2\t0\n"
+
+
+def test_other_places(runs, data, tmp_path):
+    (runs / "ax" / "test_predictions.tsv").rename(runs / "mnli" / "ax_predictions.tsv")
+    assert "mnli" in find_predictions(str(runs), {})["ax"]
+    other = write(tmp_path / "best" / "test_predictions.tsv", predictions("111"))
+    for given in ({"WNLI": str(tmp_path / "best")}, {"wnli": other}):
+        found = find_predictions(str(runs), given)
+        assert found["wnli"] == other
+        assert len(found) == len(PARTS)
+    assert find_predictions("", {"mnli-m": other}) == {"mnli-m": other}
+    with pytest.raises(UsageError, match="mnli has two files: give mnli-m and mnli-mm"):
+        find_predictions("", {"mnli": other})
+    with pytest.raises(DataError, match="none: no such file or folder"):
+        find_predictions("", {"wnli": str(tmp_path / "none")})
+    with pytest.raises(UsageError, match="one of cola, .*, received 'squad'"):
+        find_predictions("", {"squad": other})
+    write(runs / "WNLI" / "x", "")
+    with pytest.raises(DataError, match="expected one folder for wnli, found also"):
+        find_predictions(str(runs), {})
+
+
+def test_missing_tasks_are_left_out_only_if_told(runs, data):
+    (runs / "wnli" / "test_predictions.tsv").unlink()
+    (runs / "mnli" / "test_mismatched_predictions.tsv").unlink()
+    found = find_predictions(str(runs), {})
+    with pytest.raises(DataError, match="no predictions of mnli-mm,wnli; .*leave_out"):
+        make_submission(found, (), data)
+    archive = contents(make_submission(found, ["WNLI", "mnli"], data))
+    assert list(archive) == [
+        name
+        for name in OFFICIAL
+        if name not in ("WNLI.tsv", "MNLI-m.tsv", "MNLI-mm.tsv")
+    ]
+    with pytest.raises(UsageError, match="received 'x'"):
+        make_submission(found, ["x"], data)
+    with pytest.raises(UsageError, match="nothing is left"):
+        make_submission(found, list(PARTS), data)
+
+
+BAD = {
+    "rows": (
+        predictions("01"),
+        "expected the 3 indices .* of wnli, received 2 rows; index '2' is missing",
+    ),
+    "more": (predictions("0101"), "received 4 rows; index '3' is unknown"),
+    "shifted": (predictions("010", 1), "'0' is missing and index '3' is unknown"),
+    "twice": (
+        "index\tprediction\n0\t1\n0\t1\n2\t1\n",
+        "line 3: the index 0 occurs before, in line 2",
+    ),
+    "label": (
+        predictions("021"),
+        "line 3: expected one of the labels 0, 1, received '2'",
+    ),
+    "column": ("index\tlabel\n0\t1\n", "no column 'prediction'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_predictions(runs, data, case):
+    text, message = BAD[case]
+    path = write(runs / "wnli" / "test_predictions.tsv", text)
+    with pytest.raises(DataError, match=message) as caught:
+        make_submission({"wnli": path}, [k for k in PARTS if k != "wnli"], data)
+    assert "wnli" in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", ["nan", "inf", "good", ""])
+def test_bad_scores(tmp_path, data, answer):
+    path = write(tmp_path / "p.tsv", predictions(["1", answer, "2"]))
+    others = [key for key in PARTS if key != "stsb"]
+    with pytest.raises(DataError, match="line 3: expected a finite number, received"):
+        make_submission({"stsb": path}, others, data)
+
+
+def test_without_the_data_the_released_sizes_count(tmp_path):
+    others = [key for key in PARTS if key != "wnli"]
+    path = write(tmp_path / "p.tsv", predictions("1" * 146))
+    archive = contents(make_submission({"wnli": path}, others))
+    assert len(archive["WNLI.tsv"].splitlines()) == 147
+    path = write(tmp_path / "p.tsv", predictions("1" * 145))
+    with pytest.raises(DataError, match="expected the 146 indices"):
+        make_submission({"wnli": path}, others)

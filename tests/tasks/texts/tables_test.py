@@ -1,0 +1,248 @@
+"""Reading tables, good and bad."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.texts.tables import (
+    LabelledTableSettings,
+    TableSettings,
+    TableSource,
+    find_labels,
+    label_ids,
+    read_table,
+)
+
+
+def write(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_csv_with_quotes(tmp_path):
+    path = write(
+        tmp_path,
+        "a.csv",
+        'label,text\r\npos,"Good, ""really""\r\ngood"\r\n\r\nneg,ü\r\n',
+    )
+    table = read_table(path)
+    assert table.texts == ['Good, "really"\r\ngood', "ü"]
+    assert table.labels == ["pos", "neg"]
+    assert table.text_pairs is None
+    assert table.lines == [3, 5]
+
+
+def test_tsv_without_quotes_and_header(tmp_path):
+    path = write(tmp_path, "a.tsv", 'gj\t1\t*\t"Sailors rode\ngj\t0\t\tIt\'s "it"\n')
+    table = read_table(
+        path, text_column="3", label_column="1", header=False, quoting=False
+    )
+    assert table.texts == ['"Sailors rode', 'It\'s "it"']
+    assert table.labels == ["1", "0"]
+    assert table.lines == [1, 2]
+
+
+def test_pairs_gzip_bom_delimiter(tmp_path):
+    text = "\ufeffa;b;c\nx;y;1\n".encode()
+    path = write(tmp_path, "a.csv.gz", gzip.compress(text))
+    table = read_table(
+        path,
+        text_column="a",
+        text_pair_column="b",
+        label_column=None,
+        delimiter=";",
+    )
+    assert (table.texts, table.text_pairs, table.labels) == (["x"], ["y"], None)
+
+
+def test_long_cell(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\n" + "word " * 60_000 + ",x\n")
+    assert len(read_table(path).texts[0]) == 300_000
+
+
+BAD = {
+    "empty": (b"", "received an empty file"),
+    "only header": (b"text,label\n", "expected rows below the header"),
+    "near column": (b"texts,label\na,b\n", "did you mean 'texts'"),
+    "other separator": (b"text\tlabel\na\tb\n", "--delimiter sets another"),
+    "no header": (b"Good film,1\nBad film,0\n", "--noheader reads a table without"),
+    "column": (b"sentence,label\na,b\n", "no column 'text'; expected one of sentence"),
+    "twice": (b"text,text,label\na,b,c\n", "several columns are named 'text'"),
+    "ragged": (b"text,label\na,b\nc\n", "line 3: expected 2 columns, received 1"),
+    "more": (b"text,label\na,b,c\n", "line 2: expected 2 columns, received 3"),
+    "encoding": (b"text,label\na,b\n\xe9,b\n", "line 3: not UTF-8"),
+    "binary": (bytes(range(128, 256)), "line 1: not UTF-8"),
+    "quote": (b'text,label\n"a,b\nc,d\n', "line 2: not CSV: unexpected end"),
+    "after quote": (b'text,label\na,b\n"a"x,b\n', "line 3: not CSV"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_tables(tmp_path, case):
+    content, message = BAD[case]
+    with pytest.raises(DataError, match=message) as caught:
+        read_table(write(tmp_path, "a.csv", content))
+    assert "a.csv" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_bad_gzip_bad_number(tmp_path):
+    with pytest.raises(DataError, match="none.csv: cannot be read"):
+        read_table(tmp_path / "none.csv")
+    with pytest.raises(DataError, match="damaged or truncated gzip file"):
+        read_table(write(tmp_path, "a.csv.gz", gzip.compress(b"text,label\n")[:-3]))
+    with pytest.raises(DataError, match="no column '2'; expected a number from 0 to 1"):
+        path = write(tmp_path, "b.csv", "a,b\n")
+        read_table(path, text_column="2", label_column="1", header=False)
+    with pytest.raises(UsageError, match="delimiter must be one character"):
+        read_table(tmp_path / "b.csv", delimiter=",,")
+
+
+def test_labels(tmp_path):
+    table = read_table(write(tmp_path, "a.csv", "text,label\na,10\nb,9\nc,10\n"))
+    assert find_labels(table) == ["9", "10"]
+    assert label_ids(table, ["9", "10"]) == [1, 0, 1]
+    with pytest.raises(
+        DataError, match="line 3: expected one of the labels 10, received '9'"
+    ):
+        label_ids(table, ["10"])
+    empty = read_table(write(tmp_path, "b.csv", "text,label\na,x\nb,\n"))
+    with pytest.raises(DataError, match="line 3: the label is empty"):
+        find_labels(empty)
+    one = read_table(write(tmp_path, "c.csv", "text,label\na,x\n"))
+    with pytest.raises(DataError, match="2 different labels, received only 'x'"):
+        find_labels(one)
+
+
+def test_settings_describe_the_same_table(tmp_path):
+    path = write(tmp_path, "a.csv", 'b;x;"q\na;y;z\n')
+    options = {"text_column": "2", "header": False, "delimiter": ";", "quoting": False}
+    settings = LabelledTableSettings(label_column="0", **options)
+    assert settings.read_table(path) == read_table(path, label_column="0", **options)
+    table = TableSettings(**options, text_pair_column="1").read_table(path)
+    assert (table.texts, table.text_pairs, table.labels) == (
+        ['"q', "z"],
+        ["x", "y"],
+        None,
+    )
+
+
+def test_source_reads_within_a_folder(tmp_path):
+    write(tmp_path, "a.tsv", "text\tlabel\nx\t1\n")
+    source = TableSource("a.tsv", LabelledTableSettings())
+    assert source.read(str(tmp_path)).labels == ["1"]
+    assert TableSource(str(tmp_path / "a.tsv"), TableSettings()).read().texts == ["x"]
+
+
+PAIRS = [
+    {"id": "q1", "a": "x", "b": "y", "label": ["good", "long"]},
+    {"id": "q2", "a": "z", "b": "", "label": []},
+]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "parquet"])
+def test_lists_are_several_labels(tmp_path, ending):
+    path = tmp_path / f"a.{ending}"
+    if ending == "parquet":
+        parquet.write_table(pa.Table.from_pylist(PAIRS), path)
+    else:
+        path.write_text("\n".join(map(json.dumps, PAIRS)))
+    table = read_table(path, text_column="a", text_pair_column="b", id_column="id")
+    assert table.labels == [("good", "long"), ()]
+    assert (table.ids, table.text_pairs) == (["q1", "q2"], ["y", ""])
+    assert find_labels(table) == ["good", "long"]
+
+
+def test_a_separator_divides_labels(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\na,x; y;\nb,\nc,z\n")
+    table = LabelledTableSettings(label_separator=";").read_table(path)
+    assert table.labels == [("x", "y"), (), ("z",)]
+
+
+def test_rows_have_ids(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label,id\na,x,7\nb,y,8\n")
+    assert read_table(path).ids == ["0", "1"]
+    table = TableSettings(id_column="id").read_table(path)
+    assert table.ids == ["7", "8"]
+    assert table.select([1]).ids == ["8"]
+    assert read_table(path).select([1]).ids == ["1"]
+
+
+def test_select_takes_rows_of_all_columns(tmp_path):
+    path = write(tmp_path, "a.csv", "text,b,label\na,p,x\nb,q,y\nc,r,z\n")
+    table = read_table(path, text_pair_column="b").select([2, 0])
+    assert (table.texts, table.text_pairs, table.labels, table.lines) == (
+        ["c", "a"],
+        ["r", "p"],
+        ["z", "x"],
+        [4, 2],
+    )
+    assert table.where(0) == f"{path}: line 4"
+
+
+def test_rows_without_a_gold_label(tmp_path, caplog):
+    rows = "text,label\na,neutral\nb,-\nc,entailment\n"
+    table = read_table(write(tmp_path, "a.csv", rows))
+    assert (table.labels, table.lines) == (["neutral", "entailment"], [2, 4])
+    assert table.skipped == {"rows labelled '-'": 1}
+    assert "rows labelled '-' 1" in caplog.text
+    # In other data it is a label like any other, unless the user says so.
+    rows = write(tmp_path, "b.csv", "text,label\na,+\nb,-\n")
+    assert read_table(rows).labels == ["+", "-"]
+    assert read_table(rows, skip_label="+").labels == ["-"]
+
+
+BAD_ROWS = {
+    "twice.csv": ("text,id\na,1\nb,2\nc,1\n", "line 4: the id '1' occurs before, in 2"),
+    "noid.csv": ("text,id\na,1\nb,\n", "line 3: the id is empty"),
+    "null.jsonl": (
+        '{"text": "a", "id": 1}\n{"text": null, "id": 2}\n',
+        "line 2: expected a text, received none",
+    ),
+    "list.jsonl": (
+        '{"text": "a", "id": 1}\n{"text": ["b"], "id": 2}\n',
+        "line 2: expected a text, received a list",
+    ),
+    "absent.jsonl": ('{"text": "a", "id": 1}\n{"id": 2}\n', "line 2: expected a text"),
+    "short.csv": ("text,id\na,1\nb\n", "line 3: expected 2 columns, received 1"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+def test_bad_rows_are_named_or_left_out(tmp_path, name):
+    content, message = BAD_ROWS[name]
+    path = write(tmp_path, name, content)
+    options = {"label_column": None, "id_column": "id"}
+    with pytest.raises(DataError, match=message) as caught:
+        read_table(path, **options)
+    assert "--on_bad_input=skip" in str(caught.value)
+    source = TableSource(name, TableSettings(id_column="id"), on_bad_input="skip")
+    table = source.read(str(tmp_path))
+    assert table.texts == ["a", "b"][: len(table)]
+    assert sum(table.skipped.values()) == 1
+
+
+def test_labels_of_odd_types(tmp_path):
+    nested = '{"text": "a", "label": [["x"]]}\n{"text": "b", "label": ["y"]}\n'
+    path = write(tmp_path, "a.jsonl", nested)
+    with pytest.raises(DataError, match="line 1: expected a list of label names"):
+        read_table(path)
+    path = write(tmp_path, "b.jsonl", '{"text": "a", "label": null}\n')
+    with pytest.raises(DataError, match="line 1: the label is empty"):
+        find_labels(read_table(path))
+    path = write(
+        tmp_path, "c.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 0}'
+    )
+    assert find_labels(read_table(path)) == ["0", "1"]
+    assert read_table(path).texts == ["a", "5"]
+
+
+def test_one_column_cannot_be_text_and_label(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\na,b\n")
+    with pytest.raises(DataError, match="one column for both, 'label'"):
+        read_table(path, text_column="label")

@@ -151,7 +151,7 @@ def test_another_task(tokenizer):
         Predictor(model, tokenizer, task="squad1")
     model.labels = None
     assert Predictor(model, tokenizer).task.labels == find_task("mnli").labels
-    with pytest.raises(UsageError, match="cola has 2 labels, received .* with 3"):
+    with pytest.raises(DataError, match="expected 2 labels, 0, 1, as task cola"):
         Predictor(model, tokenizer, task="cola")
 
 

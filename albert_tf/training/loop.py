@@ -55,7 +55,9 @@ def train(
         sums.add(step.train(iterator, count))
         done += count
         progress.advance(done)
-        log, save = intervals.log_is_due(done), intervals.save_is_due(done)
+        save = intervals.save_is_due(done)
+        # Also with every checkpoint, so that a run continued from it measures the same.
+        log = save or intervals.log_is_due(done)
         evaluation = evaluate and intervals.evaluation_is_due(done)
         if log or save or evaluation:
             # Also before a checkpoint: one whose weights are not numbers would only be

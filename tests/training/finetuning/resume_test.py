@@ -1,0 +1,191 @@
+"""A run that is killed at any moment ends as one that is not."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from albert_tf.converters.load import from_pretrained, save_pretrained
+from albert_tf.errors import DataError, UsageError
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.training.finetuning.runs import CONFIG, GOLDEN, SPM_MODEL, run, write_table
+
+SCRIPT = pathlib.Path(__file__).with_name("killed.py")
+ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+RESULTS = ("metrics.json", "model.safetensors", "config.json")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    path = tmp_path_factory.mktemp("start") / "model"
+    config = CONFIG.replace(max_position_embeddings=64)
+    model = AlbertPretrainer(config, seed=3)
+    save_pretrained(model, path, tokenizer=AlbertTokenizer(SPM_MODEL))
+    return str(path)
+
+
+def write_sentences(path, count, seed):
+    rng = random.Random(seed)
+    lines = []
+    for _ in range(count):
+        for _ in range(rng.randrange(2, 9)):
+            is_name = rng.random() < 0.3
+            word = rng.choice(["Anna", "Berlin"] if is_name else ["the", "goes", "to"])
+            lines.append(f"{word}\t{'B-NAME' if is_name else 'O'}\n")
+        lines.append("\n")
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def write_choices(path, count, seed):
+    rng = random.Random(seed)
+    rows = []
+    for i in range(count):
+        choices = [f"a {w} day" for w in rng.sample(["good", "bad", "long", "hot"], 3)]
+        choices = choices[: rng.randrange(2, 4)]
+        label = rng.randrange(len(choices))
+        row = {"context": f"text {i}", "choices": choices, "label": label}
+        rows.append(json.dumps(row) + "\n")
+    path.write_text("".join(rows))
+    return str(path)
+
+
+def settings_of(family, folder, start):
+    values = {
+        "init_checkpoint": start,
+        "num_train_steps": 12,
+        "num_warmup_steps": 2,
+        "train_batch_size": 4,
+        "eval_steps": 4,
+        "save_checkpoints_steps": 3,
+        "log_steps": 2,
+        "learning_rate": 2e-3,
+        "early_stopping_patience": 3,
+        "dropout": 0.1,
+        "seed": 7,
+    }
+    names = {"train_file": ("train", 40, 1), "dev_file": ("dev", 12, 2)}
+    if family == "texts":
+        files = {
+            k: write_table(folder / f"{n}.tsv", c, s) for k, (n, c, s) in names.items()
+        }
+    elif family == "words":
+        files = {
+            k: write_sentences(folder / f"{n}.conll", c, s)
+            for k, (n, c, s) in names.items()
+        }
+    elif family == "choices":
+        files = {
+            k: write_choices(folder / f"{n}.jsonl", c, s)
+            for k, (n, c, s) in names.items()
+        }
+    else:
+        squad = GOLDEN / "squad"
+        files = {
+            "task": "squad2",
+            "train_file": str(squad / "dev-v2.0.json"),
+            "dev_file": str(squad / "dev-v2.0.json"),
+            "on_bad_input": "skip",
+            "max_seq_length": 64,
+            "max_query_length": 16,
+            "doc_stride": 20,
+            "train_batch_size": 2,
+        }
+    return {**values, **files}
+
+
+def execute(settings, moment="never", count=1):
+    command = [sys.executable, str(SCRIPT), json.dumps(settings), moment, str(count)]
+    done = subprocess.run(
+        command, env=ENVIRONMENT, capture_output=True, text=True, timeout=900
+    )
+    if moment == "never":
+        assert done.returncode == 0, done.stderr[-2000:]
+    else:
+        assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+
+
+def same(one: pathlib.Path, other: pathlib.Path) -> None:
+    for name in RESULTS:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    for path in one.glob("*predictions*"):
+        assert path.read_bytes() == (other / path.name).read_bytes(), path.name
+    lines = [
+        [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+        for folder in (one, other)
+    ]
+    for found in lines:
+        for line in found:
+            line.pop("tokens_per_second", None)
+    assert lines[0] == lines[1]
+
+
+def test_a_run_killed_in_an_evaluation_is_continued(start, tmp_path):
+    settings = settings_of("texts", tmp_path, start)
+    whole = {**settings, "output_dir": str(tmp_path / "whole")}
+    killed = {**settings, "output_dir": str(tmp_path / "killed")}
+    run(**whole)
+    execute(killed, "evaluation", 2)
+    # What is there is no model, and another run does not take its place unasked.
+    with pytest.raises(DataError, match="fine-tuning run that has not finished"):
+        from_pretrained(tmp_path / "killed")
+    with pytest.raises(UsageError, match="holds another run, with --seed=7"):
+        run(**{**killed, "seed": 8})
+    run(**killed)
+    same(tmp_path / "whole", tmp_path / "killed")
+    assert not (tmp_path / "killed" / "checkpoints").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["texts", "words", "choices", "questions"])
+def test_moments_that_matter(start, tmp_path, family):
+    settings = settings_of(family, tmp_path, start)
+    whole = {**settings, "output_dir": str(tmp_path / "whole")}
+    killed = {**settings, "output_dir": str(tmp_path / "killed")}
+    execute(whole)
+    for moment, count in (
+        ("step", 1),
+        ("checkpoint", 1),
+        ("best weights", 1),
+        ("evaluation", 2),
+        ("checkpoint", 2),
+        ("model", 1),
+    ):
+        execute(killed, moment, count)
+    execute(killed)
+    same(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["texts", "words", "choices", "questions"])
+def test_ten_random_kills(start, tmp_path, family):
+    settings = settings_of(family, tmp_path, start)
+    whole = {**settings, "output_dir": str(tmp_path / "whole")}
+    killed = {**settings, "output_dir": str(tmp_path / "killed")}
+    begin = time.monotonic()
+    execute(whole)
+    seconds = time.monotonic() - begin
+    rng = random.Random(family)
+    for _ in range(10):
+        command = [sys.executable, str(SCRIPT), json.dumps(killed), "never", "0"]
+        process = subprocess.Popen(
+            command,
+            env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            # Mostly after the imports, which are the first part of it.
+            process.wait(seconds * rng.uniform(0.4, 1.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.wait()
+    execute(killed)
+    same(tmp_path / "whole", tmp_path / "killed")

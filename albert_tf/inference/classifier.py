@@ -69,21 +69,35 @@ class Classifier:
     def from_pretrained(
         cls,
         path: str | os.PathLike,
-        tokenizer: Tokenizer | None = None,
+        tokenizer: Tokenizer | str | os.PathLike | None = None,
+        *,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
         **kwargs,
     ) -> "Classifier":
         """Loads the model, its labels and its tokenizer.
 
         Args:
             path: str or path. As for `albert_tf.from_pretrained`.
-            tokenizer: `Tokenizer`. Needed if `path` contains none.
+            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
+                one than in `path` is refused.
+            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
+                does not say so.
+            keep_accents: bool or None. Needed if the tokenizer keeps accents and
+                `path` does not say so.
             **kwargs: Other arguments of this class.
 
         Raises:
-            UsageError: If the files do not contain a text classifier.
+            UsageError: If the files do not contain a text classifier, or contradict
+                an argument.
         """
         model, tokenizer = base.load_model(
-            path, "text_classifier", "classifier", tokenizer
+            path,
+            "text_classifier",
+            "classifier",
+            tokenizer,
+            do_lower_case,
+            keep_accents,
         )
         return cls(model, tokenizer, **kwargs)
 

@@ -227,7 +227,10 @@ class ExampleReader:
         return checks
 
     def _too_long(self) -> str:
-        return f"an example must have 1 to max_seq_length={self.max_seq_length} tokens"
+        return (
+            f"an example must have 1 to max_seq_length={self.max_seq_length} tokens "
+            "(set --max_seq_length as for create_pretraining_data)"
+        )
 
     def _check_values(self, batch) -> list[_Check]:
         limits = {

@@ -90,7 +90,7 @@ def read_tfds(
     if text_field not in data.element_spec:
         raise DataError(
             f"{name}: has no feature {text_field!r} (--text_field), "
-            f"its features are {sorted(data.element_spec)}"
+            f"its features are {', '.join(sorted(data.element_spec))}"
         )
     for row in data.as_numpy_iterator():
         try:

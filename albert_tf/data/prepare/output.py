@@ -169,12 +169,7 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
         streams.remove_folder(names.partial)
     folders = {os.path.dirname(path) for path in names.explicit or ()}
     for folder in filter(None, {*folders, names.partial}):
-        try:
-            files.make_folder(folder)
-        except OSError as error:
-            raise UsageError(
-                f"output_file: {folder} cannot be created: {error.strerror}"
-            ) from error
+        files.make_folder(folder)
     with streams.write_atomically(path) as file:
         file.write(json.dumps(settings, indent=1, sort_keys=True).encode())
 

@@ -59,8 +59,9 @@ def check_complete(paths: Iterable[str]) -> None:
     for prefix, totals in totals_of.items():
         if len(totals) > 1:
             raise DataError(
-                f"{prefix}: shards of several data sets, with {sorted(totals)} shards; "
-                "remove those of the old one"
+                f"{prefix}: shards of several data sets, with "
+                f"{' and '.join(map(str, sorted(totals)))} shards; remove those of the "
+                "old one"
             )
         for total, numbers in totals.items():
             if missing := sorted(set(range(total)) - numbers):

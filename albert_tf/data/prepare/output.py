@@ -82,7 +82,8 @@ class OutputNames:
             count = self.num_shards or count
             if count > num_examples:
                 raise UsageError(
-                    f"num_shards: {count} shards, but only {num_examples} examples "
+                    f"num_shards: {count_of(count, 'shard')}, but only "
+                    f"{count_of(num_examples, 'example')} "
                     "(run again with fewer; finished parts are kept)"
                 )
             if self.explicit:

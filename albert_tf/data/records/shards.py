@@ -31,7 +31,10 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
             matches = of_prefix(part)
             check_complete(matches)
         if not matches:
-            raise DataError(f"{part}: no record file matches")
+            raise DataError(
+                f"{part}: no record file matches; give the --output_file of "
+                "create_pretraining_data, or the files"
+            )
         paths.extend(path for path in matches if not path.endswith(".idx"))
     if not paths:
         raise DataError(f"{pattern!r}: no record file matches")

@@ -286,8 +286,8 @@ class ExampleReader:
             if tokenizer and self.vocab.sha256 and tokenizer != self.vocab.sha256:
                 raise DataError(
                     f"{path}: the records were made with the tokenizer of sha256 "
-                    f"{str(tokenizer)[:12]}, received {self.vocab.sha256[:12]}; give the "
-                    "file they were made with"
+                    f"{str(tokenizer)[:12]}, received {self.vocab.sha256[:12]}; give "
+                    "the file they were made with"
                 )
             for name, expected in shards.items():
                 number = counts.get(os.path.join(folder, name), expected)

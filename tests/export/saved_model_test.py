@@ -263,7 +263,7 @@ def test_a_program_that_reads_files_is_refused(tmp_path):
         tf.io.read_file, input_signature=[tf.TensorSpec([], tf.string)]
     )
     tf.saved_model.save(module, str(tmp_path / "m"))
-    with pytest.raises(DataError, match=r"not allowed: \['ReadFile'\]"):
+    with pytest.raises(DataError, match="not allowed: ReadFile$"):
         manifest.check_operations(tmp_path / "m")
     module = tf.Module()
     module.add = tf.function(

@@ -41,7 +41,8 @@ def read_parquet(
                 names = table.schema_arrow.names
                 raise DataError(
                     f"{path}: has no column {text_field!r} (--text_field), "
-                    f"its columns are {', '.join(names)}{_suggestion(text_field, names)}"
+                    f"its columns are {', '.join(names)}"
+                    f"{_suggestion(text_field, names)}"
                 )
             for batch in table.iter_batches(_BATCH, columns=[text_field]):
                 for value in batch.column(0).to_pylist():

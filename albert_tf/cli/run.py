@@ -140,9 +140,14 @@ def _start_logging() -> None:
         # TensorFlow logs every checkpoint that it writes; show only its warnings.
         logging.get_absl_logger().addFilter(
             lambda record: (
-                record.levelno >= logging.converter.ABSL_TO_STANDARD[logging.WARNING]
+                record.levelno >= std_logging.WARNING
                 or "tensorflow" not in record.pathname
             )
+        )
+        # Some of its modules use a logger of this name instead, as for the temporary
+        # folder of a SavedModel.
+        std_logging.getLogger("tensorflow").addFilter(
+            lambda record: record.levelno >= std_logging.WARNING
         )
 
 

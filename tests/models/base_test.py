@@ -205,7 +205,7 @@ def test_a_config_must_be_one():
 @pytest.mark.parametrize(
     "inputs, message",
     [
-        ({"segment_ids": 0}, "inputs must have 'token_ids', received .'segment_ids'"),
+        ({"segment_ids": 0}, "inputs must have 'token_ids', received segment_ids"),
         ({"input_ids": 0}, "has the key 'input_ids', which is 'token_ids' here"),
         ({"token_ids": 0, "attention_mask": 0}, "which is 'padding_mask' here"),
         ({"token_ids": 0, "token_type_ids": 0}, "which is 'segment_ids' here"),

@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 import importlib.util
 import os
+import typing
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,8 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
         dict. Values by field name.
 
     Raises:
-        DataError: If the file is missing, fails, or names an unknown setting.
+        DataError: If the file is missing, fails, names an unknown setting, or gives a
+            value of the wrong type.
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
@@ -72,11 +74,54 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
             f"--config={path}: get_config() must return a dict, received "
             f"{type(values).__name__}"
         )
-    known = {field.name for field in dataclasses.fields(settings)}
-    unknown = sorted(set(values) - known)
+    try:
+        return _checked(values, settings)
+    except DataError as e:
+        raise DataError(f"--config={path}: {e}") from None
+
+
+def _checked(values: dict, settings: type) -> dict[str, Any]:
+    """Returns values by the names of fields; lists become tuples."""
+    kinds = {field.name: field.type for field in dataclasses.fields(settings)}
+    unknown = sorted(str(name) for name in values if name not in kinds)
     if unknown:
-        close = difflib.get_close_matches(unknown[0], known, 1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        listed = ", ".join(unknown)
-        raise DataError(f"--config={path}: unknown settings {listed}{hint}")
-    return values
+        close = [difflib.get_close_matches(name, kinds, 1) for name in unknown]
+        close = ", ".join(name for names in close for name in names)
+        hint = f"; did you mean {close}?" if close else ""
+        noun = "setting" if len(unknown) == 1 else "settings"
+        raise DataError(f"unknown {noun} {', '.join(unknown)}{hint}")
+    for name, value in values.items():
+        if not _fits(value, kinds[name]):
+            raise DataError(f"{name} must be {_words(kinds[name])}, received {value!r}")
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+
+
+# The types that a field can have, in words.
+_WORDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    type(None): "None",
+}
+
+
+def _words(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        return "a list of strings"
+    return " or ".join(_WORDS[one] for one in typing.get_args(kind) or (kind,))
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Returns whether a value has the type of a field."""
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, list | tuple) and all(
+            isinstance(x, str) for x in value
+        )
+    if typing.get_args(kind):
+        return any(_fits(value, one) for one in typing.get_args(kind))
+    if isinstance(value, bool):
+        return kind is bool
+    if kind is float:
+        return isinstance(value, int | float)
+    return isinstance(value, kind)

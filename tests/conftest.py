@@ -63,3 +63,12 @@ def run_python() -> Callable[..., subprocess.CompletedProcess]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    """The tokenizer of the golden files, for `tests.tiny.CONFIG` and larger models."""
+    from albert_tf.text.sentencepiece import AlbertTokenizer
+    from tests.tiny import SPIECE
+
+    return AlbertTokenizer(SPIECE)

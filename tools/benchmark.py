@@ -93,6 +93,6 @@ def _measure_data():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in _TOPICS:
+    if sys.argv[1:2] and not sys.argv[1].startswith("-"):
         sys.argv[1] = f"--topic={sys.argv[1]}"
     run(main)

@@ -140,9 +140,14 @@ def _start_logging() -> None:
         # TensorFlow logs every checkpoint that it writes; show only its warnings.
         logging.get_absl_logger().addFilter(
             lambda record: (
-                record.levelno >= logging.converter.ABSL_TO_STANDARD[logging.WARNING]
+                record.levelno >= std_logging.WARNING
                 or "tensorflow" not in record.pathname
             )
+        )
+        # Some of its modules use a logger of this name instead, as for the temporary
+        # folder of a SavedModel.
+        std_logging.getLogger("tensorflow").addFilter(
+            lambda record: record.levelno >= std_logging.WARNING
         )
 
 
@@ -182,9 +187,9 @@ def _describe(error: BaseException) -> tuple[int, str]:
     if isinstance(error, BrokenPipeError):
         return 141, line
     if isinstance(error, UsageError | flags.Error):
-        return 2, line
+        return 2, _as_flag(line)
     if isinstance(error, DataError | ImportError):
-        return 1, line
+        return 1, _as_flag(line)
     if isinstance(error, OSError):
         code = 2 if error.errno in _UNWRITABLE else 1
         return code, _describe_os_error(error) or line
@@ -194,6 +199,16 @@ def _describe(error: BaseException) -> tuple[int, str]:
             return 1, _without_graph_names(line)
         line = _without_graph_names(line)
     return 70, f"{type(error).__name__}: {line}"
+
+
+def _as_flag(line: str) -> str:
+    """Writes the argument that a message begins with as the flag of that name."""
+    name = re.match(r"(\w+)(?=: | must | = )", line)
+    if name is None or name[1] not in flags.FLAGS:
+        return line
+    if name[1] in sys.argv[1:] or any(a.endswith(f"={name[1]}") for a in sys.argv):
+        return line  # more likely the user's file of that name
+    return f"--{line}"
 
 
 def _describe_os_error(error: OSError) -> str | None:

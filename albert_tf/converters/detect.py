@@ -90,6 +90,5 @@ def format_of(path: str | os.PathLike) -> str:
             f"{path}: holds several formats ({', '.join(found)}); specify one of them"
         )
     raise DataError(
-        f"{path}: none of the known formats ({', '.join(FORMATS)}) in its "
-        f"{len(names)} files"
+        f"{path}: none of its files is of a known format ({', '.join(FORMATS)})"
     )

@@ -67,7 +67,8 @@ def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> se
     """
     found = operations(path)
     if strangers := sorted(found - ALLOWED_OPS - set(extra)):
-        raise DataError(f"{path}: operations that are not allowed: {strangers}")
+        names = ", ".join(strangers)
+        raise DataError(f"{path}: operations that are not allowed: {names}")
     for meta_graph in read_saved_model(path).meta_graphs:
         for function in meta_graph.graph_def.library.function:
             if function.attr["_XlaMustCompile"].b:

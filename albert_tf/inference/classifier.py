@@ -91,7 +91,8 @@ class Classifier:
             **kwargs: Other arguments of this class.
 
         Raises:
-            UsageError: If the files do not contain a text classifier.
+            UsageError: If the files do not contain a text classifier, or contradict
+                an argument.
         """
         model, tokenizer = base.load_model(
             path, ["text_classifier"], tokenizer, do_lower_case, keep_accents

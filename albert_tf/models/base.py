@@ -233,7 +233,8 @@ def as_inputs(inputs, *needed: str) -> dict:
             raise ValueError(f"inputs has the key {key!r}, which is {ours!r} here")
     for key in (features.TOKEN_IDS, *needed):
         if key not in inputs:
-            raise ValueError(f"inputs must have {key!r}, received {sorted(inputs)}")
+            received = ", ".join(sorted(map(str, inputs)))
+            raise ValueError(f"inputs must have {key!r}, received {received}")
     return inputs
 
 

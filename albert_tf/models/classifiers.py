@@ -68,7 +68,10 @@ class _Classifier(ConfiguredModel):
     def build(self, input_shape=None):
         if self.built:
             return
-        self.classifier.build((None, self.config.hidden_size))
+        length = () if self.uses_pooler else (None,)
+        shape = (None, *length, self.config.hidden_size)
+        self.dropout.build(shape)  # for summary()
+        self.classifier.build(shape)
         self.built = True
 
     @property

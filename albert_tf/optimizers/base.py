@@ -113,7 +113,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         slots = {"m": self._m, "v": self._v} if self.built else {}
         if name not in slots:
             raise UsageError(
-                f"slot must be one of {sorted(slots)} (none before build), "
+                f"slot must be one of {', '.join(slots) or 'none before build'}, "
                 f"received {name!r}"
             )
         return slots[name][self._get_variable_index(variable)]

@@ -53,7 +53,7 @@ def create_optimizer(
     """
     if name not in _OPTIMIZERS:
         raise UsageError(
-            f"optimizer must be one of {sorted(_OPTIMIZERS)}, received {name!r}"
+            f"optimizer must be one of {', '.join(_OPTIMIZERS)}, received {name!r}"
         )
     schedule = WarmupPolynomialDecay(
         learning_rate=learning_rate,

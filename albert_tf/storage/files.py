@@ -63,12 +63,27 @@ def list_folder(path: str | os.PathLike) -> list[str]:
 
 
 def make_folder(path: str | os.PathLike) -> None:
-    """Creates a folder and its parents, unless they exist."""
+    """Creates a folder and its parents, unless they exist.
+
+    Raises:
+        UsageError: If it cannot be created.
+        DataError: If the disk is full or fails.
+    """
     if is_remote(path):
         with _reaching(path):
             gfile(path).makedirs(os.fspath(path))
-    else:
+        return
+    try:
         os.makedirs(path, exist_ok=True)
+    except OSError as e:
+        if e.errno in _DISK_ERRORS:
+            raise DataError(f"{path}: cannot be created: {e.strerror}") from e
+        reason = e.strerror
+        if e.errno in (errno.EEXIST, errno.ENOTDIR):
+            reason = "a file is in its place or above it"
+        raise UsageError(
+            f"{path}: cannot be created: {reason}; choose another folder"
+        ) from e
 
 
 def read_bytes(path: str | os.PathLike) -> bytes:

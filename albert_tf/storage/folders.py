@@ -121,9 +121,13 @@ def writing(
             upload(temporary, path, last, own_names)
         return
     parent, name = os.path.split(os.path.abspath(path))
-    os.makedirs(parent, exist_ok=True)
+    files.make_folder(parent)
     temporary = os.path.join(parent, f".{name}.tmp-{uuid.uuid4().hex[:8]}")
-    os.mkdir(temporary)
+    try:
+        files.make_folder(temporary)
+    except UsageError as e:
+        # The name of the temporary folder would mean nothing to the user.
+        raise UsageError(str(e).replace(temporary, path)) from e
     try:
         yield FolderWriter(temporary)
         files.replace_folder(temporary, path)

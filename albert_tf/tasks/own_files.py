@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 from albert_tf.tasks.choices import multiple_choice
 from albert_tf.tasks.choices.choice_files import ChoiceTableSettings, read_choice_table
@@ -20,6 +20,8 @@ from albert_tf.tasks.texts import text_classification
 from albert_tf.tasks.texts.tables import LabelledTableSettings, TableSettings
 
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
+# Endings of files with a word and its tag per line.
+_COLUMNS_OF_WORDS = (".conll", ".conll03", ".bio", ".iob", ".iob2", ".ner")
 _HEADS = {
     "text_classifier": TEXTS,
     "token_classifier": TOKENS,
@@ -104,11 +106,10 @@ def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool)
 
 def find_kind(settings: OwnFileSettings, path: str) -> str:
     """Returns what the rows of a file are, by its name and columns."""
-    form = cells.file_format(path)
-    base = path.lower().removesuffix(".gz")
-    if form == "cells" and not base.endswith((".csv", ".tsv", ".tab", ".txt")):
+    if path.lower().removesuffix(".gz").endswith(_COLUMNS_OF_WORDS):
         return TOKENS
-    if form == "cells" and not settings.header:
+    has_names = settings.header or cells.file_format(path) in ("json", "parquet")
+    if not has_names:
         return CHOICES if settings.choice_columns else TEXTS
     layout = {
         "delimiter": settings.delimiter or None,
@@ -116,12 +117,7 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
         "short_rows": "skip",
         "on_bad_input": "skip",
     }
-    try:
-        names = set(read_columns(path, [], **layout).names)
-    except DataError:
-        if form == "cells" and base.endswith(".txt"):
-            return TOKENS
-        raise
+    names = set(read_columns(path, [], **layout).names)
     if settings.tokens_column in names and settings.tags_column in names:
         return TOKENS
     has_context = settings.context_column in names

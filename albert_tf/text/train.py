@@ -263,10 +263,7 @@ def _check_output(path: str | os.PathLike, overwrite: bool) -> None:
         raise UsageError(f"{path}: exists already; give --overwrite or another name")
     folder = os.path.dirname(path)
     if folder and not files.is_remote(path):
-        try:
-            files.make_folder(folder)
-        except OSError as e:
-            raise UsageError(f"{folder}: cannot be created: {e.strerror}") from None
+        files.make_folder(folder)
 
 
 def _explain(reason: str, vocab_size: int, character_coverage: float) -> Exception:
@@ -285,5 +282,5 @@ def _explain(reason: str, vocab_size: int, character_coverage: float) -> Excepti
 def _too_large(vocab_size: int, possible: int) -> DataError:
     return DataError(
         f"training text: too small for vocab_size {vocab_size}: it supports at most "
-        f"{possible} tokens"
+        f"{possible} tokens; give more text, or vocab_size={possible}"
     )

@@ -77,7 +77,7 @@ class RunFolder:
         elif found:
             raise UsageError(
                 f"--output_dir={self.path}: must be empty or hold this run, holds "
-                f"{found[0]!r}"
+                f"{found[0]!r}; give another folder"
             )
 
     @property

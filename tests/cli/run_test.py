@@ -233,8 +233,27 @@ def test_log_lines_have_no_prefix(run_tool):
     assert done.stderr.splitlines() == ["counting", "warning: few sheep"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message", "expected"),
+    [
+        (["--input_file=x"], "rate: must be low", "--rate: must be low"),
+        (["--input_file=x"], "steps must be few", "--steps must be few"),
+        (["--input_file=x"], "wool: none left", "wool: none left"),
+        # A file of the user's that is called like a flag.
+        (["--input_file=rate"], "rate: no such file", "rate: no such file"),
+        (["--input_file", "rate"], "rate: no such file", "rate: no such file"),
+    ],
+)
+def test_an_argument_is_named_as_its_flag(run_tool, arguments, message, expected):
+    for kind in ("UsageError", "DataError"):
+        done = run_tool(*arguments, body=ERROR + f"raise {kind}({message!r})")
+        assert done.stderr.splitlines()[-1] == f"error: {expected}"
+
+
 def test_unwritable_targets_have_one_exit_code(run_tool):
     bodies = [
+        "from albert_tf.storage import files; files.make_folder('/proc/x/y')",
+        "from albert_tf.storage import files; files.make_folder('/dev/null/x')",
         "__import__('os').mkdir('/dev/null/x')",
         "raise PermissionError(13, 'Permission denied', 'out')",
         "raise UsageError('out: cannot be written')",

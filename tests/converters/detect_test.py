@@ -55,9 +55,9 @@ def test_nothing_there(tmp_path):
 
 
 def test_empty_folder_and_unknown_files(tmp_path):
-    refused(tmp_path, "none of the known formats")
+    refused(tmp_path, "none of its files is of a known format")
     (tmp_path / "notes.txt").write_text("hello")
-    refused(tmp_path, "none of the known formats")
+    refused(tmp_path, "none of its files is of a known format")
 
 
 @pytest.mark.parametrize("name", ["model.pkl", "model.keras", "model.h5", "x.npy"])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest
 from albert_tf.export.saved_model import export_saved_model
@@ -19,26 +18,13 @@ from albert_tf.models.classifiers import AlbertQuestionAnswering, AlbertTextClas
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.storage import digests
 from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
+from tests import tiny
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 STRINGS = GOLDEN / "tokenization" / "strings.json"
 LABELS = ["no", "maybe", "ja ✓"]
-CONFIG = AlbertConfig(
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=40,
-    initializer_range=0.5,
-)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+CONFIG = tiny.CONFIG.replace(max_position_embeddings=40)
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +263,7 @@ def test_a_program_that_reads_files_is_refused(tmp_path):
         tf.io.read_file, input_signature=[tf.TensorSpec([], tf.string)]
     )
     tf.saved_model.save(module, str(tmp_path / "m"))
-    with pytest.raises(DataError, match=r"not allowed: \['ReadFile'\]"):
+    with pytest.raises(DataError, match="not allowed: ReadFile$"):
         manifest.check_operations(tmp_path / "m")
     module = tf.Module()
     module.add = tf.function(

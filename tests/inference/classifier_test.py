@@ -1,35 +1,15 @@
 """`Classifier` on small random models."""
 
-import pathlib
-
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.classifier import Classifier
-from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassifier
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.openings import count_openings
-
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-CONFIG = AlbertConfig(
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=24,
-    initializer_range=0.5,
-)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+from tests.tiny import CONFIG, SPIECE, record_calls
 
 
 @pytest.fixture(scope="module")
@@ -139,16 +119,8 @@ def test_unknown_problem_type(tokenizer):
 
 
 def test_runs_in_a_graph(tokenizer, monkeypatch):
-    eager = []
-    call = AlbertBackbone.call
-
-    def recorded(self, *args, **kwargs):
-        eager.append(tf.executing_eagerly())
-        return call(self, *args, **kwargs)
-
-    monkeypatch.setattr(AlbertBackbone, "call", recorded)
     classify = make_classifier(tokenizer, 3)
-    eager.clear()
+    eager = record_calls(monkeypatch)
     for length in (1, 2, 18):
         classify(["the " * length] * length)
     assert eager == [False]
@@ -166,3 +138,25 @@ def test_from_pretrained_opens_the_files_once(tokenizer, tmp_path, monkeypatch):
     assert classify.labels == ["bad", "good"]
     expected = Classifier(model, tokenizer).logits(["a b"])
     np.testing.assert_allclose(classify.logits(["a b"]), expected, rtol=1e-5)
+
+
+def test_from_pretrained_takes_the_options_of_the_tokenizer(tmp_path):
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    # The original's files do not say how text is normalized.
+    load.save_pretrained(model, tmp_path / "m", format="tf1")
+    options = {"do_lower_case": False, "keep_accents": True}
+    classify = Classifier.from_pretrained(tmp_path / "m", SPIECE, **options)
+    stated = classify.tokenizer.get_config()
+    assert {key: stated[key] for key in options} == options
+    cased = AlbertTokenizer(SPIECE, **options)
+    expected = Classifier(model, cased).logits(["A Café"])
+    np.testing.assert_allclose(classify.logits(["A Café"]), expected, rtol=1e-5)
+    lowered = Classifier.from_pretrained(tmp_path / "m", SPIECE)
+    assert np.abs(lowered.logits(["A Café"]) - expected).max() > 1e-3
+
+
+def test_from_pretrained_refuses_other_options(tokenizer, tmp_path):
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    load.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
+    with pytest.raises(UsageError, match="do_lower_case"):
+        Classifier.from_pretrained(tmp_path / "m", do_lower_case=False)

@@ -5,9 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.fill_mask import FillMask
@@ -15,26 +13,12 @@ from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
 from tests.openings import count_openings
+from tests.tiny import CONFIG, SPIECE, record_calls
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 STRINGS = GOLDEN / "tokenization" / "strings.json"
-CONFIG = AlbertConfig(
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=24,
-    initializer_range=0.5,
-)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 
 
 @pytest.fixture(scope="module")
@@ -140,16 +124,8 @@ def test_only_strings(fill_mask):
 
 
 def test_runs_in_a_graph(tokenizer, monkeypatch):
-    eager = []
-    call = AlbertBackbone.call
-
-    def recorded(self, *args, **kwargs):
-        eager.append(tf.executing_eagerly())
-        return call(self, *args, **kwargs)
-
-    monkeypatch.setattr(AlbertBackbone, "call", recorded)
     fill_mask = FillMask(AlbertMaskedLM(CONFIG, seed=1), tokenizer)
-    eager.clear()
+    eager = record_calls(monkeypatch)
     for length in (1, 2, 18):
         fill_mask(["the " * length + "[MASK]"] * length)
     assert eager == [False]
@@ -172,3 +148,13 @@ def test_an_untrained_head_is_refused(tokenizer, tmp_path):
     load.save_pretrained(AlbertBackbone(CONFIG), tmp_path / "m", tokenizer=tokenizer)
     with pytest.raises(UsageError, match="m: has no trained mlm_head"):
         FillMask.from_pretrained(tmp_path / "m")
+
+
+def test_from_pretrained_takes_the_options_of_the_tokenizer(tmp_path):
+    model = AlbertMaskedLM(CONFIG, seed=1)
+    # The original's files do not say how text is normalized.
+    load.save_pretrained(model, tmp_path / "m", format="tf1")
+    options = {"do_lower_case": False, "keep_accents": True}
+    fill_mask = FillMask.from_pretrained(tmp_path / "m", SPIECE, **options)
+    stated = fill_mask.tokenizer.get_config()
+    assert {key: stated[key] for key in options} == options

@@ -86,6 +86,23 @@ def test_writing_where_it_cannot_be(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
+@pytest.mark.parametrize("name", ["file", "file/below", "file/far/below"])
+def test_a_folder_where_it_cannot_be(tmp_path, name):
+    (tmp_path / "file").touch()
+    expected = f"{name}: cannot be created: a file is in .*; choose another folder"
+    with pytest.raises(UsageError, match=expected):
+        files.make_folder(tmp_path / name)
+
+
+def test_a_folder_on_a_full_disk_is_no_mistake_of_a_flag(tmp_path, monkeypatch):
+    def makedirs(path, exist_ok):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(os, "makedirs", makedirs)
+    with pytest.raises(DataError, match="x: cannot be created: No space left"):
+        files.make_folder(tmp_path / "x")
+
+
 def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     files.write_text(path, "old")

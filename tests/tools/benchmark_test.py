@@ -42,3 +42,6 @@ def test_wrong_flags(run_python):
     done = run_python(tool, "--memory_megabytes=2,x")
     assert done.returncode == 2
     assert "--memory_megabytes: expected positive numbers, received 2,x" in done.stderr
+    done = run_python(tool, "dta")
+    assert done.returncode == 2
+    assert "--topic=dta: value should be one of <data|convert>" in done.stderr

@@ -50,6 +50,7 @@ def test_the_model_is_opened_once(tmp_path, run_python):
         "AlbertTextClassifier ('no', 'yes') 30000",
         "served",
     ]
+    assert "Assets written" not in done.stderr  # to a temporary folder
     # Without this import neither Python nor saved_model_cli can load the folder.
     assert "import tensorflow_text before tf.saved_model.load('served')" in done.stderr
     assert "import tensorflow_text; from tensorflow.python.tools" in done.stderr

@@ -51,7 +51,7 @@ def build_model(
     head = checkpoint.head if head == "auto" else head
     if head not in (None, *HEADS):
         raise UsageError(
-            f"head must be one of {', '.join(HEADS)}, None or auto, received {head!r}"
+            f"head must be one of {', '.join(HEADS)}, none or auto, received {head!r}"
         )
     row = find(head)
     if row.has_classifier:

@@ -110,7 +110,7 @@ def _decomposed() -> Iterator[str]:
             full = unicodedata.normalize("NFD", char)
             if len(full) > 1:
                 yield full
-                # Composed but for the last character: LV and T of a Hangul syllable.
+                # All but the last character composed: LV and T of a Hangul syllable.
                 first = unicodedata.normalize("NFC", full[:-1])
                 if len(first) == 1:
                     yield first + full[-1]

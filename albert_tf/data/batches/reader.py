@@ -17,6 +17,7 @@ from albert_tf import features
 from albert_tf.data.masking.config import VocabInfo
 from albert_tf.data.records import card, schema
 from albert_tf.data.records.tfrecord import RecordSet
+from albert_tf.data.wording import count_of
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 
@@ -219,7 +220,7 @@ class ExampleReader:
             if name in _MASKS:
                 number = self._num_predictions
                 expected = tf.fill(tf.shape(counts), tf.cast(number, counts.dtype))
-                rule = f"{number} values"
+                rule = count_of(number, "value")
             elif name == features.SENTENCE_ORDER_LABELS:
                 expected, rule = tf.ones_like(counts), "1 value"
             rule = f"{features.record_name(name)} must have {rule}"
@@ -227,7 +228,10 @@ class ExampleReader:
         return checks
 
     def _too_long(self) -> str:
-        return f"an example must have 1 to max_seq_length={self.max_seq_length} tokens"
+        return (
+            f"an example must have 1 to max_seq_length={self.max_seq_length} tokens "
+            "(set --max_seq_length as for create_pretraining_data)"
+        )
 
     def _check_values(self, batch) -> list[_Check]:
         limits = {
@@ -282,7 +286,8 @@ class ExampleReader:
             if tokenizer and self.vocab.sha256 and tokenizer != self.vocab.sha256:
                 raise DataError(
                     f"{path}: the records were made with the tokenizer of sha256 "
-                    f"{tokenizer}, received {self.vocab.sha256}"
+                    f"{str(tokenizer)[:12]}, received {self.vocab.sha256[:12]}; give "
+                    "the file they were made with"
                 )
             for name, expected in shards.items():
                 number = counts.get(os.path.join(folder, name), expected)

@@ -1,6 +1,7 @@
 """Reads text columns of Parquet files and TFDS data sets, one document per row."""
 
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Iterable, Iterator
 
 from albert_tf.data.corpus.source import BadInput
 from albert_tf.errors import DataError, UsageError
@@ -37,9 +38,11 @@ def read_parquet(
             file.seek(0)
             table = parquet.ParquetFile(file)
             if text_field not in table.schema_arrow.names:
+                names = table.schema_arrow.names
                 raise DataError(
                     f"{path}: has no column {text_field!r} (--text_field), "
-                    f"its columns are {table.schema_arrow.names}"
+                    f"its columns are {', '.join(names)}"
+                    f"{_suggestion(text_field, names)}"
                 )
             for batch in table.iter_batches(_BATCH, columns=[text_field]):
                 for value in batch.column(0).to_pylist():
@@ -90,10 +93,16 @@ def read_tfds(
     if text_field not in data.element_spec:
         raise DataError(
             f"{name}: has no feature {text_field!r} (--text_field), "
-            f"its features are {sorted(data.element_spec)}"
+            f"its features are {', '.join(sorted(data.element_spec))}"
+            f"{_suggestion(text_field, data.element_spec)}"
         )
     for row in data.as_numpy_iterator():
         try:
             yield row[text_field].decode()
         except UnicodeDecodeError as error:
             bad.report("rows_not_utf8", f"{name}: a text is not UTF-8: {error}")
+
+
+def _suggestion(wanted: str, names: Iterable[str]) -> str:
+    close = difflib.get_close_matches(wanted, list(names), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -81,7 +81,8 @@ class Corpus:
     ):
         if format not in FORMATS:
             raise UsageError(
-                f"input_format: expected one of {FORMATS}, received {format!r}"
+                f"input_format: expected one of {', '.join(FORMATS)}, received "
+                f"{format!r}"
             )
         if on_bad_input not in ("error", "skip"):
             raise UsageError(
@@ -122,7 +123,9 @@ class Corpus:
                 continue
             matches = [p for p in streams.glob(part) if not files.is_folder(p)]
             if not matches:
-                hint = "is a folder, use a glob" if files.exists(part) else "no match"
+                hint = "no such file, and no file matches it as a pattern"
+                if files.exists(part):
+                    hint = f"is a folder; use a pattern such as '{part}/*.txt'"
                 raise DataError(f"input_file: {part}: {hint}")
             for path in matches:
                 self.counts["inputs_repeated"] += path in names

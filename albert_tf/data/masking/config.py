@@ -112,8 +112,7 @@ class MaskingConfig:
         """
         if name not in _PRESETS:
             raise UsageError(
-                f"masking preset must be one of {', '.join(_PRESETS)}, "
-                f"received {name!r}"
+                f"masking must be one of {', '.join(_PRESETS)}, received {name!r}"
             )
         return cls(**(_PRESETS[name] | changes))
 

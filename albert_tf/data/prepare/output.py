@@ -82,7 +82,8 @@ class OutputNames:
             count = self.num_shards or count
             if count > num_examples:
                 raise UsageError(
-                    f"num_shards: {count} shards, but only {num_examples} examples "
+                    f"num_shards: {count_of(count, 'shard')}, but only "
+                    f"{count_of(num_examples, 'example')} "
                     "(run again with fewer; finished parts are kept)"
                 )
             if self.explicit:
@@ -169,12 +170,7 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
         streams.remove_folder(names.partial)
     folders = {os.path.dirname(path) for path in names.explicit or ()}
     for folder in filter(None, {*folders, names.partial}):
-        try:
-            files.make_folder(folder)
-        except OSError as error:
-            raise UsageError(
-                f"output_file: {folder} cannot be created: {error.strerror}"
-            ) from error
+        files.make_folder(folder)
     with streams.write_atomically(path) as file:
         file.write(json.dumps(settings, indent=1, sort_keys=True).encode())
 

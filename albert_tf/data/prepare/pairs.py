@@ -58,7 +58,8 @@ class PairConfig:
     def __post_init__(self):
         if self.policy not in POLICIES:
             raise UsageError(
-                f"pair_policy: expected one of {POLICIES}, received {self.policy!r}"
+                f"pair_policy: expected one of {', '.join(POLICIES)}, received "
+                f"{self.policy!r}"
             )
         if not 8 <= self.max_seq_length <= MAX_SEQ_LENGTH:
             raise UsageError(

@@ -51,7 +51,7 @@ def record_form(
         if name not in example:
             raise DataError(
                 f"{where}: a pretraining record needs the feature {name!r}, "
-                f"this one has {sorted(example)}"
+                f"this one has {', '.join(sorted(example)) or 'none'}"
             )
     length = len(example[features.INPUT_IDS])
     is_static = any(name in example for name in _MASKS)
@@ -64,7 +64,7 @@ def record_form(
         if features.TOKEN_BOUNDARY not in example:
             raise DataError(
                 f"{where}: a record without masks needs {features.TOKEN_BOUNDARY!r}, "
-                f"this one has {sorted(example)}"
+                f"this one has {', '.join(sorted(example)) or 'none'}"
             )
     lengths = {name: len(example[name]) for name in per_token}
     wrong = {name: n for name, n in lengths.items() if n != length}

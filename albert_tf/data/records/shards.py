@@ -31,7 +31,10 @@ def find_shards(pattern: str | Sequence[str]) -> list[str]:
             matches = of_prefix(part)
             check_complete(matches)
         if not matches:
-            raise DataError(f"{part}: no record file matches")
+            raise DataError(
+                f"{part}: no record file matches; give the --output_file of "
+                "create_pretraining_data, or the files"
+            )
         paths.extend(path for path in matches if not path.endswith(".idx"))
     if not paths:
         raise DataError(f"{pattern!r}: no record file matches")
@@ -59,8 +62,9 @@ def check_complete(paths: Iterable[str]) -> None:
     for prefix, totals in totals_of.items():
         if len(totals) > 1:
             raise DataError(
-                f"{prefix}: shards of several data sets, with {sorted(totals)} shards; "
-                "remove those of the old one"
+                f"{prefix}: shards of several data sets, with "
+                f"{' and '.join(map(str, sorted(totals)))} shards; remove those of the "
+                "old one"
             )
         for total, numbers in totals.items():
             if missing := sorted(set(range(total)) - numbers):

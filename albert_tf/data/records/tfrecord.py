@@ -216,8 +216,9 @@ def load_index(path: str) -> np.ndarray:
     scanned = scan(path)
     if offsets is not None and len(scanned) < len(offsets):
         raise DataError(
-            f"{path}: contains {len(scanned)} records, its index lists {len(offsets)}: "
-            f"the file is truncated (if that is intended, remove {sidecar})"
+            f"{path}: contains only {len(scanned)} of the {len(offsets)} records that "
+            f"its index lists: the file is truncated (if that is intended, remove "
+            f"{sidecar})"
         )
     return scanned
 

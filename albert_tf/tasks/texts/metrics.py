@@ -43,7 +43,9 @@ def classification_metrics(
     from sklearn import metrics
 
     if average not in _AVERAGES:
-        raise UsageError(f"average must be one of {_AVERAGES}, received {average!r}")
+        raise UsageError(
+            f"average must be one of {', '.join(_AVERAGES)}, received {average!r}"
+        )
     labels, predictions = _arrays(labels, predictions)
     classes = sorted(set(labels.tolist()) | set(predictions.tolist()))
     if average == "binary" and not set(classes) <= {0, 1}:

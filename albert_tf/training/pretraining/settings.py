@@ -174,6 +174,11 @@ class PretrainSettings:
                 raise UsageError(
                     f"--{name} must not be negative, received {getattr(self, name)}"
                 )
+        if self.num_warmup_steps > self.num_train_steps:
+            raise UsageError(
+                f"--num_warmup_steps must be at most --num_train_steps="
+                f"{self.num_train_steps}, received {self.num_warmup_steps}"
+            )
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"--seed must be in [0, 2**31), received {self.seed}")
         if self.precision not in ("float32", "bfloat16"):

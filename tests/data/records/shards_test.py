@@ -52,9 +52,7 @@ def test_missing_shards_are_noticed(tmp_path):
 
 def test_shards_of_two_sets_are_not_mixed(tmp_path):
     _touch(tmp_path, *_set("w", 2), *_set("w", 3))
-    with pytest.raises(
-        DataError, match=r"w: shards of several .* with \[2, 3\] shards"
-    ):
+    with pytest.raises(DataError, match="w: shards of several .* with 2 and 3 shards"):
         _names(f"{tmp_path}/w")
 
 

@@ -90,7 +90,7 @@ def test_a_file_cut_between_records_is_noticed(tmp_path):
     (path,) = _make(tmp_path, [4])
     data = pathlib.Path(path).read_bytes()
     pathlib.Path(path).write_bytes(data[: tfrecord.load_index(path)[3]])
-    with pytest.raises(DataError, match="contains 3 records, its index lists 4"):
+    with pytest.raises(DataError, match="contains only 3 of the 4 records"):
         tfrecord.RecordSet(path)
 
 

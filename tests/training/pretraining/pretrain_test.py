@@ -133,7 +133,7 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(config_file, tmp_path):
     moved = {**changes, "input_file": data.rename(tmp_path / "moved.tfrecord")}
     result = run(config_file, run_folder, **moved)
     assert result.returncode == 0, result.stderr
-    # A finished run goes on if told to, and a lower number cannot undo steps.
+    # A finished run continues on request, and a lower number cannot undo steps.
     longer = {**moved, "num_train_steps": 3, "change_num_train_steps": True}
     result = run(config_file, run_folder, **longer)
     assert result.returncode == 0, result.stderr

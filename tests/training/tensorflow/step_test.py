@@ -10,10 +10,11 @@ import pytest
 
 # A process of its own, because devices can only be split before TensorFlow starts.
 PROGRAM = r"""
-import json, sys
+import hashlib, json, sys
 import numpy as np
 import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
+from albert_tf.layers.dropout import Dropout
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.training.tensorflow.step import TrainStep, distribute
@@ -32,6 +33,25 @@ batch = {
     "mask_weights": weights,
     "sentence_order_labels": rng.integers(0, 2, rows).astype("int32"),
 }
+
+drop = Dropout.call
+masks = {}  # of each replica, as digests
+
+def drop_and_record(self, x, training=False, seeds=None):
+    mask = drop(self, tf.ones_like(x), training, seeds)
+    def record(replica, mask):
+        digest = hashlib.sha256(np.packbits(mask != 0).tobytes()).hexdigest()
+        masks.setdefault(int(replica), []).append([*map(int, mask.shape), digest])
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    tf.numpy_function(record, [replica, mask], [])
+    return x * mask
+
+def run_and_record(**options):
+    masks.clear()
+    Dropout.call = drop_and_record
+    result = run(**options)
+    Dropout.call = drop
+    return {**result, "masks": dict(masks)}
 
 def run(kind, dropout=0.0, calls=(1,) * 6, clip_norm=0.5, **options):
     strategy = strategies[kind]
@@ -57,7 +77,10 @@ def run(kind, dropout=0.0, calls=(1,) * 6, clip_norm=0.5, **options):
 # First, because it splits the CPU in two; one device is then the first half.
 strategies = {"mirrored": create_strategy("mirrored")}
 strategies["one_device"] = create_strategy("one_device")
-print(json.dumps({name: run(**case) for name, case in json.load(sys.stdin).items()}))
+results = {}
+for name, case in json.load(sys.stdin).items():
+    results[name] = (run_and_record if "masks" in name else run)(**case)
+print(json.dumps(results))
 """
 
 CASES = {
@@ -69,7 +92,7 @@ CASES = {
     "two replicas, all": {"kind": "mirrored", "accumulation": 2, "jit_compile": True},
     "dropout": {"kind": "one_device", "dropout": 0.3},
     "dropout, joined": {"kind": "one_device", "dropout": 0.3, "calls": [2, 1, 3]},
-    "dropout, two replicas": {"kind": "mirrored", "dropout": 0.3},
+    "masks of two replicas": {"kind": "mirrored", "dropout": 0.3, "calls": [1]},
     "first step": {"kind": "one_device", "calls": [1]},
     "first step, not clipped": {"kind": "one_device", "calls": [1], "clip_norm": 0},
     "first step, not clipped, two replicas": {
@@ -129,8 +152,12 @@ def test_several_steps_in_one_call_are_bitwise_the_same(runs):
 
 @pytest.mark.slow
 def test_replicas_have_their_own_dropout_masks(runs):
-    one, two = runs["dropout"], runs["dropout, two replicas"]
-    assert largest_difference(one, two) > 1e-4
+    first, second = runs["masks of two replicas"]["masks"].values()
+    # The same layers drop, in batches of the same shape ...
+    assert sorted(m[:-1] for m in first) == sorted(m[:-1] for m in second)
+    # ... and no two of all these masks are the same.
+    digests = [mask[-1] for mask in first + second]
+    assert len(set(digests)) == len(digests) > 8
 
 
 @pytest.mark.slow

@@ -1,0 +1,202 @@
+"""The pages mean what they say: their commands and their Python are run verbatim."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+import albert_tf
+from albert_tf.data.corpus import corpus
+from tests import documents
+
+ROOT = documents.ROOT
+SPM_MODEL = ROOT / "tests/golden/tokenization/spiece.model"
+ITEMS = [item for page in documents.pages() for item in documents.shown(page)]
+INSTALLS = "installs packages"
+ITSELF = "runs these tests"
+# Commands that no test runs as they stand, each with the reason.
+NOT_RUN = {
+    "make demo": "tests/tools/demo_test.py runs its command with fewer steps",
+    "make test": ITSELF,
+    "make test PYTEST_FLAGS=\"-m 'not slow'\"": ITSELF,
+    "make test-peers": INSTALLS,
+    "make test-beam": INSTALLS,
+    "make lint": "a part of make test",
+    "make format": "changes the checkout",
+    "make lock": INSTALLS,
+    ".ci/run": ITSELF,
+    ".venv/bin/python -m pytest tests/data": ITSELF,
+    ".venv/bin/pre-commit install": "changes the checkout",
+    "pip install -r requirements.txt -e .": INSTALLS,
+    "albert-tf <verb>": "a pattern",
+    "python tools/<verb>.py": "a pattern",
+    "make build-file": "history: no longer there",
+    "albert-tf benchmark convert --output_file=docs/benchmarks/convert": (
+        "a measurement; tests/tools/benchmark_test.py runs a small one"
+    ),
+    "albert-tf benchmark data --memory_megabytes=20,200,2000 "
+    "--output_file=docs/benchmarks/data": (
+        "a measurement; tests/tools/benchmark_test.py runs a small one"
+    ),
+}
+GONE = {"make build-file"}
+RUN = [item for item in ITEMS if item.text not in NOT_RUN]
+# What a block of Python prints, by a line that occurs in it.
+PRINTED = {
+    "fill_mask(": ("token_str", "11683584"),
+    "model.fit(": ("'label': ",),
+}
+
+
+def flags_of(verb):
+    """Returns the flags that a command's help lists, other names included."""
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / f"{verb}.py"), "--helpfull"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(re.findall(r"--(?:\[no\])?(\w+)", result.stdout))
+
+
+@pytest.fixture(scope="module")
+def known_flags():
+    verbs = [path.stem for path in (ROOT / "tools").glob("[a-z]*.py")]
+    return {verb: flags_of(verb) for verb in verbs if verb != "main"}
+
+
+def verb_of(command):
+    """Returns the verb of `albert-tf verb` or `python tools/verb.py`, if it is one."""
+    match = re.match(r"(?:albert-tf|python tools/)\s*(\w+)", command)
+    return match[1] if match else None
+
+
+def test_commands_that_are_not_run_are_shown_somewhere():
+    assert set(NOT_RUN) <= {item.text for item in ITEMS}
+
+
+def test_the_pages_show_commands():
+    pages = {item.page for item in RUN}
+    assert {"README.md", "docs/data.md"} <= pages
+    assert [item.kind for item in RUN if item.page == "README.md"].count("python") == 2
+
+
+@pytest.mark.parametrize("item", [*ITEMS, *documents.examples()], ids=str)
+def test_flags_exist(item, known_flags):
+    verb = verb_of(item.text) if item.kind == "sh" else None
+    if verb is None:
+        return
+    assert verb in known_flags
+    given = {w.split("=")[0] for w in documents.words(item.text) if w.startswith("--")}
+    names = {name.removeprefix("--") for name in given}
+    unknown = {n for n in names if not {n, n.removeprefix("no")} & known_flags[verb]}
+    assert not unknown, f"{item}: {verb} has no flags {sorted(unknown)}"
+
+
+@pytest.mark.parametrize(
+    "page", documents.pages(), ids=lambda page: str(page.relative_to(ROOT))
+)
+def test_flags_in_sentences_exist(page, known_flags):
+    known = set.union(*known_flags.values()) | {"help"}
+    text = page.read_text(encoding="utf-8")
+    spans = re.findall(r"`([^`\n]*--\w[^`\n]*)`", text)
+    named = {
+        name
+        for span in spans
+        if not span.startswith(("python -c", "albert-tf", "python tools"))
+        for name in re.findall(r"(?<![\w=-])--(\w+)", span)
+    }
+    unknown = {n for n in named if not {n, n.removeprefix("no")} & known}
+    assert not unknown, f"{page}: no command has the flags {sorted(unknown)}"
+
+
+MAKE = sorted({i.text.split()[1] for i in ITEMS if i.text.startswith("make ")})
+
+
+@pytest.mark.parametrize("target", MAKE)
+def test_make_has_the_target(target):
+    result = subprocess.run(
+        ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (result.returncode == 0) == (f"make {target}" not in GONE), result.stderr
+
+
+def programs(folder):
+    """Puts `albert-tf` and `python` of this checkout on a path of their own."""
+    lines = {
+        "albert-tf": f'exec "{sys.executable}" "{ROOT}/tools/main.py" "$@"',
+        "python": f'exec "{sys.executable}" "$@"',
+    }
+    folder.mkdir()
+    for name, line in lines.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def prepare(folder):
+    """Writes what the pages take for granted: text, tables, models, configs/."""
+    (folder / "configs").symlink_to(ROOT / "configs")
+    (folder / "tools").symlink_to(ROOT / "tools")
+    (folder / "text").mkdir()
+    with open(folder / "text/a.txt", "w", encoding="utf-8") as f:
+        for document in corpus.open_corpus("docstrings:max_bytes=300000", "auto"):
+            f.write("\n".join(document) + "\n\n")
+    rows = [f"a {label} film\t{label}\n" for label in ("bad", "good")] * 8
+    for name in ("train.tsv", "dev.tsv"):
+        (folder / name).write_text("text\tlabel\n" + "".join(rows))
+    config = albert_tf.AlbertConfig(
+        embedding_size=6,
+        hidden_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=64,
+    )
+    model = albert_tf.AlbertPretrainer(config, seed=0)
+    tokenizer = albert_tf.AlbertTokenizer(SPM_MODEL)
+    ours = folder / "demo_output/pretrain/model"
+    ours.parent.mkdir(parents=True)
+    albert_tf.save_pretrained(model, ours, tokenizer=tokenizer)
+    albert_tf.save_pretrained(model, folder / "albert_base", format="tf1")
+    shutil.copy(SPM_MODEL, folder / "albert_base/30k-clean.model")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Returns a prepared folder for each page; its commands build on each other."""
+    made = {}
+
+    def folder_of(page):
+        if page not in made:
+            made[page] = tmp_path_factory.mktemp("page")
+            prepare(made[page])
+            programs(made[page] / ".bin")
+        return made[page]
+
+    return folder_of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("item", RUN, ids=str)
+def test_runs_as_shown(item, folders):
+    folder = folders(item.page)
+    if item.kind == "python":
+        pathlib.Path(folder / "block.py").write_text(item.text, encoding="utf-8")
+    command = "python block.py" if item.kind == "python" else item.text
+    path = f"{folder / '.bin'}{os.pathsep}{os.environ['PATH']}"
+    result = subprocess.run(
+        ["sh", "-c", command],
+        cwd=folder,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, f"{item}: {item.text}\n{result.stderr[-3000:]}"
+    for line, expected in PRINTED.items():
+        if item.kind == "python" and line in item.text:
+            assert all(part in result.stdout for part in expected)

@@ -1,5 +1,6 @@
 # make demo        the whole main job on an embedded corpus, in a fresh environment
-# make test        ruff and all tests except tests/peers
+# make test        ruff and all tests except the next three
+# make test-broad  every case of what other tests show in one (half an hour)
 # make test-peers  the comparisons with transformers, torch and KerasHub
 # make test-beam   the Apache Beam pipeline, in an environment without TensorFlow
 # make lint | format | lock | clean
@@ -28,14 +29,17 @@ INSTALL = install() { $(BIN)/python -m pip install --quiet \
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 export PYTHONUNBUFFERED = 1
 
-.PHONY: demo test test-peers test-beam install install-dev lint format lock clean
+.PHONY: demo test test-broad test-peers test-beam install install-dev lint format lock clean
 
 demo: install
 	$(BIN)/python tools/demo.py $(DEMO_FLAGS)
 
 test: lint
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not peers" \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not peers and not broad" \
 	  --durations=10 $(PYTEST_FLAGS)
+
+test-broad: install-dev
+	$(BIN)/python -m pytest -n $(JOBS) -m broad --durations=10 $(PYTEST_FLAGS)
 
 test-peers: $(VENV)/.installed-peers
 	$(BIN)/python -m pytest tests/peers --durations=10 $(PYTEST_FLAGS)

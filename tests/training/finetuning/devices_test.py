@@ -37,8 +37,14 @@ def weights(folder):
     return {n: np.asarray(v) for n, v in weight_names(from_pretrained(folder)).items()}
 
 
+_BROAD = [pytest.param(x, marks=pytest.mark.broad) for x in ("words", "choices")]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["texts", "words", "choices", "questions"])
+@pytest.mark.parametrize(
+    "family",
+    ["texts", *_BROAD, pytest.param("questions", marks=pytest.mark.broad)],
+)
 def test_the_weights_are_the_same(start, tmp_path, family):
     settings = {
         **settings_of(family, tmp_path, start),

@@ -143,7 +143,7 @@ def test_a_run_killed_in_an_evaluation_is_continued(start, tmp_path):
     assert not (tmp_path / "killed" / "checkpoints").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.broad
 @pytest.mark.parametrize("family", ["texts", "words", "choices", "questions"])
 def test_moments_that_matter(start, tmp_path, family):
     settings = settings_of(family, tmp_path, start)
@@ -163,7 +163,7 @@ def test_moments_that_matter(start, tmp_path, family):
     same(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.slow
+@pytest.mark.broad
 @pytest.mark.parametrize("family", ["texts", "words", "choices", "questions"])
 def test_ten_random_kills(start, tmp_path, family):
     settings = settings_of(family, tmp_path, start)

@@ -181,25 +181,6 @@ def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
     return best
 
 
-def p_mask(encoded: EncodedTexts, rows: np.ndarray, length: int) -> np.ndarray:
-    """Returns which tokens cannot be part of an answer.
-
-    Args:
-        encoded: `EncodedTexts`. Rows of question answering.
-        rows: int `[B]`. Numbers of the rows.
-        length: int. `T`; at least the length of the longest selected row.
-
-    Returns:
-        int32 `[B, T]`: 1 for the question, both `[SEP]` and padding, 0 for `[CLS]` and
-        the text.
-    """
-    columns = np.arange(length)
-    first = encoded.first_lengths[rows][:, None]
-    last = encoded.lengths[rows][:, None] - 1
-    in_text = (columns >= first) & (columns < last)
-    return (~in_text & (columns > 0)).astype(np.int32)
-
-
 class _Plans:
     """Collects the windows of questions and where their answers are."""
 

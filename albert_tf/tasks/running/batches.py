@@ -15,6 +15,7 @@ from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.tasks.definitions.family import EncodedExamples
 from albert_tf.tasks.running import packing
+from albert_tf.text import inputs
 from albert_tf.text.inputs import ranges
 
 
@@ -131,6 +132,25 @@ def useful_token_rate(
     return sum(int(m.sum()) for m in masks) / sum(m.size for m in masks)
 
 
+def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.ndarray:
+    """Returns which tokens cannot be part of an answer.
+
+    Args:
+        encoded: `EncodedTexts`. Rows of question answering.
+        rows: int `[B]`. Numbers of the rows.
+        length: int. `T`; at least the length of the longest selected row.
+
+    Returns:
+        int32 `[B, T]`: 1 for the question, both `[SEP]` and padding, 0 for `[CLS]` and
+        the text.
+    """
+    columns = np.arange(length)
+    first = encoded.first_lengths[rows][:, None]
+    last = encoded.lengths[rows][:, None] - 1
+    in_text = (columns >= first) & (columns < last)
+    return (~in_text & (columns > 0)).astype(np.int32)
+
+
 class _Batches:
     """Makes batches; see `make_training_dataset`."""
 
@@ -185,7 +205,9 @@ class _Batches:
             if not self.has_words:
                 batch[name] = values[units]
         if not self.has_places:
-            batch[features.P_MASK] = self._p_mask(rows, count, length)
+            mask = np.ones((count, length), np.int32)
+            mask[: len(rows)] = p_mask(self.encoded.rows, rows, length)
+            batch[features.P_MASK] = mask
             return batch
         firsts = (layout.rows * length + layout.starts).astype(np.int32)
         if self.has_words:
@@ -215,17 +237,6 @@ class _Batches:
             flat[places] = value
             batch[name] = flat.reshape(count, length)
         return batch
-
-    def _p_mask(self, rows, count, length) -> np.ndarray:
-        """Returns 0 for `[CLS]` and the context, 1 for all other tokens."""
-        encoded = self.encoded.rows
-        columns = np.arange(length)
-        first = encoded.first_lengths[rows][:, None]
-        last = encoded.lengths[rows][:, None] - 1
-        context = (columns >= first) & (columns < last)
-        mask = np.ones((count, length), np.int32)
-        mask[: len(rows)] = ~(context | (columns == 0))
-        return mask
 
     def _choices(self, units, firsts) -> dict[str, np.ndarray]:
         counts = np.diff(self.encoded.unit_splits)[units]

@@ -13,6 +13,7 @@ from albert_tf.tasks.definitions.family import Options
 from albert_tf.tasks.questions import squad_data, squad_features
 from albert_tf.tasks.questions.squad_data import Question, Questions
 from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.tasks.running import batches
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
@@ -35,7 +36,7 @@ def test_windows_are_the_original_s():
     expected = ORIGINAL["features"]
     assert len(encoded) == len(encoded.rows) == len(expected) == 56
     windows, rows = encoded.detail, encoded.rows
-    mask = squad_features.p_mask(rows, np.arange(56), 64)
+    mask = batches.p_mask(rows, np.arange(56), 64)
     assert mask.dtype == np.int32
     for r, feature in enumerate(expected):
         length = feature["paragraph_len"]

@@ -1,0 +1,214 @@
+"""Measures fine-tuning side by side with transformers: same weights, same sentences.
+
+Both train with AdamW in bfloat16 (transformers by autocast, as its Trainer does), in
+turns, some steps of each. Legend: `U` examples of a batch.
+"""
+
+import dataclasses
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import tqdm
+
+from albert_tf.benchmarks.report import Row
+from albert_tf.config import AlbertConfig
+from albert_tf.converters.load import save_pretrained
+from albert_tf.errors import UsageError
+from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.objectives.finetuning import for_task
+from albert_tf.optimizers.create import create_optimizer
+from albert_tf.tasks.definitions.family import EncodedExamples
+from albert_tf.tasks.running.batches import (
+    BatchShape,
+    make_training_dataset,
+    useful_token_rate,
+)
+from albert_tf.tasks.texts.tables import LabelledTableSettings
+from albert_tf.tasks.texts.text_classification import table_task, with_labels
+from albert_tf.text import inputs
+from albert_tf.text.load import load_tokenizer
+
+_RATE = 1e-5
+_SEED = 12345
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to measure.
+
+    Attributes:
+        input_file: str. Table with texts and labels, such as SST-2's train.tsv.
+        spm_model_file: str. Tokenizer.
+        columns: `LabelledTableSettings`. Of the table.
+        preset: str. Size of the model; its weights are random.
+        batch_size: int. `U`.
+        max_seq_length: int. Tokens of the longest row.
+        rounds: int. Turns of every contestant; medians are compared.
+        steps: int. Steps of a turn.
+    """
+
+    input_file: str
+    spm_model_file: str
+    columns: LabelledTableSettings
+    preset: str = "albert_base_v2"
+    batch_size: int = 32
+    max_seq_length: int = 128
+    rounds: int = 5
+    steps: int = 3
+
+
+def run(settings: Settings) -> list[Row]:
+    """Trains in turns; returns sentences per second of every contestant.
+
+    Raises:
+        UsageError: If transformers or torch is not installed.
+    """
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "benchmark finetune compares with transformers, which is not installed: "
+            "pip install 'albert_tf[peers]'"
+        ) from None
+    encoded, pad_id, num_labels = _examples(settings)
+    config = AlbertConfig.from_preset(settings.preset)
+    model = AlbertTextClassifier(
+        config, num_labels=num_labels, seed=_SEED, dtype="mixed_bfloat16"
+    )
+    shape = BatchShape(
+        "text_classifier",
+        settings.max_seq_length,
+        config.max_position_embeddings,
+        pad_id,
+        packing=True,
+    )
+    padded = dataclasses.replace(shape, packing=False)
+    contestants = {
+        "albert_tf, packed": _ours(settings, model, encoded, shape),
+        "transformers, padded to the longest of the batch": _theirs(
+            settings, model, encoded, pad_id, _random_order
+        ),
+        "transformers, whole set sorted by length": _theirs(
+            settings, model, encoded, pad_id, _sorted_order
+        ),
+    }
+    rates = _measure(settings, contestants)
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    rows = [
+        Row(name, medians[name], "sentences/s", details={"single": found})
+        for name, found in rates.items()
+    ]
+    ours, *others = medians
+    aims = ("at least 3.5", "at least 2")
+    for name, aim in zip(others, aims, strict=True):
+        rows.append(Row(f"{ours} / {name}", medians[ours] / medians[name], "", aim))
+    for name, one in (("packed", shape), ("padded", padded)):
+        rate = useful_token_rate(encoded, one, settings.batch_size, _SEED)
+        rows.append(Row(f"share of tokens that are no padding, {name}", rate, ""))
+    return rows
+
+
+def _measure(
+    settings: Settings, contestants: dict[str, Callable[[int], None]]
+) -> dict[str, list[float]]:
+    for train in contestants.values():
+        train(1)  # compiles, allocates
+    rates: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in tqdm.tqdm(range(settings.rounds), desc="rounds"):
+        for name, train in contestants.items():
+            start = time.perf_counter()
+            train(settings.steps)
+            seconds = time.perf_counter() - start
+            rates[name].append(round(settings.batch_size * settings.steps / seconds, 2))
+    return rates
+
+
+def _examples(settings: Settings) -> tuple[EncodedExamples, int, int]:
+    tokenizer = load_tokenizer(settings.spm_model_file)
+    table = settings.columns.read_table(settings.input_file)
+    task = with_labels(table_task(), table)
+    options = dataclasses.replace(task.options, max_seq_length=settings.max_seq_length)
+    encoded = task.family.encode(task, table, tokenizer, options)
+    return encoded, tokenizer.pad_id, max(1, len(task.labels))
+
+
+def _ours(settings, model, encoded, shape) -> Callable[[int], None]:
+    """Returns a function that trains some steps, as the command does."""
+    import tensorflow as tf
+
+    from albert_tf.training.tensorflow.step import TrainStep, distribute
+
+    strategy = tf.distribute.get_strategy()
+    optimizer = create_optimizer("adamw", learning_rate=_RATE, num_train_steps=10**6)
+    objective = for_task("text_classifier")
+    step = TrainStep(model, objective, optimizer, strategy, seed=_SEED)
+    dataset = distribute(
+        strategy,
+        lambda n, i: make_training_dataset(
+            encoded, shape, batch_size=settings.batch_size, seed=_SEED
+        ),
+    )
+    iterator = iter(dataset)
+
+    def train(steps: int) -> None:
+        float(step.train(iterator, steps)["loss_sum"])  # waits for the device
+
+    return train
+
+
+def _theirs(settings, model, encoded, pad_id, order) -> Callable[[int], None]:
+    """Returns a function that trains transformers' model some steps."""
+    import torch
+    import transformers
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model"
+        save_pretrained(model, path, format="huggingface")
+        kind = transformers.AlbertForSequenceClassification
+        theirs = kind.from_pretrained(path)
+    theirs.train()
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=_RATE, weight_decay=0.01)
+    batches = order(settings, encoded)
+    labels = encoded.targets["labels"]
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            rows = next(batches)
+            length = int(encoded.rows.lengths[rows].max())
+            batch = inputs.padded_inputs(encoded.rows, rows, length, pad_id)
+            given = {
+                "input_ids": batch["token_ids"],
+                "token_type_ids": batch["segment_ids"],
+                "attention_mask": batch["padding_mask"],
+                "labels": labels[rows],
+            }
+            tensors = {k: torch.from_numpy(v).long() for k, v in given.items()}
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = theirs(**tensors).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+            optimizer.step()
+
+    return train
+
+
+def _random_order(settings: Settings, encoded: EncodedExamples) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(_SEED)
+    while True:
+        order = rng.permutation(len(encoded))
+        for start in range(0, len(order) - settings.batch_size, settings.batch_size):
+            yield order[start : start + settings.batch_size]
+
+
+def _sorted_order(settings: Settings, encoded: EncodedExamples) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(_SEED)
+    order = np.argsort(encoded.rows.lengths, kind="stable")
+    starts = range(0, len(order) - settings.batch_size, settings.batch_size)
+    while True:
+        for start in rng.permutation(list(starts)):
+            yield order[start : start + settings.batch_size]

@@ -47,7 +47,7 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
 
 def main() -> None:
     """Reads the examples, predicts and writes."""
-    from albert_tf.inference.prediction_files import prediction_contents
+    from albert_tf.inference.prediction_files import check_output, prediction_contents
     from albert_tf.inference.predictor import Predictor
     from albert_tf.tasks.opening import read_split
 
@@ -58,17 +58,13 @@ def main() -> None:
             "exactly one of --input_file and --data_dir must be given, received "
             f"{_INPUT_FILE.value!r} and {settings.data_dir!r}"
         )
-    if files.exists(output_file) and not _OVERWRITE.value:
-        raise UsageError(
-            f"--output_file={output_file}: exists already; give --overwrite or "
-            "another name"
-        )
     predictor = Predictor.from_pretrained(
         _MODEL.value,
         task=settings.task,
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
     )
+    check_output(output_file, predictor, _OVERWRITE.value)
     examples = read_split(predictor.task, settings, _SPLIT.value, _INPUT_FILE.value)
     answers = predictor.answers(examples)
     contents = prediction_contents(output_file, predictor, examples, answers)

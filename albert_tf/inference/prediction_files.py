@@ -5,7 +5,41 @@ import io
 from typing import Any
 
 from albert_tf.errors import UsageError
+from albert_tf.heads import HEADS
 from albert_tf.inference.predictor import Predictor
+from albert_tf.storage import files
+
+
+def check_output(path: str, predictor: Predictor, overwrite: bool) -> None:
+    """Checks, before the model runs, that the answers can be written.
+
+    Args:
+        path: str. As for `prediction_contents`.
+        predictor: `Predictor`.
+        overwrite: bool. Whether existing files may be replaced.
+
+    Raises:
+        UsageError: If the task has no such format, or a file exists.
+    """
+    head = predictor.task.head
+    names = [path]
+    if HEADS[head].answers_spans:
+        if not path.endswith(".json"):
+            raise UsageError(
+                f"output_file: answers to questions are written as .json, received "
+                f"{path}"
+            )
+        stem = path.removesuffix(".json")
+        names += [f"{stem}_nbest.json", f"{stem}_null_odds.json"]
+    elif head == "token_classifier" and path.lower().endswith(".csv"):
+        raise UsageError(
+            f"output_file: tags of words are written as .tsv or .jsonl, received {path}"
+        )
+    for name in names:
+        if files.exists(name) and not overwrite:
+            raise UsageError(
+                f"output_file: {name} exists already; give --overwrite or another name"
+            )
 
 
 def prediction_contents(
@@ -21,29 +55,16 @@ def prediction_contents(
         predictor: `Predictor`.
         examples: Examples of its task's family.
         answers: The answers to them.
-
-    Raises:
-        UsageError: If the task has no such format.
     """
     task = predictor.task
     parts = task.family.prediction_files(task, examples, answers, predictor.options)
     if ".json" in parts:
-        if not path.endswith(".json"):
-            raise UsageError(
-                f"output_file: answers to questions are written as .json, received "
-                f"{path}"
-            )
         stem = path.removesuffix(".json")
         return {f"{stem}{ending}": text for ending, text in parts.items()}
     lower = path.lower()
     if lower.endswith(".jsonl"):
         return {path: parts[".jsonl"]}
     if lower.endswith(".csv"):
-        if task.head == "token_classifier":
-            raise UsageError(
-                f"output_file: tags of words are written as .tsv or .jsonl, received "
-                f"{path}"
-            )
         return {path: _with_commas(parts[".tsv"])}
     return {path: parts[".tsv"]}
 

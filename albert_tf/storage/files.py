@@ -6,6 +6,7 @@ imported only then. Writing is atomic: a reader never sees half a file.
 
 import contextlib
 import errno
+import glob
 import json
 import os
 import pathlib
@@ -20,7 +21,8 @@ from albert_tf.errors import DataError, UsageError
 # Disk errors, as opposed to a wrong path.
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # Temporary files of `write_bytes`.
-_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.partial")
+# Half-written files, and locks that were never taken.
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.partial|\.lock-[0-9a-f]{8}")
 
 
 def is_remote(path: str | os.PathLike) -> bool:
@@ -182,6 +184,16 @@ def replace_folder(temporary: str | os.PathLike, path: str | os.PathLike) -> Non
         os.rename(old, path)
         raise
     shutil.rmtree(old)
+
+
+def restore_folder(path: str | os.PathLike) -> None:
+    """Renames a local folder back if its replacement was interrupted in between."""
+    path = os.fspath(path)
+    if os.path.lexists(path):
+        return
+    found = glob.glob(f"{glob.escape(path)}.old-" + "[0-9a-f]" * 8)
+    if len(found) == 1:
+        os.rename(found[0], path)
 
 
 @contextlib.contextmanager

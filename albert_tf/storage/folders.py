@@ -180,6 +180,35 @@ def upload(
         ) from e
 
 
+def copy_into(
+    local: str | os.PathLike, target: str, last: Collection[str] = ()
+) -> None:
+    """Copies the files of a local folder into a remote one, beside what is there.
+
+    Args:
+        local: str. The complete local folder.
+        target: str. The remote folder.
+        last: Collection. Names of the files that are copied at the end, in this order.
+
+    Raises:
+        DataError: If a file cannot be written.
+    """
+    import tensorflow as tf
+
+    order = {name: i for i, name in enumerate(last)}
+    names = sorted(digests.tree(local), key=lambda n: (order.get(n, -1), n))
+    try:
+        for name in names:
+            remote = files.join(target, name)
+            files.make_folder(os.path.dirname(remote))
+            tf.io.gfile.copy(os.path.join(local, name), remote, overwrite=True)
+    except (OSError, tf.errors.OpError) as e:
+        reason = str(getattr(e, "message", None) or e).partition("\n")[0]
+        raise DataError(
+            f"{target}: cannot be written: {reason}; run the same command again"
+        ) from e
+
+
 def is_complete(path: str | os.PathLike) -> bool:
     """Returns whether a folder exists, is not empty, and is not half uploaded."""
     if not files.is_folder(path):

@@ -51,6 +51,7 @@ def open_task(settings) -> tuple[Task, dict[str, Any]]:
             )
         return own_files.open_table(settings, given)
     task = registry.find_task(settings.task)
+    own_files.refuse_columns(settings)
     if settings.data_dir.startswith(_TFDS):
         return task, prepared.read(task, settings.data_dir, settings)
     task = _with_policy(task, settings.on_bad_input)
@@ -78,10 +79,13 @@ def read_split(task: Task, settings, split: str, path: str = "") -> Any:
         split: str. Name of the split.
         path: str. File to read instead of the task's.
     """
+    if task.name == TABLE and settings.data_dir.startswith(_TFDS):
+        return prepared.read_table(settings.data_dir, settings, split)
     if task.name == TABLE:
         return own_files.read_table(task, settings, path, split != "test")
     if settings.data_dir.startswith(_TFDS):
-        return prepared.read(task, settings.data_dir, settings, [split])[split]
+        return prepared.read_split(task, settings.data_dir, settings, split)
+    own_files.refuse_columns(settings)
     task = _with_policy(task, settings.on_bad_input)
     source = _source(task, split)
     return source.read_file(path) if path else source.read(settings.data_dir)
@@ -102,10 +106,12 @@ def _with_policy(task: Task, on_bad_input: str) -> Task:
 def _source(task: Task, split: str):
     if split in task.splits:
         return task.splits[split]
-    # The matched part of MNLI stands for both.
+    # The matched part of MNLI stands for both; SQuAD's test questions are not public.
     for name, source in task.splits.items():
         if name.startswith(f"{split}_"):
             return source
+    if split == "test" and "dev" in task.splits:
+        return task.splits["dev"]
     raise UsageError(
         f"task: {task.name} has no split {split}; expected one of "
         f"{', '.join(task.splits)}"

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -64,6 +64,7 @@ def open_table(
         UsageError: If a setting is invalid.
         DataError: If a file cannot be read or is malformed.
     """
+    _check_labels(settings.labels)
     kind = settings.table_kind or find_kind(settings, paths["train"])
     if kind != TEXTS and not settings.table_kind:
         logging.info("%s: its rows are %s", paths["train"], kind)
@@ -104,6 +105,22 @@ def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool)
     return _read(_HEADS[task.head], settings, path, labelled)
 
 
+def refuse_columns(settings: OwnFileSettings) -> None:
+    """Raises a UsageError if columns are given for a task with official files."""
+    for field in dataclasses.fields(OwnFileSettings):
+        value = getattr(settings, field.name)
+        if value != field.default:
+            raise UsageError(
+                f"{field.name}: only for files of your own (task=table); the files of "
+                f"this task have a form of their own, received {value!r}"
+            )
+    if getattr(settings, "labels", ()):
+        raise UsageError(
+            "labels: only for files of your own (task=table), received "
+            f"{', '.join(settings.labels)}"
+        )
+
+
 def find_kind(settings: OwnFileSettings, path: str) -> str:
     """Returns what the rows of a file are, by its name and columns."""
     if path.lower().removesuffix(".gz").endswith(_COLUMNS_OF_WORDS):
@@ -124,6 +141,13 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
     if settings.choice_columns or (has_context and settings.text_column not in names):
         return CHOICES
     return TEXTS
+
+
+def _check_labels(labels: Sequence[str]) -> None:
+    if labels and (len(labels) < 2 or len(set(labels)) < len(labels)):
+        raise UsageError(
+            f"labels: expected at least 2 different names, received {', '.join(labels)}"
+        )
 
 
 def _read(kind: str, settings: OwnFileSettings, path: str, labelled: bool) -> Any:

@@ -1,7 +1,8 @@
 """Tasks from prepared sets of TensorFlow Datasets."""
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import MissingFileError, UsageError
@@ -39,15 +40,54 @@ def read(
     if task.name in _GLUE:
         sources = glue.tfds_splits(task, name, folder, download)
         wanted = [s for s in sources if splits is None or s in splits]
-        return {s: _with_policy(sources[s], s, settings).read() for s in wanted}
+        return _found(
+            {s: _with_policy(sources[s], s, settings).read for s in wanted}, splits
+        )
     wanted = [s for s in task.splits if splits is None or s in splits]
-    rows = {}
+    readers = {}
     for split in wanted:
         there = split if task.name == "race" else _SPLITS.get(split, split)
-        rows[split] = read_tfds(name, there, folder, download)
+        readers[split] = functools.partial(read_tfds, name, there, folder, download)
+    rows = _found(readers, splits)
     return {
         split: _examples(task, found, split, settings) for split, found in rows.items()
     }
+
+
+def read_split(task: Task, name: str, settings, split: str) -> Any:
+    """Returns the examples of one split; see `read`.
+
+    Args:
+        task: `Task`.
+        name: str. `tfds:set/config`.
+        settings: See `read`.
+        split: str. "dev" or "test" stand for the first of several such splits.
+
+    Raises:
+        UsageError: If the set has no such split.
+    """
+    names = [s for s in task.splits if s == split or s.startswith(f"{split}_")]
+    found = read(task, name, settings, names[:1]) if names else {}
+    if split == "test" and not found and "dev" in task.splits:
+        # What others call a test set is not public.
+        found = read(task, name, settings, ["dev"])
+    if not found:
+        raise UsageError(
+            f"split: {name} has no split {split!r} for the task {task.name}; expected "
+            f"one of {', '.join(task.splits)}"
+        )
+    return next(iter(found.values()))
+
+
+def read_table(name: str, settings, split: str) -> Any:
+    """Returns one split of a set of texts, such as `tfds:imdb_reviews`.
+
+    Args:
+        name: str. See `read`.
+        settings: See `open_table`.
+        split: str. Name of the split, here or in the set.
+    """
+    return _table_source(name, settings, _SPLITS.get(split, split)).read()
 
 
 def open_table(name: str, settings) -> tuple[Task, dict[str, Any]]:
@@ -58,12 +98,9 @@ def open_table(name: str, settings) -> tuple[Task, dict[str, Any]]:
         settings: `LabelledTableSettings` whose columns are features of the set, with
             `labels`, `many_labels`, `on_bad_input`, `tfds_data_dir` and `download`.
     """
-    names = [field.name for field in dataclasses.fields(LabelledTableSettings)]
-    columns = LabelledTableSettings(**{n: getattr(settings, n) for n in names})
-    folder, download = settings.tfds_data_dir or None, settings.download
     examples = {}
     for split, there in (("train", "train"), ("dev", "validation"), ("test", "test")):
-        source = TfdsTableSource(name, there, columns, {}, folder, download)
+        source = _table_source(name, settings, there)
         try:
             examples[split] = _with_policy(source, split, settings).read()
         except MissingFileError:
@@ -81,6 +118,27 @@ def open_table(name: str, settings) -> tuple[Task, dict[str, Any]]:
         settings.on_bad_input,
     )
     return task, examples
+
+
+def _table_source(name: str, settings, split: str) -> TfdsTableSource:
+    names = [field.name for field in dataclasses.fields(LabelledTableSettings)]
+    columns = LabelledTableSettings(**{n: getattr(settings, n) for n in names})
+    folder, download = settings.tfds_data_dir or None, settings.download
+    return TfdsTableSource(name, split, columns, {}, folder, download)
+
+
+def _found(
+    readers: Mapping[str, Callable[[], Any]], asked: Sequence[str] | None
+) -> dict[str, Any]:
+    """Calls the readers of splits; leaves out what is missing, unless asked for."""
+    found = {}
+    for split, read_it in readers.items():
+        try:
+            found[split] = read_it()
+        except MissingFileError:
+            if split == "train" or asked is not None:
+                raise
+    return found
 
 
 def _with_policy(source, split: str, settings):

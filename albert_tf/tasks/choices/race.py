@@ -69,6 +69,16 @@ class RaceSource:
             articles, base, self.split != "test", self.on_bad_input
         )
 
+    def read_file(self, path: str) -> ChoiceExamples:
+        """Reads one file of articles; its path tells the level, middle or high."""
+        level = "middle" if "middle" in path.lower().split("/") else "high"
+        articles = (
+            (f"{path}: line {line}", level, article) for line, article in _objects(path)
+        )
+        return examples_from_articles(
+            articles, path, self.split != "test", self.on_bad_input
+        )
+
 
 def examples_from_articles(
     articles: Iterable[tuple[str, str, Mapping[str, Any]]],

@@ -83,7 +83,7 @@ def make_training_dataset(
     Raises:
         UsageError: If the batch cannot be divided, or a row is too long.
     """
-    _check(encoded, shape, batch_size, num_pipelines)
+    check(encoded, shape, batch_size, num_pipelines)
     make = batch_maker(encoded, shape)
     example = make(np.zeros(batch_size // num_pipelines, np.int64))
     names = list(example)
@@ -297,7 +297,10 @@ def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int |
     return [len(value), None] if is_words else list(value.shape)
 
 
-def _check(encoded, shape: BatchShape, batch_size: int, num_pipelines: int) -> None:
+def check(
+    encoded: EncodedExamples, shape: BatchShape, batch_size: int, num_pipelines: int = 1
+) -> None:
+    """Raises a UsageError if batches cannot be made; see `make_training_dataset`."""
     if not len(encoded):
         raise UsageError("training data: expected at least one example, received none")
     shares = shape.parts * num_pipelines

@@ -57,8 +57,9 @@ def collect_outputs(
     results: dict[str, list] = {}
     for start in range(0, len(order), batch_size):
         numbers = order[start : start + batch_size]
-        padded = _padded(numbers, batch_size) if shape.fixed_length else numbers
-        batch = make(padded)
+        # Devices take equal shares, and a fixed shape has a fixed number of rows.
+        size = batch_size if shape.fixed_length else len(numbers)
+        batch = make(_padded(numbers, -(-size // shape.parts) * shape.parts))
         outputs = forward({name: batch[name] for name in names})
         if not isinstance(outputs, Mapping):
             outputs = {"logits": outputs}

@@ -201,7 +201,9 @@ class TfdsTableSource:
             if isinstance(value, list):
                 return [name(part) for part in value]
             if classes is None:
-                return str(value)
+                # TFDS marks missing scores as it does missing classes.
+                missing = isinstance(value, float) and value == -1.0
+                return None if missing else str(value)
             if not 0 <= value < len(classes):
                 return None
             return self.names.get(classes[value], classes[value])

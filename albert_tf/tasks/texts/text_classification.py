@@ -32,11 +32,12 @@ from albert_tf.text.tokenizer import Tokenizer
 
 # A table with more labels is rarely meant: often the wrong column was named.
 _MANY_LABELS = 50
+_TABLE = "table"
 # Scores that vary less than this, relative to the labels, are one constant.
 _CONSTANT = 0.01
 # The dev sentences of WNLI are those of its training set with opposite labels, so good
 # models, too, give one label to all of them (56.3% accuracy).
-_ONE_CLASS_IS_NORMAL = ("wnli",)
+ONE_CLASS_IS_NORMAL = ("wnli",)
 
 
 class TextClassification(Family):
@@ -95,10 +96,15 @@ class TextClassification(Family):
         the mean of the labels.
         """
         correct = targets.make_targets(task, examples)
-        values = dict(task.metrics(correct, answers.decisions))
+        decisions = answers.decisions
+        if task.name != _TABLE and set(task.labels) == {"0", "1"}:
+            # F1 is that of the label 1, wherever a model has it.
+            value = np.array([int(label) for label in task.labels])
+            correct, decisions = value[correct], value[decisions]
+        values = dict(task.metrics(correct, decisions))
         if task.problem_type == REGRESSION:
             correct = correct.astype(np.float64)
-            values["mse"] = float(np.mean((correct - answers.decisions) ** 2))
+            values["mse"] = float(np.mean((correct - decisions) ** 2))
             return values | {"mean_mse": float(correct.var())}
         selecting = task.selecting_metric
         if task.problem_type == MULTI_LABEL:
@@ -125,7 +131,7 @@ class TextClassification(Family):
         if (correct == correct[0]).all() or not (given == given[0]).all():
             return ""
         found = f"the model predicts {answers.text(0)!r} for every text"
-        if task.name not in _ONE_CLASS_IS_NORMAL:
+        if task.name not in ONE_CLASS_IS_NORMAL:
             return found
         logging.info(
             "%s: %s; for %s this is usual, because its dev sentences are those of its "
@@ -186,7 +192,7 @@ def table_task(
     }
     selecting = {SINGLE_LABEL: "accuracy", MULTI_LABEL: "f1", REGRESSION: "pearson"}
     return Task(
-        name="table",
+        name=_TABLE,
         head="text_classifier",
         metrics=functions[problem_type],
         selecting_metric=selecting[problem_type],

@@ -13,7 +13,7 @@ from albert_tf.tasks.definitions.family import EncodedExamples, Options
 from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
 from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.tasks.running.outputs import Forward, collect_outputs
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.tasks.texts.text_classification import ONE_CLASS_IS_NORMAL
 
 # Held back from the training examples, to choose a threshold.
 CALIBRATION = "calibration"
@@ -51,7 +51,6 @@ class Evaluator:
         shape: `BatchShape`. How to make batches; not packed.
         batch_size: int. Rows per batch.
         forward: callable. See `outputs.collect_outputs`.
-        tokenizer: `Tokenizer` or None. Needed for `check_metric`.
 
     Attributes:
         options: `Options`. Those of the task, with a calibrated threshold.
@@ -64,10 +63,8 @@ class Evaluator:
         shape: BatchShape,
         batch_size: int,
         forward: Forward,
-        tokenizer: Tokenizer | None = None,
     ):
         self.task = task
-        self._tokenizer = tokenizer
         self.splits = splits
         self.options: Options = task.options
         self._shape = dataclasses.replace(shape, packing=False)
@@ -93,28 +90,32 @@ class Evaluator:
         """Returns the metrics of the answers to a labelled split."""
         return self.task.family.metrics(self.task, self.splits[name].examples, answers)
 
-    def check_metric(self, name: str) -> None:
-        """Checks, before training, that evaluations will have a metric.
+    def check(self, metric: str, needs_dev: Sequence[str]) -> None:
+        """Checks, before training, that there will be what settings rely on.
+
+        Args:
+            metric: str. Name of a metric, or an empty string.
+            needs_dev: sequence of str. Settings that need dev examples.
 
         Raises:
             UsageError: If there are no dev examples, or no such metric.
         """
         splits = self.dev_splits()
-        if not splits:
-            raise UsageError(f"metric={name}: there are no dev examples to measure it")
-        examples = self.splits[splits[0]].examples
-        few = examples.select(range(min(len(examples), 4)))
-        encoded = self.task.family.encode(
-            self.task, few, self._tokenizer, self.task.options
-        )
-        split = Split(few, encoded)
-        answers = self.task.family.answers(
-            self.task, few, encoded, self._run(split), self.options
-        )
-        known = self.task.family.metrics(self.task, few, answers)
-        if name not in known:
+        if needs_dev and not splits:
             raise UsageError(
-                f"metric must be one of {', '.join(known)}, received {name!r}"
+                f"{', '.join(needs_dev)}: there are no dev examples to evaluate on"
+            )
+        if not metric:
+            return
+        # Measured on outputs that mean nothing, before hours of training.
+        known = [
+            name if split == splits[0] else f"{split}_{name}"
+            for split in splits
+            for name in self.metrics(split, self.answers(split))
+        ]
+        if metric not in known:
+            raise UsageError(
+                f"metric must be one of {', '.join(known)}, received {metric!r}"
             )
 
     def dev_splits(self) -> list[str]:
@@ -141,6 +142,8 @@ class CollapseDetector:
         targets: dict. Targets of the training examples.
         num_warmup_steps: int. Evaluations of the warm-up are not judged.
         num_train_steps: int. Steps of the whole run.
+        is_plain_loss: bool. Whether the loss is a plain cross-entropy. With weights of
+            classes or smoothed labels, the loss of guessing is another one.
     """
 
     def __init__(
@@ -149,11 +152,12 @@ class CollapseDetector:
         targets: Mapping[str, np.ndarray],
         num_warmup_steps: int,
         num_train_steps: int,
+        is_plain_loss: bool = True,
     ):
         self.task = task
         self.num_warmup_steps = num_warmup_steps
         self.num_train_steps = num_train_steps
-        self._chance = chance_loss(task, targets)
+        self._chance = chance_loss(task, targets) if is_plain_loss else None
 
     def find(
         self,
@@ -204,9 +208,12 @@ def chance_loss(task: Task, targets: Mapping[str, np.ndarray]) -> float | None:
         targets: dict. Targets of the training examples.
 
     Returns:
-        float, or None for tasks other than single-label classification of texts.
+        float, or None for tasks other than single-label classification of texts, and
+        for those where good models are no better.
     """
     if task.problem_type != SINGLE_LABEL or len(task.labels) < 2:
+        return None
+    if task.name in ONE_CLASS_IS_NORMAL:
         return None
     labels = np.asarray(targets[features.LABELS])
     shares = np.bincount(labels, minlength=len(task.labels)) / len(labels)

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import UsageError
+from albert_tf import features
+from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
 from albert_tf.tasks import opening
 from albert_tf.tasks.definitions.family import EncodedExamples
-from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetuning.evaluation import CALIBRATION, Split
 from albert_tf.training.finetuning.settings import FinetuneSettings
@@ -101,7 +102,20 @@ def encode(
         name: Split(part, task.family.encode(task, part, tokenizer, task.options))
         for name, part in examples.items()
     }
+    _check_classes(task, splits["train"])
     return RunExamples(task, splits)
+
+
+def _check_classes(task: Task, train: Split) -> None:
+    """Raises a DataError if there is only one class to learn."""
+    if task.problem_type != SINGLE_LABEL or not len(train.examples):
+        return
+    found = np.unique(train.encoded.targets[features.LABELS])
+    if len(found) < 2:
+        raise DataError(
+            f"{train.examples.path}: expected at least 2 different labels, received "
+            f"only {task.labels[found[0]]!r}"
+        )
 
 
 def _digest(encoded: EncodedExamples) -> str:

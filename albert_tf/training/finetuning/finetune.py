@@ -4,14 +4,17 @@ Everything random is a function of the seed and the step, and every decision fol
 from the metrics on record, so a run that was killed continues as if it had not been.
 """
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.errors import UsageError
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
@@ -30,7 +33,6 @@ from albert_tf.training.finetuning.examples import RunExamples
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.finetuning.start import Start, open_start
 from albert_tf.training.finetuning.watching import Watch
-from albert_tf.training.lock import locked
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.agreement import check_agreement
@@ -69,6 +71,16 @@ class Run:
         """Name of a worker that is not the chief; empty in the chief."""
         return helper_name(self.strategy)
 
+    def make_evaluator(self) -> Evaluator:
+        """Returns an evaluator of the model in training."""
+        return Evaluator(
+            self.task,
+            self.data.splits,
+            dataclasses.replace(self.shape, parts=self.step.num_shares),
+            self.settings.eval_batch_size,
+            self.step.predict,
+        )
+
 
 def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
     """Trains on a task and writes a folder with the model and its measurements.
@@ -87,18 +99,44 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
         UsageError: If a setting is invalid, or the folder cannot be used.
         DataError: If an input file is invalid, or the training diverges or collapses.
     """
-    settings.check_source()
-    settings.check_values()
-    settings = dataclasses.replace(
-        settings, output_dir=settings.output_dir.rstrip("/") or "/"
-    )
-    folder.check_free(settings.output_dir, settings.overwrite)
-    folder.check_writable(settings.output_dir)
+    settings = folder.prepared(settings)
     strategy = create_strategy(
         settings.distribution,
         num_devices=settings.num_devices,
         tpu_name=settings.tpu_name,
     )
+    with open_inputs(settings) as (settings, start, data):
+        content = content_of(start, data)
+        run_folder = folder.open_run(settings, content)
+        if run_folder is not None and run_folder.is_finished:
+            return files.read_json(run_folder.join(folder.METRICS))
+        run = _make_run(settings, data, start, strategy)
+    if run.helper:
+        if run_folder is None:
+            raise UsageError(
+                f"output_dir: {settings.output_dir} holds another run, which several "
+                "workers cannot replace; remove it, or give another folder"
+            )
+        _train(run, run_folder)
+        return {}
+    # Nothing is written or removed before all that can be wrong has been checked.
+    with folder.taken(settings, content, run_folder) as run_folder:
+        watch = _train(run, run_folder)
+        return outputs.finish(run, run_folder, watch.selection)
+
+
+@contextlib.contextmanager
+def open_inputs(
+    settings: FinetuneSettings,
+) -> Iterator[tuple[FinetuneSettings, Start, RunExamples]]:
+    """Reads what a run starts from.
+
+    Args:
+        settings: `FinetuneSettings`.
+
+    Yields:
+        The resolved settings, the open `Start`, and the encoded `RunExamples`.
+    """
     task, examples = run_examples.read_task(settings)
     with open_start(settings) as start:
         task = start.choose_head(task)
@@ -107,19 +145,7 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
         settings = settings.resolved(len(data.train), _recipe(settings, task))
         start.use_dropout(settings.dropout)
         weighting.check_layerwise_decay(settings.layerwise_decay, start.config)
-        content = _content(start, data)
-        run_folder = folder.open_run(settings, content)
-        if run_folder.is_finished:
-            return files.read_json(run_folder.join(folder.METRICS))
-        run = _make_run(settings, data, start, strategy)
-    if run.helper:
-        _train(run, run_folder)
-        return {}
-    files.make_folder(run_folder.path)
-    with locked(run_folder.path):
-        run_folder.begin()
-        watch = _train(run, run_folder)
-        return outputs.finish(run, run_folder, watch.selection)
+        yield settings, start, data
 
 
 def _resolve(settings, task: Task, config) -> tuple[FinetuneSettings, Task]:
@@ -151,7 +177,8 @@ def _recipe(settings: FinetuneSettings, task: Task) -> dict[str, Any]:
     return dataclasses.asdict(recipe) if recipe else {}
 
 
-def _content(start: Start, data: RunExamples) -> dict[str, Any]:
+def content_of(start: Start, data: RunExamples) -> dict[str, Any]:
+    """Returns what decides the result beside the settings, ready for JSON."""
     tokenizer = start.tokenizer
     return {
         "data": data.digest(),
@@ -200,7 +227,12 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
         packing=settings.packing,
         fixed_length=settings.fixed_length,
     )
-    return Run(settings, data, shape, start.tokenizer, step, strategy)
+    # Each input pipeline makes the share of one process.
+    pipelines = strategy.num_replicas_in_sync // step.num_shares
+    task_batches.check(data.train, shape, settings.train_batch_size, pipelines)
+    run = Run(settings, data, shape, start.tokenizer, step, strategy)
+    run.make_evaluator().check(settings.metric, settings.needs_dev())
+    return run
 
 
 def _train(run: Run, run_folder: RunFolder) -> Watch:
@@ -216,16 +248,7 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
         settings.early_stopping_patience,
         [line for line in lines if line["split"] == "eval"],
     )
-    evaluator = Evaluator(
-        run.task,
-        run.data.splits,
-        dataclasses.replace(run.shape, parts=step.num_shares),
-        settings.eval_batch_size,
-        step.predict,
-        run.tokenizer,
-    )
-    if settings.metric:
-        evaluator.check_metric(settings.metric)
+    evaluator = run.make_evaluator()
     watch = Watch(run, evaluator, selection, best, checkpoints, lines)
     bar = Progress(
         run_folder,

@@ -4,10 +4,13 @@ While a run is unfinished, its folder holds its record, metrics and checkpoints 
 no model. The finished folder, with the model, takes its place in one step.
 """
 
+import contextlib
+import dataclasses
 import json
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from albert_tf.converters import load
@@ -15,6 +18,7 @@ from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.storage import files, folders
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
+from albert_tf.training.lock import locked
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
 # Recorded in `run.json`. Earlier versions, for texts only, wrote the first.
@@ -23,10 +27,15 @@ KIND = _KINDS[-1]
 CHECKPOINT_FOLDER = "checkpoints"
 BEST_FOLDER = "best"
 TRIALS_FOLDER = "trials"
+TRIALS_FILE = "trials.json"
 METRICS = "metrics.json"
 REPORT = "report.html"
 REPORT_DATA = "report.json"
 # Files of a run beside those of its model; predictions are recognized by their names.
+_PREDICTIONS = re.compile(
+    r"((dev|test|ax)(_(mis)?matched)?_)?predictions"
+    r"(\.(tsv|jsonl|json)|_nbest\.json|_null_odds\.json)"
+)
 _RUN_NAMES = frozenset(
     {
         RUN_FILE,
@@ -39,7 +48,7 @@ _RUN_NAMES = frozenset(
         CHECKPOINT_FOLDER,
         BEST_FOLDER,
         TRIALS_FOLDER,
-        "trials.json",
+        TRIALS_FILE,
         ".lock",
     }
 )
@@ -52,6 +61,27 @@ def is_run(path: str) -> bool:
     except (ValueError, RecursionError, UsageError):
         return False
     return isinstance(record, dict) and record.get("kind") in _KINDS
+
+
+def prepared(settings: FinetuneSettings) -> FinetuneSettings:
+    """Checks settings and folder before anything is read.
+
+    Returns:
+        The settings, with the path of the folder as it will be used.
+
+    Raises:
+        UsageError: If a setting is invalid, or the folder cannot be used.
+    """
+    settings.check_source()
+    settings.check_values()
+    path = settings.output_dir.rstrip("/") or "/"
+    if not files.is_remote(path):
+        # A link, or the current folder, cannot be replaced by renaming.
+        path = os.path.realpath(path)
+        files.restore_folder(path)
+    check_free(path, settings.overwrite)
+    check_writable(path)
+    return dataclasses.replace(settings, output_dir=path)
 
 
 def check_free(path: str, overwrite: bool) -> None:
@@ -67,23 +97,27 @@ def check_free(path: str, overwrite: bool) -> None:
     """
     if not files.exists(path):
         return
-    names = None
-    if files.is_folder(path):
-        names = [n for n in files.list_folder(path) if not files.is_leftover(n)]
-        if folders.INCOMPLETE in names:
-            # An interrupted upload: another attempt may replace its files.
-            folders.check_free(path, overwrite, own_names(path))
-            return
-        if not set(names) - {".lock"} or (RUN_FILE in names and is_run(path)):
-            return
-    if not overwrite:
+    is_folder = files.is_folder(path)
+    names = files.list_folder(path) if is_folder else []
+    names = {name for name in names if not files.is_leftover(name)} - {".lock"}
+    if is_folder and not names:
+        return
+    if not is_folder or RUN_FILE not in names or not is_run(path):
+        if not overwrite:
+            raise UsageError(
+                f"output_dir: {path} exists already; give another folder, or "
+                "--overwrite to replace a fine-tuning run"
+            )
         raise UsageError(
-            f"output_dir: {path} exists already; give another folder, or --overwrite "
-            "to replace a fine-tuning run"
+            f"output_dir: {path} is not a fine-tuning run and is therefore not "
+            "overwritten"
         )
-    raise UsageError(
-        f"output_dir: {path} is not a fine-tuning run and is therefore not overwritten"
-    )
+    foreign = sorted(names - own_names(path))
+    if foreign:
+        raise UsageError(
+            f"output_dir: {path} contains {foreign[0]}, which does not belong to a "
+            "fine-tuning run and would be lost at its end; move it elsewhere"
+        )
 
 
 def check_writable(path: str) -> None:
@@ -99,6 +133,11 @@ def check_writable(path: str) -> None:
     """
     if files.is_remote(path):
         return
+    if os.path.ismount(path):
+        raise UsageError(
+            f"output_dir: {path} is a mount point, which cannot be replaced by the "
+            "finished folder; give a folder inside it"
+        )
     parent = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
@@ -111,30 +150,56 @@ def check_writable(path: str) -> None:
         ) from None
 
 
-def open_run(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
-    """Opens the folder of a run, to begin it or to continue it.
-
-    With `overwrite`, another fine-tuning run in the folder is removed.
+def open_run(
+    settings: FinetuneSettings, content: Mapping[str, Any]
+) -> RunFolder | None:
+    """Opens the folder of a run, to begin it or to continue it; changes nothing.
 
     Args:
         settings: `FinetuneSettings`. Resolved settings.
         content: dict. Digests by the keys of `settings.CONTENT_OF`.
 
+    Returns:
+        The `RunFolder`, or None if it holds another run that may be replaced.
+
     Raises:
-        UsageError: If the folder holds another run that may not be replaced.
+        UsageError: If it holds another run that may not be replaced.
     """
-    path = settings.output_dir
     try:
         return _open(settings, content)
     except UsageError as e:
-        if not is_run(path):
+        if not is_run(settings.output_dir):
             raise
         if not settings.overwrite:
             raise UsageError(
                 f"{e}; give another folder, or --overwrite to replace that run"
             ) from None
-    _remove_run(path)
-    return _open(settings, content)
+    return None
+
+
+@contextlib.contextmanager
+def taken(
+    settings: FinetuneSettings, content: Mapping[str, Any], run: RunFolder | None
+) -> Iterator[RunFolder]:
+    """Holds the folder of a run, in which the run is begun, inside a `with` statement.
+
+    Args:
+        settings: `FinetuneSettings`. Resolved settings.
+        content: dict. As for `open_run`.
+        run: `RunFolder` or None. What `open_run` returned; for None, the other run in
+            the folder is removed.
+
+    Raises:
+        UsageError: If another process holds the folder.
+    """
+    path = settings.output_dir
+    files.make_folder(path)
+    with locked(path):
+        if run is None:
+            _remove_run(path)
+            run = _open(settings, content)
+        run.begin()
+        yield run
 
 
 def write(
@@ -153,16 +218,50 @@ def write(
         tokenizer: `Tokenizer`. The model's.
         contents: dict. Contents of other files by name.
     """
-    path = settings.output_dir
-    record = {**run.record(), "finished": True}
-    events = _read_events(path)
-    replaced = own_names(path) | set(contents)
-    with folders.writing(path, True, replaced, last=RUN_FILE) as out:
+    with _writing(settings, run, contents) as out:
         checkpoint = from_model(model, tokenizer)
         load.write_files(checkpoint, out, "albert_tf")
+
+
+@contextlib.contextmanager
+def _writing(
+    settings: FinetuneSettings, run: RunFolder, contents: Mapping[str, bytes]
+) -> Iterator[folders.FolderWriter]:
+    """Yields a writer of the finished folder, to which the other contents are added."""
+    path = settings.output_dir
+    events = _read_events(path)
+    record = {**run.record(), "finished": True}
+    replaced = own_names(path) | {name.partition("/")[0] for name in contents}
+    with contextlib.ExitStack() as stack:
+        if files.is_remote(path):
+            # The unfinished run stays until the finished one is complete.
+            local = stack.enter_context(tempfile.TemporaryDirectory())
+            out = folders.FolderWriter(local)
+        else:
+            writing = folders.writing(path, True, replaced, last=RUN_FILE)
+            out = stack.enter_context(writing)
+        yield out
         for name, data in {**events, **contents}.items():
             out.write(name, data)
         out.write_json(RUN_FILE, record)
+        if files.is_remote(path):
+            folders.copy_into(local, path, (folders.MANIFEST, RUN_FILE))
+            for name in (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER):
+                files.remove_tree(files.join(path, name))
+
+
+def write_contents(
+    settings: FinetuneSettings, run: RunFolder, contents: Mapping[str, bytes]
+) -> None:
+    """Puts a finished folder of ready files in the place of the unfinished one.
+
+    Args:
+        settings: `FinetuneSettings`.
+        run: `RunFolder`. The run; its record is kept.
+        contents: dict. Contents of all other files by name.
+    """
+    with _writing(settings, run, contents):
+        pass
 
 
 def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
@@ -178,15 +277,12 @@ def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
 
 
 def _remove_run(path: str) -> None:
-    replaced = own_names(path)
-    for name in files.list_folder(path):
-        if name not in replaced:
-            raise UsageError(
-                f"output_dir: {path} contains {name}, which does not belong to a "
-                "fine-tuning run; the folder is not overwritten"
-            )
-    # The record goes last: a folder without it would be nobody's.
-    for name in sorted(replaced - {RUN_FILE}) + [RUN_FILE]:
+    """Removes a run, of which `check_free` has seen that nothing else is with it."""
+    # Whatever happens now, this is not a finished run any more.
+    files.write_text(
+        files.join(path, RUN_FILE), json.dumps({"kind": KIND, "settings": {}}) + "\n"
+    )
+    for name in sorted(own_names(path) - {RUN_FILE, ".lock"}) + [RUN_FILE]:
         files.remove_tree(files.join(path, name))
 
 
@@ -194,7 +290,7 @@ def own_names(path: str) -> set[str]:
     """What a run that is replaced may consist of; nothing else is ever deleted."""
     present = files.list_folder(path) if files.is_folder(path) else []
     own = {name for name in present if files.is_leftover(name)}
-    own |= {name for name in present if "predictions" in name}
+    own |= {name for name in present if _PREDICTIONS.fullmatch(name)}
     return {*folders.OWN_NAMES, *_RUN_NAMES, *own}
 
 

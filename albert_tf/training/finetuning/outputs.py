@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from typing import Any
 
 import keras
@@ -77,6 +78,7 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
                 task, split.examples, answers, split.encoded
             )
             _warn_of_collapse(task, split, answers)
+    results = _without_nan(results)
     contents["metrics.jsonl"] = _json_lines(lines)
     contents[folder.METRICS] = _bytes(json.dumps(results, indent=2) + "\n")
     history = [{**line, "split": _SHOWN.get(line["split"], "train")} for line in lines]
@@ -87,6 +89,14 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     contents[folder.REPORT] = make_report(report)
     folder.write(settings, run_folder, model, run.tokenizer, contents)
     return results
+
+
+def _without_nan(results: dict[str, Any]) -> dict[str, Any]:
+    """Returns results as JSON knows them: what is not a number is null."""
+    return {
+        name: None if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in results.items()
+    }
 
 
 def _report(run, run_folder, results, history, shown, selection) -> FinetuningReport:

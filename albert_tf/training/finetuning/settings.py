@@ -73,14 +73,17 @@ class FinetuneSettings(
             UsageError: If a value is invalid.
         """
         values = dict(recipe or {})
-        if self.num_train_epochs is not None:
+        epochs = self.num_train_epochs
+        own_length = epochs is not None or self.num_train_steps is not None
+        if own_length or self.max_train_examples:
+            # The steps of a recipe, and their warm-up, are for all of its examples.
             for name in ("num_train_steps", "num_warmup_steps"):
                 values.pop(name, None)
         given = {name: getattr(self, name) for name in _RECIPE_FIELDS}
         values |= {name: v for name, v in given.items() if v is not None}
         values.setdefault("learning_rate", 2e-5)
         batch = values.setdefault("train_batch_size", 32)
-        epochs = 3.0 if self.num_train_epochs is None else self.num_train_epochs
+        epochs = 3.0 if epochs is None else epochs
         _positive("train_batch_size", batch)
         _positive("num_train_epochs", epochs)
         steps = values.setdefault(
@@ -104,6 +107,12 @@ class FinetuneSettings(
             may_be_zero = field.name in (*_MAY_BE_ZERO, "seed")
             if field.type is int and not may_be_zero:
                 _positive(field.name, value)
+            choices = field.metadata.get("choices")
+            if choices and value not in choices:
+                known = ", ".join(choice for choice in choices if choice)
+                raise UsageError(
+                    f"{field.name} must be one of {known}, received {value!r}"
+                )
         for name in _MAY_BE_ZERO:
             value = getattr(self, name)
             if value is not None and value < 0:
@@ -120,6 +129,17 @@ class FinetuneSettings(
                 "train_batch_size must be a multiple of gradient_accumulation_steps, "
                 f"received {batch} and {self.gradient_accumulation_steps}"
             )
+
+    def needs_dev(self) -> list[str]:
+        """Returns the given settings that mean nothing without dev examples."""
+        asked = {
+            "early_stopping_patience": self.early_stopping_patience > 0,
+            "on_collapse": self.on_collapse != "warn",
+            "metric": bool(self.metric),
+            "num_seeds": self.num_seeds > 1,
+            "search": bool(self.search),
+        }
+        return [name for name, is_given in asked.items() if is_given]
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""

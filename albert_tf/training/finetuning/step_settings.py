@@ -39,7 +39,7 @@ class TrainingSettings:
     max_train_examples: int = setting(
         "Train on this many examples, drawn with the seed; 0: on all.", 0
     )
-    optimizer: str = setting("adamw or lamb.", "adamw")
+    optimizer: str = setting("adamw or lamb.", "adamw", choices=("adamw", "lamb"))
     weight_decay_rate: float = setting(
         "Decoupled weight decay; not applied to biases and layer norms.", 0.01
     )

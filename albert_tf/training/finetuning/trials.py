@@ -23,15 +23,17 @@ from albert_tf.storage import digests, files, folders
 from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.best import LOWER_IS_BETTER
 from albert_tf.training.finetuning.evaluation import CollapsedError
-from albert_tf.training.finetuning.finetune import finetune_once
+from albert_tf.training.finetuning.finetune import (
+    content_of,
+    finetune_once,
+    open_inputs,
+)
 from albert_tf.training.finetuning.settings import FinetuneSettings
 from albert_tf.training.finetuning.step_settings import TrainingSettings
-from albert_tf.training.lock import locked
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
 # After so many collapses in a row, another seed is no cure.
 MAX_COLLAPSES = 5
-TRIALS_FILE = "trials.json"
 # Settings of a search that are not single values.
 _NOT_SEARCHED = ("class_weights", "distribution", "tpu_name", "num_devices", "seed")
 
@@ -53,24 +55,29 @@ def finetune(settings: FinetuneSettings) -> dict[str, Any]:
     several = settings.num_seeds > 1 or settings.search
     if not several and settings.on_collapse != "restart":
         return finetune_once(settings)
-    settings.check_source()
-    settings.check_values()
     if settings.distribution == "multi_worker":
         raise UsageError(
             "num_seeds, search, on_collapse=restart: not with "
             "distribution=multi_worker, whose workers would have to agree on them"
         )
-    path = settings.output_dir.rstrip("/") or "/"
-    settings = dataclasses.replace(settings, output_dir=path)
-    combinations = list(read_search(settings.search))
-    folder.check_free(path, settings.overwrite)
-    folder.check_writable(path)
-    run = folder.open_run(settings, {})
-    if run.is_finished:
+    combinations = read_search(settings.search)
+    for values in combinations:
+        dataclasses.replace(settings, **values).check_values()
+    settings = folder.prepared(settings)
+    with open_inputs(settings) as (resolved, start, data):
+        content = content_of(start, data)
+        if not any(name.startswith("dev") for name in data.splits):
+            raise UsageError(
+                f"{', '.join(settings.needs_dev())}: there are no dev examples to "
+                "evaluate on"
+            )
+        for values in combinations:
+            # What a recipe or the data decide does not hide a value that is searched.
+            dataclasses.replace(resolved, **values).check_values()
+    run = folder.open_run(settings, content)
+    if run is not None and run.is_finished:
         return files.read_json(run.join(folder.METRICS))
-    files.make_folder(path)
-    with locked(path):
-        run.begin()
+    with folder.taken(settings, content, run) as run:
         trials = []
         for values in combinations:
             trials += _run_seeds(settings, values)
@@ -166,25 +173,29 @@ def _finish(
     metric = trials[0]["results"].get("metric")
     groups: dict[str, list[dict]] = {}
     for trial in trials:
-        trial["value"] = trial["results"].get(metric, math.nan)
+        trial["value"] = trial["results"].get(metric)
         key = trial["name"].rpartition("seed_")[0]
         groups.setdefault(key, []).append(trial)
     sign = -1 if (metric or "").rpartition("_")[2] in LOWER_IS_BETTER else 1
 
-    def quality(value: float) -> float:
-        return -math.inf if math.isnan(value) else sign * value
+    def quality(value: float | None) -> float:
+        return -math.inf if value is None else sign * value
 
-    def median(group: list[dict]) -> float:
-        return statistics.median(trial["value"] for trial in group)
+    def known(group: list[dict]) -> list[float]:
+        found = (trial["value"] for trial in group)
+        return [value for value in found if value is not None]
+
+    def median(group: list[dict]) -> float | None:
+        return statistics.median(known(group)) if known(group) else None
 
     best_group = max(groups.values(), key=lambda group: quality(median(group)))
     best = max(best_group, key=lambda trial: quality(trial["value"]))
-    values = [trial["value"] for trial in best_group]
+    values = known(best_group)
     summary = {
         "metric": metric,
         "median": median(best_group),
-        "lowest": min(values),
-        "highest": max(values),
+        "lowest": min(values, default=None),
+        "highest": max(values, default=None),
         "best": best["name"],
         "runs": [{k: v for k, v in t.items() if k != "results"} for t in trials],
     }
@@ -193,8 +204,8 @@ def _finish(
     contents = {name: data for name, data in _read_tree(source) if name != RUN_FILE}
     contents |= _report(contents[folder.REPORT_DATA], settings, trials, best)
     contents[folder.METRICS] = _json(results)
-    contents[TRIALS_FILE] = _json(trials)
-    _write(settings, run, contents)
+    contents[folder.TRIALS_FILE] = _json(trials)
+    folder.write_contents(settings, run, contents)
     return results
 
 
@@ -219,15 +230,6 @@ def _report(
         folder.REPORT: make_report(report),
         folder.REPORT_DATA: _json(dataclasses.asdict(report)),
     }
-
-
-def _write(settings, run: RunFolder, contents: dict[str, bytes]) -> None:
-    own_names = folder.own_names(settings.output_dir) | {*contents}
-    record = {**run.record(), "finished": True}
-    with folders.writing(settings.output_dir, True, own_names, last=RUN_FILE) as out:
-        for name, data in contents.items():
-            out.write(name, data)
-        out.write_json(RUN_FILE, record)
 
 
 def _json(content: Any) -> bytes:

@@ -49,6 +49,7 @@ class Watch:
             run.data.train.targets,
             run.settings.num_warmup_steps,
             run.settings.num_train_steps,
+            not (run.settings.class_weights or run.settings.label_smoothing),
         )
         self._has_warned = False
 

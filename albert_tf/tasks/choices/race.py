@@ -71,7 +71,8 @@ class RaceSource:
 
     def read_file(self, path: str) -> ChoiceExamples:
         """Reads one file of articles; its path tells the level, middle or high."""
-        level = "middle" if "middle" in path.lower().split("/") else "high"
+        parts = {part.removesuffix(".txt") for part in path.lower().split("/")}
+        level = "middle" if "middle" in parts else "high"
         articles = (
             (f"{path}: line {line}", level, article) for line, article in _objects(path)
         )

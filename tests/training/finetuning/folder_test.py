@@ -109,3 +109,68 @@ def test_a_users_file_is_never_a_leftover(tables, pretrained, tmp_path):
     with pytest.raises(UsageError, match="not a fine-tuning run"):
         run(tmp_path / "out", num_train_steps=1, overwrite=True, **arguments)
     assert (tmp_path / "out" / "thesis.txt.tmp-deadbeef").read_text() == "precious"
+
+
+def test_a_refused_command_leaves_the_old_run_alone(
+    tables, pretrained, finished, tmp_path
+):
+    output_dir, _ = finished
+    shutil.copytree(output_dir, tmp_path / "new")
+    before = {path.name: path.stat().st_mtime for path in (tmp_path / "new").iterdir()}
+    arguments = {
+        "train_file": tables["train_file"],
+        "init_checkpoint": pretrained,
+        "overwrite": True,
+        "seed": 9,
+    }
+    for change in (
+        {"class_weights": ("x=1",)},
+        {"num_warmup_steps": 100, "num_train_steps": 1},
+        {"metric": "accuracy"},  # without dev examples
+        {"early_stopping_patience": 1},
+    ):
+        with pytest.raises(UsageError):
+            run(tmp_path / "new", **{**arguments, **change})
+    after = {path.name: path.stat().st_mtime for path in (tmp_path / "new").iterdir()}
+    assert after == before
+
+
+def test_a_file_that_would_be_lost_is_reported_at_the_start(
+    tables, pretrained, finished, tmp_path
+):
+    shutil.copytree(finished[0], tmp_path / "new")
+    for name in ("log.txt", "corrected_predictions.xlsx"):
+        (tmp_path / "new" / name).write_text("precious")
+        with pytest.raises(UsageError, match=f"contains {name}.* move it"):
+            run(
+                tmp_path / "new",
+                train_file=tables["train_file"],
+                init_checkpoint=pretrained,
+                overwrite=True,
+            )
+        (tmp_path / "new" / name).unlink()
+
+
+def test_a_link_to_the_folder_stays_a_link(tables, pretrained, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / ".lock-0123abcd").write_text("")
+    run(
+        tmp_path / "link",
+        train_file=tables["train_file"],
+        init_checkpoint=pretrained,
+        num_train_steps=1,
+    )
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "model.safetensors").exists()
+
+
+def test_an_interrupted_replacement_is_undone(tables, pretrained, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "new.old-0123abcd")
+    with pytest.raises(UsageError, match="holds another run"):
+        run(
+            tmp_path / "new",
+            train_file=tables["train_file"],
+            init_checkpoint=pretrained,
+        )
+    assert (tmp_path / "new" / "model.safetensors").exists()

@@ -71,7 +71,7 @@ def settings_of(family, folder, start):
         "dropout": 0.1,
         "seed": 7,
     }
-    names = {"train_file": ("train", 40, 1), "dev_file": ("dev", 12, 2)}
+    names = {"train_file": ("train", 40, 1), "dev_file": ("dev", 13, 2)}
     if family == "texts":
         files = {
             k: write_table(folder / f"{n}.tsv", c, s) for k, (n, c, s) in names.items()

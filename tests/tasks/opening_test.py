@@ -1,0 +1,132 @@
+"""Opening the data of tasks: folders, files of one's own, refusals."""
+
+import json
+import pathlib
+
+import pytest
+
+from albert_tf.errors import DataError, MissingFileError, UsageError
+from albert_tf.tasks import opening, registry
+from albert_tf.training.finetuning.settings import FinetuneSettings
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+
+
+def settings(**changes):
+    return FinetuneSettings(output_dir="o", **changes)
+
+
+def write_glue(folder, splits=("train", "dev", "test")):
+    (folder / "SST-2").mkdir(parents=True)
+    for split in splits:
+        labelled = split != "test"
+        header = "sentence\tlabel" if labelled else "index\tsentence"
+        rows = [
+            f"text {i}\t{i % 2}" if labelled else f"{i}\ttext {i}" for i in range(3)
+        ]
+        (folder / "SST-2" / f"{split}.tsv").write_text("\n".join([header, *rows, ""]))
+    return str(folder)
+
+
+def test_a_folder_of_official_files(tmp_path):
+    task, examples = opening.open_task(
+        settings(task="SST-2", data_dir=write_glue(tmp_path))
+    )
+    assert task.name == "sst2" and list(examples) == ["train", "dev", "test"]
+    assert examples["dev"].labels == ["0", "1", "0"]
+    assert examples["test"].labels is None
+
+
+def test_only_the_training_examples_must_be_there(tmp_path):
+    folder = write_glue(tmp_path / "a", ["train"])
+    assert list(opening.open_task(settings(task="sst2", data_dir=folder))[1]) == [
+        "train"
+    ]
+    folder = write_glue(tmp_path / "b", ["dev"])
+    with pytest.raises(MissingFileError, match=r"train\.tsv"):
+        opening.open_task(settings(task="sst2", data_dir=folder))
+
+
+def test_files_in_the_form_of_a_task(tmp_path):
+    write_glue(tmp_path)
+    path = str(tmp_path / "SST-2" / "dev.tsv")
+    _, examples = opening.open_task(settings(task="sst2", train_file=path))
+    assert len(examples["train"]) == 3
+    article = {
+        "article": "a",
+        "questions": ["q"],
+        "options": [["a", "b", "c", "d"]],
+        "answers": ["D"],
+        "id": "middle1",
+    }
+    (tmp_path / "middle.txt").write_text(json.dumps(article))
+    _, examples = opening.open_task(
+        settings(task="race", train_file=str(tmp_path / "middle.txt"))
+    )
+    assert examples["train"].labels == [3]
+    assert examples["train"].groups == ["middle"]
+
+
+def test_questions_to_predict_are_in_the_form_of_the_dev_set():
+    task = registry.find_task("squad2")
+    path = str(GOLDEN / "squad" / "dev-v2.0.json")
+    for split in ("test", "dev"):
+        assert len(opening.read_split(task, settings(), split, path)) > 3
+    with pytest.raises(UsageError, match="no split other"):
+        opening.read_split(task, settings(), "other", path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text_column": "x"}, "text_column: only for files of your own"),
+        ({"quoting": False}, "quoting: only for files of your own"),
+        ({"labels": ("a", "b")}, "labels: only for files of your own"),
+        ({"task": "sst3"}, "task must be one of"),
+        ({"task": "table"}, "data_dir: only with a task"),
+    ],
+)
+def test_refusals(tmp_path, changes, message):
+    values = {"task": "sst2", "data_dir": str(tmp_path), **changes}
+    with pytest.raises(UsageError, match=message):
+        opening.open_task(settings(**values))
+
+
+FILES = {
+    "a.tsv": "text\tlabel\nx\ta\ny\tb\n",
+    "a.csv": "context,choice0,choice1,label\nx,a,b,0\ny,a,b,1\n",
+    "a.conll": "Anna B-PER\nruns O\n\nshe O\n",
+    "a.jsonl": '{"tokens": ["a", "b"], "tags": ["X", "O"]}\n',
+    "b.jsonl": '{"context": "c", "choices": ["a", "b"], "label": 1}\n',
+}
+HEADS = {
+    "a.tsv": "text_classifier",
+    "a.csv": "multiple_choice",
+    "a.conll": "token_classifier",
+    "a.jsonl": "token_classifier",
+    "b.jsonl": "multiple_choice",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_kind_of_a_file_of_ones_own(tmp_path, name):
+    (tmp_path / name).write_text(FILES[name])
+    task, examples = opening.open_task(settings(train_file=str(tmp_path / name)))
+    assert task.head == HEADS[name] and task.name == "table"
+    assert len(examples["train"]) >= 1
+
+
+def test_a_kind_that_is_given_decides(tmp_path):
+    (tmp_path / "a.txt").write_text(FILES["a.conll"])
+    path = str(tmp_path / "a.txt")
+    task, _ = opening.open_task(settings(train_file=path, table_kind="tokens"))
+    assert task.labels == ("O", "B-PER")
+    with pytest.raises(DataError, match="no column 'text'"):
+        opening.open_task(settings(train_file=path))
+
+
+@pytest.mark.parametrize("labels", [("spam",), ("a", "a")])
+def test_labels_that_cannot_be_told_apart(tmp_path, labels):
+    (tmp_path / "a.tsv").write_text(FILES["a.tsv"])
+    with pytest.raises(UsageError, match="at least 2 different names"):
+        opening.open_task(settings(train_file=str(tmp_path / "a.tsv"), labels=labels))

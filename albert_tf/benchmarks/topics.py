@@ -1,0 +1,77 @@
+"""What `albert-tf benchmark` can measure, from the values of its flags."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from albert_tf.benchmarks.report import Row
+from albert_tf.errors import UsageError
+
+
+def measure(topic: str, values: Mapping[str, Any]) -> tuple[list[Row], str]:
+    """Measures a topic.
+
+    Args:
+        topic: str. "data", "convert" or "finetune".
+        values: dict. Values of the command's flags by name.
+
+    Returns:
+        What was measured, and a title.
+
+    Raises:
+        UsageError: If a value is out of its range.
+    """
+    if topic == "data":
+        return _measure_data(values), "Benchmark of the data engine"
+    if topic == "finetune":
+        return _measure_finetuning(values), "Benchmark of fine-tuning"
+    from albert_tf.benchmarks import convert_speed
+
+    preset = values["preset"] or "albert_xxlarge_v2"
+    return convert_speed.run(preset), "Benchmark of the conversion"
+
+
+def _measure_data(values: Mapping[str, Any]) -> list[Row]:
+    from albert_tf.benchmarks import data_speed
+    from albert_tf.text.load import load_tokenizer
+
+    for name in ("max_bytes", "rounds", "seconds"):
+        if not 0 < values[name] < float("inf"):
+            raise UsageError(f"--{name}: must be positive, received {values[name]}")
+    length = values["max_seq_length"]
+    if length < 8:
+        raise UsageError(f"--max_seq_length: must be at least 8, received {length}")
+    if values["spm_model_file"]:
+        load_tokenizer(values["spm_model_file"])  # now, not after minutes
+    sizes = values["memory_megabytes"]
+    if not sizes or not all(size.isdecimal() and int(size) for size in sizes):
+        raise UsageError(
+            f"--memory_megabytes: expected positive numbers, received {','.join(sizes)}"
+        )
+    names = ("input_file", "spm_model_file", "max_bytes", "rounds", "seconds")
+    settings = {name: values[name] for name in (*names, "max_seq_length")}
+    memory = tuple(map(int, sizes))
+    return data_speed.run(data_speed.Settings(**settings, memory_megabytes=memory))
+
+
+def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
+    from albert_tf.benchmarks import finetune_speed
+    from albert_tf.tasks.texts.tables import LabelledTableSettings
+
+    for name in ("train_file", "spm_model_file"):
+        if not values[name]:
+            raise UsageError(f"--{name}: required for benchmark finetune")
+    columns = LabelledTableSettings(
+        text_column=values["text_column"],
+        label_column=values["label_column"],
+        quoting=values["quoting"],
+    )
+    settings = finetune_speed.Settings(
+        values["train_file"],
+        values["spm_model_file"],
+        columns,
+        preset=values["preset"] or "albert_base_v2",
+        batch_size=values["train_batch_size"],
+        max_seq_length=min(values["max_seq_length"], 128),
+        rounds=values["rounds"],
+    )
+    return finetune_speed.run(settings)

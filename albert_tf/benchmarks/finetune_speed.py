@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tqdm
 
+from albert_tf import features
 from albert_tf.benchmarks.report import Row
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import save_pretrained
@@ -173,7 +174,7 @@ def _theirs(settings, model, encoded, pad_id, order) -> Callable[[int], None]:
     theirs.train()
     optimizer = torch.optim.AdamW(theirs.parameters(), lr=_RATE, weight_decay=0.01)
     batches = order(settings, encoded)
-    labels = encoded.targets["labels"]
+    labels = encoded.targets[features.LABELS]
 
     def train(steps: int) -> None:
         for _ in range(steps):
@@ -181,9 +182,9 @@ def _theirs(settings, model, encoded, pad_id, order) -> Callable[[int], None]:
             length = int(encoded.rows.lengths[rows].max())
             batch = inputs.padded_inputs(encoded.rows, rows, length, pad_id)
             given = {
-                "input_ids": batch["token_ids"],
-                "token_type_ids": batch["segment_ids"],
-                "attention_mask": batch["padding_mask"],
+                "input_ids": batch[features.TOKEN_IDS],
+                "token_type_ids": batch[features.SEGMENT_IDS],
+                "attention_mask": batch[features.PADDING_MASK],
                 "labels": labels[rows],
             }
             tensors = {k: torch.from_numpy(v).long() for k, v in given.items()}

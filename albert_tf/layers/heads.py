@@ -163,7 +163,7 @@ class AnswerEnd(_AnswerLayer):
         )
         self.dense_1 = self._dense(1, "dense_1", 1)
 
-    def build(self, input_shape=None, starts_shape=None):
+    def build(self, x_shape=None, starts_shape=None):
         D = self.config.hidden_size
         self.dense_0.build((None, None, 2 * D))
         self.layer_norm.build((None, None, None, D))
@@ -216,7 +216,7 @@ class Answerability(_AnswerLayer):
         )
         self.dense_1 = self._dense(1, "dense_1", 1, use_bias=False)
 
-    def build(self, input_shape=None, first_shape=None):
+    def build(self, start_shape=None, first_shape=None):
         self.dense_0.build((None, 2 * self.config.hidden_size))
         self.dense_1.build((None, self.config.hidden_size))
         self.built = True

@@ -89,9 +89,12 @@ class AlbertBeamQuestionAnswering(ConfiguredModel):
     def build(self, input_shape=None):
         if self.built:
             return
-        self.start_head.build((None, None, self.config.hidden_size))
-        self.end_head.build()
-        self.answer_head.build()
+        # With the shapes of their inputs, `summary()` knows those of the outputs.
+        tokens = (None, None, self.config.hidden_size)
+        rows = tokens[1:]
+        self.start_head.build(tokens)
+        self.end_head.build(tokens, tokens)
+        self.answer_head.build(rows, rows)
         self.built = True
 
     def call(self, inputs, training=False, seeds=None):

@@ -146,7 +146,8 @@ def test_another_tokenizer_than_the_records_were_made_with(tokenizer, tmp_path):
     other = AlbertTokenizer(
         train_tokenizer(INPUT.read_text().split("\n"), vocab_size=300, progress=False)
     )
-    with pytest.raises(DataError, match=f"{tokenizer.sha256}, received {other.sha256}"):
+    digests = f"{tokenizer.sha256[:12]}, received {other.sha256[:12]}"
+    with pytest.raises(DataError, match=digests):
         PretrainingData(
             str(tmp_path / "t"),
             tokenizer=other,

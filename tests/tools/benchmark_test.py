@@ -44,4 +44,4 @@ def test_wrong_flags(run_python):
     assert "--memory_megabytes: expected positive numbers, received 2,x" in done.stderr
     done = run_python(tool, "dta")
     assert done.returncode == 2
-    assert "--topic=dta: value should be one of <data|convert>" in done.stderr
+    assert "--topic=dta: value should be one of <data|convert|finetune>" in done.stderr

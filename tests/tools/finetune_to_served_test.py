@@ -149,12 +149,12 @@ def test_fill_mask(folder):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["predict", "--model=model"], 2, "--input_file: required"),
         (
-            ["evaluate", "--model=model", "--eval_file=none.csv"],
-            1,
-            "none.csv: cannot be read",
+            ["predict", "--model=model", "--output_file=x"],
+            2,
+            "exactly one of --input_file and --data_dir",
         ),
+        (["evaluate", "--model=model"], 2, "exactly one of --eval_file and --data_dir"),
         (
             ["finetune", "--train_file=train.csv", "--output_dir=x"],
             2,

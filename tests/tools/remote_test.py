@@ -20,8 +20,8 @@ from albert_tf.data.prepare.settings import CreateSettings
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.storage import files, folders
 from albert_tf.text.train import train_tokenizer
-from albert_tf.training.finetuning.finetune import finetune_text_classifier
 from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetuning.trials import finetune
 from albert_tf.training.pretraining.pretrain import pretrain
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
@@ -158,7 +158,7 @@ def test_the_main_job_in_one_process(in_process, monkeypatch):
         pretrain(PretrainSettings(**job.pretrain("resumed")))
     assert not files.exists(job.path("resumed/model"))
     pretrain(PretrainSettings(**job.pretrain("resumed")))
-    finetune_text_classifier(FinetuneSettings(**job.finetune()), verbose=0)
+    finetune(FinetuneSettings(**job.finetune()))
     export_saved_model(
         from_pretrained(job.path("classifier"), "auto"),
         job.path("served"),

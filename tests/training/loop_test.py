@@ -89,8 +89,10 @@ def run(done=0, evaluated_steps=(), **options):
 def test_everything_happens_when_it_is_due():
     evaluation = ("eval", -1.0)
     assert run() == [
-        *(2, "save", 3, ("train", 1.0), 4, "save", evaluation),
-        *(6, ("train", 4.0), "save", 7, ("train", 6.0), "save", evaluation, "finish"),
+        # Metrics are also recorded with every checkpoint.
+        *(2, ("train", 0.5), "save", 3, ("train", 2.0)),
+        *(4, ("train", 3.0), "save", evaluation),
+        *(6, ("train", 4.5), "save", 7, ("train", 6.0), "save", evaluation, "finish"),
     ]
 
 

@@ -33,5 +33,5 @@ def test_bad_settings(changes, message):
 
 
 def test_unknown_preset():
-    with pytest.raises(UsageError, match="preset must be one of .* received 'x'"):
+    with pytest.raises(UsageError, match="masking must be one of .* received 'x'"):
         MaskingConfig.from_preset("x")

@@ -73,7 +73,7 @@ def test_good_tables_are_not_copied():
 
 
 def test_labels_decide_what_they_are_and_it_is_said(caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     assert choose_problem_type(table(["pos", "neg"])) == SINGLE_LABEL
     assert not caplog.text
     assert choose_problem_type(table(["1", "5"])) == SINGLE_LABEL

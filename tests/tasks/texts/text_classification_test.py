@@ -214,7 +214,7 @@ def test_collapse(task, labels, same, other):
 
 
 def test_one_class_is_no_collapse_of_wnli(caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     rows, logits = table("0110"), [[1, 0]] * 4
     wnli = TASKS["wnli"]
     assert not FAMILY.collapse(wnli, rows, answers_of(wnli, logits, rows))

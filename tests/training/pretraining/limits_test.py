@@ -37,7 +37,7 @@ def test_the_paper_s_batch_does_not_fit_one_device():
 )
 def test_the_largest_tensor_decides(length, what):
     settings = {"max_seq_length": length, "max_predictions_per_seq": 77}
-    with pytest.raises(UsageError, match=f"the {what} of more"):
+    with pytest.raises(UsageError, match=f"more would make the {what} exceed"):
         check(train_batch_size=4096, **settings)
 
 
@@ -51,7 +51,7 @@ def test_memory_of_a_cpu(monkeypatch):
     # 8 rows need about 5 GB.
     monkeypatch.setattr(limits, "memory_of_device", lambda: 8 * 2**30)
     check(train_batch_size=4096, gradient_accumulation_steps=512)
-    with pytest.raises(UsageError, match="its memory of 8 GiB"):
+    with pytest.raises(UsageError, match="more would exceed its 8 GiB of memory"):
         check(train_batch_size=4096, gradient_accumulation_steps=64)
     monkeypatch.setattr(limits, "memory_of_device", lambda: None)
     check(train_batch_size=4096, gradient_accumulation_steps=64)

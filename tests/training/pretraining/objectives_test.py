@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.converters import load
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
@@ -150,7 +151,9 @@ def test_a_new_head_is_drawn_from_the_seed(config_file, tmp_path):
             seed=seed,
         )
         strategy = tf.distribute.get_strategy()
-        step = pretrain._make_step(settings, config, OBJECTIVES["albert"], strategy)
+        objective = OBJECTIVES["albert"]
+        with load.open_checkpoint(settings.init_checkpoint) as start:
+            step = pretrain._make_step(settings, config, objective, strategy, start)
         found = weight_names(step.model)
         return {name: value.numpy().tobytes() for name, value in found.items()}
 

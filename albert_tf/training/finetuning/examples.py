@@ -38,7 +38,9 @@ class RunExamples:
 
     def digest(self) -> dict[str, str]:
         """Returns a digest of the rows and targets of every split."""
-        return {name: _digest(s.encoded) for name, s in self.splits.items()}
+        digests = {name: _digest(s.encoded) for name, s in self.splits.items()}
+        # A split that is left out changes which weights are kept.
+        return {"splits": ", ".join(sorted(digests)), **digests}
 
 
 def read_task(settings: FinetuneSettings) -> tuple[Task, dict[str, Any]]:

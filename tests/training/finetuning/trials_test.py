@@ -66,7 +66,9 @@ def test_the_best_of_several_runs_is_kept(tables, pretrained, tmp_path):
     assert run(tmp_path / "o", **arguments) == results
 
 
-def test_a_collapsed_run_is_begun_again_with_the_next_seed(monkeypatch, tmp_path):
+def test_a_collapsed_run_is_begun_again_with_the_next_seed(
+    tables, pretrained, monkeypatch, tmp_path
+):
     seeds = []
 
     def finetune_once(settings):
@@ -79,8 +81,8 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(monkeypatch, tmp_path
     monkeypatch.setattr(trials, "_finish", lambda settings, run, found: found)
     found = run(
         tmp_path / "o",
-        train_file="t.tsv",
-        init_checkpoint="c",
+        **tables,
+        init_checkpoint=pretrained,
         on_collapse="restart",
         seed=7,
     )
@@ -96,8 +98,8 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(monkeypatch, tmp_path
     with pytest.raises(CollapsedError):
         run(
             tmp_path / "p",
-            train_file="t.tsv",
-            init_checkpoint="c",
+            **tables,
+            init_checkpoint=pretrained,
             on_collapse="restart",
         )
     assert len(seeds) == trials.MAX_COLLAPSES

@@ -1,6 +1,6 @@
 # make demo        the whole main job on an embedded corpus, in a fresh environment
 # make test        ruff and all tests except the next three
-# make test-broad  every case of what other tests show in one (half an hour)
+# make test-broad  every case of what other tests show in one (long)
 # make test-peers  the comparisons with transformers, torch and KerasHub
 # make test-beam   the Apache Beam pipeline, in an environment without TensorFlow
 # make lint | format | lock | clean

@@ -44,8 +44,8 @@ class TrainingSettings:
         "Decoupled weight decay; not applied to biases and layer norms.", 0.01
     )
     layerwise_decay: float | None = setting(
-        "Factor of the learning rate from one layer to the one below. Only for models "
-        "whose layers do not share weights.",
+        "Refused: layers that share their weights have one learning rate, and for "
+        "other models different rates are not supported.",
         None,
     )
     clip_norm: float = setting("Maximum of the global gradient norm.", 1.0)

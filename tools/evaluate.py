@@ -41,6 +41,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
 )
 _BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 32, "Rows per batch.", 1)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace the files to be written.")
 define_alias("dev_file", "eval_file")
 
 
@@ -48,6 +49,7 @@ def main() -> None:
     """Reads the examples, predicts and compares."""
     from albert_tf.inference.predictor import Predictor
     from albert_tf.reports.finetuning_report import FinetuningReport, make_report
+    from albert_tf.tasks.definitions.task import warn_of_collapse
     from albert_tf.tasks.opening import read_split
 
     settings = read_settings(DataSettings)
@@ -56,6 +58,12 @@ def main() -> None:
             "exactly one of --eval_file and --data_dir must be given, received "
             f"{_EVAL_FILE.value!r} and {settings.data_dir!r}"
         )
+    for flag in (_OUTPUT_FILE, _REPORT_FILE):
+        if flag.value and files.exists(flag.value) and not _OVERWRITE.value:
+            raise UsageError(
+                f"--{flag.name}={flag.value}: exists already; give --overwrite or "
+                "another name"
+            )
     predictor = Predictor.from_pretrained(
         _MODEL.value,
         task=settings.task,
@@ -77,6 +85,7 @@ def main() -> None:
             raise DataError(f"{examples.path}: has no labels to compare with")
         encoded = predictor.encoded(examples)
         answers = predictor.answers(examples, encoded)
+        warn_of_collapse(task, examples, answers)
         values = {"examples": len(examples), **predictor.metrics(examples, answers)}
         found[split] = values
         shown[split] = task.family.report(task, examples, answers, encoded)

@@ -8,9 +8,9 @@ from absl import logging
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.tasks import own_files, prepared, registry
 from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.files.tfds_source import is_tfds
 
 TABLE = "table"
-_TFDS = "tfds:"
 _GIVEN = ("train", "dev", "test")
 
 
@@ -42,7 +42,7 @@ def open_task(settings) -> tuple[Task, dict[str, Any]]:
     given = {s: getattr(settings, f"{s}_file", "") for s in _GIVEN}
     given = {split: path for split, path in given.items() if path}
     if settings.task == TABLE:
-        if settings.data_dir.startswith(_TFDS):
+        if is_tfds(settings.data_dir):
             return prepared.open_table(settings.data_dir, settings)
         if settings.data_dir:
             raise UsageError(
@@ -52,7 +52,7 @@ def open_task(settings) -> tuple[Task, dict[str, Any]]:
         return own_files.open_table(settings, given)
     task = registry.find_task(settings.task)
     own_files.refuse_columns(settings)
-    if settings.data_dir.startswith(_TFDS):
+    if is_tfds(settings.data_dir):
         return task, prepared.read(task, settings.data_dir, settings)
     task = _with_policy(task, settings.on_bad_input)
     if given:
@@ -79,11 +79,11 @@ def read_split(task: Task, settings, split: str, path: str = "") -> Any:
         split: str. Name of the split.
         path: str. File to read instead of the task's.
     """
-    if task.name == TABLE and settings.data_dir.startswith(_TFDS):
+    if task.name == TABLE and is_tfds(settings.data_dir):
         return prepared.read_table(settings.data_dir, settings, split)
     if task.name == TABLE:
         return own_files.read_table(task, settings, path, split != "test")
-    if settings.data_dir.startswith(_TFDS):
+    if is_tfds(settings.data_dir):
         return prepared.read_split(task, settings.data_dir, settings, split)
     own_files.refuse_columns(settings)
     task = _with_policy(task, settings.on_bad_input)

@@ -6,7 +6,7 @@ import pytest
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.objectives.bert import BERT
 from albert_tf.reports.figure import new_curves, to_png
-from albert_tf.reports.finetuning_curves import draw_curves
+from albert_tf.reports.finetuning_curves import draw_finetuning_curves
 from albert_tf.reports.length_histogram import draw_lengths
 from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 
@@ -15,14 +15,14 @@ METRICS = [
     {"split": "eval", "step": 1, "mlm_loss": 3.1, "mlm_accuracy": 0.2},
 ]
 NSP = {"nsp_loss": 0.5, "nsp_accuracy": 0.6, "nsp_baseline": 0.5}
-HISTORY = [{"step": 3, "loss": 1.0, "accuracy": 0.5}]
+HISTORY = [{"split": "train", "step": 3, "loss": 1.0, "accuracy": 0.5}]
 
 
 @pytest.mark.parametrize(
     "draw",
     [
         lambda: draw_pretraining_curves(METRICS, ALBERT.terms),
-        lambda: draw_curves(HISTORY),
+        lambda: draw_finetuning_curves(HISTORY),
         lambda: draw_lengths(np.array([0, 3, 70, 5])),
     ],
 )
@@ -35,7 +35,8 @@ def test_same_bytes(draw):
 
 def test_numbers_change_the_picture():
     assert draw_lengths(np.array([0, 3, 7])) != draw_lengths(np.array([0, 7, 3]))
-    assert draw_curves(HISTORY) != draw_curves([*HISTORY, {**HISTORY[0], "step": 4}])
+    more = [*HISTORY, {**HISTORY[0], "step": 4}]
+    assert draw_finetuning_curves(HISTORY) != draw_finetuning_curves(more)
 
 
 def test_terms_of_the_objective_are_drawn(monkeypatch):

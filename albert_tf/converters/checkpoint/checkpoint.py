@@ -8,6 +8,7 @@ tensor at a time and never two copies of a model.
 
 import contextlib
 import dataclasses
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -138,6 +139,15 @@ class Checkpoint:
             )
         self._tokenizer = tokenizer
         return tokenizer
+
+    def digest(self) -> str:
+        """Returns a sha256 of the tensors, the same in every format."""
+        sha256 = hashlib.sha256()
+        for name, tensor in sorted(self.tensors.items()):
+            value = tensor.read()
+            sha256.update(f"{name} {value.shape}".encode())
+            sha256.update(value.tobytes())
+        return sha256.hexdigest()
 
     def has_classifier_of(self, head: str | None) -> bool:
         """Returns whether the checkpoint has a classifier for that head."""

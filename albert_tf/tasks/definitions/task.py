@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from absl import logging
+
 from albert_tf.tasks.definitions.family import Family, Options
 
 SINGLE_LABEL = "single_label_classification"
@@ -88,3 +90,20 @@ class Task:
     recipe: Recipe | None = None
     family: Family | None = None
     options: Options = Options()
+
+
+def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:
+    """Logs a warning if answers show that training collapsed.
+
+    Args:
+        task: `Task`.
+        examples: Labelled examples of the task's family.
+        answers: The answers to them.
+    """
+    if problem := task.family.collapse(task, examples, answers):
+        logging.warning(
+            "%s: %s; if it was fine-tuned just now, training collapsed: try a lower "
+            "learning rate, a longer warm-up or another seed",
+            examples.path,
+            problem,
+        )

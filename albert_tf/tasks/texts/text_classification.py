@@ -6,7 +6,6 @@ labels.
 
 import dataclasses
 import functools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -250,69 +249,3 @@ def with_labels(
 
 def _has_lists(table: TextTable) -> bool:
     return any(not isinstance(label, str) for label in table.labels or ())
-
-
-def evaluate(task: Task, logits: np.ndarray, table: TextTable) -> dict[str, float]:
-    """Compares a model's answers with the labels of a table.
-
-    Args:
-        task: `Task`. Its labels are the `C` classes of the model.
-        logits: `[N, C]`.
-        table: `TextTable`. `N` rows with labels.
-
-    Returns:
-        What `TextClassification.metrics` returns.
-
-    Raises:
-        DataError: If a label of the table is not one of the task's.
-    """
-    answers = make_answers(task, logits)
-    values = FAMILY.metrics(task, table, answers)
-    if problem := FAMILY.collapse(task, table, answers):
-        logging.warning(
-            "%s: %s; if it was fine-tuned just now, training collapsed: try a lower "
-            "learning rate, a longer warm-up or another seed",
-            table.path,
-            problem,
-        )
-    return values
-
-
-def predictions_table(
-    logits: np.ndarray,
-    labels: Sequence[str],
-    known: Sequence[str] | None = None,
-    delimiter: str = "\t",
-) -> str:
-    """Returns predictions as a table; see `text_predictions.table_text`.
-
-    Args:
-        logits: `[N, C]`.
-        labels: sequence of str. The `C` names.
-        known: sequence of str. The `N` correct labels, or None.
-        delimiter: str. Character between cells.
-    """
-    answers = make_answers(table_task(labels), logits)
-    ids = [str(i) for i in range(len(answers))]
-    return text_predictions.table_text(answers, ids, known, delimiter)
-
-
-def predictions_text(
-    path: str | os.PathLike, logits: np.ndarray, labels: Sequence[str]
-) -> str:
-    """Returns the content of a file of predictions.
-
-    Args:
-        path: str. Name of the file. Its ending selects the format: `.jsonl` for one
-            JSON object per line, `.csv` for a table with commas, anything else for a
-            table with tabs.
-        logits: `[N, C]`.
-        labels: sequence of str. The `C` names.
-    """
-    name = os.fspath(path).lower()
-    if name.endswith(".jsonl"):
-        answers = make_answers(table_task(labels), logits)
-        ids = [str(i) for i in range(len(answers))]
-        return text_predictions.json_lines(answers, ids)
-    delimiter = "," if name.endswith(".csv") else "\t"
-    return predictions_table(logits, labels, delimiter=delimiter)

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from absl import logging
 
 from albert_tf.converters.checkpoint.keras_model import build_model, from_model
 from albert_tf.reports.finetuning_curves import draw_finetuning_curves
@@ -18,6 +17,7 @@ from albert_tf.reports.finetuning_report import (
 )
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.tasks import saved
+from albert_tf.tasks.definitions.task import warn_of_collapse
 from albert_tf.tasks.running.batches import useful_token_rate
 from albert_tf.tasks.running.forward import as_forward
 from albert_tf.training.finetuning import folder
@@ -77,7 +77,7 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
             shown[name] = task.family.report(
                 task, split.examples, answers, split.encoded
             )
-            _warn_of_collapse(task, split, answers)
+            warn_of_collapse(task, split.examples, answers)
     results = _without_nan(results)
     contents["metrics.jsonl"] = _json_lines(lines)
     contents[folder.METRICS] = _bytes(json.dumps(results, indent=2) + "\n")
@@ -176,17 +176,6 @@ def _results(run, selection: Selection, lines: list[dict]) -> dict[str, Any]:
     if task.labels:
         results["labels"] = list(task.labels)
     return results
-
-
-def _warn_of_collapse(task, split, answers) -> None:
-    reason = task.family.collapse(task, split.examples, answers)
-    if reason:
-        logging.warning(
-            "%s: %s; training collapsed: try a lower learning rate, a longer warm-up "
-            "or another seed",
-            split.examples.path,
-            reason,
-        )
 
 
 def _json_lines(lines: list[dict]) -> bytes:

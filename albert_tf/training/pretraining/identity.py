@@ -32,7 +32,7 @@ def content_of(
         "data": {"records": records.digest(), **_cards(records)},
         "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
         "config": config.to_dict(),
-        "init_checkpoint": "" if checkpoint is None else _weights(checkpoint),
+        "init_checkpoint": "" if checkpoint is None else checkpoint.digest(),
     }
 
 
@@ -45,13 +45,3 @@ def _cards(records: RecordSet) -> dict[str, str]:
     for path in found:
         sha256.update(card.content_digest(files.read_json(path)).encode())
     return {"card": sha256.hexdigest()} if found else {}
-
-
-def _weights(checkpoint: Checkpoint) -> str:
-    """Returns a digest of a checkpoint's tensors, the same in every format."""
-    sha256 = hashlib.sha256()
-    for name, tensor in sorted(checkpoint.tensors.items()):
-        value = tensor.read()
-        sha256.update(f"{name} {value.shape}".encode())
-        sha256.update(value.tobytes())
-    return sha256.hexdigest()

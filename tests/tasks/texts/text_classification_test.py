@@ -5,23 +5,27 @@ import dataclasses
 import io
 import json
 import pathlib
+import types
 
 import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.inference.prediction_files import prediction_contents
 from albert_tf.tasks.definitions.family import EncodedExamples, Options
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION
+from albert_tf.tasks.definitions.task import (
+    MULTI_LABEL,
+    REGRESSION,
+    warn_of_collapse,
+)
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.texts.tables import TextTable
 from albert_tf.tasks.texts.text_classification import (
     FAMILY,
-    evaluate,
-    predictions_table,
-    predictions_text,
     table_task,
     with_labels,
 )
+from albert_tf.tasks.texts.text_predictions import make_answers, table_text
 from albert_tf.text.load import load_tokenizer
 
 SPM = pathlib.Path(__file__).parents[2] / "golden/tokenization/spiece.model"
@@ -37,6 +41,27 @@ def encoded(rows, truncated=None):
 def table(labels):
     lines = list(range(2, len(labels) + 2))
     return TextTable("t.tsv", ["text"] * len(labels), None, list(labels), lines)
+
+
+def evaluate(task, logits, rows):
+    """What `albert-tf evaluate` does with the outputs of a model."""
+    answers = make_answers(task, logits)
+    warn_of_collapse(task, rows, answers)
+    return FAMILY.metrics(task, rows, answers)
+
+
+def predictions_table(logits, labels, known=None):
+    answers = make_answers(table_task(labels), logits)
+    return table_text(answers, [str(i) for i in range(len(answers))], known)
+
+
+def predictions_text(path, logits, labels):
+    """What `albert-tf predict` writes."""
+    task, rows = table_task(labels), table(labels)
+    rows = dataclasses.replace(rows, labels=None)
+    predictor = types.SimpleNamespace(task=task, options=task.options)
+    answers = make_answers(task, logits)
+    return prediction_contents(path, predictor, rows, answers)[path]
 
 
 def test_metrics_depend_on_the_number_of_labels():

@@ -16,10 +16,10 @@ from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders
 from albert_tf.tasks.running.batches import BatchShape, make_training_dataset
 from albert_tf.tasks.texts.text_classification import (
-    evaluate,
     table_task,
     with_labels,
 )
+from albert_tf.tasks.texts.text_predictions import make_answers
 from albert_tf.tasks.texts.text_table import read_table
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.settings import FinetuneSettings
@@ -149,7 +149,9 @@ def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path)
     classify = Classifier.from_pretrained(tmp_path / "out")
     assert classify.max_seq_length == 5
     table = read_table(tables["dev_file"])
-    values = evaluate(table_task(classify.labels), classify.logits(table.texts), table)
+    task = table_task(classify.labels)
+    answers = make_answers(task, classify.logits(table.texts))
+    values = task.family.metrics(task, table, answers)
     assert values == {
         name.removeprefix("dev_"): value
         for name, value in results.items()

@@ -17,16 +17,19 @@ def gelu_tanh(x):
     TensorFlow goes through a power, most of the cost of a feed-forward on a CPU.
     """
     square = x * x
-    tanh = ops.tanh(x * (_SCALE + _CUBIC * square))
+    # The share of x that passes, in (0, 1).
+    gate = 0.5 * ops.tanh(x * (_SCALE + _CUBIC * square)) + 0.5
+    y = x * gate
 
     def gradient(*arguments, upstream=None):
         # TensorFlow passes the upstream gradient by name, other backends do not.
         if upstream is None:
             (upstream,) = arguments
-        slope = (_SCALE + 3.0 * _CUBIC * square) * (1.0 - tanh * tanh)
-        return upstream * (0.5 * (1.0 + tanh + x * slope))
+        # gate' = 2 gate (1 - gate) (scale + 3 cubic x^2), and x (1 - gate) = x - y.
+        slope = 2.0 * _SCALE + 6.0 * _CUBIC * square
+        return upstream * (gate * ((x - y) * slope + 1.0))
 
-    return 0.5 * x * (1.0 + tanh), gradient
+    return y, gradient
 
 
 def get_activation(name: str) -> Callable:

@@ -10,6 +10,7 @@ import keras
 from keras import ops
 
 from albert_tf.layers.initializers import TruncatedNormal
+from albert_tf.layers.linear import linear
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without real tokens then attends as if unmasked, and nothing becomes NaN.
@@ -121,7 +122,7 @@ class SelfAttention(keras.layers.Layer):
         N = self.num_attention_heads
         H = self.hidden_size // N
         B, T = ops.shape(x)[0], ops.shape(x)[1]
-        qkv = ops.matmul(x, w.qkv_kernel) + w.qkv_bias
+        qkv = linear(x, w.qkv_kernel, w.qkv_bias)
         qkv = ops.transpose(ops.reshape(qkv, (B, T, 3, N, H)), (2, 0, 3, 1, 4))
         # Not qkv[0], ...: the gradient of a slice is three padded copies of all.
         q, k, v = ops.unstack(qkv, 3, axis=0)  # [B, N, T, H]
@@ -138,7 +139,7 @@ class SelfAttention(keras.layers.Layer):
         kept = probs if probs_dropout is None else probs_dropout(probs)
         context = ops.transpose(ops.matmul(kept, v), (0, 2, 1, 3))
         context = ops.reshape(context, (B, T, N * H))
-        return ops.matmul(context, w.output_kernel) + w.output_bias, probs
+        return linear(context, w.output_kernel, w.output_bias), probs
 
     def get_config(self):
         return {

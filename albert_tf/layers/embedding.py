@@ -9,6 +9,7 @@ from keras import ops
 
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.initializers import TruncatedNormal
+from albert_tf.layers.layer_norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -62,7 +63,7 @@ class FactorizedEmbedding(keras.layers.Layer):
         self.embedding_size = embedding_size
         self.initializer_range = initializer_range
         self.seed = seed
-        self.layer_norm = keras.layers.LayerNormalization(
+        self.layer_norm = LayerNorm(
             epsilon=layer_norm_eps, dtype=self.dtype_policy, name="layer_norm"
         )
         self.dropout = Dropout(dropout, seed, dtype=self.dtype_policy)

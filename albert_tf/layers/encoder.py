@@ -12,6 +12,7 @@ from albert_tf.layers.attention import SelfAttention, attention_bias
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.feed_forward import FeedForward
 from albert_tf.layers.initializers import TruncatedNormal
+from albert_tf.layers.layer_norm import LayerNorm
 
 
 class EncoderOutput(NamedTuple):
@@ -159,7 +160,7 @@ class SharedEncoder(keras.layers.Layer):
 
 def _layer_norms(part, count, config, policy):
     return [
-        keras.layers.LayerNormalization(
+        LayerNorm(
             epsilon=config.layer_norm_eps, dtype=policy, name=f"{part}_layer_norm_{i}"
         )
         for i in range(count)

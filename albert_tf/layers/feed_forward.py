@@ -10,6 +10,7 @@ from keras import ops
 
 from albert_tf.layers.activations import get_activation
 from albert_tf.layers.initializers import TruncatedNormal
+from albert_tf.layers.linear import linear
 
 
 class FeedForwardTensors(NamedTuple):
@@ -77,9 +78,9 @@ class FeedForward(keras.layers.Layer):
     def call(self, x, weights=None):
         """Maps `[B, T, D]` to `[B, T, D]`, before dropout and residual."""
         w = weights or self.read()
-        inner = ops.matmul(x, w.intermediate_kernel) + w.intermediate_bias
+        inner = linear(x, w.intermediate_kernel, w.intermediate_bias)
         inner = get_activation(self.activation)(inner)
-        return ops.matmul(inner, w.output_kernel) + w.output_bias
+        return linear(inner, w.output_kernel, w.output_bias)
 
     def get_config(self):
         return {

@@ -11,6 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.activations import get_activation
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.initializers import TruncatedNormal
+from albert_tf.layers.layer_norm import LayerNorm
 
 
 def truncated_normal_dense(
@@ -67,7 +68,7 @@ class MaskedLMHead(keras.layers.Layer):
         self.dense = truncated_normal_dense(
             config.embedding_size, config, seed, dtype=self.dtype_policy, name="dense"
         )
-        self.layer_norm = keras.layers.LayerNormalization(
+        self.layer_norm = LayerNorm(
             epsilon=config.mlm_layer_norm_eps or config.layer_norm_eps,
             dtype=self.dtype_policy,
             name="layer_norm",
@@ -158,7 +159,7 @@ class AnswerEnd(_AnswerLayer):
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
         self.dense_0 = self._dense(config.hidden_size, "dense_0", 0)
-        self.layer_norm = keras.layers.LayerNormalization(
+        self.layer_norm = LayerNorm(
             epsilon=config.layer_norm_eps, dtype="float32", name="layer_norm"
         )
         self.dense_1 = self._dense(1, "dense_1", 1)

@@ -1,6 +1,7 @@
 """Implements the original's LAMB and AdamW on any Keras backend.
 
-Imports only keras, numpy and the standard library.
+Imports only keras, numpy and the standard library, and, where Keras runs on
+TensorFlow, its kernel for Adam.
 """
 
 from albert_tf.optimizers.adamw import AdamW

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.config import ACTIVATIONS
 from albert_tf.layers.activations import get_activation
@@ -26,3 +27,14 @@ def test_values(name):
 
 def test_the_gelus_differ():
     assert np.abs(np.subtract(EXPECTED["gelu"], EXPECTED["gelu_new"])).max() > 4e-4
+
+
+def test_the_gradient_of_gelu_equals_the_derived_one():
+    x = tf.constant(np.linspace(-12, 12, 481), tf.float32)
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(x)
+        mine = get_activation("gelu_new")(x)
+        theirs = tf.nn.gelu(x, approximate=True)
+    np.testing.assert_allclose(
+        tape.gradient(mine, x), tape.gradient(theirs, x), atol=6e-6
+    )

@@ -76,7 +76,8 @@ def test_no_clipping():
     optimizer = AdamW(0.1, clip_norm=None)
     optimizer.apply([tf.fill([4], 100.0)], [variable])
     np.testing.assert_allclose(optimizer.slot(variable, "m"), 10.0, rtol=1e-6)
-    np.testing.assert_allclose(optimizer.slot(variable, "v"), 10.0, rtol=1e-5)
+    # TensorFlow's kernel rounds 1 - beta_2; see `kernels.adam`.
+    np.testing.assert_allclose(optimizer.slot(variable, "v"), 10.0, rtol=2e-5)
 
 
 @pytest.mark.parametrize(

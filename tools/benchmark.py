@@ -32,7 +32,7 @@ flags.DEFINE_string(
     "SentencePiece model. Default, for data: one trained on the text.",
 )
 flags.DEFINE_integer("max_bytes", 5_000_000, "data: bytes of text to use.")
-flags.DEFINE_integer("rounds", 3, "Runs; medians are compared.")
+flags.DEFINE_integer("rounds", 3, "data: runs; medians are compared.")
 flags.DEFINE_integer("max_seq_length", 512, "data: tokens per example.")
 flags.DEFINE_float("seconds", 20.0, "data: time to measure masking.")
 flags.DEFINE_list(
@@ -54,6 +54,10 @@ flags.DEFINE_bool(
     "quoting", False, "finetune: whether quotes enclose cells; not in GLUE's files."
 )
 flags.DEFINE_integer("train_batch_size", 32, "finetune: examples per step.", 1)
+flags.DEFINE_integer("steps", 12, "finetune: steps of every contestant.", 2)
+flags.DEFINE_enum(
+    "precision", "bfloat16", ("bfloat16", "float32"), "finetune: of both contestants."
+)
 
 
 def main() -> None:

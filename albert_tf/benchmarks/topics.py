@@ -72,6 +72,7 @@ def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
         preset=values["preset"] or "albert_base_v2",
         batch_size=values["train_batch_size"],
         max_seq_length=min(values["max_seq_length"], 128),
-        rounds=values["rounds"],
+        steps=values["steps"],
+        precision=values["precision"],
     )
     return finetune_speed.run(settings)

@@ -1,6 +1,6 @@
 """Implements self-attention whose weights are read once and applied many times.
 
-Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size.
+Legend: `B` batch, `T` sequence, `D` hidden, `N` heads, `H` head size, `U` readers.
 """
 
 import math
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from albert_tf.layers.gather import gather_places
 from albert_tf.layers.initializers import TruncatedNormal
 from albert_tf.layers.linear import linear
 
@@ -26,19 +27,41 @@ class AttentionTensors(NamedTuple):
     output_bias: keras.KerasTensor  # [D]
 
 
-def attention_bias(padding_mask=None, pack_ids=None):
+class Readers(NamedTuple):
+    """Tokens that alone read the others, as `[CLS]` does in the last block."""
+
+    places: keras.KerasTensor  # int32 [U], numbers of the rows of [B * T, D]
+    # int32 [U], the row of the batch that each is in; None is one in every row.
+    rows: keras.KerasTensor | None = None
+
+    def gather(self, x):
+        """Returns, for every reader, its row of `x` `[B, ...]`: `[U, ...]`."""
+        return x if self.rows is None else ops.take(x, self.rows, axis=0)
+
+
+def attention_bias(padding_mask=None, pack_ids=None, readers=None):
     """Returns what is added to the attention scores.
 
     Args:
         padding_mask: `[B, T]` or None. Non-zero where a key may be attended.
         pack_ids: int32 `[B, T]` or None. The example of a packed row that a token
             belongs to (0 is padding). Tokens see only their own example.
+        readers: `Readers` or None. None is all tokens.
 
     Returns:
-        float32 `[B, 1, 1, T]` or, for packed rows, `[B, 1, T, T]`; None if both
-        arguments are None.
+        float32 `[B, 1, 1, T]` or, for packed rows, `[B, 1, T, T]`; for readers
+        `[U, 1, 1, T]`. None if the first two arguments are None.
     """
-    if pack_ids is not None:
+    if readers is not None:
+        if pack_ids is not None:
+            own = ops.take(ops.reshape(pack_ids, (-1,)), readers.places, axis=0)
+            visible = ops.equal(readers.gather(pack_ids), own[:, None])
+        elif padding_mask is not None:
+            visible = ops.not_equal(readers.gather(padding_mask), 0)
+        else:
+            return None
+        visible = visible[:, None, None, :]
+    elif pack_ids is not None:
         visible = ops.equal(pack_ids[:, None, :, None], pack_ids[:, None, None, :])
     elif padding_mask is not None:
         visible = ops.not_equal(padding_mask[:, None, None, :], 0)
@@ -104,7 +127,15 @@ class SelfAttention(keras.layers.Layer):
             *cast([d["output"].kernel, d["output"].bias]),
         )
 
-    def call(self, x, bias=None, training=False, weights=None, probs_dropout=None):
+    def call(
+        self,
+        x,
+        bias=None,
+        training=False,
+        weights=None,
+        probs_dropout=None,
+        readers=None,
+    ):
         """Computes the attention.
 
         Args:
@@ -113,19 +144,17 @@ class SelfAttention(keras.layers.Layer):
             training: bool. Not used here.
             weights: `AttentionTensors` or None. From `read`; None reads them now.
             probs_dropout: callable or None. Applied to the probabilities.
+            readers: `Readers` or None. None is all tokens.
 
         Returns:
             `[B, T, D]`, before dropout and residual, and the probabilities
-            `[B, N, T, T]`.
+            `[B, N, T, T]`; for readers `[U, 1, D]` and `[U, N, 1, T]`.
         """
         w = weights or self.read()
         N = self.num_attention_heads
         H = self.hidden_size // N
-        B, T = ops.shape(x)[0], ops.shape(x)[1]
-        qkv = linear(x, w.qkv_kernel, w.qkv_bias)
-        qkv = ops.transpose(ops.reshape(qkv, (B, T, 3, N, H)), (2, 0, 3, 1, 4))
-        # Not qkv[0], ...: the gradient of a slice is three padded copies of all.
-        q, k, v = ops.unstack(qkv, 3, axis=0)  # [B, N, T, H]
+        q, k, v = self._project(x, w, readers)
+        B, T = ops.shape(q)[0], ops.shape(q)[2]
         scores = ops.matmul(q * (1.0 / math.sqrt(H)), ops.swapaxes(k, 2, 3))
         # The softmax stays in float32 whatever the compute dtype.
         scores = ops.cast(scores, "float32")
@@ -140,6 +169,25 @@ class SelfAttention(keras.layers.Layer):
         context = ops.transpose(ops.matmul(kept, v), (0, 2, 1, 3))
         context = ops.reshape(context, (B, T, N * H))
         return linear(context, w.output_kernel, w.output_bias), probs
+
+    def _project(self, x, w, readers):
+        """Returns the queries `[B, N, T, H]`, keys and values; `[U, N, ...]`."""
+        N, D = self.num_attention_heads, self.hidden_size
+        B, T = ops.shape(x)[0], ops.shape(x)[1]
+
+        def heads(kernel, bias):
+            parts = kernel.shape[1] // D
+            joined = linear(x, kernel, bias)
+            joined = ops.reshape(joined, (B, T, parts, N, D // N))
+            # Not joined[0], ...: the gradient of a slice is padded copies of all.
+            return ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), parts, axis=0)
+
+        if readers is None:
+            return heads(w.qkv_kernel, w.qkv_bias)
+        q = gather_places(x, readers.places[:, None])
+        q = linear(q, w.qkv_kernel[:, :D], w.qkv_bias[:D])
+        k, v = map(readers.gather, heads(w.qkv_kernel[:, D:], w.qkv_bias[D:]))
+        return ops.reshape(q, (-1, N, 1, D // N)), k, v
 
     def get_config(self):
         return {

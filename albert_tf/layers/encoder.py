@@ -1,6 +1,7 @@
 """Applies a few blocks of transformer weights L times, as a table says.
 
-Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `N` heads, `L` layers.
+Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `N` heads, `L` layers, `U`
+readers.
 """
 
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.attention import SelfAttention, attention_bias
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.feed_forward import FeedForward
+from albert_tf.layers.gather import gather_places
 from albert_tf.layers.initializers import TruncatedNormal
 from albert_tf.layers.layer_norm import LayerNorm
 
@@ -41,6 +43,9 @@ class SharedEncoder(keras.layers.Layer):
         padding_mask, pack_ids: See `attention.attention_bias`.
         training: bool.
         seeds: `dropout.StepSeeds` or None.
+        readers: `attention.Readers` or None. The only tokens whose sequence output is
+            computed, `[U, 1, D]`: the last block then costs a fraction, since the
+            others are read there but neither read nor are transformed.
 
     Returns:
         `EncoderOutput`.
@@ -104,7 +109,15 @@ class SharedEncoder(keras.layers.Layer):
             layer.build((None, None, self.config.hidden_size))
         self.built = True
 
-    def call(self, x, padding_mask=None, pack_ids=None, training=False, seeds=None):
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        pack_ids=None,
+        training=False,
+        seeds=None,
+        readers=None,
+    ):
         if self.embedding_projection is not None:
             x = self.embedding_projection(x)
         bias = attention_bias(padding_mask, pack_ids)
@@ -119,13 +132,19 @@ class SharedEncoder(keras.layers.Layer):
             return norm(x + update)
 
         hidden_states, attentions = [x], []
-        for row in self.table:
+        for number, row in enumerate(self.table, start=1):
+            reading = readers if number == len(self.table) else None
+            if reading is not None:
+                bias = attention_bias(padding_mask, pack_ids, reading)
             update, probs = self.attentions[row.attention](
                 x,
                 bias=bias,
                 weights=attention_weights[row.attention],
                 probs_dropout=drop_probs,
+                readers=reading,
             )
+            if reading is not None:
+                x = gather_places(x, reading.places[:, None])
             norm = self.attention_layer_norms[row.attention_layer_norm]
             x = add_and_norm(norm, x, update)
             update = self.ffns[row.ffn](x, weights=ffn_weights[row.ffn])

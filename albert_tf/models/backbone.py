@@ -1,15 +1,19 @@
 """Builds the encoder with its embeddings and pooler.
 
-Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `K` examples in a row.
+Legend: `B` batch, `T` sequence, `E` embedding, `D` hidden, `K` examples in a row,
+`U` examples.
 """
 
 import keras
+from keras import ops
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.attention import Readers
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.heads import gather_positions, truncated_normal_dense
+from albert_tf.layers.gather import gather_positions
+from albert_tf.layers.heads import truncated_normal_dense
 from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 
 
@@ -33,12 +37,16 @@ class AlbertBackbone(ConfiguredModel):
                 tokens attends as if unmasked, as in the original.
             pack_ids, position_ids: int32 `[B, T]`, and cls_positions: int32 `[B, K]`,
                 for packed rows.
+            places: int32 `[U]` or `[U, K]`, only used with `pooled_only`: where each
+            example starts, as a number of the flattened rows; default: every row.
         training: bool. Whether dropout is on.
         seeds: `layers.dropout.StepSeeds` or None.
         output_hidden_states: bool. Adds `embedding_output` `[B, T, E]` and
             `hidden_states`, the projected embeddings and every block's output, each
             `[B, T, D]`.
         output_attentions: bool. Adds `attentions`, every block's `[B, N, T, T]`.
+        pooled_only: bool. Returns `pooled_output` alone, `[*places.shape, D]`. The
+            same values, for less: the last block is computed for `[CLS]` only.
 
     Returns:
         dict with `sequence_output` `[B, T, D]` and, with a pooler, `pooled_output`
@@ -103,6 +111,7 @@ class AlbertBackbone(ConfiguredModel):
         seeds=None,
         output_hidden_states=False,
         output_attentions=False,
+        pooled_only=False,
     ):
         inputs = as_inputs(inputs)
         mask = inputs.get(features.PADDING_MASK)
@@ -116,14 +125,19 @@ class AlbertBackbone(ConfiguredModel):
             training=training,
             seeds=seeds,
         )
+        readers, shape = self._readers(inputs) if pooled_only else (None, None)
         encoded = self.encoder(
             embedded,
             padding_mask=mask,
             pack_ids=inputs.get(features.PACK_IDS),
             training=training,
             seeds=seeds,
+            readers=readers,
         )
         x = encoded.sequence_output
+        if pooled_only:
+            x = ops.reshape(x, (*shape, self.config.hidden_size))
+            return {"pooled_output": self.pooler(x)}
         outputs = {"sequence_output": x}
         if self.pooler is not None:
             positions = inputs.get(features.CLS_POSITIONS)
@@ -135,6 +149,16 @@ class AlbertBackbone(ConfiguredModel):
         if output_attentions:
             outputs["attentions"] = encoded.attentions
         return outputs
+
+    @staticmethod
+    def _readers(inputs):
+        """Returns the tokens that start examples, and the shape of their outputs."""
+        B, T = ops.shape(inputs[features.TOKEN_IDS])[:2]
+        places = inputs.get(features.PLACES)
+        if places is None:
+            return Readers(ops.arange(B, dtype="int32") * T), (B,)
+        flat = ops.reshape(places, (-1,))
+        return Readers(flat, flat // T), ops.shape(places)
 
     def compute_output_shape(self, input_shape):
         """Returns the shapes of the outputs that are always there, for `summary()`."""

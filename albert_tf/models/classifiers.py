@@ -13,7 +13,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.heads import gather_places, truncated_normal_dense
+from albert_tf.layers.gather import gather_places
+from albert_tf.layers.heads import truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs
 
@@ -85,12 +86,13 @@ class _Classifier(ConfiguredModel):
         With `places` in the inputs, `[*places.shape, C]`: the logits of these tokens.
         """
         inputs = as_inputs(inputs)
-        outputs = self.backbone(inputs, training=training, seeds=seeds)
-        x = outputs["pooled_output" if self.uses_pooler else "sequence_output"]
-        places = inputs.get(features.PLACES)
-        if places is not None:
-            x = gather_places(outputs["sequence_output"], places)
-            x = self.backbone.pooler(x) if self.uses_pooler else x
+        run = {"training": training, "seeds": seeds}
+        if self.uses_pooler:
+            x = self.backbone(inputs, pooled_only=True, **run)["pooled_output"]
+        else:
+            x = self.backbone(inputs, **run)["sequence_output"]
+            places = inputs.get(features.PLACES)
+            x = x if places is None else gather_places(x, places)
         # So that an example has the same mask wherever it stands in packed rows, the
         # tokens are gathered first.
         x = self.dropout(x, training=training, seeds=seeds)

@@ -1,0 +1,98 @@
+"""The last block computed for `[CLS]` alone gives the same values and gradients."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.config import AlbertConfig
+from albert_tf.models.backbone import AlbertBackbone
+
+RNG = np.random.default_rng(0)
+LENGTHS = (7, 3, 5)
+LAYERS = 2
+
+
+def _backbone(**changes):
+    config = AlbertConfig(
+        vocab_size=50,
+        embedding_size=16,
+        hidden_size=32,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        intermediate_size=64,
+        **changes,
+    )
+    return AlbertBackbone(config, seed=1)
+
+
+def _unpacked():
+    """Three examples in rows of their own."""
+    ids = RNG.integers(5, 50, (3, 8)).astype("int32")
+    mask = (np.arange(8) < np.array(LENGTHS)[:, None]).astype("int32")
+    return {features.TOKEN_IDS: ids * mask, features.PADDING_MASK: mask}
+
+
+def _packed(unpacked):
+    """The same three: the first in a row, the others together in another."""
+    ids = unpacked[features.TOKEN_IDS]
+    rows = {
+        features.TOKEN_IDS: [ids[0], np.concatenate([ids[1][:3], ids[2][:5]])],
+        features.PACK_IDS: [[1] * 7 + [0], [1] * 3 + [2] * 5],
+        features.POSITION_IDS: [range(8), [0, 1, 2, 0, 1, 2, 3, 4]],
+    }
+    batch = {name: np.array([*map(list, v)], "int32") for name, v in rows.items()}
+    mask = (batch[features.PACK_IDS] != 0).astype("int32")
+    places = np.array([0, 8, 11], "int32")
+    return {**batch, features.PADDING_MASK: mask, features.PLACES: places}
+
+
+def _values_and_gradients(model, batch, **options):
+    batch = {name: tf.constant(value) for name, value in batch.items()}
+    with tf.GradientTape() as tape:
+        pooled = model(batch, **options)["pooled_output"]
+        loss = tf.reduce_sum(pooled * tf.constant(UPSTREAM, tf.float32))
+    return pooled, tape.gradient(loss, [v.value for v in model.trainable_variables])
+
+
+UPSTREAM = RNG.normal(size=(3, 32))
+
+
+@pytest.mark.parametrize("sharing", ["all", "none"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_equals_the_whole_output(sharing, packed):
+    model = _backbone(sharing=sharing)
+    batch = _unpacked()
+    expected = _values_and_gradients(model, batch)
+    batch = _packed(batch) if packed else batch
+    found = _values_and_gradients(model, batch, pooled_only=True)
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+    for mine, theirs in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(
+            tf.convert_to_tensor(mine), tf.convert_to_tensor(theirs), atol=1e-5
+        )
+
+
+def test_places_of_choices_keep_their_shape():
+    model = _backbone()
+    batch = _packed(_unpacked())
+    flat = model(batch, pooled_only=True)["pooled_output"]
+    batch[features.PLACES] = np.array([[0, 8], [11, 0]], "int32")
+    pooled = model(batch, pooled_only=True)["pooled_output"]
+    assert pooled.shape == (2, 2, 32)
+    np.testing.assert_allclose(pooled[1, 0], flat[2], atol=1e-6)
+    np.testing.assert_allclose(pooled[1, 1], flat[0], atol=1e-6)
+
+
+def test_the_last_block_transforms_one_token_of_an_example():
+    """What the trick is for: the widest product of the last block has three rows."""
+    model = _backbone()
+    batch = {name: tf.constant(value) for name, value in _unpacked().items()}
+    graph = tf.function(lambda batch: model(batch, pooled_only=True))
+    made = graph.get_concrete_function(batch).graph.get_operations()
+    widest = [
+        op.outputs[0].shape
+        for op in made
+        if op.type == "Tanh" and op.outputs[0].shape[-1] == 64
+    ]
+    assert [shape.num_elements() // 64 for shape in widest] == [3 * 8, 3]

@@ -1,5 +1,7 @@
 """Turns texts and pairs of texts into model inputs: `[CLS] A [SEP] B [SEP]`.
 
+A second text without a token counts as none, as in the original: `[CLS] A [SEP]`.
+
 Legend: `B` batch, `T` sequence.
 
 This is the NumPy path, used by data sets and by Python callers. `inputs_graph` does the
@@ -81,7 +83,8 @@ def encode_texts(
     Args:
         tokenizer: `Tokenizer`.
         texts: Sequence of `B` strings.
-        text_pairs: Sequence of `B` strings for the second segment, or None.
+        text_pairs: Sequence of `B` strings for the second segment, or None. A row whose
+            second text has no token is a row with one text.
         max_seq_length: int. Maximum length of a row, special tokens included.
 
     Raises:
@@ -98,11 +101,13 @@ def encode_texts(
     if text_pairs is not None:
         parts.append(tokenizer.encode_batch_flat(text_pairs))
     full = [np.diff(splits) for _, splits in parts]
-    if text_pairs is None:
-        kept = [np.minimum(full[0], max_seq_length - 2)]
-    else:
-        kept = truncated_lengths(*full, max_seq_length - 3)
-    lengths = 1 + sum(count + 1 for count in kept)
+    kept = [np.minimum(full[0], max_seq_length - 2)]
+    lengths = kept[0] + 2
+    if text_pairs is not None:
+        is_pair = full[1] > 0
+        first, second = truncated_lengths(*full, max_seq_length - 3)
+        kept = [np.where(is_pair, first, kept[0]), second]
+        lengths = kept[0] + 2 + np.where(is_pair, second + 1, 0)
     splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
     ids[splits[:-1]] = tokenizer.cls_id

@@ -30,7 +30,8 @@ def join_segments(
 
     Args:
         first: int32 `[B, None]`. Tokens of A.
-        second: int32 `[B, None]` or None. Tokens of B.
+        second: int32 `[B, None]` or None. Tokens of B. A row without any has one
+            segment.
         cls_id: int. Id of `[CLS]`.
         sep_id: int. Id of `[SEP]`.
         pad_id: int. Token id used as padding.
@@ -47,8 +48,11 @@ def join_segments(
         first = first[:, : max_seq_length - 2]
         ids = tf.concat([cls, first, sep], axis=1)
     else:
-        first, second = _truncate_pair(first, second, max_seq_length - 3)
-        ids = tf.concat([cls, first, sep, second, sep], axis=1)
+        first, second = _truncate_pair(first, second, max_seq_length)
+        last_sep = _first_tokens(
+            tf.RaggedTensor.from_tensor(sep), tf.minimum(second.row_lengths(), 1)
+        )
+        ids = tf.concat([cls, first, sep, second, last_sep], axis=1)
     lengths = tf.cast(ids.row_lengths(), tf.int32)
     buckets = tf.constant(inputs.length_buckets(max_seq_length))
     longest = tf.reduce_max(tf.concat([lengths, buckets[:1]], axis=0))
@@ -121,11 +125,13 @@ def fixed_length_inputs(
     return batch
 
 
-def _truncate_pair(first, second, budget):
-    """Truncates two ragged tensors as `inputs.truncated_lengths` does."""
+def _truncate_pair(first, second, max_seq_length):
+    """Truncates two ragged tensors as `inputs.encode_texts` does."""
+    budget = max_seq_length - 3
     half = budget // 2
     a, b = first.row_lengths(), second.row_lengths()
     keep_a = tf.minimum(a, tf.maximum(budget - b, budget - half))
+    keep_a = tf.where(b > 0, keep_a, tf.minimum(a, max_seq_length - 2))
     keep_b = tf.minimum(b, tf.maximum(budget - a, half))
     return _first_tokens(first, keep_a), _first_tokens(second, keep_b)
 

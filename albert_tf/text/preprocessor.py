@@ -17,6 +17,8 @@ from albert_tf.text.tokenizer import Tokenizer
 class Preprocessor:
     """Builds `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`, truncated and padded.
 
+    A second text without a token counts as none.
+
     It follows KerasHub's conventions: called with `x`, `(x, y)` or `(x, y,
     sample_weight)` as arguments, it returns as many values, of which only `x` is
     changed. It works on Python strings and inside `tf.data`

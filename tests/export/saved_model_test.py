@@ -83,6 +83,8 @@ def test_pair_equals_the_keras_model(ask, classify):
     pairs = ["yes", "the dog " * 40, "a", ""]
     got = ask(TEXTS, "pair", text_pair=tf.constant(pairs))
     np.testing.assert_allclose(got["logits"], classify.logits(TEXTS, pairs), atol=1e-5)
+    alone = ask(TEXTS[3:])["logits"]  # its second text is empty
+    np.testing.assert_allclose(got["logits"][3:], alone, atol=1e-5)
 
 
 def test_tokens_preprocess_embed_classify(ask, loaded, classify, tokenizer):

@@ -35,6 +35,8 @@ def test_classifier_pairs(classify):
     many = classify.logits(["a b", "x"], ["c d", "the " * 99])
     np.testing.assert_allclose(one[0], many[0], rtol=1e-4, atol=1e-5)
     assert np.abs(one - classify.logits(["a b c d"])).max() > 1e-3
+    without = classify.logits(["a b", "x"], ["", "c d"])
+    np.testing.assert_allclose(without[0], classify.logits(["a b"])[0], atol=1e-5)
 
 
 def test_classifier_refuses(classify, tokenizer):

@@ -83,11 +83,46 @@ def test_graph_equals_numpy(tokenizer, max_seq_length, with_pairs):
 
 
 def test_padding_and_segments(tokenizer):
-    encoded = inputs.encode_texts(tokenizer, ["a", "a b"], ["c", ""], max_seq_length=16)
+    encoded = inputs.encode_texts(
+        tokenizer, ["a", "a b"], ["c", "d"], max_seq_length=16
+    )
     batch = inputs.padded_inputs(encoded, np.array([1, 0]), 8, tokenizer.pad_id)
     assert batch["padding_mask"].sum(1).tolist() == encoded.lengths[[1, 0]].tolist()
-    assert batch["segment_ids"].tolist()[0][:5] == [0, 0, 0, 0, 1]
+    assert batch["segment_ids"].tolist()[0][:6] == [0, 0, 0, 0, 1, 1]
     assert not batch["token_ids"][batch["padding_mask"] == 0].any()
+
+
+@pytest.mark.parametrize("empty", ["", " \t"])
+def test_a_second_text_without_tokens_counts_as_none(tokenizer, empty):
+    texts = ["a b c d e f g h", "a", ""]
+    single = inputs.encode_texts(tokenizer, texts, max_seq_length=8)
+    pairs = inputs.encode_texts(tokenizer, texts, [empty] * 3, max_seq_length=8)
+    assert pairs.ids.tolist() == single.ids.tolist()
+    assert pairs.splits.tolist() == single.splits.tolist()
+    assert pairs.truncated.tolist() == single.truncated.tolist() == [True, False, False]
+    a, b = tokenizer.encode("a"), tokenizer.encode("b")
+    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
+    # The length of a row decides, not that of the batch; the graph agrees.
+    texts, second = ["a", "", texts[0]], ["b", "b", empty]
+    mixed = inputs.encode_texts(tokenizer, texts, second, max_seq_length=8)
+    both = [*cls, *a, *sep, *b, *sep]
+    assert mixed.ids.tolist() == [
+        *both,
+        *[*cls, *sep, *b, *sep],
+        *[*cls, *tokenizer.encode("a b c d e f g h")[:6], *sep],
+    ]
+    encode = inputs_graph.make_text_encoder(
+        tokenizer,
+        cls_id=tokenizer.cls_id,
+        sep_id=tokenizer.sep_id,
+        pad_id=tokenizer.pad_id,
+        max_seq_length=8,
+    )
+    actual = encode(tf.constant(texts), tf.constant(second))
+    expected = inputs.padded_inputs(mixed, np.arange(3), 8, tokenizer.pad_id)
+    for name in expected:
+        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+    assert expected["segment_ids"].sum(1).tolist() == [len(b) + 1, len(b) + 1, 0]
 
 
 def test_empty_batch(tokenizer):

@@ -110,6 +110,12 @@ class MultipleChoice(Family):
         values["chance_accuracy"] = float(np.mean(chance))
         return values
 
+    def metric_names(self, task: Task, examples: ChoiceExamples) -> list[str]:
+        """Returns the names of the metrics that can select a model."""
+        names = list(task.metrics([0], [0]))
+        endings = ["", *(f"_{group}" for group in _groups(examples))]
+        return [f"{name}{end}" for end in endings for name in names]
+
     def collapse(
         self, task: Task, examples: ChoiceExamples, answers: ChoiceAnswers
     ) -> str:

@@ -119,6 +119,12 @@ class Family(Protocol):
     def metrics(self, task, examples, answers) -> dict[str, float]:
         """Compares answers with labels: the task's metrics and trivial baselines."""
 
+    def metric_names(self, task, examples) -> list[str]:
+        """Returns which of `metrics` can select a model, without evaluating one.
+
+        Baselines, counts and thresholds are left out: they do not measure the model.
+        """
+
     def collapse(self, task, examples, answers) -> str:
         """Returns how the answers show that training collapsed, or an empty string."""
 

@@ -121,6 +121,17 @@ class SquadFamily(Family):
         scores["majority_f1"] = nothing["f1"]
         return scores
 
+    def metric_names(self, task: Task, examples: Questions) -> list[str]:
+        """Returns the names of the scores that can select a model."""
+        if not examples.unanswerable:
+            return ["exact_match", "f1"]
+        found = {bool(answers) for answers in examples.labels or []}
+        groups = [
+            n for has, n in ((True, "HasAns_"), (False, "NoAns_")) if has in found
+        ]
+        prefixes = ["", *groups, "best_"]
+        return [f"{prefix}{name}" for prefix in prefixes for name in ("exact", "f1")]
+
     def hold_back(
         self, task: Task, examples: Questions, seed: int
     ) -> tuple[Questions, Questions | None]:

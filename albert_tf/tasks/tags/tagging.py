@@ -103,6 +103,12 @@ class Tagging(Family):
         values["majority_accuracy"] = max(known.values()) / known.total()
         return values
 
+    def metric_names(self, task: Task, examples: TaggedExamples) -> list[str]:
+        """Returns the names of the metrics that can select a model."""
+        tags = [list(task.labels)]
+        marked = tag_schemes.mark_entities(task.labels)
+        return [*task.metrics(tags, tags), *(["f1_surface"] if marked else [])]
+
     def collapse(
         self, task: Task, examples: TaggedExamples, answers: TaggingAnswers
     ) -> str:

@@ -116,6 +116,16 @@ class TextClassification(Family):
         values[f"majority_{selecting}"] = task.metrics(correct, constant)[selecting]
         return values
 
+    def metric_names(self, task: Task, examples: TextTable) -> list[str]:
+        """Returns the names of the metrics that can select a model."""
+        if task.problem_type == REGRESSION:
+            values = task.metrics([0.0, 1.0], [0.0, 1.0])
+            return list(dict.fromkeys([*values, "mse"]))
+        if task.problem_type == MULTI_LABEL:
+            cells = np.ones((1, len(task.labels)), bool)
+            return list(task.metrics(cells, cells))
+        return list(task.metrics([0, 1], [0, 1]))
+
     def collapse(self, task: Task, examples: TextTable, answers: Answers) -> str:
         """Returns how the answers are all alike although the labels are not."""
         if not np.isfinite(answers.logits).all():

@@ -13,7 +13,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.storage import files
 
 # Metrics of which less is better.
-LOWER_IS_BETTER = frozenset({"mse", "loss"})
+LOWER_IS_BETTER = frozenset({"mse"})
 
 
 class Selection:

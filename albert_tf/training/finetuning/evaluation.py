@@ -42,6 +42,49 @@ class Split:
         return self.examples.labels is not None
 
 
+def dev_splits(splits: Mapping[str, Split]) -> list[str]:
+    """Returns the splits that are evaluated, the one that decides first."""
+    return [
+        name
+        for name, split in splits.items()
+        if name.startswith("dev") and split.is_labelled
+    ]
+
+
+def check_metric(
+    task: Task, splits: Mapping[str, Split], metric: str, needs_dev: Sequence[str]
+) -> None:
+    """Checks, before training, that there will be what settings rely on.
+
+    Args:
+        task: `Task`. With the labels of the model.
+        splits: dict. `Split` by name.
+        metric: str. Name of a metric, or an empty string.
+        needs_dev: sequence of str. Settings that need dev examples.
+
+    Raises:
+        UsageError: If there are no dev examples, or no such metric.
+    """
+    names = dev_splits(splits)
+    if needs_dev and not names:
+        raise UsageError(
+            f"{', '.join(needs_dev)}: there are no dev examples to evaluate on"
+        )
+    if not metric:
+        return
+    known = [
+        name if split == names[0] else f"{split}_{name}"
+        for split in names
+        for name in task.family.metric_names(task, splits[split].examples)
+    ]
+    if metric not in known:
+        reason = " (the loss is measured on training batches only)"
+        raise UsageError(
+            f"metric must be one of {', '.join(known)}, received {metric!r}"
+            + (reason if metric == "loss" else "")
+        )
+
+
 class Evaluator:
     """Turns a model into answers and metrics.
 
@@ -90,41 +133,9 @@ class Evaluator:
         """Returns the metrics of the answers to a labelled split."""
         return self.task.family.metrics(self.task, self.splits[name].examples, answers)
 
-    def check(self, metric: str, needs_dev: Sequence[str]) -> None:
-        """Checks, before training, that there will be what settings rely on.
-
-        Args:
-            metric: str. Name of a metric, or an empty string.
-            needs_dev: sequence of str. Settings that need dev examples.
-
-        Raises:
-            UsageError: If there are no dev examples, or no such metric.
-        """
-        splits = self.dev_splits()
-        if needs_dev and not splits:
-            raise UsageError(
-                f"{', '.join(needs_dev)}: there are no dev examples to evaluate on"
-            )
-        if not metric:
-            return
-        # Measured on outputs that mean nothing, before hours of training.
-        known = [
-            name if split == splits[0] else f"{split}_{name}"
-            for split in splits
-            for name in self.metrics(split, self.answers(split))
-        ]
-        if metric not in known:
-            raise UsageError(
-                f"metric must be one of {', '.join(known)}, received {metric!r}"
-            )
-
     def dev_splits(self) -> list[str]:
         """Returns the splits that are evaluated, the one that decides first."""
-        return [
-            name
-            for name, split in self.splits.items()
-            if name.startswith("dev") and split.is_labelled
-        ]
+        return dev_splits(self.splits)
 
     def _run(self, split: Split) -> dict[str, np.ndarray]:
         return collect_outputs(

@@ -28,7 +28,7 @@ from albert_tf.training import loop
 from albert_tf.training.finetuning import examples as run_examples
 from albert_tf.training.finetuning import folder, outputs, weighting
 from albert_tf.training.finetuning.best import BestWeights, Selection
-from albert_tf.training.finetuning.evaluation import Evaluator
+from albert_tf.training.finetuning.evaluation import Evaluator, check_metric
 from albert_tf.training.finetuning.examples import RunExamples
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.finetuning.start import Start, open_start
@@ -142,6 +142,7 @@ def open_inputs(
         task = start.choose_head(task)
         settings, task = _resolve(settings, task, start.config)
         data = run_examples.encode(task, examples, start.tokenizer)
+        check_metric(task, data.splits, settings.metric, settings.needs_dev())
         settings = settings.resolved(len(data.train), _recipe(settings, task))
         start.use_dropout(settings.dropout)
         weighting.check_layerwise_decay(settings.layerwise_decay, start.config)
@@ -230,9 +231,7 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
     # Each input pipeline makes the share of one process.
     pipelines = strategy.num_replicas_in_sync // step.num_shares
     task_batches.check(data.train, shape, settings.train_batch_size, pipelines)
-    run = Run(settings, data, shape, start.tokenizer, step, strategy)
-    run.make_evaluator().check(settings.metric, settings.needs_dev())
-    return run
+    return Run(settings, data, shape, start.tokenizer, step, strategy)
 
 
 def _train(run: Run, run_folder: RunFolder) -> Watch:

@@ -102,8 +102,8 @@ class WatchSettings:
     save_checkpoints_steps: int = setting("Steps between checkpoints.", 500)
     keep_checkpoint_max: int = setting("Number of checkpoints to keep.", 2)
     metric: str = setting(
-        "Metric on the dev examples that selects the weights to keep. Default: the "
-        "task's.",
+        "Metric on the dev examples that selects the weights to keep; any name but one "
+        "of the task's is refused with the list. Default: the task's.",
         "",
     )
     keep: str = setting(

@@ -135,6 +135,11 @@ def test_answers_and_metrics(tokenizer):
         "majority_accuracy": pytest.approx(1 / 3),
         "chance_accuracy": pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3),
     }
+    assert FAMILY.metric_names(RACE, examples) == [
+        "accuracy",
+        "accuracy_middle",
+        "accuracy_high",
+    ]
     files = FAMILY.prediction_files(RACE, examples, answers, Options())
     table = [line.split("\t") for line in files[".tsv"].splitlines()]
     assert table[0][:4] == ["id", "label", "prediction", "probability_A"]

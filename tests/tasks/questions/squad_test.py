@@ -71,6 +71,7 @@ def test_perfect_answers_of_1_1():
     answers = FAMILY.answers(SQUAD1, questions, encoded, right_logits(encoded), OPTIONS)
     scores = FAMILY.metrics(SQUAD1, questions, answers)
     assert scores == {"exact_match": 100.0, "f1": 100.0}
+    assert FAMILY.metric_names(SQUAD1, questions) == list(scores)
     assert not FAMILY.collapse(SQUAD1, questions, answers)
     report = FAMILY.report(SQUAD1, questions, answers, encoded)
     assert report["groups"] == report["errors"] == []
@@ -92,6 +93,12 @@ def test_perfect_answers_of_2_0():
     assert scores["f1"] == scores["HasAns_f1"] == scores["NoAns_exact"] == 100.0
     assert scores["best_f1"] == 100.0 and scores["total"] == 20
     assert scores["majority_f1"] == 25.0
+    ends = ("exact", "f1")
+    names = [n for n in scores if n.endswith(ends) and not n.startswith("majority")]
+    assert FAMILY.metric_names(SQUAD2, questions) == names and len(names) == 8
+    answerable = [i for i, labels in enumerate(questions.labels) if labels]
+    some = FAMILY.metric_names(SQUAD2, questions.select(answerable))
+    assert some == [name for name in names if not name.startswith("NoAns")]
     assert scores["null_threshold"] == options.null_threshold
     files = FAMILY.prediction_files(SQUAD2, questions, answers, options)
     assert sorted(files) == [".json", "_nbest.json", "_null_odds.json"]

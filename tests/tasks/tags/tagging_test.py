@@ -125,6 +125,8 @@ def test_answers_metrics_and_files(tokenizer):
     values = FAMILY.metrics(TASK, examples, answers)
     assert values["f1"] == values["f1_surface"] == pytest.approx(2 / 3)
     assert (values["accuracy"], values["majority_accuracy"]) == (0.8, 0.4)
+    names = FAMILY.metric_names(TASK, examples)
+    assert names == [name for name in values if not name.startswith("majority")]
     assert TASK.selecting_metric == "f1"
     files = FAMILY.prediction_files(TASK, examples, answers, Options())
     assert files[".tsv"] == (
@@ -173,6 +175,8 @@ def test_tags_that_mark_no_entities(tokenizer):
     encoded, answers = evaluated(tokenizer, task, examples, "N N")
     values = FAMILY.metrics(task, examples, answers)
     assert values["accuracy"] == 0.5 and "f1_surface" not in values
+    names = FAMILY.metric_names(task, examples)
+    assert names == [name for name in values if not name.startswith("majority")]
     report = FAMILY.report(task, examples, answers, encoded)
     assert "per_class" not in report
     assert report["errors"][0]["prediction"] == "N N"

@@ -190,6 +190,26 @@ def test_metrics_of_glue_with_their_baseline():
     assert list(values) == ["matthews", "majority_accuracy", "majority_matthews"]
 
 
+@pytest.mark.parametrize(
+    ("task", "labels", "logits"),
+    [
+        (TASKS["mrpc"], "1101", [[0, 1]] * 4),
+        (TASKS["cola"], "1101", [[0, 1]] * 4),
+        (TASKS["stsb"], ["1.0", "2.0"], [[1], [2]]),
+        (table_task("abc"), "abca", [[1, 0, 0]] * 4),
+        (table_task(problem_type=REGRESSION), ["1.0", "2.0"], [[1], [2]]),
+        (table_task("ab", problem_type=MULTI_LABEL), [("a",), ()], [[1, -1]] * 2),
+    ],
+)
+def test_names_of_metrics_are_known_without_a_model(task, labels, logits):
+    rows = table(labels)
+    values = FAMILY.metrics(task, rows, answers_of(task, logits, rows))
+    baselines = ("majority_", "mean_")
+    expected = [name for name in values if not name.startswith(baselines)]
+    assert FAMILY.metric_names(task, rows) == expected
+    assert task.selecting_metric in expected
+
+
 def test_scores_are_compared_with_the_mean():
     task, rows = TASKS["stsb"], table(["1.0", "2.0", "6.0"])
     values = FAMILY.metrics(task, rows, answers_of(task, [[1], [2], [3]], rows))

@@ -23,6 +23,7 @@ from albert_tf.tasks.texts.text_predictions import make_answers
 from albert_tf.tasks.texts.text_table import read_table
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetuning.start import Start
 from albert_tf.training.finetuning.trials import finetune
 from tests.openings import count_openings
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
@@ -237,8 +238,17 @@ def test_bad_settings(tables, pretrained, tmp_path, changes, error, message):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_metric_that_does_not_exist_is_refused_before_training(
-    tables, pretrained, tmp_path
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("foo", "metric must be one of accuracy, .*'foo'"),
+        ("loss", "one of accuracy, .*'loss' .the loss is measured on training"),
+        ("majority_accuracy", "metric must be one of accuracy, .*'majority_accuracy'"),
+    ],
+)
+def test_a_metric_that_cannot_select_is_refused_before_the_model_is_made(
+    tables, pretrained, tmp_path, monkeypatch, metric, message
 ):
-    with pytest.raises(UsageError, match="metric must be one of accuracy, .*'foo'"):
-        run(tmp_path / "o", **tables, init_checkpoint=pretrained, metric="foo")
+    monkeypatch.setattr(Start, "make_model", lambda *args: pytest.fail("too late"))
+    with pytest.raises(UsageError, match=message):
+        run(tmp_path / "o", **tables, init_checkpoint=pretrained, metric=metric)

@@ -18,22 +18,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli.flags import define_alias, define_settings, read_settings
+from albert_tf.cli.flags import define_settings, read_settings
+from albert_tf.cli.original_flags import check_what_to_do, define_original_flags
 from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
 from albert_tf.training.finetuning.settings import FinetuneSettings
-
-# Names of the original's run_classifier.py, run_squad_v1.py, run_squad_v2.py and
-# run_race.py.
-_ALIASES = {
-    "task_name": "task",
-    "train_step": "num_train_steps",
-    "warmup_step": "num_warmup_steps",
-    "config_file": "albert_config_file",
-    "tokenizer_file": "spm_model_file",
-    "predict_batch_size": "eval_batch_size",
-    "predict_file": "dev_file",
-}
 
 _CONFIG = flags.DEFINE_string(
     "config",
@@ -42,12 +31,12 @@ _CONFIG = flags.DEFINE_string(
     "take precedence.",
 )
 define_settings(FinetuneSettings, required=False)
-for _alias, _name in _ALIASES.items():
-    define_alias(_alias, _name)
+define_original_flags()
 
 
 def main() -> None:
     """Trains and prints the content of `metrics.json`."""
+    check_what_to_do()
     base = {"output_dir": ""}
     if _CONFIG.value:
         base |= load_experiment(_CONFIG.value, FinetuneSettings)

@@ -10,6 +10,8 @@ flags.disclaim_key_flags()
 
 # Alias -> name of the flag it stands for.
 ALIASES: dict[str, str] = {}
+# Flags that `--help` does not list.
+HIDDEN: set[str] = set()
 
 
 def define_settings(settings: type, required: bool = True) -> None:

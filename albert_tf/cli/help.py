@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from absl import flags
 
-from albert_tf.cli.flags import ALIASES
+from albert_tf.cli.flags import ALIASES, HIDDEN
 
 
 def help_text(main: Callable[[], None], program: str, full: bool) -> str:
@@ -41,7 +41,7 @@ def _flag_lines(own: Iterable[flags.Flag]) -> list[str]:
     width = min(shutil.get_terminal_size().columns, 88)
     lines = []
     for flag in own:
-        if flag.name in ALIASES:
+        if flag.name in ALIASES or flag.name in HIDDEN:
             continue
         notes = [f"also --{old}" for old, new in ALIASES.items() if new == flag.name]
         if flag.default is not None:

@@ -79,6 +79,14 @@ class FinetuneSettings(
             # The steps of a recipe, and their warm-up, are for all of its examples.
             for name in ("num_train_steps", "num_warmup_steps"):
                 values.pop(name, None)
+        share = self.warmup_proportion
+        if share is not None:
+            if self.num_warmup_steps is not None:
+                raise UsageError(
+                    "warmup_proportion: cannot be combined with num_warmup_steps, "
+                    f"received {share} and {self.num_warmup_steps}"
+                )
+            values.pop("num_warmup_steps", None)
         given = {name: getattr(self, name) for name in _RECIPE_FIELDS}
         values |= {name: v for name, v in given.items() if v is not None}
         values.setdefault("learning_rate", 2e-5)
@@ -90,7 +98,8 @@ class FinetuneSettings(
             "num_train_steps", math.ceil(num_examples * epochs / batch)
         )
         _positive("num_train_steps", steps)
-        values.setdefault("num_warmup_steps", steps // 10)
+        warmup = steps // 10 if share is None else int(steps * share)
+        values.setdefault("num_warmup_steps", warmup)
         values["eval_steps"] = self.eval_steps
         if self.eval_steps is None:
             values["eval_steps"] = min(math.ceil(num_examples / batch), steps)
@@ -121,6 +130,9 @@ class FinetuneSettings(
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise UsageError(f"{name} must be in [0, 1), received {value}")
+        share = self.warmup_proportion
+        if share is not None and not 0 <= share <= 1:
+            raise UsageError(f"warmup_proportion must be in [0, 1], received {share}")
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed must be from 0 to 2**31 - 1, received {self.seed}")
         batch = self.train_batch_size

@@ -29,6 +29,11 @@ class TrainingSettings:
     num_warmup_steps: int | None = setting(
         "Updates during which the learning rate rises. Default: 10% of all.", None
     )
+    warmup_proportion: float | None = setting(
+        "Share of the updates during which the learning rate rises, instead of "
+        "num_warmup_steps.",
+        None,
+    )
     max_seq_length: int | None = setting(
         "Tokens per row. Default: the model's maximum, at most 512.", None
     )

@@ -66,11 +66,6 @@ def finetune(settings: FinetuneSettings) -> dict[str, Any]:
     settings = folder.prepared(settings)
     with open_inputs(settings) as (resolved, start, data):
         content = content_of(start, data)
-        if not any(name.startswith("dev") for name in data.splits):
-            raise UsageError(
-                f"{', '.join(settings.needs_dev())}: there are no dev examples to "
-                "evaluate on"
-            )
         for values in combinations:
             # What a recipe or the data decide does not hide a value that is searched.
             dataclasses.replace(resolved, **values).check_values()

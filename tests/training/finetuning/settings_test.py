@@ -29,6 +29,17 @@ def test_epochs_replace_the_steps_of_a_recipe():
     assert found.train_batch_size == 32
 
 
+def test_the_warm_up_as_a_share_of_the_steps():
+    recipe = dataclasses.asdict(find_recipe("rte"))
+    found = settings(warmup_proportion=0.3).resolved(100, recipe)
+    assert (found.num_train_steps, found.num_warmup_steps) == (800, 240)
+    # The original rounds down.
+    found = settings(warmup_proportion=0.1, num_train_steps=29).resolved(100)
+    assert found.num_warmup_steps == 2
+    with pytest.raises(UsageError, match="num_warmup_steps, received 0.1 and 3"):
+        settings(warmup_proportion=0.1, num_warmup_steps=3).resolved(100)
+
+
 def test_defaults():
     found = settings().resolved(1000)
     assert (found.num_train_steps, found.num_warmup_steps) == (94, 9)
@@ -58,6 +69,7 @@ def test_what_does_not_change_the_result_is_no_identity():
         ({"train_file": "", "data_dir": "d", "dev_file": "e"}, "only with train_file"),
         ({"gradient_accumulation_steps": 0}, "must be positive, received 0"),
         ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\)"),
+        ({"warmup_proportion": 1.5}, r"warmup_proportion must be in \[0, 1\]"),
         ({"early_stopping_patience": -1}, "must not be negative, received -1"),
         ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "multiple of"),
         ({"num_seeds": 0}, "num_seeds must be positive"),

@@ -1,0 +1,105 @@
+"""The flags of the original's fine-tuning scripts.
+
+They are those of run_classifier.py, run_squad_v1.py, run_squad_v2.py and run_race.py.
+Each one works as it did there, under its own name or as an alias; or it stops the
+command with what to use instead.
+"""
+
+from typing import Any
+
+from absl import flags
+
+from albert_tf.cli.flags import HIDDEN, define_alias
+from albert_tf.errors import UsageError
+
+flags.disclaim_key_flags()
+
+_ALIASES = {
+    "task_name": "task",
+    "train_step": "num_train_steps",
+    "warmup_step": "num_warmup_steps",
+    "config_file": "albert_config_file",
+    "tokenizer_file": "spm_model_file",
+    "predict_batch_size": "eval_batch_size",
+    "predict_file": "dev_file",
+    "num_keep_checkpoint": "keep_checkpoint_max",
+}
+_NO_FILES = "leave it out; examples are read and encoded in memory"
+_NO_ADDRESS = "leave it out; --tpu_name takes the name or the address of a TPU"
+_LEVEL = (
+    "use --data_dir=tfds:race/{} or a folder with this level alone; of both, the "
+    "accuracies are also given apart"
+)
+# Flags without a counterpart: the value that changes nothing, and what to do instead.
+_REFUSED: dict[str, tuple[Any, str]] = {
+    "vocab_file": ("", "leave it out; --spm_model_file is the whole tokenizer"),
+    "albert_hub_module_handle": ("", "give the model as --init_checkpoint"),
+    "cached_dir": ("", _NO_FILES),
+    "train_feature_file": ("", _NO_FILES),
+    "predict_feature_file": ("", _NO_FILES),
+    "predict_feature_left_file": ("", _NO_FILES),
+    "eval_file": ("", "use --dev_file for examples; there is no file of cached ones"),
+    "high_only": (False, _LEVEL.format("high")),
+    "middle_only": (False, _LEVEL.format("middle")),
+    "use_tpu": (False, "use --distribution=tpu"),
+    "tpu_zone": ("", _NO_ADDRESS),
+    "gcp_project": ("", _NO_ADDRESS),
+    "master": ("", _NO_ADDRESS),
+    "num_tpu_cores": (None, "leave it out; --distribution=tpu uses all cores"),
+    "iterations_per_loop": (None, "leave it out; it changed no result"),
+    "use_einsum": (True, "leave it out; it changed no result"),
+    "start_n_top": (5, "the beam has 5 starts with 5 ends each, as was the default"),
+    "end_n_top": (5, "the beam has 5 starts with 5 ends each, as was the default"),
+    "dropout_prob": (
+        None,
+        "leave it out; the head's dropout is that of the model's config, usually 0.1, "
+        "and --dropout is that of the encoder",
+    ),
+    "export_dir": ("", "use albert-tf export --model=... --output_dir=..."),
+    "threshold_to_export": (None, "use albert-tf export, whatever the score"),
+}
+
+
+def define_original_flags() -> None:
+    """Defines the original's flags beside those of `FinetuneSettings`."""
+    for alias, name in _ALIASES.items():
+        define_alias(alias, name)
+    for name, (harmless, instead) in _REFUSED.items():
+        HIDDEN.add(name)
+        if isinstance(harmless, bool):
+            flags.DEFINE_bool(name, harmless, instead)
+        else:
+            default = None if harmless is None else str(harmless)
+            flags.DEFINE_string(name, default, instead)
+        default = flags.FLAGS[name].default
+        flags.register_validator(
+            name, lambda value, default=default: value == default, message=instead
+        )
+    for name in ("do_train", "do_eval", "do_predict"):
+        HIDDEN.add(name)
+        flags.DEFINE_bool(name, None, "Is always done.")
+
+
+def check_what_to_do() -> None:
+    """Checks that `--do_train`, `--do_eval` and `--do_predict` ask for what is done.
+
+    A run always trains, evaluates the dev examples and predicts the test examples.
+
+    Raises:
+        UsageError: If one of them is false, or training is not among those given.
+    """
+    given = {n: flags.FLAGS[n].value for n in ("do_train", "do_eval", "do_predict")}
+    asked = [name for name, value in given.items() if value]
+    refused = [name for name, value in given.items() if value is False]
+    if given["do_train"] is False or (asked and not given["do_train"]):
+        name = "do_train" if given["do_train"] is False else asked[0]
+        raise UsageError(
+            f"--{name}={str(given[name]).lower()}: finetune always trains, which "
+            "--do_train confirms; albert-tf evaluate and albert-tf predict use a "
+            "trained model"
+        )
+    if refused:
+        raise UsageError(
+            f"--{refused[0]}=false: leave it out; dev examples are always evaluated, "
+            "and test examples predicted"
+        )

@@ -19,14 +19,12 @@ from albert_tf.heads import find as find_head
 from albert_tf.objectives.objective import Objective
 from albert_tf.objectives.registry import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.reports import model_card
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
-from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop
 from albert_tf.training.lock import locked
-from albert_tf.training.pretraining import limits
+from albert_tf.training.pretraining import limits, outputs
 from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
@@ -40,7 +38,6 @@ from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
 MODEL_FOLDER = "model"
 CHECKPOINT_FOLDER = "checkpoints"
-CURVES_FILE = "curves.png"
 
 
 def pretrain(settings: PretrainSettings) -> str:
@@ -96,14 +93,11 @@ def pretrain(settings: PretrainSettings) -> str:
     with locked(folder.path):
         folder.begin()
         _store_tokenizer(folder, tokenizer)
-        _train(settings, folder, data, step, strategy)
-        metrics = read_metrics(folder.join(METRICS_FILE))
-        curves = draw_pretraining_curves(metrics, objective.terms)
-        files.write_bytes(folder.join(CURVES_FILE), curves)
-        card = model_card.describe(
-            settings, config, objective, metrics, tokenizer, data.keeps_masks
+        with outputs.report_of_a_stopped_run(folder, settings, config, objective):
+            _train(settings, folder, data, step, strategy)
+        outputs.write_outputs(
+            folder, settings, config, objective, tokenizer, data.keeps_masks
         )
-        files.write_text(folder.join("README.md"), card)
         step.model.mark_untrained(())
         save_pretrained(
             step.model,

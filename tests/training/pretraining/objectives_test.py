@@ -20,6 +20,7 @@ from albert_tf.objectives.registry import OBJECTIVES
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.pretraining import pretrain, run_batches
 from albert_tf.training.pretraining.settings import PretrainSettings
+from tests.reports.parsed_page import ParsedPage
 
 ROOT = pathlib.Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden"
@@ -131,6 +132,8 @@ def test_next_sentence_prediction_from_records_to_the_card(
     assert "| NSP accuracy |" in card and "SOP" not in card
     assert "objective `bert`" in card
     assert (out / "curves.png").stat().st_size > 10_000
+    page = ParsedPage((out / "report.html").read_bytes())
+    assert "objective bert" in page.text and "Data" in page.titles
     albert_tf.from_pretrained(out / "model", head="pretraining")
     # Nothing is written if the labels belong to another objective.
     result = run_tool(config_file, records["nsp"], tmp_path / "other")

@@ -109,7 +109,8 @@ def test_killed_run_continues_to_the_same_bits(config_file, tmp_path):
     evaluations = [m for m in metrics(whole) if m["split"] == "eval"]
     assert evaluations == [m for m in metrics(killed) if m["split"] == "eval"]
     assert [m["step"] for m in metrics(killed)] == [m["step"] for m in metrics(whole)]
-    assert (whole / "curves.png").stat().st_size > 10_000
+    for name in ("curves.png", "report.html"):
+        assert (whole / name).stat().st_size > 10_000
     assert "held out" in (whole / "README.md").read_text()
     # A third time: the run is complete, and nothing is touched.
     before = (whole / model).stat().st_mtime_ns

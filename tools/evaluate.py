@@ -10,6 +10,7 @@ import dataclasses
 import json
 import pathlib
 import sys
+from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -20,6 +21,9 @@ from albert_tf.cli.run import run
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.tasks.data_settings import DataSettings
+from albert_tf.tasks.definitions.task import Task, warn_of_collapse
+from albert_tf.tasks.opening import TABLE, read_split
+from albert_tf.tasks.registry import find_task as find_named_task
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Folder of a model, as written by `finetune`.", required=True
@@ -45,13 +49,18 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace the files to be writ
 define_alias("dev_file", "eval_file")
 
 
+def _read(task: Task, settings: DataSettings, split: str) -> Any:
+    """Returns the labelled examples of a split."""
+    examples = read_split(task, settings, split, _EVAL_FILE.value)
+    policy = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
+    examples = task.family.usable(task, examples, policy)
+    if examples.labels is None:
+        raise DataError(f"{examples.path}: has no labels to compare with")
+    return examples
+
+
 def main() -> None:
     """Reads the examples, predicts and compares."""
-    from albert_tf.inference.predictor import Predictor
-    from albert_tf.reports.finetuning_report import FinetuningReport, make_report
-    from albert_tf.tasks.definitions.task import warn_of_collapse
-    from albert_tf.tasks.opening import read_split
-
     settings = read_settings(DataSettings)
     if bool(settings.data_dir) == bool(_EVAL_FILE.value):
         raise UsageError(
@@ -64,25 +73,25 @@ def main() -> None:
                 f"--{flag.name}={flag.value}: exists already; give --overwrite or "
                 "another name"
             )
+    if settings.task not in ("", TABLE):
+        find_named_task(settings.task)
+    # TensorFlow is imported, and the weights are read, after what is wrong at once.
+    from albert_tf.inference.predictor import Predictor, find_task
+    from albert_tf.reports.finetuning_report import FinetuningReport, make_report
+
+    task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
+    named = [s for s in task.splits if s.startswith("dev")] if settings.data_dir else []
+    splits = [_SPLIT.value] if _SPLIT.value else named or ["dev"]
+    given = {split: _read(task, settings, split) for split in splits}
     predictor = Predictor.from_pretrained(
         _MODEL.value,
-        task=settings.task,
+        task=task,
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
     )
     task = predictor.task
-    named = [s for s in task.splits if s.startswith("dev")] if settings.data_dir else []
-    splits = [_SPLIT.value] if _SPLIT.value else named or ["dev"]
     found, shown = {}, {}
-    for split in splits:
-        examples = read_split(task, settings, split, _EVAL_FILE.value)
-        examples = task.family.usable(
-            task,
-            examples,
-            dataclasses.replace(task.options, on_bad_input=settings.on_bad_input),
-        )
-        if examples.labels is None:
-            raise DataError(f"{examples.path}: has no labels to compare with")
+    for split, examples in given.items():
         encoded = predictor.encoded(examples)
         answers = predictor.answers(examples, encoded)
         warn_of_collapse(task, examples, answers)

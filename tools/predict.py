@@ -20,6 +20,8 @@ from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 from albert_tf.tasks.data_settings import DataSettings
+from albert_tf.tasks.opening import TABLE, read_split
+from albert_tf.tasks.registry import find_task as find_named_task
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Folder of a model, as written by `finetune`.", required=True
@@ -47,10 +49,6 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
 
 def main() -> None:
     """Reads the examples, predicts and writes."""
-    from albert_tf.inference.prediction_files import check_output, prediction_contents
-    from albert_tf.inference.predictor import Predictor
-    from albert_tf.tasks.opening import read_split
-
     settings = read_settings(DataSettings)
     output_file = _OUTPUT_FILE.value
     if bool(settings.data_dir) == bool(_INPUT_FILE.value):
@@ -58,14 +56,21 @@ def main() -> None:
             "exactly one of --input_file and --data_dir must be given, received "
             f"{_INPUT_FILE.value!r} and {settings.data_dir!r}"
         )
+    if settings.task not in ("", TABLE):
+        find_named_task(settings.task)
+    # TensorFlow is imported, and the weights are read, after what is wrong at once.
+    from albert_tf.inference.prediction_files import check_output, prediction_contents
+    from albert_tf.inference.predictor import Predictor, find_task
+
+    task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
+    check_output(output_file, task, _OVERWRITE.value)
+    examples = read_split(task, settings, _SPLIT.value, _INPUT_FILE.value)
     predictor = Predictor.from_pretrained(
         _MODEL.value,
-        task=settings.task,
+        task=task,
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
     )
-    check_output(output_file, predictor, _OVERWRITE.value)
-    examples = read_split(predictor.task, settings, _SPLIT.value, _INPUT_FILE.value)
     answers = predictor.answers(examples)
     contents = prediction_contents(output_file, predictor, examples, answers)
     for path, text in contents.items():

@@ -9,6 +9,7 @@ import numpy as np
 
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint import keras_model
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.text.normalization import to_unicode
@@ -39,8 +40,7 @@ def load_model(
             the one in them.
     """
     with load.open_checkpoint(path) as checkpoint:
-        checkpoint.check_unknown(with_heads=False)
-        head = checkpoint.head if checkpoint.head in heads else heads[0]
+        head = choose_head(checkpoint, heads)
         model = keras_model.build_model(checkpoint, head)
         # Predictions of a head that was never trained are noise that looks like an
         # answer.
@@ -53,6 +53,28 @@ def load_model(
         return model, load.choose_tokenizer(
             checkpoint, tokenizer, do_lower_case, keep_accents
         )
+
+
+def choose_head(checkpoint: Checkpoint, heads: Sequence[str]) -> str:
+    """Returns the head to build from an open checkpoint, before weights are read.
+
+    Args:
+        checkpoint: `Checkpoint`.
+        heads: sequence of str. Names of the heads that will do; see `load_model`.
+
+    Raises:
+        UsageError: If a part of the head has no weights at all.
+        DataError: If the encoder holds an unknown tensor.
+    """
+    checkpoint.check_unknown(with_heads=False)
+    head = checkpoint.head if checkpoint.head in heads else heads[0]
+    for part in HEADS[head].parts:
+        if not any(name.startswith(f"{part}/") for name in checkpoint.tensors):
+            raise UsageError(
+                f"{checkpoint.path}: has no trained {part}, as a model has that was "
+                f"fine-tuned; its head is {checkpoint.head or 'none'}"
+            )
+    return head
 
 
 def check_fits(model: keras.Model, tokenizer: Tokenizer) -> None:

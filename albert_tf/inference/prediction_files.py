@@ -2,26 +2,32 @@
 
 import csv
 import io
+import os
 from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.inference.predictor import Predictor
 from albert_tf.storage import files
+from albert_tf.tasks.definitions.task import Task
 
 
-def check_output(path: str, predictor: Predictor, overwrite: bool) -> None:
-    """Checks, before the model runs, that the answers can be written.
+def check_output(path: str, task: Task, overwrite: bool) -> None:
+    """Checks, before the model is loaded, that the answers can be written.
 
     Args:
         path: str. As for `prediction_contents`.
-        predictor: `Predictor`.
+        task: `Task`. Task of the model.
         overwrite: bool. Whether existing files may be replaced.
 
     Raises:
-        UsageError: If the task has no such format, or a file exists.
+        UsageError: If the task has no such format, a file exists, or the folder does
+            not.
     """
-    head = predictor.task.head
+    folder = os.path.dirname(path)
+    if folder and not files.is_remote(path) and not files.is_folder(folder):
+        raise UsageError(f"output_file: {path}: there is no folder {folder}")
+    head = task.head
     names = [path]
     if HEADS[head].answers_spans:
         if not path.endswith(".json"):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import keras
 import numpy as np
 
+from albert_tf.converters import load
 from albert_tf.converters.checkpoint.keras_model import head_of
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
@@ -43,8 +44,9 @@ class Predictor:
     Args:
         model: keras.Model. One of the classifiers or question answering models.
         tokenizer: `Tokenizer`.
-        task: str. Name of a task to use the model for. Default: the one that it was
-            fine-tuned on, or what its head can do if no task is on record.
+        task: str or `Task`. Name of a task to use the model for, or what `find_task`
+            returned. Default: the one that it was fine-tuned on, or what its head can
+            do if no task is on record.
         max_seq_length: int. Maximum length of a row. Default: as in fine-tuning, or
             else the model's maximum.
         batch_size: int. Rows per call of the model.
@@ -67,7 +69,7 @@ class Predictor:
         model: keras.Model,
         tokenizer: Tokenizer,
         *,
-        task: str = "",
+        task: str | Task = "",
         max_seq_length: int | None = None,
         batch_size: int = 32,
         **options,
@@ -78,7 +80,7 @@ class Predictor:
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        found = _task_of(model, self.head, task)
+        found = task if isinstance(task, Task) else _task_of(model, self.head, task)
         given = {"max_seq_length": max_seq_length, **options}
         given = {name: value for name, value in given.items() if value is not None}
         _check_options(given, model.config.max_position_embeddings)
@@ -234,7 +236,39 @@ class Answerer:
         return cls(model, tokenizer, **kwargs)
 
 
-def _task_of(model: keras.Model, head: str | None, name: str) -> Task:
+def find_task(
+    path: str | os.PathLike, name: str = "", max_seq_length: int | None = None
+) -> Task:
+    """Returns the task that a `Predictor` of a model has, without reading its weights.
+
+    A wrong path, model or task is thus an error before a large model is loaded.
+
+    Args:
+        path: str or path. As for `Predictor.from_pretrained`.
+        name: str. Name of another task to use the model for.
+        max_seq_length: int or None. Length that rows will have, to be checked.
+
+    Raises:
+        UsageError: If the files do not contain a fine-tuned model, or it is not one
+            for the task, or rows of that length are impossible.
+        DataError: If the files are missing or damaged.
+    """
+    with load.open_checkpoint(path) as checkpoint:
+        head = base.choose_head(checkpoint, _HEADS)
+        longest = checkpoint.config.max_position_embeddings
+        if max_seq_length is not None:
+            _check_options({"max_seq_length": max_seq_length}, longest)
+        recorded = ("labels", "problem_type", "max_seq_length", "task")
+        same = head == checkpoint.head
+        model = types.SimpleNamespace(
+            config=checkpoint.config,
+            num_labels=HEADS[head].fixed_labels or checkpoint.num_labels,
+            **{name: getattr(checkpoint, name) if same else None for name in recorded},
+        )
+        return _task_of(model, head, name)
+
+
+def _task_of(model: Any, head: str | None, name: str) -> Task:
     """Returns the model's task; labels without names are called `LABEL_0`, ..."""
     if head not in _HEADS:
         raise UsageError(

@@ -67,6 +67,12 @@ def task_of(
         task = _own_task(head, labels, problem_type)
     else:
         task = registry.find_task(name)
+        spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
+        if task.head != head and not spans:
+            raise UsageError(
+                f"task: {task.name} needs a model with the head {task.head}, received "
+                f"one with {head}"
+            )
         if task.labels:
             match = match_labels(
                 labels,
@@ -78,12 +84,6 @@ def task_of(
             if match.note:
                 logging.info("%s", match.note)
             labels = match.labels
-    spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
-    if task.head != head and not spans:
-        raise UsageError(
-            f"task: {task.name} needs a model with the head {task.head}, received one "
-            f"with {head}"
-        )
     known = {field.name for field in dataclasses.fields(Options)}
     values = {key: value for key, value in values.items() if key in known}
     longest = model.config.max_position_embeddings

@@ -181,9 +181,9 @@ def test_bad_options(tokenizer, given, message):
 
 def test_refuses_models_without_a_trained_head(tokenizer, tmp_path):
     load.save_pretrained(AlbertBackbone(CONFIG), tmp_path / "b", tokenizer=tokenizer)
-    with pytest.raises(UsageError, match=r"has no trained classifier \(classifier/"):
+    with pytest.raises(UsageError, match="no trained classifier, .* its head is none"):
         Predictor.from_pretrained(tmp_path / "b")
-    with pytest.raises(UsageError, match=r"no trained start_head \(start_head/"):
+    with pytest.raises(UsageError, match="no trained start_head, .* head is none"):
         Predictor.from_pretrained(tmp_path / "b", head="beam_question_answering")
     with pytest.raises(UsageError, match="head must be one of .* 'masked_lm'"):
         Predictor.from_pretrained(tmp_path / "b", head="masked_lm")

@@ -1,0 +1,136 @@
+"""`predict` and `evaluate` refuse what cannot work before they load a model."""
+
+import json
+import pathlib
+
+import pytest
+
+from albert_tf.converters.load import save_pretrained
+from albert_tf.models.classifiers import AlbertQuestionAnswering, AlbertTextClassifier
+from albert_tf.models.masked_lm import AlbertMaskedLM
+from tests.tiny import CONFIG
+
+pytestmark = pytest.mark.slow
+
+ROOT = pathlib.Path(__file__).parents[2]
+# Runs a command several times in one process, which imports TensorFlow once. Prints
+# exit code, stderr and whether a model was built.
+COMMANDS = """
+import contextlib, io, json, runpy, sys
+from absl import flags
+from albert_tf.converters.checkpoint import keras_model
+
+build, built, results = keras_model.build_model, [], []
+
+def recorded(*args, **kwargs):
+    built.append(1)
+    return build(*args, **kwargs)
+
+keras_model.build_model = recorded
+tools = sys.argv[1]
+for verb, *arguments in json.loads(sys.argv[2]):
+    before = set(flags.FLAGS)
+    sys.argv = [f"{tools}/{verb}.py", *arguments]
+    built.clear()
+    error = io.StringIO()
+    try:
+        silent = contextlib.redirect_stdout(io.StringIO())
+        with contextlib.redirect_stderr(error), silent:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+    except SystemExit as e:
+        results.append([e.code, error.getvalue(), bool(built)])
+    flags.FLAGS.remove_flag_values([n for n in flags.FLAGS if n not in before])
+print(json.dumps(results))
+"""
+OUT = "--output_file=out.tsv"
+TABLE = ("--input_file=table.csv", OUT)
+LABELLED = "--eval_file=table.csv"
+# Arguments, exit code, message.
+REFUSED = [
+    (["predict", "--model=m", OUT], 2, "exactly one of --input_file and --data_dir"),
+    (["predict", "--model=m", "--task=foo", *TABLE], 2, "--task must be one of cola, "),
+    (["predict", "--model=absent", *TABLE], 1, "absent: no such file"),
+    (["predict", "--model=mlm", *TABLE], 2, "mlm: has no trained classifier"),
+    (["predict", "--model=cls", "--task=squad1", *TABLE], 2, "needs a model with the"),
+    (["predict", "--model=cls", "--task=mnli", *TABLE], 1, "those of task mnli"),
+    (["predict", "--model=cls", "--max_seq_length=99", *TABLE], 2, "embeddings=24"),
+    (["predict", "--model=squad", *TABLE], 2, "answers to questions are written as"),
+    (
+        ["predict", "--model=cls", "--input_file=table.csv", "--output_file=table.csv"],
+        2,
+        "--output_file: table.csv exists already; give --overwrite",
+    ),
+    (
+        ["predict", "--model=cls", "--input_file=table.csv", "--output_file=no/x.tsv"],
+        2,
+        "--output_file: no/x.tsv: there is no folder no",
+    ),
+    (
+        ["predict", "--model=cls", "--input_file=absent.csv", OUT],
+        1,
+        "absent.csv: cannot be read",
+    ),
+    (
+        ["predict", "--model=cls", "--text_column=line", *TABLE],
+        1,
+        "table.csv: no column 'line'; expected one of text",
+    ),
+    (
+        ["predict", "--model=cls01", "--task=sst2", "--data_dir=glue", OUT],
+        1,
+        "glue",
+    ),
+    (["evaluate", "--model=cls"], 2, "exactly one of --eval_file and --data_dir"),
+    (["evaluate", "--model=mlm", LABELLED], 2, "mlm: has no trained classifier"),
+    (["evaluate", "--model=cls", "--label_column=y", LABELLED], 1, "no column 'y'"),
+    (["evaluate", "--model=cls", "--task=wnut17", LABELLED], 2, "token_classifier"),
+]
+WORKS = [
+    ["predict", "--model=cls", *TABLE],
+    ["evaluate", "--model=cls", LABELLED],
+]
+
+
+@pytest.fixture(scope="module")
+def results(tokenizer, tmp_path_factory, run_python):
+    """Exit code, stderr and whether a model was built, of all commands."""
+    folder = tmp_path_factory.mktemp("work")
+    classifier = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    for name, model in (
+        ("cls", classifier),
+        ("cls01", classifier),
+        ("mlm", AlbertMaskedLM(CONFIG, seed=1)),
+        ("squad", AlbertQuestionAnswering(CONFIG, seed=1)),
+    ):
+        labels = {"cls": ["bad", "good"], "cls01": ["0", "1"]}.get(name)
+        save_pretrained(model, folder / name, tokenizer=tokenizer, labels=labels)
+    (folder / "table.csv").write_text("text,label\na film,good\nno film,bad\n")
+    (folder / "glue").mkdir()
+    commands = [arguments for arguments, *_ in REFUSED] + WORKS
+    result = run_python(
+        *("-c", COMMANDS, str(ROOT / "tools"), json.dumps(commands)), cwd=str(folder)
+    )
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert len(found) == len(commands)
+    return dict(zip(map(tuple, commands), found, strict=True)), folder
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), REFUSED)
+def test_refused_in_one_line_before_a_model_is_loaded(
+    results, arguments, code, message
+):
+    found, error, is_built = results[0][tuple(arguments)]
+    assert (found, is_built) == (code, False), error
+    assert error.startswith("error: ") and error.count("\n") == 1
+    assert message in error
+
+
+def test_nothing_but_the_answers_is_written(results):
+    found, folder = results
+    for command in WORKS:
+        code, error, is_built = found[tuple(command)]
+        assert (code, is_built) == (0, True), error
+    names = {"cls", "cls01", "mlm", "squad", "glue", "table.csv", "out.tsv"}
+    assert {path.name for path in folder.iterdir()} == names
+    assert len((folder / "out.tsv").read_text().splitlines()) == 3

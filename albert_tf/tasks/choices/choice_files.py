@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
-from albert_tf.storage import files
 from albert_tf.tasks.files.columns import BadRows, Columns, read_columns
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -89,28 +88,6 @@ class ChoiceTableSettings:
     )
     header: bool = setting("Whether the first line names the columns.", True)
     quoting: bool = setting("Whether double quotes enclose cells, as in CSV.", True)
-
-
-@dataclasses.dataclass(frozen=True)
-class ChoiceTableSource:
-    """A table as the source of questions with choices (see `task.Source`).
-
-    Attributes:
-        file: str. Path of the table, or its name within the folder of the data.
-        columns: `ChoiceTableSettings`.
-        labelled: bool. Whether the right choices must be there.
-        on_bad_input: str. "stop", or "skip" to leave out rows that cannot be used.
-    """
-
-    file: str
-    columns: ChoiceTableSettings = ChoiceTableSettings()
-    labelled: bool = True
-    on_bad_input: str = "stop"
-
-    def read(self, folder: str = "") -> ChoiceExamples:
-        """Reads the table; see `read_choice_table`."""
-        path = files.join(folder, self.file) if folder else self.file
-        return read_choice_table(path, self.columns, self.labelled, self.on_bad_input)
 
 
 def read_choice_table(

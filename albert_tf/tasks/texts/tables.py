@@ -245,19 +245,6 @@ def find_labels(table: TextTable) -> list[str]:
         return labels
 
 
-def label_ids(table: TextTable, labels: Sequence[str]) -> list[int]:
-    """Returns the index in `labels` of each row's label.
-
-    Raises:
-        DataError: If a label of the table is not in `labels`.
-    """
-    index = {label: i for i, label in enumerate(labels)}
-    for row, label in enumerate(table.labels):
-        if label not in index:
-            raise DataError(f"{table.where(row)}: {unknown_label(label, labels)}")
-    return [index[label] for label in table.labels]
-
-
 def unknown_label(label, labels: Sequence[str]) -> str:
     """Says which labels there are instead of one that is not among them."""
     if label == "":

@@ -7,7 +7,6 @@ import pytest
 from albert_tf.errors import DataError
 from albert_tf.tasks.choices.choice_files import (
     ChoiceTableSettings,
-    ChoiceTableSource,
     read_choice_table,
 )
 from albert_tf.tasks.choices.swag import CodahSource, SwagSource
@@ -63,7 +62,7 @@ def test_csv_with_fewer_choices(tmp_path):
         "context,question,choice1,choice2,choice3,label\np,q,a,b,c,C\np,q,a,b,,1\n"
     )
     settings = ChoiceTableSettings(question_column="question")
-    examples = ChoiceTableSource("a.csv", settings).read(str(tmp_path))
+    examples = read_choice_table(str(path), settings)
     assert examples.choices == [["a", "b", "c"], ["a", "b"]]
     assert examples.labels == [2, 1]
     assert examples.questions == ["q", "q"]

@@ -12,8 +12,8 @@ from albert_tf.tasks.texts.tables import (
     LabelledTableSettings,
     TableSettings,
     TfdsTableSource,
-    label_ids,
 )
+from albert_tf.tasks.texts.targets import make_targets
 
 HUGGING_FACE = ["entailment", "neutral", "contradiction"]
 
@@ -106,7 +106,7 @@ def test_labels_are_mapped_by_name_and_rows_ordered_by_index(folder):
     assert train.texts == ["p0", "p1", "p2", "p3"]
     assert train.text_pairs == ["h0", "h1", "h2", "h3"]
     assert train.ids == ["0", "1", "2", "3"]
-    assert label_ids(train, task.labels) == [1, 2, 0, 1]
+    assert make_targets(task, train).tolist() == [1, 2, 0, 1]
     assert train.skipped == {"rows without a label": 1}
     dev = sources["dev_matched"].read()
     assert dev.labels == ["contradiction", "entailment"]

@@ -6,7 +6,7 @@ from albert_tf.errors import DataError
 from albert_tf.heads import HEADS
 from albert_tf.tasks.registry import TASKS, find_recipe
 from albert_tf.tasks.texts import glue
-from albert_tf.tasks.texts.tables import label_ids
+from albert_tf.tasks.texts.targets import make_targets
 
 # The first lines of the released files; a quote is a character like any other.
 FILES = {
@@ -50,7 +50,7 @@ def test_released_files_are_read(tmp_path, file):
     if name.startswith("test"):
         assert table.labels is None
     elif task.labels:
-        assert label_ids(table, task.labels)[0] in range(len(task.labels))
+        assert make_targets(task, table)[0] in range(len(task.labels))
     else:
         assert float(table.labels[0]) == 3.8
 
@@ -145,7 +145,7 @@ def test_the_last_column_is_the_label(tmp_path, annotators):
     assert table.texts == ['a "b'] * 2
     # Where the annotators did not agree there is no label.
     assert table.skipped == {"rows labelled '-'": 1}
-    assert label_ids(table, TASKS["mnli"].labels) == [1, 0]
+    assert make_targets(TASKS["mnli"], table).tolist() == [1, 0]
 
 
 def test_a_file_without_labels_is_no_training_file(tmp_path):
@@ -194,7 +194,7 @@ def test_cola_with_a_header(tmp_path, caplog):
     table = read(tmp_path, "cola", "dev", text.replace("label", "2"))
     assert table.labels == ["2", "1", "0"]
     with pytest.raises(DataError, match="line 1: expected one of the labels 0, 1"):
-        label_ids(table, TASKS["cola"].labels)
+        make_targets(TASKS["cola"], table)
 
 
 def test_test_files_name_their_rows(tmp_path):

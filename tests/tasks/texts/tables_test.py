@@ -13,9 +13,10 @@ from albert_tf.tasks.texts.tables import (
     TableSettings,
     TableSource,
     find_labels,
-    label_ids,
     read_table,
 )
+from albert_tf.tasks.texts.targets import make_targets
+from albert_tf.tasks.texts.text_classification import table_task
 
 
 def write(tmp_path, name, text):
@@ -106,11 +107,11 @@ def test_missing_file_bad_gzip_bad_number(tmp_path):
 def test_labels(tmp_path):
     table = read_table(write(tmp_path, "a.csv", "text,label\na,10\nb,9\nc,10\n"))
     assert find_labels(table) == ["9", "10"]
-    assert label_ids(table, ["9", "10"]) == [1, 0, 1]
+    assert make_targets(table_task(["9", "10"]), table).tolist() == [1, 0, 1]
     with pytest.raises(
         DataError, match="line 3: expected one of the labels 10, received '9'"
     ):
-        label_ids(table, ["10"])
+        make_targets(table_task(["10"]), table)
     empty = read_table(write(tmp_path, "b.csv", "text,label\na,x\nb,\n"))
     with pytest.raises(DataError, match="line 3: the label is empty"):
         find_labels(empty)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import keras
 import numpy as np
@@ -16,29 +16,59 @@ from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 
-def load_model(
-    path: str | os.PathLike,
-    heads: Sequence[str],
-    tokenizer: Tokenizer | str | os.PathLike | None,
-    do_lower_case: bool | None = None,
-    keep_accents: bool | None = None,
-) -> tuple[keras.Model, Tokenizer]:
-    """Loads a model and its tokenizer, opening the files once.
+class Loadable:
+    """A class made from a model and its tokenizer, which can be loaded from files.
 
-    Args:
-        path: str or path. Any checkpoint that `albert_tf.from_pretrained` accepts.
-        heads: sequence of str. Names of the heads that will do. The files' own head is
-            taken if it is one of them, and the first one otherwise.
-        tokenizer: `Tokenizer`, path or None. The tokenizer of the model, if the files
-            do not contain it.
-        do_lower_case: bool or None. Whether the tokenizer lower-cases text, if the
-            files do not say.
-        keep_accents: bool or None. Whether it keeps accents, if they do not say.
-
-    Raises:
-        UsageError: If the files lack the weights of the head, or the tokenizer is not
-            the one in them.
+    Attributes:
+        heads: tuple of str. Names of the heads that the model may have. The files' own
+            head is taken if it is one of them, and the first one otherwise.
     """
+
+    heads: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike,
+        tokenizer: Tokenizer | str | os.PathLike | None = None,
+        *,
+        head: str | None = None,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
+        **kwargs,
+    ) -> Self:
+        """Loads the model, what is recorded with it, and its tokenizer.
+
+        Args:
+            path: str or path. As for `albert_tf.from_pretrained`.
+            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
+                one than in `path` is refused.
+            head: str or None. Name of the head, if the files do not say it.
+            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
+                does not say so.
+            keep_accents: bool or None. Needed if the tokenizer keeps accents and
+                `path` does not say so.
+            **kwargs: Other arguments of this class.
+
+        Raises:
+            UsageError: If the files do not contain a model with such a head, or
+                contradict an argument.
+        """
+        if head is not None and head not in cls.heads:
+            raise UsageError(
+                f"head must be one of {', '.join(cls.heads)}, received {head!r}"
+            )
+        heads = cls.heads if head is None else (head,)
+        model, tokenizer = _load_model(
+            path, heads, tokenizer, do_lower_case, keep_accents
+        )
+        return cls(model, tokenizer, **kwargs)
+
+
+def _load_model(
+    path, heads, tokenizer, do_lower_case, keep_accents
+) -> tuple[keras.Model, Tokenizer]:
+    """Loads a model and its tokenizer, opening the files once."""
     with load.open_checkpoint(path) as checkpoint:
         head = choose_head(checkpoint, heads)
         model = keras_model.build_model(checkpoint, head)
@@ -60,7 +90,7 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str]) -> str:
 
     Args:
         checkpoint: `Checkpoint`.
-        heads: sequence of str. Names of the heads that will do; see `load_model`.
+        heads: sequence of str. Names of the heads that will do; see `Loadable`.
 
     Raises:
         UsageError: If a part of the head has no weights at all.

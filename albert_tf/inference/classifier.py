@@ -3,7 +3,6 @@
 Legend: `N` texts, `C` labels.
 """
 
-import os
 from collections.abc import Sequence
 
 import keras
@@ -17,7 +16,7 @@ from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
 
-class Classifier:
+class Classifier(base.Loadable):
     """Classifies texts or pairs of texts.
 
     The model's `problem_type` determines the scores: probabilities that sum to 1 for a
@@ -43,6 +42,8 @@ class Classifier:
         [[{'label': 'weather', 'score': 0.9}, {'label': 'sport', 'score': 0.8}]]
     """
 
+    heads = ("text_classifier",)
+
     def __init__(
         self,
         model: keras.Model,
@@ -67,37 +68,6 @@ class Classifier:
             lambda batch: model(batch, training=False),
             (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK),
         )
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | os.PathLike,
-        tokenizer: Tokenizer | str | os.PathLike | None = None,
-        *,
-        do_lower_case: bool | None = None,
-        keep_accents: bool | None = None,
-        **kwargs,
-    ) -> "Classifier":
-        """Loads the model, its labels and its tokenizer.
-
-        Args:
-            path: str or path. As for `albert_tf.from_pretrained`.
-            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
-                one than in `path` is refused.
-            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
-                does not say so.
-            keep_accents: bool or None. Needed if the tokenizer keeps accents and
-                `path` does not say so.
-            **kwargs: Other arguments of this class.
-
-        Raises:
-            UsageError: If the files do not contain a text classifier, or contradict
-                an argument.
-        """
-        model, tokenizer = base.load_model(
-            path, ["text_classifier"], tokenizer, do_lower_case, keep_accents
-        )
-        return cls(model, tokenizer, **kwargs)
 
     def __call__(
         self,

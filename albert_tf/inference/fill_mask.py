@@ -3,7 +3,6 @@
 Legend: `P` masks in a text, `V` vocabulary.
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from albert_tf.text.tokenizer import Tokenizer
 MASK = "[MASK]"
 
 
-class FillMask:
+class FillMask(base.Loadable):
     """Predicts the tokens at `[MASK]`.
 
     A text may contain `[MASK]` any number of times. It stands for the tokenizer's mask
@@ -37,6 +36,8 @@ class FillMask:
         >>> fill_mask = FillMask.from_pretrained("my_model")
         >>> pandas.DataFrame(fill_mask("The cat is so [MASK] ."))
     """
+
+    heads = ("masked_lm",)
 
     def __init__(self, model: keras.Model, tokenizer: Tokenizer, batch_size: int = 32):
         base.check_fits(model, tokenizer)
@@ -57,36 +58,6 @@ class FillMask:
                 features.MASK_POSITIONS,
             ),
         )
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | os.PathLike,
-        tokenizer: Tokenizer | str | os.PathLike | None = None,
-        *,
-        do_lower_case: bool | None = None,
-        keep_accents: bool | None = None,
-        **kwargs,
-    ) -> "FillMask":
-        """Loads the model and its tokenizer.
-
-        Args:
-            path: str or path. As for `albert_tf.from_pretrained`.
-            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
-                one than in `path` is refused.
-            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
-                does not say so.
-            keep_accents: bool or None. Needed if the tokenizer keeps accents and
-                `path` does not say so.
-            **kwargs: Other arguments of this class.
-
-        Raises:
-            UsageError: If the files do not contain a masked LM head.
-        """
-        model, tokenizer = base.load_model(
-            path, ["masked_lm"], tokenizer, do_lower_case, keep_accents
-        )
-        return cls(model, tokenizer, **kwargs)
 
     def __call__(self, texts: str | Sequence[str], top_k: int = 5) -> list:
         """Returns the `top_k` most probable tokens for every mask.

@@ -8,7 +8,7 @@ import dataclasses
 import math
 import os
 import types
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ _HEADS = (
 )
 
 
-class Predictor:
+class Predictor(base.Loadable):
     """Answers the examples of a task with a fine-tuned model.
 
     Args:
@@ -63,6 +63,8 @@ class Predictor:
         >>> answers = predictor.answers(examples)
         >>> predictor.metrics(examples, answers)
     """
+
+    heads = _HEADS
 
     def __init__(
         self,
@@ -95,44 +97,6 @@ class Predictor:
             tokenizer.pad_id,
         )
         self._forward = as_forward(model, self.head)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | os.PathLike,
-        tokenizer: Tokenizer | str | os.PathLike | None = None,
-        *,
-        head: str | None = None,
-        do_lower_case: bool | None = None,
-        keep_accents: bool | None = None,
-        **kwargs,
-    ) -> Self:
-        """Loads the model, its task and its tokenizer.
-
-        Args:
-            path: str or path. As for `albert_tf.from_pretrained`.
-            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
-                one than in `path` is refused.
-            head: str or None. Name of the head, if the files do not say it.
-            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
-                does not say so.
-            keep_accents: bool or None. Needed if the tokenizer keeps accents and
-                `path` does not say so.
-            **kwargs: Other arguments of this class.
-
-        Raises:
-            UsageError: If the files do not contain a fine-tuned model, or it is not
-                one for the task.
-        """
-        if head is not None and head not in _HEADS:
-            raise UsageError(
-                f"head must be one of {', '.join(_HEADS)}, received {head!r}"
-            )
-        heads = _HEADS if head is None else (head,)
-        model, tokenizer = base.load_model(
-            path, heads, tokenizer, do_lower_case, keep_accents
-        )
-        return cls(model, tokenizer, **kwargs)
 
     @property
     def options(self) -> Options:
@@ -184,7 +148,7 @@ class Predictor:
         return outputs
 
 
-class Answerer:
+class Answerer(base.Loadable):
     """What the Python classes around a `Predictor` have in common.
 
     Args:
@@ -192,8 +156,6 @@ class Answerer:
         tokenizer: `Tokenizer`.
         **kwargs: Other arguments of `Predictor`.
     """
-
-    heads: ClassVar[tuple[str, ...]]
 
     def __init__(self, model: keras.Model, tokenizer: Tokenizer, **kwargs):
         if head_of(model) not in self.heads:
@@ -204,36 +166,6 @@ class Answerer:
         self.predictor = Predictor(model, tokenizer, **kwargs)
         self.model = model
         self.tokenizer = tokenizer
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        path: str | os.PathLike,
-        tokenizer: Tokenizer | str | os.PathLike | None = None,
-        *,
-        do_lower_case: bool | None = None,
-        keep_accents: bool | None = None,
-        **kwargs,
-    ) -> Self:
-        """Loads the model, its labels and its tokenizer.
-
-        Args:
-            path: str or path. As for `albert_tf.from_pretrained`.
-            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
-                one than in `path` is refused.
-            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
-                does not say so.
-            keep_accents: bool or None. Needed if the tokenizer keeps accents and
-                `path` does not say so.
-            **kwargs: Other arguments of this class.
-
-        Raises:
-            UsageError: If the files do not contain such a model.
-        """
-        model, tokenizer = base.load_model(
-            path, cls.heads, tokenizer, do_lower_case, keep_accents
-        )
-        return cls(model, tokenizer, **kwargs)
 
 
 def find_task(

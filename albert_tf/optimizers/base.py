@@ -13,7 +13,7 @@ trained weights:
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -45,6 +45,9 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         clip_norm: float > 0, or None (or 0) for no clipping by global norm.
         exclude_from_weight_decay: regular expressions, searched in the variable's path
             without the model's name.
+        learning_rate_multipliers: dict or None. By regular expression, searched in the
+            same path: what the learning rate of the variable is multiplied by. The
+            first expression that is found decides; without one, the rate is as it is.
         name: str or None.
         loss_scale_factor: float or None. A constant loss scale, as in Keras.
 
@@ -65,6 +68,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         epsilon: float = 1e-6,
         clip_norm: float | None = 1.0,
         exclude_from_weight_decay: Sequence[str] = DEFAULT_EXCLUSIONS,
+        learning_rate_multipliers: Mapping[str, float] | None = None,
         name: str | None = None,
         loss_scale_factor: float | None = None,
     ):
@@ -84,6 +88,13 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             "exclude_from_weight_decay", exclude_from_weight_decay
         )
         self._decay_flags = frozenset()
+        multipliers = dict(learning_rate_multipliers or {})
+        checked_patterns("learning_rate_multipliers", tuple(multipliers))
+        self._rate_patterns = tuple(
+            (pattern, _at_least("learning_rate_multipliers", value, 0))
+            for pattern, value in multipliers.items()
+        )
+        self._rates: tuple[float, ...] = ()
         self.sum_over_replicas = True
         self._last_global_norm = self.add_variable(
             shape=(),
@@ -99,6 +110,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
         self._decay_flags = self._included(variables, self._decay_exclusions)
+        self._rates = tuple(map(self._multiplier_of, variables))
 
     @property
     def last_global_norm(self) -> keras.Variable:
@@ -121,6 +133,10 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     def uses_weight_decay(self, variable: keras.Variable) -> bool:
         """Returns whether the built optimizer decays this variable."""
         return self._get_variable_index(variable) in self._decay_flags
+
+    def learning_rate_multiplier(self, variable: keras.Variable) -> float:
+        """Returns what the built optimizer multiplies the variable's rate by."""
+        return self._rates[self._get_variable_index(variable)]
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         """Refused: the names are an argument of the constructor."""
@@ -154,7 +170,10 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         update = self._scaled_update(update, variable)
         self.assign(m, next_m)
         self.assign(v, next_v)
-        self.assign_sub(variable, ops.cast(learning_rate, dtype) * update)
+        rate = ops.cast(learning_rate, dtype)
+        if self._rates[index] != 1:
+            rate = rate * self._rates[index]
+        self.assign_sub(variable, rate * update)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -169,11 +188,17 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             "epsilon": self.epsilon,
             "clip_norm": self.clip_norm,
             "exclude_from_weight_decay": list(self._decay_exclusions),
+            "learning_rate_multipliers": dict(self._rate_patterns),
         }
 
     def _scaled_update(self, update, variable):
         """Returns the update, which is multiplied by the learning rate afterwards."""
         return update
+
+    def _multiplier_of(self, variable) -> float:
+        path = canonical_path(variable)
+        found = (rate for p, rate in self._rate_patterns if re.search(p, path))
+        return next(found, 1.0)
 
     def _included(self, variables, patterns) -> frozenset[int]:
         """Returns the indices of the variables whose name matches no pattern."""

@@ -45,7 +45,8 @@ def create_optimizer(
         step_offset: int >= 0. Update i uses the rate of step i + step_offset.
         allow_negative_rate: bool. See `WarmupPolynomialDecay`.
         **optimizer_arguments: `beta_1`, `beta_2`, `epsilon`, `loss_scale_factor`,
-            `exclude_from_weight_decay` (`AdamStyleOptimizer`), and for `"lamb"`
+            `exclude_from_weight_decay`, `learning_rate_multipliers`
+            (`AdamStyleOptimizer`), and for `"lamb"`
             `exclude_from_layer_adaptation` (`Lamb`).
 
     Raises:

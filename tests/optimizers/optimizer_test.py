@@ -13,7 +13,7 @@ from albert_tf.optimizers import AdamW, Lamb, create_optimizer
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
 
 
-def reference_step(name, weights, gradients, moments, rate, clip):
+def reference_step(name, weights, gradients, moments, rate, clip, multipliers=None):
     """One step in float64 numpy, written from the original's description."""
     norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
     for path, weight in weights.items():
@@ -28,24 +28,30 @@ def reference_step(name, weights, gradients, moments, rate, clip):
             norms = np.linalg.norm(weight), np.linalg.norm(update)
             if name == "lamb" and min(norms) > 0:
                 update = update * norms[0] / norms[1]
-        weights[path] = weight - rate * update
+        weights[path] = weight - rate * (multipliers or {}).get(path, 1.0) * update
 
 
+@pytest.mark.parametrize("multipliers", [None, {"kernel": 0.25, "zeros": 3.0}])
 @pytest.mark.parametrize("name", ["lamb", "adamw"])
-def test_steps_equal_numpy(name):
+def test_steps_equal_numpy(name, multipliers):
     rng = np.random.default_rng(3)
     shapes = {"kernel": (5, 3), "bias": (3,), "zeros": (2, 7)}
     weights = {p: rng.normal(size=s) for p, s in shapes.items()}
     weights["zeros"] *= 0  # Norm 0: trust ratio 1.
     variables = [keras.Variable(w, name=p) for p, w in weights.items()]
     optimizer = create_optimizer(
-        name, learning_rate=0.1, num_train_steps=8, clip_norm=0.7
+        name,
+        learning_rate=0.1,
+        num_train_steps=8,
+        clip_norm=0.7,
+        learning_rate_multipliers=multipliers,
     )
     moments = {}
     for step in range(5):
         scale = [3.0, 0.01, 1.0, 1.0, 5.0][step]  # Clipped and not clipped.
         gradients = {p: scale * rng.normal(size=s) for p, s in shapes.items()}
-        reference_step(name, weights, gradients, moments, 0.1 * (1 - step / 8), 0.7)
+        rate = 0.1 * (1 - step / 8)
+        reference_step(name, weights, gradients, moments, rate, 0.7, multipliers)
         optimizer.apply_gradients(
             [
                 (tf.constant(g, tf.float32), v)
@@ -54,6 +60,14 @@ def test_steps_equal_numpy(name):
         )
     for variable, weight in zip(variables, weights.values(), strict=True):
         np.testing.assert_allclose(variable, weight, rtol=2e-5, atol=2e-6)
+
+
+def test_the_first_expression_that_is_found_sets_the_multiplier():
+    variables = [keras.Variable(np.ones(2), name=n) for n in ("bias", "kernel", "x")]
+    optimizer = AdamW(0.1, learning_rate_multipliers={"^k": 0.5, "k|b": 0.25})
+    optimizer.build(variables)
+    rates = [optimizer.learning_rate_multiplier(v) for v in variables]
+    assert rates == [0.25, 0.5, 1.0]
 
 
 def test_zero_gradient_and_zero_weight_stay_finite():
@@ -208,6 +222,7 @@ def test_config_round_trip(name):
         beta_1=0.8,
         epsilon=1e-5,
         exclude_from_weight_decay=["bias", "^x"],
+        learning_rate_multipliers={"^b/": 0.5, "a": 0.25},
         step_offset=1,
     )
     if name == "lamb":
@@ -273,6 +288,11 @@ def test_saved_model_file_restores_the_optimizer(tmp_path):
         ({"clip_norm": -1.0}, "clip_norm must be"),
         ({"clip_norm": float("nan")}, "clip_norm must be"),
         ({"exclude_from_weight_decay": ["("]}, "exclude_from_weight_decay must hold"),
+        (
+            {"learning_rate_multipliers": {"(": 1}},
+            "learning_rate_multipliers must hold",
+        ),
+        ({"learning_rate_multipliers": {"a": -1}}, "learning_rate_multipliers must be"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

@@ -145,7 +145,7 @@ def open_inputs(
         check_metric(task, data.splits, settings.metric, settings.needs_dev())
         settings = settings.resolved(len(data.train), _recipe(settings, task))
         start.use_dropout(settings.dropout)
-        weighting.check_layerwise_decay(settings.layerwise_decay, start.config)
+        weighting.learning_rate_multipliers(settings.layerwise_decay, start.config)
         yield settings, start, data
 
 
@@ -201,6 +201,9 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
             num_warmup_steps=settings.num_warmup_steps,
             weight_decay_rate=settings.weight_decay_rate,
             clip_norm=settings.clip_norm,
+            learning_rate_multipliers=weighting.learning_rate_multipliers(
+                settings.layerwise_decay, start.config
+            ),
         )
     keras.utils.set_random_seed(settings.seed)
     model.max_seq_length = task.options.max_seq_length

@@ -49,8 +49,9 @@ class TrainingSettings:
         "Decoupled weight decay; not applied to biases and layer norms.", 0.01
     )
     layerwise_decay: float | None = setting(
-        "Refused: layers that share their weights have one learning rate, and for "
-        "other models different rates are not supported.",
+        "Factor of the learning rate from each layer to the one below it, such as 0.9, "
+        "for models without shared layers (BERT). Refused for others, ALBERT included, "
+        "whose layers have one rate.",
         None,
     )
     clip_norm: float = setting("Maximum of the global gradient norm.", 1.0)

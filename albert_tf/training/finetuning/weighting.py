@@ -60,19 +60,46 @@ def class_weights(
     return tuple(weights.values())
 
 
-def check_layerwise_decay(decay: float | None, config: AlbertConfig) -> None:
-    """Raises a UsageError if layers cannot have learning rates of their own."""
+def learning_rate_multipliers(
+    decay: float | None, config: AlbertConfig
+) -> dict[str, float]:
+    """Returns the factors of the layers' learning rates, for the optimizer.
+
+    The rate of layer `l` of `L`, counted from 0, is multiplied by `decay^(L - 1 - l)`,
+    that of the embeddings and their projection by `decay^L`. Pooler and head have the
+    full rate.
+
+    Args:
+        decay: float in (0, 1], or None for one rate.
+        config: `AlbertConfig`. Config of the model.
+
+    Returns:
+        dict by the regular expression of the variables' paths; empty without decay.
+
+    Raises:
+        UsageError: If layers cannot have learning rates of their own, or the decay is
+            out of its range.
+    """
     if decay is None:
-        return
+        return {}
     if config.sharing != "none":
         raise UsageError(
             "layerwise_decay: the layers of this model share their weights "
             f"(sharing={config.sharing}), so that there is only one learning rate "
             "for all of them"
         )
-    raise UsageError(
-        f"layerwise_decay: not supported; expected to be left out, received {decay}"
-    )
+    if not 0 < decay <= 1:
+        raise UsageError(f"layerwise_decay must be in (0, 1], received {decay}")
+    layers, inner = config.num_hidden_layers, config.inner_group_num
+    parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
+    multipliers = {
+        # Without sharing, the parts are numbered by application of the block.
+        rf"(^|/)encoder/({parts})_{layer * inner + i}/": decay ** (layers - 1 - layer)
+        for layer in range(layers)
+        for i in range(inner)
+    }
+    multipliers["(^|/)(embeddings|encoder/embedding_projection)/"] = decay**layers
+    return multipliers
 
 
 def _weight(item: str, text: str) -> float:

@@ -221,6 +221,8 @@ def test_an_impossible_recorded_length_is_refused(finished, tmp_path):
         ({"class_weights": ("bad=x",)}, UsageError, "class_weights: expected a number"),
         ({"class_weights": ("so=2",)}, UsageError, "a label among bad, good"),
         ({"layerwise_decay": 0.9}, UsageError, "layers of this model share"),
+        ({"dev_file": "", "metric": "f1"}, UsageError, "metric: there are no dev"),
+        ({"dev_file": "", "num_seeds": 2}, UsageError, "num_seeds: there are no dev"),
         ({"task": "squad1"}, DataError, "train.tsv"),
         ({"task": "ax"}, UsageError, "no split train"),
     ],

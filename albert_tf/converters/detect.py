@@ -50,6 +50,7 @@ def open_path(
             return pretraining_run.read(*run, config)
         if tf1.is_prefix(path):
             return tf1.read(path, config)
+        pretraining_run.refuse_unfinished(path)
         inside = path
         if archives.is_archive(path):
             temporary = tempfile.TemporaryDirectory(prefix="albert_tf-")

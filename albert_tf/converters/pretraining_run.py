@@ -21,6 +21,8 @@ NAME = "pretraining_run"
 _RUN_FILE = "run.json"
 _CHECKPOINTS = "checkpoints"
 _MODEL = "model"
+# What `finetune` records as the kind of its runs.
+_FINETUNING = "finetune"
 # A variable of a `tf.train.Checkpoint`, whose names escape "/" as ".S", "." as "..".
 _WEIGHT = re.compile(r"weights/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
 _ESCAPED = re.compile(r"\.([S.])")
@@ -50,6 +52,32 @@ def find(path: str) -> tuple[str, str | None] | None:
         if files.exists(files.join(run, _RUN_FILE)):
             return run, path
     return None
+
+
+def refuse_unfinished(path: str) -> None:
+    """Refuses the folder of a fine-tuning run into which its model is being copied.
+
+    In a bucket, the files of the finished model appear one by one beside the record of
+    the run, which says at the very end that the run is finished.
+
+    Args:
+        path: str. Folder of a model.
+
+    Raises:
+        DataError: If the run is not finished.
+    """
+    where = files.join(path, _RUN_FILE)
+    if not files.is_folder(path) or not files.exists(where):
+        return
+    try:
+        record = json.loads(files.read_text(where))
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(record, dict) or record.get("finished"):
+        return
+    # Folders of earlier versions, of another kind, held a record only when finished.
+    if record.get("kind") == _FINETUNING:
+        raise _unfinished(path)
 
 
 def read(
@@ -99,13 +127,17 @@ def _read_record(run: str) -> dict[str, dict]:
     except (ValueError, TypeError, AttributeError, RecursionError):
         parts, kind = {}, None
     if kind:
-        raise DataError(
-            f"{run}: holds a fine-tuning run that has not finished; run the same "
-            "finetune command again"
-        )
+        raise _unfinished(run)
     if not parts or "num_train_steps" not in parts["settings"]:
         raise DataError(f"{path}: must be the JSON record of a pretraining run")
     return parts
+
+
+def _unfinished(run: str) -> DataError:
+    return DataError(
+        f"{run}: holds a fine-tuning run that has not finished; run the same finetune "
+        "command again"
+    )
 
 
 def _latest(run: str) -> str:

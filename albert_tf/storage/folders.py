@@ -200,8 +200,16 @@ def copy_into(
     try:
         for name in names:
             remote = files.join(target, name)
-            files.make_folder(os.path.dirname(remote))
-            tf.io.gfile.copy(os.path.join(local, name), remote, overwrite=True)
+            folder, base = os.path.split(remote)
+            files.make_folder(folder)
+            # What is there stays whole until the new file is: a killed run reads it.
+            # (And `ram://` would append to it.)
+            new = remote
+            if files.exists(remote):
+                new = files.join(folder, f".{base}.{uuid.uuid4().hex[:8]}.partial")
+            tf.io.gfile.copy(os.path.join(local, name), new, overwrite=True)
+            if new != remote:
+                files.rename(new, remote)
     except (OSError, tf.errors.OpError) as e:
         reason = str(getattr(e, "message", None) or e).partition("\n")[0]
         raise DataError(

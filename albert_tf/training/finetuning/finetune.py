@@ -109,6 +109,8 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
         content = content_of(start, data)
         run_folder = folder.open_run(settings, content)
         if run_folder is not None and run_folder.is_finished:
+            if not helper_name(strategy):
+                folder.tidy(settings.output_dir)
             return files.read_json(run_folder.join(folder.METRICS))
         run = _make_run(settings, data, start, strategy)
     if run.helper:

@@ -246,8 +246,33 @@ def _writing(
         out.write_json(RUN_FILE, record)
         if files.is_remote(path):
             folders.copy_into(local, path, (folders.MANIFEST, RUN_FILE))
-            for name in (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER):
-                files.remove_tree(files.join(path, name))
+            _remove_unneeded(path)
+
+
+def tidy(path: str) -> None:
+    """Removes from a finished folder what its run was killed before removing.
+
+    Args:
+        path: str. Path of the folder; only one in a bucket can hold such things.
+
+    Raises:
+        UsageError: If another process holds the folder.
+    """
+    if files.is_remote(path) and _unneeded(path):
+        with locked(path):
+            _remove_unneeded(path)
+
+
+def _unneeded(path: str) -> list[str]:
+    """Returns the names in a finished folder that only an unfinished run needs."""
+    only = (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER)
+    names = files.list_folder(path)
+    return [name for name in names if name in only or files.is_leftover(name)]
+
+
+def _remove_unneeded(path: str) -> None:
+    for name in _unneeded(path):
+        files.remove_tree(files.join(path, name))
 
 
 def write_contents(

@@ -71,6 +71,7 @@ def finetune(settings: FinetuneSettings) -> dict[str, Any]:
             dataclasses.replace(resolved, **values).check_values()
     run = folder.open_run(settings, content)
     if run is not None and run.is_finished:
+        folder.tidy(settings.output_dir)
         return files.read_json(run.join(folder.METRICS))
     with folder.taken(settings, content, run) as run:
         trials = []

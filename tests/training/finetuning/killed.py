@@ -12,6 +12,8 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
 
+import tensorflow as tf
+
 from albert_tf.storage import folders
 from albert_tf.training.finetuning import best, evaluation, trials
 from albert_tf.training.finetuning.settings import FinetuneSettings
@@ -23,6 +25,7 @@ MOMENTS = {
     "evaluation": (evaluation.Evaluator, "metrics"),
     "best weights": (best.BestWeights, "save"),
     "model": (folders.FolderWriter, "write_manifest"),
+    "upload": (tf.io.gfile, "copy"),
 }
 
 

@@ -168,5 +168,5 @@ def _examples(task: Task, found, split: str, settings) -> Any:
         return examples_from_rows(found.rows, found.name, names, key)
     raise UsageError(
         f"data_dir: task {task.name} is not read from TensorFlow Datasets "
-        f"({PREFIX}...); give a folder with its files"
+        f"({PREFIX}...), received {found.name}; give a folder with its files"
     )

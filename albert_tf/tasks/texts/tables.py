@@ -16,6 +16,9 @@ from albert_tf.tasks.files.columns import Columns
 from albert_tf.tasks.files.tfds_source import TfdsRows, read_tfds
 from albert_tf.tasks.texts.text_table import TextTable, make_table, read_table
 
+# The score of all rows of a split of STS-B whose scores TFDS does not know.
+_NO_SCORE = "-1.0"
+
 # Value of `problem_type`: the labels of the training table decide.
 AUTO = "auto"
 
@@ -146,7 +149,8 @@ class TfdsTableSource:
         """Returns the rows; `folder` is not used.
 
         The label -1, which TFDS gives to rows without a label, is none: such rows are
-        left out and counted, unless all rows are like that.
+        left out and counted, unless all rows are like that. Of scores, -1 is a usual
+        one, so it stands for none only if all rows have it.
 
         Raises:
             UsageError: See `read_tfds`.
@@ -197,13 +201,14 @@ class TfdsTableSource:
                 f"order), received {', '.join(classes)}"
             )
 
+        if classes is None and set(map(str, labels)) == {_NO_SCORE}:
+            return [None] * len(labels)
+
         def name(value):
             if isinstance(value, list):
                 return [name(part) for part in value]
             if classes is None:
-                # TFDS marks missing scores as it does missing classes.
-                missing = isinstance(value, float) and value == -1.0
-                return None if missing else str(value)
+                return str(value)
             if not 0 <= value < len(classes):
                 return None
             return self.names.get(classes[value], classes[value])

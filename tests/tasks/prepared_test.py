@@ -1,0 +1,259 @@
+"""Tasks from prepared TFDS folders with the features of the real sets."""
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks import opening
+from albert_tf.tasks.registry import find_task
+from albert_tf.tasks.texts.tables import label_ids
+from albert_tf.training.finetuning.settings import FinetuneSettings
+from tests.tasks.files.tfds_source_test import HUGGING_FACE, prepare
+
+TEXT = tfds.features.Text
+SEQUENCE = tfds.features.Sequence
+TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
+
+
+def nli(label, number):
+    return {
+        "premise": f"p{number}",
+        "hypothesis": f"h{number}",
+        "label": label,
+        "idx": number,
+    }
+
+
+def write_glue(path):
+    classes = tfds.features.ClassLabel(names=HUGGING_FACE)
+    features = {"premise": TEXT(), "hypothesis": TEXT(), "label": classes}
+    features["idx"] = np.int32
+    splits = {
+        "train": [nli(i % 3, i) for i in range(6)],
+        "validation_matched": [nli(2, 0), nli(0, 1)],
+        "validation_mismatched": [nli(1, 0)],
+        "test_matched": [nli(-1, i) for i in (1, 0)],
+        "test_mismatched": [nli(-1, 0)],
+    }
+    prepare(path, "glue", "mnli", "2.0.0", features, splits)
+    prepare(path, "glue", "ax", "2.0.0", features, {"test": [nli(-1, 1), nli(-1, 0)]})
+    scores = {"sentence1": TEXT(), "sentence2": TEXT(), "label": np.float32}
+    scores["idx"] = np.int32
+
+    def pairs(*labels):
+        return [
+            {"sentence1": f"a{i}", "sentence2": f"b{i}", "label": label, "idx": i}
+            for i, label in enumerate(labels)
+        ]
+
+    splits = {"train": pairs(0.0, 2.5, 5.0), "test": pairs(-1.0, -1.0)}
+    prepare(path, "glue", "stsb", "2.0.0", scores, splits)
+    splits = {"train": pairs(-1.0, 0.5, 1.0), "test": pairs(-1.0, 0.25)}
+    prepare(path, "feelings", None, "1.0.0", scores, splits)
+    prepare(path, "glue", "rte", "1.0.0", scores, {"train": pairs(1.0)})
+
+
+def write_squad(path, plausible):
+    """With or without the feature that only some versions have."""
+    answers = SEQUENCE({"text": TEXT(), "answer_start": np.int32})
+    features = {
+        "id": TEXT(),
+        "title": TEXT(),
+        "context": TEXT(),
+        "question": TEXT(),
+        "answers": answers,
+        "is_impossible": np.bool_,
+    }
+    if plausible:
+        features["plausible_answers"] = answers
+    none = {"text": [], "answer_start": []}
+    some = {"text": ["tea"], "answer_start": [6]}
+
+    def row(name, right, **changes):
+        values = {
+            "id": name,
+            "title": "Drinks",
+            "context": "I had tea today.",
+            "question": "What?",
+            "answers": right,
+            "is_impossible": right is none,
+        }
+        if plausible:
+            values["plausible_answers"] = some if right is none else none
+        return {**values, **changes}
+
+    several = {"text": ["tea", "tea today"], "answer_start": [6, 6]}
+    splits = {
+        "train": [row("a1", some), row("a2", none), row("a3", some, title="x")],
+        "validation": [row("b1", several), row("b2", none)],
+    }
+    prepare(path, "squad", "v2.0", "3.0.0", features, splits)
+
+
+def write_race(path):
+    features = {
+        "article": TEXT(),
+        "questions": SEQUENCE(TEXT()),
+        "options": SEQUENCE(SEQUENCE(TEXT())),
+        "answers": SEQUENCE(TEXT()),
+        "example_id": TEXT(),
+    }
+    row = {
+        "article": "A long text.",
+        "questions": ["It is _ .", "Why?"],
+        "options": [["a", "b", "c", "d"], ["e", "f", "g", "h"]],
+        "answers": ["A", "D"],
+    }
+    splits = {
+        name: [{**row, "example_id": f"high{i}.txt"}]
+        for i, name in enumerate(("train", "dev", "test"))
+    }
+    prepare(path, "race", "high", "2.0.0", features, splits)
+
+
+def write_conll(path, version="1.0.0"):
+    tags = SEQUENCE(tfds.features.ClassLabel(names=TAGS))
+    parts = SEQUENCE(tfds.features.ClassLabel(names=["NNP", "VBZ"]))
+    features = {"tokens": SEQUENCE(TEXT()), "ner": tags, "pos": parts, "chunks": parts}
+
+    def row(words, *found):
+        others = [0] * len(words)
+        return {"tokens": words, "ner": list(found), "pos": others, "chunks": others}
+
+    splits = {
+        "train": [row(["Ann", "Lee", "runs"], 1, 2, 0), row(["Rome"], 5), row([])],
+        "validation": [row(["Ann"], 1)],
+        "test": [row(["Rome"], 5)],
+    }
+    prepare(path, "conll2003", None, version, features, splits)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("tfds")
+    write_glue(path)
+    write_squad(path, plausible=True)
+    write_race(path)
+    write_conll(path)
+    return str(path)
+
+
+def settings(folder, name, **changes):
+    return FinetuneSettings(
+        output_dir="o", data_dir=name, tfds_data_dir=str(folder), **changes
+    )
+
+
+def test_both_dev_and_both_test_parts_of_mnli(folder):
+    task, examples = opening.open_task(
+        settings(folder, "tfds:glue/mnli", task="mnli", on_bad_input="stop")
+    )
+    assert list(examples) == [
+        "train",
+        "dev_matched",
+        "dev_mismatched",
+        "test_matched",
+        "test_mismatched",
+    ]
+    assert task.labels == ("contradiction", "entailment", "neutral")
+    # TFDS: entailment, neutral, contradiction.
+    assert label_ids(examples["train"], task.labels) == [1, 2, 0] * 2
+    assert examples["dev_matched"].labels == ["contradiction", "entailment"]
+    assert examples["dev_mismatched"].labels == ["neutral"]
+    for name, ids in {"test_matched": ["0", "1"], "test_mismatched": ["0"]}.items():
+        assert examples[name].labels is None and examples[name].ids == ids
+        assert examples[name].texts == [f"p{i}" for i in ids]
+
+
+def test_the_diagnostics_are_read_to_be_predicted(folder):
+    found = opening.read_split(
+        find_task("ax"), settings(folder, "tfds:glue/ax"), "test"
+    )
+    assert found.ids == ["0", "1"] and found.labels is None
+    assert found.text_pairs == ["h0", "h1"]
+    with pytest.raises(UsageError, match="split: tfds:glue/ax has no split 'dev'"):
+        opening.read_split(find_task("ax"), settings(folder, "tfds:glue/ax"), "dev")
+
+
+def test_scores_that_stand_for_none(folder):
+    """All rows of a split of STS-B have -1; elsewhere, -1 is a score."""
+    _, examples = opening.open_task(settings(folder, "tfds:glue/stsb", task="stsb"))
+    assert [float(x) for x in examples["train"].labels] == [0.0, 2.5, 5.0]
+    assert examples["test"].labels is None and examples["test"].ids == ["0", "1"]
+    assert "dev" not in examples
+    columns = {"text_column": "sentence1", "text_pair_column": "sentence2"}
+    task, examples = opening.open_task(settings(folder, "tfds:feelings", **columns))
+    assert task.problem_type == "regression"
+    assert [float(x) for x in examples["train"].labels] == [-1.0, 0.5, 1.0]
+    assert [float(x) for x in examples["dev"].labels] == [-1.0, 0.25]
+    assert not examples["train"].skipped
+
+
+def test_a_table_of_classes(folder):
+    columns = {"text_column": "premise", "text_pair_column": "hypothesis"}
+    name = "tfds:glue/mnli"
+    found = opening.read_split(find_task("mnli"), settings(folder, name), "dev")
+    assert found.labels == ["contradiction", "entailment"]
+    task, examples = opening.open_task(settings(folder, name, **columns))
+    assert task.name == "table" and list(examples) == ["train"]
+    assert task.labels == ("contradiction", "entailment", "neutral")
+    assert examples["train"].labels[:2] == ["entailment", "neutral"]
+
+
+@pytest.mark.parametrize("plausible", [True, False])
+def test_squad(tmp_path, plausible):
+    write_squad(tmp_path, plausible)
+    chosen = settings(tmp_path, "tfds:squad/v2.0", task="squad2")
+    _, examples = opening.open_task(chosen)
+    train, dev = examples["train"], examples["dev"]
+    assert list(examples) == ["train", "dev"]
+    assert train.ids == ["a1", "a2", "a3"] and dev.ids == ["b1", "b2"]
+    assert train.labels == [["tea"], [], ["tea"]]
+    # A plausible answer is none.
+    assert [item.is_impossible for item in train.items] == [False, True, False]
+    assert [item.problem for item in train.items] == [""] * 3
+    assert [item.article for item in train.items] == ["Drinks", "Drinks", "x"]
+    assert dev.labels == [["tea", "tea today"], []]
+    with pytest.raises(DataError, match=r"row 1 \(id \"b2\"\): .*--task=squad2"):
+        opening.read_split(find_task("squad1"), chosen, "dev")
+
+
+def test_race(folder):
+    _, examples = opening.open_task(settings(folder, "tfds:race/high", task="race"))
+    assert list(examples) == ["train", "dev", "test"]
+    for number, part in enumerate(examples.values()):
+        assert part.ids == [f"high{number}.txt-0", f"high{number}.txt-1"]
+        assert part.labels == [0, 3] and part.groups == ["high", "high"]
+        assert part.choices[1] == ["e", "f", "g", "h"]
+
+
+def test_conll2003(folder):
+    task, examples = opening.open_task(
+        settings(folder, "tfds:conll2003", task="conll2003")
+    )
+    assert examples["train"].labels == [["B-PER", "I-PER", "O"], ["B-LOC"]]
+    assert examples["dev"].tokens == [["Ann"]]
+    assert examples["test"].labels == [["B-LOC"]]
+    assert set(TAGS) == set(task.labels)
+
+
+def test_what_is_not_there_is_one_line(folder, tmp_path):
+    write_conll(tmp_path, "2.0.0")
+    cases = {
+        ("tfds:conll2003", "conll2003", str(tmp_path)): "expected version 1.0.0, but",
+        ("tfds:glue/rte", "rte", folder): "expected version 2.0.0, but .* has 1.0.0",
+        ("tfds:glue/ax", "mnli", folder): "task mnli needs tfds:glue/mnli, received",
+        ("tfds:race/middle", "race", folder): "not prepared in .*race/middle/2.0.0",
+        ("tfds:glue/mnli_matched", "mnli", folder): "not prepared in",
+        ("tfds:race/high", "swag", folder): "task swag is not read from TensorFlow",
+    }
+    for (name, task, where), message in cases.items():
+        with pytest.raises((DataError, UsageError), match=message) as caught:
+            opening.open_task(settings(where, name, task=task))
+        assert "\n" not in str(caught.value) and name in str(caught.value), name
+    for name, task in (("tfds:glue/stsb", "stsb"), ("tfds:squad/v2.0", "squad2")):
+        split = "dev" if task == "stsb" else "test_of_ours"
+        with pytest.raises((DataError, UsageError), match="no split") as caught:
+            opening.read_split(find_task(task), settings(folder, name), split)
+        assert "\n" not in str(caught.value) and name in str(caught.value)

@@ -284,7 +284,9 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
             selection.metric,
             selection.best_step,
         )
-    if settings.keep == "best" and selection.best_step not in (None, checkpoints.step):
+    # Only the chief goes on with them, and it may have removed their file by now.
+    keeps_best = settings.keep == "best" and not run.helper
+    if keeps_best and selection.best_step not in (None, checkpoints.step):
         best.restore(selection.best_step)
     return watch
 

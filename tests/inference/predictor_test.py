@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 
@@ -196,3 +197,70 @@ def test_damaged_weights(tokenizer):
     model.classifier.bias.assign(np.full(2, np.nan))
     with pytest.raises(DataError, match="start_logits are not finite"):
         Predictor(model, tokenizer).answers(questions(False))
+
+
+def model_in_order(tokenizer, task, names, order):
+    """A model whose outputs are those of another one, in another order."""
+    model = make_model("text_classifier", find_task(task), num_labels=len(names))
+    logits = Predictor(model, tokenizer).answers(pairs(16)).logits
+    kernel, bias = map(keras.ops.convert_to_numpy, model.classifier.weights)
+    order = list(order)
+    model.classifier.kernel.assign(kernel[:, order])
+    # No class is always the likeliest.
+    model.classifier.bias.assign((bias - logits.mean(0))[order])
+    model.labels = tuple(names[i] for i in order)
+    return model
+
+
+def pairs(count, labels=None):
+    texts = [f"word{i} and the {i}" for i in range(count)]
+    others = [f"of {i * 7} a" for i in range(count)]
+    return TextTable("dev.tsv", texts, others, labels, list(range(count)))
+
+
+@pytest.mark.parametrize(
+    ("task", "names"),
+    [
+        ("mrpc", ("0", "1")),
+        ("mrpc", ("not_equivalent", "equivalent")),
+        ("qqp", ("not_duplicate", "duplicate")),
+    ],
+)
+def test_f1_is_that_of_the_same_class_in_any_order(tokenizer, task, names):
+    found = {}
+    examples = pairs(16, ["1"] * 9 + ["0"] * 7)
+    for order in ((0, 1), (1, 0)):
+        model = model_in_order(tokenizer, task, names, order)
+        predictor = Predictor(model, tokenizer, task=task, max_seq_length=16)
+        answers = predictor.answers(examples)
+        assert predictor.task.labels == tuple("01"[i] for i in order)
+        decided = [answers.text(i) for i in range(len(examples))]
+        found[order] = decided, predictor.metrics(examples, answers)
+    assert found[0, 1] == found[1, 0]
+    decided, values = found[0, 1]
+    assert len(set(decided)) == 2
+    hits = sum(a == b == "1" for a, b in zip(decided, examples.labels, strict=True))
+    expected = 2 * hits / (decided.count("1") + examples.labels.count("1"))
+    assert values["f1"] == pytest.approx(expected)
+
+
+def test_the_diagnostics_by_a_model_with_another_order(tokenizer):
+    names = find_task("mnli").labels
+    examples = pairs(16)
+    tables = []
+    for order in ((0, 1, 2), (1, 2, 0)):
+        model = model_in_order(tokenizer, "mnli", names, order)
+        predictor = Predictor(model, tokenizer, task="ax")
+        assert predictor.task.labels == tuple(names[i] for i in order)
+        answers = predictor.answers(examples)
+        files = predictor.task.family.prediction_files(
+            predictor.task, examples, answers, predictor.options
+        )
+        rows = [line.split("\t") for line in files[".tsv"].splitlines()]
+        tables.append({column[0]: column for column in zip(*rows, strict=True)})
+        # The probabilities are in the order of the model, and say so.
+        shown = [name for name in tables[-1] if name.startswith("probability_")]
+        assert shown == [f"probability_{names[i]}" for i in order]
+    assert tables[0]["prediction"] == tables[1]["prediction"]
+    found = set(tables[0]["prediction"][1:])
+    assert len(found) > 1 and found <= set(names)

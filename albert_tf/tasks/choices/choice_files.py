@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
-from albert_tf.tasks.files.columns import BadRows, Columns, read_columns
+from albert_tf.tasks.files.columns import (
+    BadRows,
+    Columns,
+    read_columns,
+    warn_of_skipped,
+)
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Columns that each hold one choice, in the order of their numbers.
@@ -169,10 +174,12 @@ def _examples(
         raise DataError(f"{table.path}: no question can be used")
     if labels is None:
         values["labels"] = None
+    skipped = {**table.skipped, **bad.counts}
+    warn_of_skipped(table.path, skipped)
     return ChoiceExamples(
         path=table.path,
         groups=[""] * len(values["ids"]),
-        skipped={**table.skipped, **bad.counts},
+        skipped=skipped,
         **values,
     )
 

@@ -15,7 +15,7 @@ from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
 from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.columns import BadRows
+from albert_tf.tasks.files.columns import BadRows, warn_of_skipped
 from albert_tf.text.normalization import to_unicode
 
 LEVELS = ("middle", "high")
@@ -133,6 +133,7 @@ def examples_from_articles(
         columns["groups"] += [level] * number
     if not columns["ids"]:
         raise DataError(f"{path}: expected questions, found none")
+    warn_of_skipped(path, bad.counts)
     if empty:
         # The original reads them too; a folder that it can train on must not fail.
         logging.warning("%s: %d options are empty", path, empty)

@@ -9,7 +9,10 @@ from albert_tf.tasks.choices.choice_files import (
     ChoiceTableSettings,
     read_choice_table,
 )
+from albert_tf.tasks.files.columns import BadRows, warn_of_skipped
 from albert_tf.tasks.files.data_folder import find_file
+
+_ENDINGS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +43,7 @@ class SwagSource:
     def read_file(self, path: str) -> ChoiceExamples:
         """Reads any file of this form."""
         settings = ChoiceTableSettings(context_column="sent1", question_column="sent2")
-        return read_choice_table(
-            path, settings, self.split != "test", self.on_bad_input
-        )
+        return _read(path, settings, self.split, self.on_bad_input)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +83,26 @@ class CodahSource:
             header=False,
             quoting=False,
         )
-        examples = read_choice_table(
-            path, settings, self.split != "test", self.on_bad_input
-        )
-        for where, choices in zip(examples.where, examples.choices, strict=True):
-            if len(choices) != 4:
-                raise DataError(f"{where}: expected 4 endings, received {len(choices)}")
+        return _read(path, settings, self.split, self.on_bad_input)
+
+
+def _read(
+    path: str, settings: ChoiceTableSettings, split: str, on_bad_input: str
+) -> ChoiceExamples:
+    """Reads a file in which every question has four endings."""
+    examples = read_choice_table(path, settings, split != "test", on_bad_input)
+    bad, kept = BadRows(on_bad_input), []
+    for row, choices in enumerate(examples.choices):
+        if len(choices) == _ENDINGS:
+            kept.append(row)
+            continue
+        where, number = examples.where[row], len(choices)
+        message = f"{where}: expected {_ENDINGS} endings, received {number}"
+        bad.report("questions without four endings", message)
+    if not bad.counts:
         return examples
+    if not kept:
+        raise DataError(f"{path}: no question has {_ENDINGS} endings")
+    warn_of_skipped(path, bad.counts)
+    skipped = {**examples.skipped, **bad.counts}
+    return dataclasses.replace(examples.select(kept), skipped=skipped)

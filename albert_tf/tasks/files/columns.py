@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from absl import logging
+
 from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks.files import cells
@@ -143,6 +145,12 @@ class BadRows:
         if self.action == "stop":
             raise DataError(f"{message} (--on_bad_input=skip leaves it out)")
         self.counts[reason] += 1
+
+
+def warn_of_skipped(path: str, counts: Mapping[str, int]) -> None:
+    """Says how many rows of a file were left out or filled, if any were, and why."""
+    if counts:
+        logging.warning("%s: %s", path, list_counts(counts))
 
 
 def _adjusted(path, line, row, width, short_rows, bad) -> list[str] | None:

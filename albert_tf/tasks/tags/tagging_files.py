@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
 from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.columns import BadRows, read_columns
+from albert_tf.tasks.files.columns import BadRows, read_columns, warn_of_skipped
 from albert_tf.tasks.files.data_folder import find_file
 from albert_tf.tasks.tags import tag_schemes
 
@@ -143,6 +143,7 @@ def read_tagged(
         found = _read_lines(path, labelled, bad)
     if not any(found.tokens):
         raise DataError(f"{path}: expected sentences of words, found none")
+    warn_of_skipped(path, found.skipped)
     return _with_iob2(found)
 
 

@@ -4,11 +4,14 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from absl import logging
-
 from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError
-from albert_tf.tasks.files.columns import BadRows, Columns, read_columns
+from albert_tf.tasks.files.columns import (
+    BadRows,
+    Columns,
+    read_columns,
+    warn_of_skipped,
+)
 
 # Names of natural language inference. Beside them, SNLI and MultiNLI write "-" where
 # the annotators did not agree.
@@ -181,8 +184,7 @@ def make_table(
                 seen[ids[row]] = columns.lines[row]
     if not kept:
         raise DataError(f"{columns.path}: no row is left ({list_counts(bad.counts)})")
-    if bad.counts:
-        logging.warning("%s: %s", columns.path, list_counts(bad.counts))
+    warn_of_skipped(columns.path, bad.counts)
     values = (texts, text_pairs, labels, columns.lines, ids)
     chosen = [None if v is None else [v[row] for row in kept] for v in values]
     return TextTable(columns.path, *chosen, columns.unit, dict(bad.counts))

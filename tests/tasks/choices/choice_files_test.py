@@ -50,6 +50,30 @@ def test_codah(tmp_path):
     assert CodahSource("dev").read(str(other)).labels == [0]
 
 
+@pytest.mark.parametrize("name", ["swag", "codah"])
+def test_an_ending_that_is_missing(tmp_path, name, caplog):
+    """Tables of one's own may have questions with fewer choices; these may not."""
+    if name == "swag":
+        row = "{},v,7,He,He,said,gold,a,b,c,{},0\n"
+        text = f"{HEADER}{ENDINGS},label\n{row.format(0, '')}{row.format(1, 'd')}"
+        source, file, line = SwagSource, "train.csv", 2
+    else:
+        text = "o\tHe\ta\tb\tc\t\t0\n" + CODAH
+        source, file, line = CodahSource, "train.tsv", 1
+    (tmp_path / file).write_text(text, "utf-8")
+    message = rf"{file}: line {line}: expected 4 endings, received 3 \(--on_bad_input"
+    with pytest.raises(DataError, match=message) as caught:
+        source("train").read(str(tmp_path))
+    assert "\n" not in str(caught.value)
+    found = source("train", on_bad_input="skip").read(str(tmp_path))
+    assert {len(choices) for choices in found.choices} == {4}
+    assert found.skipped == {"questions without four endings": 1}
+    assert f"{file}: questions without four endings 1" in caplog.text
+    (tmp_path / file).write_text("".join(text.splitlines(True)[:line]), "utf-8")
+    with pytest.raises(DataError, match=f"{file}: no question has 4 endings"):
+        source("train", on_bad_input="skip").read(str(tmp_path))
+
+
 def test_codah_without_split(tmp_path):
     (tmp_path / "full_data.tsv").write_text(CODAH, "utf-8")
     with pytest.raises(DataError, match=r"full_data\.tsv has no split; name one of"):
@@ -128,7 +152,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_row_is_named(tmp_path, name):
+def test_bad_row_is_named(tmp_path, name, caplog):
     changes, message = BAD[name]
     path = jsonl(tmp_path, GOOD, GOOD | changes)
     with pytest.raises(DataError, match=r"a\.jsonl: line 2: .*" + message) as e:
@@ -136,6 +160,8 @@ def test_bad_row_is_named(tmp_path, name):
     assert "\n" not in str(e.value)
     examples = read_choice_table(path, ChoiceTableSettings(), on_bad_input="skip")
     assert len(examples) == 1 and sum(examples.skipped.values()) == 1
+    (reason,) = examples.skipped
+    assert f"{path}: {reason} 1" in caplog.text
 
 
 def test_hole_in_the_middle_of_a_row(tmp_path):

@@ -95,7 +95,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_article_is_named(tmp_path, name):
+def test_bad_article_is_named(tmp_path, name, caplog):
     changes, message = BAD[name]
     write(tmp_path / "train" / "high" / "1.txt", article("a"))
     write(tmp_path / "train" / "high" / "2.txt", article("b", **changes))
@@ -105,6 +105,7 @@ def test_bad_article_is_named(tmp_path, name):
     examples = RaceSource("train", on_bad_input="skip").read(str(tmp_path))
     assert examples.ids == ["a-0", "a-1"]
     assert examples.skipped == {"malformed articles": 1}
+    assert "malformed articles 1" in caplog.text
 
 
 FILES = {

@@ -100,7 +100,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_line_is_named(tmp_path, name):
+def test_bad_line_is_named(tmp_path, name, caplog):
     text, message = BAD[name]
     path = write(tmp_path, text)
     for labelled in (True, False):
@@ -109,6 +109,7 @@ def test_bad_line_is_named(tmp_path, name):
     found = read_tagged(path, on_bad_input="skip")
     assert (found.tokens, found.labels) == ([["c"]], [["O"]])
     assert found.skipped == {"sentences that cannot be used": 1}
+    assert f"{path}: sentences that cannot be used 1" in caplog.text
 
 
 FILES = {

@@ -144,6 +144,15 @@ def test_missing_tasks_are_left_out_only_if_told(runs, data):
         make_submission(found, list(PARTS), data)
 
 
+def test_short_rows_of_qqp_are_in_the_zip(tmp_path):
+    rows = "0\ta\tb\n1\tbroken\n2\n3\tc\td\n"
+    write(tmp_path / "QQP" / "test.tsv", "id\tquestion1\tquestion2\n" + rows)
+    path = write(tmp_path / "p.tsv", predictions("0110"))
+    others = [key for key in PARTS if key != "qqp"]
+    archive = contents(make_submission({"qqp": path}, others, str(tmp_path)))
+    assert archive["QQP.tsv"] == "index\tprediction\n0\t0\n1\t1\n2\t1\n3\t0\n"
+
+
 BAD = {
     "rows": (
         predictions("01"),

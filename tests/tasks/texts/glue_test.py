@@ -157,17 +157,19 @@ def test_a_file_without_labels_is_no_training_file(tmp_path):
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 
 
-def test_short_rows_of_qqp(tmp_path):
+def test_short_rows_of_qqp(tmp_path, caplog):
     rows = "5\t1\t2\ta\tb\t1\n6\t1\t2\tbroken\nrest\t1\n7\t1\t2\tc\td\t0\n"
     train = read(tmp_path, "qqp", "train", QQP + rows)
     assert (train.texts, train.labels) == (["a", "c"], ["1", "0"])
     assert train.skipped == {"short rows": 2}
+    assert "train.tsv: short rows 2" in caplog.text
     rows = "0\ta\tb\n1\tbroken\n2\n3\tc\td\n"
     test = read(tmp_path, "qqp", "test", "id\tquestion1\tquestion2\n" + rows)
     assert test.ids == ["0", "1", "2", "3"]
     assert test.texts == ["a", "broken", "", "c"]
     assert test.text_pairs == ["b", "", "", "d"]
     assert sum(test.skipped.values()) == 2
+    assert "test.tsv: rows of another width, filled or cut 2" in caplog.text
 
 
 def test_files_of_which_nothing_is_left(tmp_path):

@@ -153,8 +153,9 @@ class CollapseDetector:
         targets: dict. Targets of the training examples.
         num_warmup_steps: int. Evaluations of the warm-up are not judged.
         num_train_steps: int. Steps of the whole run.
-        is_plain_loss: bool. Whether the loss is a plain cross-entropy. With weights of
-            classes or smoothed labels, the loss of guessing is another one.
+        class_weights: sequence of float. Weights of the classes in the loss; empty for
+            equal ones.
+        label_smoothing: float. Smoothing of the labels in the loss.
     """
 
     def __init__(
@@ -163,12 +164,13 @@ class CollapseDetector:
         targets: Mapping[str, np.ndarray],
         num_warmup_steps: int,
         num_train_steps: int,
-        is_plain_loss: bool = True,
+        class_weights: Sequence[float] = (),
+        label_smoothing: float = 0.0,
     ):
         self.task = task
         self.num_warmup_steps = num_warmup_steps
         self.num_train_steps = num_train_steps
-        self._chance = chance_loss(task, targets) if is_plain_loss else None
+        self._bounds = loss_bounds(task, targets, class_weights, label_smoothing)
 
     def find(
         self,
@@ -203,29 +205,51 @@ class CollapseDetector:
             for line in lines
             if line["split"] == "train" and line["step"] > since
         ]
-        if self._chance is None or not losses or 2 * step < self.num_train_steps:
+        if self._bounds is None or not losses or 2 * step < self.num_train_steps:
             return ""
         mean = sum(losses) / len(losses)
-        if mean < _CHANCE * self._chance:
+        right, guessing = self._bounds
+        if mean < right + _CHANCE * (guessing - right):
             return ""
-        return f"the loss is {mean:.4f}, that of guessing {self._chance:.4f}"
+        return f"the loss is {mean:.4f}, that of guessing {guessing:.4f}"
 
 
-def chance_loss(task: Task, targets: Mapping[str, np.ndarray]) -> float | None:
-    """Returns the cross-entropy of knowing only how frequent each class is.
+def loss_bounds(
+    task: Task,
+    targets: Mapping[str, np.ndarray],
+    class_weights: Sequence[float] = (),
+    label_smoothing: float = 0.0,
+) -> tuple[float, float] | None:
+    """Returns the losses of knowing every label, and only how frequent each class is.
+
+    Without weights and smoothing these are 0 and the entropy of the classes.
 
     Args:
         task: `Task`.
         targets: dict. Targets of the training examples.
+        class_weights: sequence of float. As for `CollapseDetector`.
+        label_smoothing: float. As for `CollapseDetector`.
 
     Returns:
-        float, or None for tasks other than single-label classification of texts, and
-        for those where good models are no better.
+        Two floats, or None for tasks other than single-label classification of texts,
+        and for those where good models are no better.
     """
     if task.problem_type != SINGLE_LABEL or len(task.labels) < 2:
         return None
     if task.name in ONE_CLASS_IS_NORMAL:
         return None
-    labels = np.asarray(targets[features.LABELS])
-    shares = np.bincount(labels, minlength=len(task.labels)) / len(labels)
-    return float(-sum(p * math.log(p) for p in shares.tolist() if p))
+    labels, count = np.asarray(targets[features.LABELS]), len(task.labels)
+    shares = np.bincount(labels, minlength=count) / len(labels)
+    weighted = shares * np.asarray(class_weights or [1.0] * count)
+    total = float(weighted.sum())
+    if not total:
+        return None
+    # The loss is the mean of weight times cross-entropy with the smoothed label, so
+    # the best constant answer is the weighted mean of the smoothed labels.
+    smooth = lambda p: (1 - label_smoothing) * p + label_smoothing / count  # noqa: E731
+    one = np.eye(count)[0]
+    return total * _entropy(smooth(one)), total * _entropy(smooth(weighted / total))
+
+
+def _entropy(shares: np.ndarray) -> float:
+    return -sum(p * math.log(p) for p in shares.tolist() if p)

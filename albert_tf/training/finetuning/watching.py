@@ -10,6 +10,7 @@ from albert_tf.training.finetuning.evaluation import (
     CollapseDetector,
     Evaluator,
 )
+from albert_tf.training.finetuning.weighting import class_weights
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 
 
@@ -49,7 +50,8 @@ class Watch:
             run.data.train.targets,
             run.settings.num_warmup_steps,
             run.settings.num_train_steps,
-            not (run.settings.class_weights or run.settings.label_smoothing),
+            class_weights(run.settings, run.task, run.data.train),
+            run.settings.label_smoothing,
         )
         self._has_warned = False
 

@@ -7,9 +7,10 @@ import types
 import numpy as np
 import pytest
 
+from albert_tf.objectives.finetuning import SingleLabel
 from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.texts.text_classification import table_task
-from albert_tf.training.finetuning.evaluation import CollapseDetector, chance_loss
+from albert_tf.training.finetuning.evaluation import CollapseDetector, loss_bounds
 
 TASK = table_task(("a", "b"))
 TARGETS = {"labels": np.array([0] * 9 + [1])}
@@ -26,9 +27,9 @@ class Family:
         return self.reason
 
 
-def detector(reason="", plain=True):
+def detector(reason="", **kwargs):
     task = dataclasses.replace(TASK, family=Family(reason))
-    return CollapseDetector(task, TARGETS, 10, 100, plain)
+    return CollapseDetector(task, TARGETS, 10, 100, **kwargs)
 
 
 def losses(value, until=80):
@@ -38,9 +39,38 @@ def losses(value, until=80):
 
 
 def test_chance():
-    assert chance_loss(TASK, TARGETS) == pytest.approx(CHANCE)
-    assert chance_loss(find_task("stsb"), {"labels": np.ones(3)}) is None
-    assert chance_loss(find_task("wnli"), TARGETS) is None
+    assert loss_bounds(TASK, TARGETS) == (0, pytest.approx(CHANCE))
+    assert loss_bounds(find_task("stsb"), {"labels": np.ones(3)}) is None
+    assert loss_bounds(find_task("wnli"), TARGETS) is None
+    assert loss_bounds(TASK, TARGETS, (0.0, 0.0)) is None
+
+
+@pytest.mark.parametrize("weights", [(), (0.2, 5.0), (0.0, 2.0)])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_bounds_are_those_of_the_loss_that_is_trained(weights, smoothing):
+    """No constant answer has a lower loss than guessing; right answers have."""
+    objective = SingleLabel(weights, smoothing)
+    labels = TARGETS["labels"]
+    right, guessing = loss_bounds(TASK, TARGETS, weights, smoothing)
+
+    def loss(logits):
+        logits = np.broadcast_to(np.asarray(logits, np.float32), (len(labels), 2))
+        return float(np.mean(objective.losses(logits, labels)))
+
+    constants = [loss([x, 0.0]) for x in np.arange(-8, 8, 0.1)]
+    assert min(constants) == pytest.approx(guessing, abs=2e-3)
+    # log(p) for the smoothed label as p.
+    target = (1 - smoothing) * np.eye(2)[labels] + smoothing / 2
+    assert loss(np.log(target + 1e-30)) == pytest.approx(right, abs=1e-5)
+
+
+def test_smoothing_leaves_room_between_right_and_guessing():
+    """With much smoothing, the loss of a perfect model is near that of guessing."""
+    right, guessing = loss_bounds(TASK, TARGETS, (), 0.9)
+    assert right > 0.97 * guessing
+    judge = detector(label_smoothing=0.9).find
+    assert judge(80, None, None, losses(right)) == ("", False)
+    assert judge(80, None, None, losses(guessing))[0]
 
 
 def test_evaluations_of_the_warm_up_are_not_judged():
@@ -65,9 +95,13 @@ def test_a_loss_at_chance(loss, stays):
     assert detector().find(40, None, None, losses(loss, 40)) == ("", False)
 
 
-def test_a_weighted_loss_is_not_compared_with_that_of_guessing():
-    reason, _ = detector(plain=False).find(80, None, None, losses(2 * CHANCE))
-    assert reason == ""
+def test_a_weighted_loss_is_compared_with_weighted_guessing():
+    weights = (0.2, 5.0)
+    _, guessing = loss_bounds(TASK, TARGETS, weights)
+    assert guessing > 1.2 * CHANCE
+    judge = detector(class_weights=weights).find
+    assert judge(80, None, None, losses(guessing))[0]
+    assert not judge(80, None, None, losses(0.9 * guessing))[0]
 
 
 def test_the_detector_needs_no_losses():

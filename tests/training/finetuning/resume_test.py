@@ -19,6 +19,8 @@ from tests.training.finetuning.runs import CONFIG, GOLDEN, SPM_MODEL, run, write
 
 SCRIPT = pathlib.Path(__file__).with_name("killed.py")
 ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""}
+# "spans" and "questions" have the two heads of SQuAD.
+_FAMILIES = ["texts", "words", "choices", "spans", "questions"]
 RESULTS = ("metrics.json", "model.safetensors", "config.json")
 
 
@@ -86,6 +88,18 @@ def settings_of(family, folder, start):
             k: write_choices(folder / f"{n}.jsonl", c, s)
             for k, (n, c, s) in names.items()
         }
+    elif family == "spans":
+        squad = str(GOLDEN / "squad" / "train-v1.1.json")
+        files = {
+            "task": "squad1",
+            "train_file": squad,
+            "dev_file": squad,
+            "on_bad_input": "skip",
+            "max_seq_length": 64,
+            "max_query_length": 16,
+            "doc_stride": 20,
+            "train_batch_size": 2,
+        }
     else:
         squad = GOLDEN / "squad"
         files = {
@@ -144,7 +158,7 @@ def test_a_run_killed_in_an_evaluation_is_continued(start, tmp_path):
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("family", ["texts", "words", "choices", "questions"])
+@pytest.mark.parametrize("family", _FAMILIES)
 def test_moments_that_matter(start, tmp_path, family):
     settings = settings_of(family, tmp_path, start)
     whole = {**settings, "output_dir": str(tmp_path / "whole")}
@@ -164,7 +178,7 @@ def test_moments_that_matter(start, tmp_path, family):
 
 
 @pytest.mark.broad
-@pytest.mark.parametrize("family", ["texts", "words", "choices", "questions"])
+@pytest.mark.parametrize("family", _FAMILIES)
 def test_ten_random_kills(start, tmp_path, family):
     settings = settings_of(family, tmp_path, start)
     whole = {**settings, "output_dir": str(tmp_path / "whole")}

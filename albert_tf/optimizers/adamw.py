@@ -26,6 +26,8 @@ class AdamW(AdamStyleOptimizer):
 
         index = self._get_variable_index(variable)
         rate = ops.cast(learning_rate, "float32")
+        if self._rates[index] != 1:
+            rate = rate * self._rates[index]
         if self.weight_decay_rate and self.uses_weight_decay(variable):
             self.assign_sub(variable, rate * self.weight_decay_rate * variable)
         apply_adam(

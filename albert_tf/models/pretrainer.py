@@ -7,9 +7,9 @@ import keras
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.gather import gather_positions
 from albert_tf.layers.heads import (
     MaskedLMHead,
-    gather_positions,
     truncated_normal_dense,
 )
 from albert_tf.models.backbone import AlbertBackbone

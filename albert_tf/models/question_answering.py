@@ -8,10 +8,10 @@ from keras import ops
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.gather import gather_positions
 from albert_tf.layers.heads import (
     Answerability,
     AnswerEnd,
-    gather_positions,
     truncated_normal_dense,
 )
 from albert_tf.models.backbone import AlbertBackbone

@@ -6,11 +6,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.gather import gather_positions
 from albert_tf.layers.heads import (
     Answerability,
     AnswerEnd,
     MaskedLMHead,
-    gather_positions,
     truncated_normal_dense,
 )
 

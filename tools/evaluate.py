@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
+from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
@@ -68,11 +69,7 @@ def main() -> None:
             f"{_EVAL_FILE.value!r} and {settings.data_dir!r}"
         )
     for flag in (_OUTPUT_FILE, _REPORT_FILE):
-        if flag.value and files.exists(flag.value) and not _OVERWRITE.value:
-            raise UsageError(
-                f"--{flag.name}={flag.value}: exists already; give --overwrite or "
-                "another name"
-            )
+        check_output_file(flag.name, flag.value, _OVERWRITE.value)
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
     # TensorFlow is imported, and the weights are read, after what is wrong at once.
@@ -102,6 +99,8 @@ def main() -> None:
     results |= {"labels": list(task.labels)} if task.labels else {}
     results |= found[splits[0]] if len(splits) == 1 else found
     text = json.dumps(results, indent=2) + "\n"
+    # First of all, so that a full disk does not cost the scores.
+    print(text, end="")
     if _REPORT_FILE.value:
         report = FinetuningReport(
             title=f"Evaluation: {task.name}",
@@ -113,7 +112,6 @@ def main() -> None:
         files.write_bytes(_REPORT_FILE.value, make_report(report))
     if _OUTPUT_FILE.value:
         files.write_text(_OUTPUT_FILE.value, text)
-    print(text, end="")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.original_flags import check_what_to_do, define_original_flags
 from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetuning.settings import FinetuneSettings, beside
 
 _CONFIG = flags.DEFINE_string(
     "config",
@@ -39,7 +39,8 @@ def main() -> None:
     check_what_to_do()
     base = {"output_dir": ""}
     if _CONFIG.value:
-        base |= load_experiment(_CONFIG.value, FinetuneSettings)
+        given = [name for name in flags.FLAGS if flags.FLAGS[name].present]
+        base |= beside(load_experiment(_CONFIG.value, FinetuneSettings), given)
     settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that a missing flag is reported at once.
     settings.check_source()

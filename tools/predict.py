@@ -56,6 +56,11 @@ def main() -> None:
             "exactly one of --input_file and --data_dir must be given, received "
             f"{_INPUT_FILE.value!r} and {settings.data_dir!r}"
         )
+    if settings.on_bad_input != "stop":
+        raise UsageError(
+            "--on_bad_input: predict answers every example, so it can only be stop, "
+            f"received {settings.on_bad_input}"
+        )
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
     # TensorFlow is imported, and the weights are read, after what is wrong at once.

@@ -16,20 +16,24 @@ def gelu_tanh(x):
     The same function as `keras.ops.gelu(x, approximate=True)`, whose gradient in
     TensorFlow goes through a power, most of the cost of a feed-forward on a CPU.
     """
-    square = x * x
-    # The share of x that passes, in (0, 1).
-    gate = 0.5 * ops.tanh(x * (_SCALE + _CUBIC * square)) + 0.5
-    y = x * gate
+
+    def square_and_gate():
+        square = x * x
+        # The share of x that passes, in (0, 1).
+        return square, 0.5 * ops.tanh(x * (_SCALE + _CUBIC * square)) + 0.5
 
     def gradient(*arguments, upstream=None):
-        # TensorFlow passes the upstream gradient by name, other backends do not.
+        # PyTorch passes the upstream gradient by name, other backends do not.
         if upstream is None:
             (upstream,) = arguments
+        # Computed from x again, for second derivatives. A compiled graph merges them
+        # with those of the forward pass.
+        square, gate = square_and_gate()
         # gate' = 2 gate (1 - gate) (scale + 3 cubic x^2), and x (1 - gate) = x - y.
         slope = 2.0 * _SCALE + 6.0 * _CUBIC * square
-        return upstream * (gate * ((x - y) * slope + 1.0))
+        return upstream * (gate * ((x - x * gate) * slope + 1.0))
 
-    return y, gradient
+    return x * square_and_gate()[1], gradient
 
 
 def get_activation(name: str) -> Callable:

@@ -10,7 +10,7 @@ from keras import ops
 def _linear(x, kernel, bias):
     # [M, I], [I, O], [O]
     def gradient(*arguments, upstream=None):
-        # TensorFlow passes the upstream gradient by name, other backends do not.
+        # PyTorch passes the upstream gradient by name, other backends do not.
         if upstream is None:
             (upstream,) = arguments
         # The weights of a shared block are transposed once for all its applications,

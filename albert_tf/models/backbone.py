@@ -9,6 +9,7 @@ from keras import ops
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
 from albert_tf.layers.attention import Readers
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
@@ -37,8 +38,9 @@ class AlbertBackbone(ConfiguredModel):
                 tokens attends as if unmasked, as in the original.
             pack_ids, position_ids: int32 `[B, T]`, and cls_positions: int32 `[B, K]`,
                 for packed rows.
-            places: int32 `[U]` or `[U, K]`, only used with `pooled_only`: where each
-            example starts, as a number of the flattened rows; default: every row.
+            places: int32 `[U]` or `[U, K]`, only used with `pooled_only`, instead of
+                `cls_positions`: where each example starts, as a number of the
+                flattened rows.
         training: bool. Whether dropout is on.
         seeds: `layers.dropout.StepSeeds` or None.
         output_hidden_states: bool. Adds `embedding_output` `[B, T, E]` and
@@ -51,6 +53,10 @@ class AlbertBackbone(ConfiguredModel):
     Returns:
         dict with `sequence_output` `[B, T, D]` and, with a pooler, `pooled_output`
         `[B, D]` (`[B, K, D]` if `cls_positions` is given).
+
+    Raises:
+        UsageError: If `pooled_only` is asked of a model without a pooler, or together
+            with hidden states or attentions.
 
     Example:
         >>> config = AlbertConfig.from_preset("albert_base_v2")
@@ -113,6 +119,13 @@ class AlbertBackbone(ConfiguredModel):
         output_attentions=False,
         pooled_only=False,
     ):
+        if pooled_only and (output_hidden_states or output_attentions):
+            raise UsageError(
+                "pooled_only: cannot be combined with output_hidden_states or "
+                "output_attentions, because the last block is not computed whole"
+            )
+        if pooled_only and self.pooler is None:
+            raise UsageError("pooled_only: needs a model with add_pooler=True")
         inputs = as_inputs(inputs)
         mask = inputs.get(features.PADDING_MASK)
         infer = self.pad_id is not None and features.PACK_IDS not in inputs
@@ -154,9 +167,13 @@ class AlbertBackbone(ConfiguredModel):
     def _readers(inputs):
         """Returns the tokens that start examples, and the shape of their outputs."""
         B, T = ops.shape(inputs[features.TOKEN_IDS])[:2]
+        first = ops.arange(B, dtype="int32") * T
         places = inputs.get(features.PLACES)
+        if places is None and features.CLS_POSITIONS in inputs:
+            positions = ops.cast(inputs[features.CLS_POSITIONS], "int32")
+            places = positions + first[:, None]
         if places is None:
-            return Readers(ops.arange(B, dtype="int32") * T), (B,)
+            return Readers(first), (B,)
         flat = ops.reshape(places, (-1,))
         return Readers(flat, flat // T), ops.shape(places)
 

@@ -83,9 +83,15 @@ def read_split(task: Task, settings, split: str, path: str = "") -> Any:
         return prepared.read_table(settings.data_dir, settings, split)
     if task.name == TABLE:
         return own_files.read_table(task, settings, path, split != "test")
+    own_files.refuse_columns(settings)
+    several = [name for name in task.splits if name.startswith(f"{split}_")]
+    if split not in task.splits and len(several) > 1 and not path:
+        raise UsageError(
+            f"split: {task.name} has several, expected one of {', '.join(several)}, "
+            f"received {split}"
+        )
     if is_tfds(settings.data_dir):
         return prepared.read_split(task, settings.data_dir, settings, split)
-    own_files.refuse_columns(settings)
     task = _with_policy(task, settings.on_bad_input)
     source = _source(task, split)
     return source.read_file(path) if path else source.read(settings.data_dir)

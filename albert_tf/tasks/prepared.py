@@ -61,7 +61,7 @@ def read_split(task: Task, name: str, settings, split: str) -> Any:
         task: `Task`.
         name: str. `tfds:set/config`.
         settings: See `read`.
-        split: str. "dev" or "test" stand for the first of several such splits.
+        split: str. "dev" or "test" stand for the only such split.
 
     Raises:
         UsageError: If the set has no such split.

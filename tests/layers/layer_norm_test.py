@@ -30,7 +30,10 @@ def _run(layer, x, upstream):
     return [y, *tape.gradient(y, sources, output_gradients=upstream)]
 
 
-@pytest.mark.parametrize("dtype, atol", [("float32", 1e-4), ("mixed_bfloat16", 0.06)])
+@pytest.mark.parametrize(
+    "dtype, atol",
+    [("float32", 1e-4), ("float64", 1e-9), ("mixed_bfloat16", 0.06), ("bfloat16", 0.1)],
+)
 @pytest.mark.parametrize("shape", [(4, 16), (3, 5, 16), (2, 3, 4, 16)])
 def test_values_and_gradients_equal_those_of_keras(dtype, atol, shape):
     mine, theirs = _layers(dtype, shape[-1])
@@ -57,3 +60,19 @@ def test_a_constant_row_is_finite():
     mine, _ = _layers("float32", 16)
     y, gradient, *_ = _run(mine, tf.ones((1, 16)), tf.ones((1, 16)))
     assert np.isfinite(y).all() and np.isfinite(gradient).all()
+
+
+def test_second_derivatives_equal_those_of_keras():
+    mine, theirs = _layers("float64", 8)
+    x = tf.constant(RNG.normal(size=(3, 8)))
+
+    def penalty(layer):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tf.reduce_sum(layer(x) ** 3)
+            loss = tf.reduce_sum(inner.gradient(loss, x) ** 2)
+        return outer.gradient(loss, x)
+
+    np.testing.assert_allclose(penalty(mine), penalty(theirs), rtol=1e-6)

@@ -1,11 +1,14 @@
 """The last block computed for `[CLS]` alone gives the same values and gradients."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError
 from albert_tf.models.backbone import AlbertBackbone
 
 RNG = np.random.default_rng(0)
@@ -13,17 +16,18 @@ LENGTHS = (7, 3, 5)
 LAYERS = 2
 
 
+CONFIG = AlbertConfig(
+    vocab_size=50,
+    embedding_size=16,
+    hidden_size=32,
+    num_hidden_layers=LAYERS,
+    num_attention_heads=4,
+    intermediate_size=64,
+)
+
+
 def _backbone(**changes):
-    config = AlbertConfig(
-        vocab_size=50,
-        embedding_size=16,
-        hidden_size=32,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        intermediate_size=64,
-        **changes,
-    )
-    return AlbertBackbone(config, seed=1)
+    return AlbertBackbone(dataclasses.replace(CONFIG, **changes), seed=1)
 
 
 def _unpacked():
@@ -82,6 +86,22 @@ def test_places_of_choices_keep_their_shape():
     assert pooled.shape == (2, 2, 32)
     np.testing.assert_allclose(pooled[1, 0], flat[2], atol=1e-6)
     np.testing.assert_allclose(pooled[1, 1], flat[0], atol=1e-6)
+
+
+def test_positions_in_packed_rows_mean_the_same_as_places():
+    model = _backbone()
+    batch = _packed(_unpacked())
+    del batch[features.PLACES]
+    batch[features.CLS_POSITIONS] = np.array([[0, 0], [0, 3]], "int32")
+    found = model(batch, pooled_only=True)["pooled_output"]
+    np.testing.assert_allclose(found, model(batch)["pooled_output"], atol=1e-6)
+
+
+def test_what_it_cannot_be_combined_with():
+    with pytest.raises(UsageError, match="output_attentions"):
+        _backbone()(_unpacked(), pooled_only=True, output_attentions=True)
+    with pytest.raises(UsageError, match="add_pooler"):
+        AlbertBackbone(CONFIG, add_pooler=False)(_unpacked(), pooled_only=True)
 
 
 def test_the_last_block_transforms_one_token_of_an_example():

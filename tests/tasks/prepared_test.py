@@ -7,7 +7,6 @@ import tensorflow_datasets as tfds
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import opening
 from albert_tf.tasks.registry import find_task
-from albert_tf.tasks.texts.tables import label_ids
 from albert_tf.training.finetuning.settings import FinetuneSettings
 from tests.tasks.files.tfds_source_test import HUGGING_FACE, prepare
 
@@ -158,7 +157,8 @@ def test_both_dev_and_both_test_parts_of_mnli(folder):
     ]
     assert task.labels == ("contradiction", "entailment", "neutral")
     # TFDS: entailment, neutral, contradiction.
-    assert label_ids(examples["train"], task.labels) == [1, 2, 0] * 2
+    numbers = [task.labels.index(label) for label in examples["train"].labels]
+    assert numbers == [1, 2, 0] * 2
     assert examples["dev_matched"].labels == ["contradiction", "entailment"]
     assert examples["dev_mismatched"].labels == ["neutral"]
     for name, ids in {"test_matched": ["0", "1"], "test_mismatched": ["0"]}.items():
@@ -193,7 +193,9 @@ def test_scores_that_stand_for_none(folder):
 def test_a_table_of_classes(folder):
     columns = {"text_column": "premise", "text_pair_column": "hypothesis"}
     name = "tfds:glue/mnli"
-    found = opening.read_split(find_task("mnli"), settings(folder, name), "dev")
+    with pytest.raises(UsageError, match="dev_matched, dev_mismatched, received dev"):
+        opening.read_split(find_task("mnli"), settings(folder, name), "dev")
+    found = opening.read_split(find_task("mnli"), settings(folder, name), "dev_matched")
     assert found.labels == ["contradiction", "entailment"]
     task, examples = opening.open_task(settings(folder, name, **columns))
     assert task.name == "table" and list(examples) == ["train"]

@@ -80,6 +80,27 @@ REFUSED = [
         1,
         "glue",
     ),
+    (
+        ["predict", "--model=nli", "--task=mnli", "--data_dir=glue", OUT],
+        2,
+        "expected one of test_matched, test_mismatched, received test",
+    ),
+    (
+        ["predict", "--model=cls", "--on_bad_input=skip", *TABLE],
+        2,
+        "predict answers every example",
+    ),
+    (
+        ["evaluate", "--model=nli", "--task=mnli", "--text_column=x"]
+        + ["--data_dir=tfds:glue/mnli"],
+        2,
+        "text_column",
+    ),
+    (
+        ["evaluate", "--model=cls", "--report_file=no/r.html", LABELLED],
+        2,
+        "--report_file=no/r.html: there is no folder no",
+    ),
     (["evaluate", "--model=cls"], 2, "exactly one of --eval_file and --data_dir"),
     (["evaluate", "--model=mlm", LABELLED], 2, "mlm: has no trained classifier"),
     (["evaluate", "--model=cls", "--label_column=y", LABELLED], 1, "no column 'y'"),
@@ -99,10 +120,15 @@ def results(tokenizer, tmp_path_factory, run_python):
     for name, model in (
         ("cls", classifier),
         ("cls01", classifier),
+        ("nli", AlbertTextClassifier(CONFIG, num_labels=3, seed=1)),
         ("mlm", AlbertMaskedLM(CONFIG, seed=1)),
         ("squad", AlbertQuestionAnswering(CONFIG, seed=1)),
     ):
-        labels = {"cls": ["bad", "good"], "cls01": ["0", "1"]}.get(name)
+        labels = {
+            "cls": ["bad", "good"],
+            "cls01": ["0", "1"],
+            "nli": ["contradiction", "entailment", "neutral"],
+        }.get(name)
         save_pretrained(model, folder / name, tokenizer=tokenizer, labels=labels)
     (folder / "table.csv").write_text("text,label\na film,good\nno film,bad\n")
     (folder / "glue").mkdir()
@@ -131,6 +157,6 @@ def test_nothing_but_the_answers_is_written(results):
     for command in WORKS:
         code, error, is_built = found[tuple(command)]
         assert (code, is_built) == (0, True), error
-    names = {"cls", "cls01", "mlm", "squad", "glue", "table.csv", "out.tsv"}
+    names = {"cls", "cls01", "nli", "mlm", "squad", "glue", "table.csv", "out.tsv"}
     assert {path.name for path in folder.iterdir()} == names
     assert len((folder / "out.tsv").read_text().splitlines()) == 3

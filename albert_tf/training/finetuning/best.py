@@ -59,8 +59,10 @@ class Selection:
         return bool(self.patience) and self._waited >= self.patience
 
     def _is_better(self, value: float) -> bool:
-        if self.best_step is None or math.isnan(self.best_value):
+        if self.best_step is None:
             return True
+        if math.isnan(self.best_value):
+            return not math.isnan(value)
         if self.metric in LOWER_IS_BETTER:
             return value < self.best_value
         return value > self.best_value

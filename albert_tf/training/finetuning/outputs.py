@@ -16,6 +16,7 @@ from albert_tf.reports.finetuning_report import (
     make_report,
 )
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.tasks import saved
 from albert_tf.tasks.definitions.task import warn_of_collapse
 from albert_tf.tasks.running.batches import useful_token_rate
@@ -59,7 +60,10 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     lines = read_metrics(run_folder.join(METRICS_FILE))
     results = _results(run, selection, lines)
     if main is not None:
-        results["metric"] = f"{main}_{selection.metric}"
+        # Metrics of the other dev splits already have the split's name before them.
+        others = tuple(f"{name}_" for name in evaluator.dev_splits() if name != main)
+        named = selection.metric.startswith(others)
+        results["metric"] = selection.metric if named else f"{main}_{selection.metric}"
     contents: dict[str, bytes] = {}
     shown: dict[str, Any] = {}
     for name, split in run.data.splits.items():
@@ -74,19 +78,23 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
         if split.is_labelled:
             values = evaluator.metrics(name, answers)
             results |= {f"{name}_{key}": value for key, value in values.items()}
-            shown[name] = task.family.report(
-                task, split.examples, answers, split.encoded
-            )
+            with drawn_if_possible(folder.REPORT):
+                shown[name] = task.family.report(
+                    task, split.examples, answers, split.encoded
+                )
             warn_of_collapse(task, split.examples, answers)
     results = _without_nan(results)
     contents["metrics.jsonl"] = _json_lines(lines)
     contents[folder.METRICS] = _bytes(json.dumps(results, indent=2) + "\n")
     history = [{**line, "split": _SHOWN.get(line["split"], "train")} for line in lines]
     best = selection.best_step if settings.keep == "best" else None
-    contents["curves.png"] = draw_finetuning_curves(history, selection.metric, best)
-    report = _report(run, run_folder, results, history, shown, selection)
-    contents[folder.REPORT_DATA] = _bytes(json.dumps(dataclasses.asdict(report)))
-    contents[folder.REPORT] = make_report(report)
+    with drawn_if_possible("curves.png"):
+        contents["curves.png"] = draw_finetuning_curves(history, selection.metric, best)
+    with drawn_if_possible(folder.REPORT):
+        report = _report(run, run_folder, results, history, shown, selection)
+        page = make_report(report)
+        contents[folder.REPORT_DATA] = _bytes(json.dumps(dataclasses.asdict(report)))
+        contents[folder.REPORT] = page
     folder.write(settings, run_folder, model, run.tokenizer, contents)
     return results
 

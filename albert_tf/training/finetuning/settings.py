@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Collection
 from typing import Any
 
 from albert_tf.errors import UsageError
@@ -46,6 +47,28 @@ CONTENT_OF = {
 }
 
 
+# What else of a config a setting replaces that is given beside it: the steps of a
+# recipe, and their warm-up, are for all of its examples.
+_REPLACES = {
+    "num_train_epochs": ("num_train_steps", "num_warmup_steps"),
+    "max_train_examples": ("num_train_steps", "num_warmup_steps"),
+    "num_train_steps": ("num_train_epochs", "num_warmup_steps"),
+    "num_warmup_steps": ("warmup_proportion",),
+    "warmup_proportion": ("num_warmup_steps",),
+}
+
+
+def beside(config: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Returns the settings of a config that those given beside it leave in force.
+
+    Args:
+        config: dict. Values by name.
+        given: collection of str. Names of the settings that take precedence.
+    """
+    replaced = {name for setting in given for name in _REPLACES.get(setting, ())}
+    return {name: value for name, value in config.items() if name not in replaced}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(
     ExampleSettings,
@@ -63,7 +86,7 @@ class FinetuneSettings(
     def resolved(
         self, num_examples: int, recipe: dict[str, Any] | None = None
     ) -> "FinetuneSettings":
-        """Returns a copy in which every None but dropout and max_seq_length is set.
+        """Returns a copy with the values of the recipe and the lengths of the run.
 
         Args:
             num_examples: int. Number of units of the training examples.
@@ -74,6 +97,11 @@ class FinetuneSettings(
         """
         values = dict(recipe or {})
         epochs = self.num_train_epochs
+        if epochs is not None and self.num_train_steps is not None:
+            raise UsageError(
+                "num_train_epochs: cannot be combined with num_train_steps, received "
+                f"{epochs} and {self.num_train_steps}"
+            )
         own_length = epochs is not None or self.num_train_steps is not None
         if own_length or self.max_train_examples:
             # The steps of a recipe, and their warm-up, are for all of its examples.

@@ -19,6 +19,7 @@ from albert_tf.reports.finetuning_report import (
     Lengths,
     make_report,
 )
+from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.storage import digests, files, folders
 from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.best import LOWER_IS_BETTER
@@ -169,7 +170,7 @@ def _finish(
     metric = trials[0]["results"].get("metric")
     groups: dict[str, list[dict]] = {}
     for trial in trials:
-        trial["value"] = trial["results"].get(metric)
+        trial["value"] = trial["results"][metric] if metric else None
         key = trial["name"].rpartition("seed_")[0]
         groups.setdefault(key, []).append(trial)
     sign = -1 if (metric or "").rpartition("_")[2] in LOWER_IS_BETTER else 1
@@ -198,7 +199,9 @@ def _finish(
     results = {**best["results"], "trials": summary}
     source = files.join(settings.output_dir, folder.TRIALS_FOLDER, best["name"])
     contents = {name: data for name, data in _read_tree(source) if name != RUN_FILE}
-    contents |= _report(contents[folder.REPORT_DATA], settings, trials, best)
+    if folder.REPORT_DATA in contents:  # it could be drawn
+        with drawn_if_possible(folder.REPORT):
+            contents |= _report(contents[folder.REPORT_DATA], settings, trials, best)
     contents[folder.METRICS] = _json(results)
     contents[folder.TRIALS_FILE] = _json(trials)
     folder.write_contents(settings, run, contents)

@@ -5,13 +5,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from absl import logging
-
 from albert_tf.config import AlbertConfig
 from albert_tf.data.records import card, shards
 from albert_tf.objectives.objective import Objective
 from albert_tf.reports import model_card
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.reports.pretraining_report import PretrainingReport, make_report
 from albert_tf.storage import files
@@ -43,7 +42,7 @@ def write_outputs(
         keeps_masks: bool. Whether the masks are those in the training records.
     """
     metrics = read_metrics(folder.join(METRICS_FILE))
-    with _drawn_if_possible(CURVES_FILE):
+    with drawn_if_possible(CURVES_FILE):
         curves = draw_pretraining_curves(metrics, objective.terms)
         files.write_bytes(folder.join(CURVES_FILE), curves)
     write_report(folder, settings, config, objective)
@@ -60,7 +59,7 @@ def write_report(
     objective: Objective,
 ) -> None:
     """Writes the page of a run, finished or stopped; a failure is only logged."""
-    with _drawn_if_possible(REPORT_FILE):
+    with drawn_if_possible(REPORT_FILE):
         metrics = read_metrics(folder.join(METRICS_FILE))
         last = max((line["step"] for line in metrics), default=0)
         warnings = []
@@ -97,16 +96,6 @@ def report_of_a_stopped_run(
     except BaseException:
         write_report(folder, settings, config, objective)
         raise
-
-
-@contextlib.contextmanager
-def _drawn_if_possible(name: str) -> Iterator[None]:
-    """Logs a failure instead of raising it: no picture is worth a trained model."""
-    try:
-        yield
-    except Exception as e:
-        reason = " ".join(str(e).split())
-        logging.warning("%s: not written: %s: %s", name, type(e).__name__, reason)
 
 
 def _data_card(pattern: str) -> Mapping[str, Any]:

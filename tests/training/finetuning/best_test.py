@@ -40,6 +40,11 @@ def test_patience(patience, stops):
     assert not select([0.5, 0.4, 0.6], patience)[0].should_stop
 
 
+def test_patience_ends_a_run_whose_metric_is_never_a_number():
+    selection, better = select([math.nan, math.nan, math.nan], 2, "pearson")
+    assert better == [True, False, False] and selection.should_stop
+
+
 def test_evaluations_on_record_decide_as_new_ones():
     lines = [{"step": s, "accuracy": v} for s, v in ((2, 0.5), (4, 0.4))]
     selection = Selection("accuracy", 2, lines)

@@ -7,7 +7,11 @@ import pytest
 from albert_tf.errors import UsageError
 from albert_tf.tasks.registry import find_recipe
 from albert_tf.tasks.texts.tables import LabelledTableSettings
-from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
+from albert_tf.training.finetuning.settings import (
+    CONTENT_OF,
+    FinetuneSettings,
+    beside,
+)
 
 
 def settings(**changes):
@@ -27,6 +31,17 @@ def test_epochs_replace_the_steps_of_a_recipe():
     found = settings(num_train_epochs=2.0).resolved(100, recipe)
     assert (found.num_train_steps, found.num_warmup_steps) == (7, 0)
     assert found.train_batch_size == 32
+
+
+def test_what_is_given_beside_a_config_replaces_its_steps():
+    config = {"num_train_steps": 800, "num_warmup_steps": 200, "learning_rate": 1e-5}
+    assert beside(config, []) == config
+    for name in ("num_train_epochs", "max_train_examples"):
+        assert beside(config, [name]) == {"learning_rate": 1e-5}
+    assert "num_warmup_steps" not in beside(config, ["warmup_proportion"])
+    assert beside({"num_train_epochs": 3.0}, ["num_train_steps"]) == {}
+    with pytest.raises(UsageError, match="num_train_steps, received 2.0 and 9"):
+        settings(num_train_epochs=2.0, num_train_steps=9).resolved(100)
 
 
 def test_the_warm_up_as_a_share_of_the_steps():

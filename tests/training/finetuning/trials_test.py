@@ -6,7 +6,7 @@ import pytest
 
 from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import UsageError
-from albert_tf.training.finetuning import trials
+from albert_tf.training.finetuning import outputs, trials
 from albert_tf.training.finetuning.evaluation import CollapsedError
 from tests.training.finetuning.runs import run
 
@@ -64,6 +64,42 @@ def test_the_best_of_several_runs_is_kept(tables, pretrained, tmp_path):
     assert "seed" in (tmp_path / "o" / "report.html").read_text()
     # The finished command only reports.
     assert run(tmp_path / "o", **arguments) == results
+
+
+@pytest.mark.slow
+def test_seeds_are_compared_by_a_metric_of_the_second_dev_split(
+    pretrained, monkeypatch, caplog, tmp_path
+):
+    """And none is lost where nothing can be drawn."""
+    folder = tmp_path / "glue" / "MNLI"
+    folder.mkdir(parents=True)
+    labels = ("entailment", "neutral", "contradiction")
+    rows = [f"the film {i}\ta day {i}\t{labels[i * i % 3]}" for i in range(24)]
+    header = "sentence1\tsentence2\tgold_label"
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        own = rows[::-1][:10] if name == "dev_mismatched" else rows
+        (folder / f"{name}.tsv").write_text("\n".join([header, *own, ""]))
+
+    def fail(*args):
+        raise ValueError("no fonts")
+
+    monkeypatch.setattr(outputs, "make_report", fail)
+    results = run(
+        tmp_path / "o",
+        task="mnli",
+        data_dir=str(tmp_path / "glue"),
+        init_checkpoint=pretrained,
+        metric="dev_mismatched_accuracy",
+        num_train_steps=4,
+        num_seeds=2,
+    )
+    values = [one["value"] for one in results["trials"]["runs"]]
+    assert results["metric"] == "dev_mismatched_accuracy"
+    assert results["dev_mismatched_accuracy"] == max(values)
+    assert results["trials"]["median"] == sum(values) / 2
+    assert "report.html: not written: ValueError: no fonts" in caplog.text
+    assert not (tmp_path / "o" / "report.html").exists()
+    assert from_pretrained(tmp_path / "o").labels == tuple(sorted(labels))
 
 
 def test_a_collapsed_run_is_begun_again_with_the_next_seed(

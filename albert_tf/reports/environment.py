@@ -30,7 +30,7 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu(),
         "memory_gigabytes": _memory(),
         "load_at_start": round(os.getloadavg()[0], 1),
-        "versions": _versions((*_PACKAGES, "sentencex")),
+        "versions": _versions((*_PACKAGES, "sentencex", "torch", "transformers")),
     }
 
 

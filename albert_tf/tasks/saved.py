@@ -1,7 +1,8 @@
 """The task of a fine-tuned model, as it is saved with the model.
 
 A model carries `task`, a dict with the `name` of its task, the `metric` that selected
-it and the `options` with which examples become rows. Models of other packages have
+it, the `options` with which examples become rows, and of two labels the
+`positive_label`. Models of other packages have
 none; their head decides what they can be asked.
 """
 
@@ -21,6 +22,7 @@ from albert_tf.tasks.questions import squad
 from albert_tf.tasks.tags import tagging
 from albert_tf.tasks.texts.glue import LABEL_ALIASES
 from albert_tf.tasks.texts.labels import match_labels
+from albert_tf.tasks.texts.tables import sort_labels
 from albert_tf.tasks.texts.text_classification import table_task
 
 _TABLE = "table"
@@ -32,11 +34,14 @@ def describe(task: Task) -> dict[str, Any]:
     Args:
         task: `Task`.
     """
-    return {
+    described = {
         "name": task.name,
         "metric": task.selecting_metric,
         "options": dataclasses.asdict(task.options),
     }
+    if task.positive_label is not None:
+        described["positive_label"] = task.positive_label
+    return described
 
 
 def task_of(
@@ -65,6 +70,7 @@ def task_of(
     labels = tuple(getattr(model, "labels", None) or ())
     if name == _TABLE:
         task = _own_task(head, labels, problem_type)
+        task = _with_positive(task, saved.get("positive_label"))
     else:
         task = registry.find_task(name)
         spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
@@ -96,6 +102,18 @@ def task_of(
         problem_type=problem_type,
         options=dataclasses.replace(task.options, **values),
     )
+
+
+def _with_positive(task: Task, recorded: Any) -> Task:
+    """Returns a task whose F1 is about the same label as in training.
+
+    Without a record it is the last one of the sorted labels, as for a new table.
+    """
+    if task.positive_label is None:
+        return task
+    if recorded not in task.labels:
+        recorded = sort_labels(task.labels)[-1]
+    return dataclasses.replace(task, positive_label=recorded)
 
 
 def _own_task(head: str, labels: tuple[str, ...], problem_type: str | None) -> Task:

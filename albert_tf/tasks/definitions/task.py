@@ -73,6 +73,8 @@ class Task:
             example "dev_matched".
         labels: tuple of str. Label names in the order of the class indices. Empty
             where there are no classes, or where the training data defines them.
+        positive_label: str or None. Of two labels, the one that F1, precision and
+            recall are about, wherever it is in `labels`.
         problem_type: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for
             heads that have only one type.
         recipe: `Recipe`. Published hyperparameters, or None.
@@ -86,6 +88,7 @@ class Task:
     selecting_metric: str
     splits: Mapping[str, Source] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    positive_label: str | None = None
     problem_type: str | None = None
     recipe: Recipe | None = None
     family: Family | None = None

@@ -232,6 +232,7 @@ def _task(name, splits, labels, metrics, recipe, **kwargs) -> Task:
         selecting_metric=metrics[0],
         splits=splits,
         labels=labels,
+        positive_label="1" if labels == _BINARY else None,
         recipe=recipe,
         family=FAMILY,
         **{"problem_type": SINGLE_LABEL, **kwargs},

@@ -5,7 +5,7 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import DataError
@@ -238,12 +238,18 @@ def find_labels(table: TextTable) -> list[str]:
         if label == "":
             raise DataError(f"{table.where(row)}: the label is empty")
         found.update([label] if isinstance(label, str) else label)
-    labels = sorted(found)
+    labels = sort_labels(found)
     if len(labels) < 2:
         received = f"only {labels[0]!r}" if labels else "none"
         raise DataError(
             f"{table.path}: expected at least 2 different labels, received {received}"
         )
+    return labels
+
+
+def sort_labels(labels: Iterable[str]) -> list[str]:
+    """Returns labels in order, which is numerical if all are whole numbers."""
+    labels = sorted(labels)
     try:
         return sorted(labels, key=int)
     except ValueError:

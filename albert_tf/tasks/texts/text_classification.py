@@ -96,9 +96,9 @@ class TextClassification(Family):
         """
         correct = targets.make_targets(task, examples)
         decisions = answers.decisions
-        if task.name != _TABLE and set(task.labels) == {"0", "1"}:
-            # F1 is that of the label 1, wherever a model has it.
-            value = np.array([int(label) for label in task.labels])
+        if task.positive_label is not None:
+            # F1 is that of one label, by its name, wherever a model has it.
+            value = np.array([int(x == task.positive_label) for x in task.labels])
             correct, decisions = value[correct], value[decisions]
         values = dict(task.metrics(correct, decisions))
         if task.problem_type == REGRESSION:
@@ -191,8 +191,9 @@ def table_task(
         splits: dict. `TableSource` by name of the split.
         problem_type: str. One label per row, several, or a score; see `Task`.
     """
-    # With two labels, F1, precision and recall are those of the second one.
-    average = "binary" if len(labels) == 2 else "macro"
+    # With two labels, F1, precision and recall are those of the last one.
+    is_binary = problem_type == SINGLE_LABEL and len(labels) == 2
+    average = "binary" if is_binary else "macro"
     classification = functools.partial(metrics.classification_metrics, average=average)
     functions = {
         SINGLE_LABEL: classification,
@@ -207,6 +208,7 @@ def table_task(
         selecting_metric=selecting[problem_type],
         splits=splits or {},
         labels=tuple(labels),
+        positive_label=labels[-1] if is_binary else None,
         problem_type=problem_type,
         family=FAMILY,
     )

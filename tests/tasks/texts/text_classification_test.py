@@ -81,6 +81,20 @@ def test_metrics_depend_on_the_number_of_labels():
     assert three["precision"] == pytest.approx((0.5 + 1.0) / 2)
 
 
+@pytest.mark.parametrize("order", [("n", "p"), ("p", "n")])
+def test_f1_is_about_one_label_in_any_order_of_the_model(order):
+    """Correct are n, p, p, p, and n, p, p, n are predicted."""
+    task = dataclasses.replace(with_labels(table_task(), table("nppp")), labels=order)
+    logits = np.eye(2)[[order.index(name) for name in "nppn"]]
+    values = evaluate(task, logits, table("nppp"))
+    assert (values["precision"], values["recall"]) == (1.0, pytest.approx(2 / 3))
+    assert values["majority_accuracy"] == 0.75
+    # `--labels=p,n` asks for the other one.
+    asked = dataclasses.replace(table_task(("p", "n")), labels=order)
+    values = evaluate(asked, logits, table("nppp"))
+    assert (values["precision"], values["recall"]) == (0.5, 1.0)
+
+
 def test_labels_come_from_the_table_unless_given():
     assert with_labels(table_task(), table("baab")).labels == ("a", "b")
     given = table_task(["b", "a"])

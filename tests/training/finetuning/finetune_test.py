@@ -6,10 +6,12 @@ import shutil
 
 import numpy as np
 import pytest
+from sklearn.metrics import precision_recall_fscore_support
 
 from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
+from albert_tf.inference.predictor import Predictor
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.create import create_optimizer
@@ -111,6 +113,38 @@ def test_a_classifier_of_other_labels_is_replaced(finished, tmp_path):
     new = weight_names(from_pretrained(tmp_path / "out", head=None))
     for name, value in old.items():
         np.testing.assert_allclose(value, new[name], atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("labels", [(), ("good", "bad")])
+def test_f1_is_about_one_label_whatever_order_the_model_has(tables, tmp_path, labels):
+    start = AlbertTextClassifier(CONFIG, num_labels=2, seed=3)
+    start.labels = ("good", "bad")
+    start.problem_type = "single_label_classification"
+    save_pretrained(start, tmp_path / "start", tokenizer=AlbertTokenizer(SPM_MODEL))
+    results = run(
+        tmp_path / "out",
+        **tables,
+        init_checkpoint=str(tmp_path / "start"),
+        labels=labels,
+        num_train_steps=2,
+    )
+    assert results["labels"] == ["good", "bad"]
+    lines = (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    positive = "bad" if labels else "good"
+    expected = precision_recall_fscore_support(
+        [row["label"] == positive for row in rows],
+        [row["prediction"] == positive for row in rows],
+        average="binary",
+        zero_division=0,
+    )
+    names = ("precision", "recall", "f1")
+    assert [results[f"dev_{name}"] for name in names] == pytest.approx(expected[:3])
+    # The model remembers the label.
+    predictor = Predictor.from_pretrained(tmp_path / "out")
+    table = read_table(tables["dev_file"])
+    again = predictor.metrics(table, predictor.answers(table))
+    assert [again[name] for name in names] == [results[f"dev_{n}"] for n in names]
 
 
 def test_from_scratch_with_pairs(tables, tmp_path):

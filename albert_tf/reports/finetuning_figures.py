@@ -170,35 +170,32 @@ def draw_calibration(split: str, calibration: Sequence[Sequence[float]]) -> Figu
 def draw_token_lengths(
     lengths: Mapping[str, Sequence[int]], max_seq_length: int
 ) -> Figure:
-    """Returns a histogram of the lengths of examples before truncation.
+    """Returns a histogram of the lengths of rows, as the model gets them.
 
     Args:
-        lengths: By split, the number of tokens of each example.
-        max_seq_length: int. Number of tokens at which examples are cut.
+        lengths: By split, the number of tokens of each row.
+        max_seq_length: int. Number of tokens of the longest possible row.
     """
-    figure, axes = new_plot("tokens of an example", "share of the examples")
+    figure, axes = new_plot("tokens of a row", "share of the rows")
     longest = max(
         (max(values) for values in lengths.values() if len(values)), default=1
     )
-    # One text of a million tokens must not squeeze the others into a line.
-    end = max(min(longest, 2 * max_seq_length), 1)
+    end = max(longest, 1)
     edges = np.linspace(0, end, min(end, 50) + 1)
     for index, (split, values) in enumerate(lengths.items()):
         if not len(values):
             continue
-        heights, _ = np.histogram(np.minimum(values, end), edges)
+        heights, _ = np.histogram(values, edges)
         look = {"label": plain_name(split, index), "fill": index == 0}
         if index == 0:
             look |= {"alpha": 0.4}
         axes.stairs(heights / len(values), edges, color=f"C{index % 10}", **look)
-    if longest > end:
-        axes.set_xlabel("tokens of an example (longer ones in the last bar)")
-    if end >= max_seq_length:
-        label = f"cut at {max_seq_length}"
+    if longest >= max_seq_length:
+        label = f"at most {max_seq_length}"
         axes.axvline(max_seq_length, color="crimson", linestyle="--", label=label)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
-    alt = f"Lengths of the examples of {', '.join(lengths)}; cut at {max_seq_length}."
+    alt = f"Lengths of the rows of {', '.join(lengths)}; at most {max_seq_length}."
     return Figure(to_png(figure, PAGE_DPI), alt)
 
 

@@ -39,16 +39,18 @@ _ERROR_COLUMNS = {
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-    """Lengths of the examples of a split.
+    """Lengths of the rows of a split; an example may be several of them.
 
     Attributes:
-        values: Sequence of int. Tokens of each example before truncation.
-        max_seq_length: int. Number of tokens at which examples are cut.
+        values: Sequence of int. Tokens of each row, after truncation.
+        max_seq_length: int. Number of tokens of the longest possible row.
+        examples: int. Number of examples.
         truncated: int. Number of examples that lost text.
     """
 
     values: Sequence[int]
     max_seq_length: int
+    examples: int
     truncated: int
 
 
@@ -313,26 +315,26 @@ def _lengths(run: FinetuningReport) -> list[Block]:
     rows = [
         [
             split,
+            one.examples,
             len(values[split]),
             statistics.fmean(values[split]),
             statistics.median_low(values[split]),
             max(values[split]),
             one.max_seq_length,
             one.truncated,
-            f"{one.truncated / len(values[split]):.2%}",
+            f"{one.truncated / max(one.examples, 1):.2%}",
         ]
         for split, one in found.items()
     ]
-    names = [*("split", "examples", "mean tokens", "median", "longest", "cut at")]
-    names += ["cut examples", "share"]
+    names = [*("split", "examples", "rows", "mean tokens of a row", "median")]
+    names += ["longest row", "limit", "cut examples", "share of the examples"]
     figure = figures.draw_token_lengths(values, limit)
     return [*blocks, Table("Lengths by split", names, rows), Figures([figure])]
 
 
 def _label(name: str, value: Any) -> Any:
     """Returns a value as a table shows it: the number of a row or seed is a name."""
-    is_name = name in ("index", "seed") and value is not None
-    return str(value) if is_name else value
+    return str(value) if name in ("index", "seed") and value is not None else value
 
 
 def _shorten(value: Any) -> Any:

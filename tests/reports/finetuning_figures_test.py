@@ -87,13 +87,13 @@ def test_scatter(drawn):
     assert figures.draw_scatter("dev", [[math.nan, 1.0]]).caption
 
 
-def test_lengths_show_the_cut(drawn):
-    figures.draw_token_lengths({"train": [3, 5, 30], "dev": [], "test": [4]}, 8)
+def test_lengths_show_the_limit(drawn):
+    figures.draw_token_lengths({"train": [3, 5, 8], "dev": [], "test": [4]}, 8)
     axes = drawn[0].axes[0]
-    assert axes.get_legend_handles_labels()[1] == ["train", "test", "cut at 8"]
+    assert axes.get_legend_handles_labels()[1] == ["train", "test", "at most 8"]
     shares = axes.patches[0].get_data().values
     assert shares.sum() == pytest.approx(1) and shares[-1] == pytest.approx(1 / 3)
-    assert "longer ones" in axes.get_xlabel()
+    assert axes.get_xlabel() == "tokens of a row"
     figures.draw_token_lengths({"train": [3, 5]}, 512)
     assert drawn[1].axes[0].get_legend_handles_labels()[1] == ["train"]
 

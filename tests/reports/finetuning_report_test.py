@@ -50,10 +50,10 @@ PARTS = {
     "search": ([{"learning_rate": 1e-5, "metric": 0.5}], "Search", 0, "1e-05"),
     "splits": ({"dev": CLASSES}, "Answers on dev", 2, "a bad film"),
     "lengths": (
-        {"train": Lengths([5, 9, 70], 64, 1)},
+        {"train": Lengths([5, 9, 64], 64, 2, 1)},
         "Lengths and truncation",
         1,
-        "33.33%",
+        "50.00%",
     ),
     "useful_token_rate": (0.25, "Lengths and truncation", 0, "25.0%"),
     "settings": ({"learning_rate": 2e-5}, "Settings", 0, "2e-05"),
@@ -173,7 +173,7 @@ def test_hostile_text_everywhere():
         seeds=[{"seed": bad, "metric": 1.0}],
         search=[{bad: bad}],
         splits={bad: answers},
-        lengths={bad: Lengths([1], 2, 0)},
+        lengths={bad: Lengths([1], 2, 1, 0)},
         settings={bad: bad},
         environment={bad: bad},
     )
@@ -251,6 +251,6 @@ def test_numpy_numbers():
         "scatter": np.array([[0.5, 1.0]]),
         "errors": [dict(ERROR, index=np.int64(5), score=np.float32(0.25))],
     }
-    lengths = {"dev": Lengths(np.array([1, 2]), 4, np.int64(0))}
+    lengths = {"dev": Lengths(np.array([1, 2]), 4, 2, np.int64(0))}
     parsed = shown(splits={"dev": answers}, lengths=lengths)
     assert "0.2500" in parsed.text

@@ -137,6 +137,7 @@ def _report(run, run_folder, results, history, shown, selection) -> FinetuningRe
             name: Lengths(
                 split.encoded.rows.lengths.tolist(),
                 settings.max_seq_length,
+                len(split.examples),
                 int(np.count_nonzero(split.encoded.truncated)),
             )
             for name, split in run.data.splits.items()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from albert_tf.training.finetuning.evaluation import CALIBRATION, Split
 from albert_tf.training.finetuning.settings import FinetuneSettings
 
 _ANSWER_HEADS = {"span": "question_answering", "beam": "beam_question_answering"}
+# What examples say of the file that they are from, which may move. Messages name it.
+_PLACES = ("path", "lines", "unit", "where", "problem", "note", "skipped")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,8 +40,8 @@ class RunExamples:
         return self.splits["train"].encoded
 
     def digest(self) -> dict[str, str]:
-        """Returns a digest of the rows and targets of every split."""
-        digests = {name: _digest(s.encoded) for name, s in self.splits.items()}
+        """Returns a digest of the examples, rows and targets of every split."""
+        digests = {name: _digest(split) for name, split in self.splits.items()}
         # A split that is left out changes which weights are kept.
         return {"splits": ", ".join(sorted(digests)), **digests}
 
@@ -120,8 +123,11 @@ def _check_classes(task: Task, train: Split) -> None:
         )
 
 
-def _digest(encoded: EncodedExamples) -> str:
-    sha256 = hashlib.sha256()
+def _digest(split: Split) -> str:
+    encoded, sha256 = split.encoded, hashlib.sha256()
+    # Metrics and predictions read more of an example than its rows: names, groups,
+    # texts, all correct answers.
+    sha256.update(json.dumps(split.examples, default=_content).encode())
     arrays = {
         "ids": encoded.rows.ids,
         "splits": encoded.rows.splits,
@@ -136,3 +142,14 @@ def _digest(encoded: EncodedExamples) -> str:
             sha256.update(f"{name} {array.shape} {array.dtype}".encode())
             sha256.update(array.tobytes())
     return sha256.hexdigest()
+
+
+def _content(value: Any) -> Any:
+    """Returns examples, or a part of them, as JSON knows it, without their places."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return {
+        field.name: getattr(value, field.name)
+        for field in dataclasses.fields(value)
+        if field.name not in _PLACES
+    }

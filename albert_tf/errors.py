@@ -14,4 +14,4 @@ class UntrainedWeightsWarning(UserWarning):
 
 
 class MissingFileError(DataError):
-    """A file of a data set does not exist."""
+    """A file of a data set, or the config of a checkpoint, does not exist."""

@@ -2,7 +2,8 @@
 
 They are those of run_classifier.py, run_squad_v1.py, run_squad_v2.py and run_race.py.
 Each one works as it did there, under its own name or as an alias; or it stops the
-command with what to use instead.
+command with what to use instead. One exception: `--save_checkpoints_steps` also was the
+number of steps between evaluations, which here is `--eval_steps`.
 """
 
 from typing import Any

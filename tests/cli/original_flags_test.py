@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from albert_tf.tasks.registry import find_task
 from tools import main as dispatch
 
 # What the four scripts define, as of their last version.
@@ -86,9 +87,70 @@ run(main)
 """
 
 
+# The same, and checks what the settings say together.
+CHECKED = COMMAND.replace("    default", "    settings.check_source()\n    default", 1)
+# The commands in the original's README, with every flag.
+_MODEL = """
+    --init_checkpoint=base/model.ckpt-best --albert_config_file=base/albert_config.json
+    --spm_model_file=base/30k-clean.model
+"""
+_SQUAD = """
+    --output_dir=out --train_file=train.json --predict_file=dev.json
+    --do_lower_case --max_seq_length=384 --doc_stride=128 --max_query_length=64
+    --do_train=true --do_predict=true --train_batch_size=48 --predict_batch_size=8
+    --learning_rate=5e-5 --num_train_epochs=2.0 --warmup_proportion=.1
+    --save_checkpoints_steps=5000 --n_best_size=20 --max_answer_length=30
+"""
+_SQUAD_CACHES = [
+    "--vocab_file=base/30k-clean.vocab",
+    "--train_feature_file=train.tf_record",
+    "--predict_feature_file=dev.tf_record",
+    "--predict_feature_left_file=left.pkl",
+]
+# Script -> its command, what to add to it, and what to leave out of it.
+README = {
+    "run_classifier": (
+        """--data_dir=glue --output_dir=out --do_train --do_eval --do_predict
+        --do_lower_case --max_seq_length=128 --optimizer=adamw --task_name=MNLI
+        --warmup_step=1000 --learning_rate=3e-5 --train_step=10000
+        --save_checkpoints_steps=100 --train_batch_size=128""",
+        "",
+        [],
+    ),
+    "run_squad_v1": (_SQUAD, "--task=squad1", _SQUAD_CACHES),
+    "run_squad_v2": (_SQUAD, "--task=squad2", _SQUAD_CACHES),
+    "run_race": (
+        """--output_dir=out --data_dir=RACE --max_seq_length=512 --max_qa_length=128
+        --do_train --do_eval --train_batch_size=32 --eval_batch_size=8
+        --learning_rate=1e-5 --train_step=12000 --warmup_step=1000
+        --save_checkpoints_steps=100""",
+        "--task=race",
+        ["--eval_file=dev.tf_record", "--train_file=train.tf_record"],
+    ),
+}
+
+
 @pytest.fixture
 def parse(run_python):
     return lambda *arguments: run_python("-c", COMMAND, *arguments)
+
+
+@pytest.mark.parametrize("script", README)
+def test_the_commands_of_the_readme(run_python, script):
+    command, task, caches = README[script]
+    given = [*_MODEL.split(), *command.split(), *task.split()]
+    result = run_python("-c", CHECKED, *given)
+    assert (result.returncode, result.stderr) == (0, "")
+    shown = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert shown["albert_config_file"] == "base/albert_config.json"
+    assert shown["init_checkpoint"] == "base/model.ckpt-best"
+    expected = task.removeprefix("--task=") if task else "mnli"
+    assert find_task(shown["task"]).name == expected
+    # Files of encoded examples are refused, one by one, with what to do.
+    for cache in caches:
+        result = run_python("-c", CHECKED, *given, cache)
+        assert (result.returncode, result.stderr.count("\n")) == (2, 1)
+        assert cache.removeprefix("--").partition("=")[0] in result.stderr
 
 
 def test_every_original_flag_is_known(run_python):

@@ -24,7 +24,7 @@ from albert_tf.converters.checkpoint.tokenizer_files import (
 from albert_tf.converters.tf1 import head_file
 from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.converters.tf1.names import name_table
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
@@ -261,7 +261,7 @@ def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
             sizes = (preset["hidden_size"], preset["intermediate_size"])
             if sizes == (D, F) and name.startswith("albert") and name.endswith("v2"):
                 return AlbertConfig.from_preset(name, vocab_size=V, embedding_size=E)
-    raise DataError(
+    raise MissingFileError(
         f"{folder}: no albert_config.json, and the shapes are not those of a released "
         "model; a config is required"
     )

@@ -33,7 +33,10 @@ class SourceSettings(DataSettings):
     )
     preset: str = setting("With from_scratch: released model to take sizes from.", "")
     albert_config_file: str = setting(
-        "With from_scratch: JSON file with the model's sizes.", ""
+        "With from_scratch: JSON file with the model's sizes. With init_checkpoint: "
+        "the checkpoint's own, as the original's commands give it; needed only where "
+        "the checkpoint has none.",
+        "",
     )
     spm_model_file: str = setting(
         "Tokenizer (SentencePiece or tokenizer.json), if the checkpoint has none.", ""
@@ -82,8 +85,8 @@ class SourceSettings(DataSettings):
                 "init_checkpoint: required; to train from random weights, pass "
                 "from_scratch"
             )
-        elif any(sizes):
-            raise UsageError("preset, albert_config_file: only with from_scratch")
+        elif self.preset:
+            raise UsageError("preset: only with from_scratch")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from albert_tf.converters import load
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
 from albert_tf.converters.checkpoint.keras_model import build_model
-from albert_tf.errors import UsageError
+from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.texts import labels
@@ -21,6 +21,22 @@ from albert_tf.tasks.texts.glue import LABEL_ALIASES
 from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetuning.settings import FinetuneSettings
+
+# What a config says that does not belong to the weights.
+_FOR_TRAINING = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout_prob",
+    "initializer_range",
+)
+# What the files of the original cannot say, so that the checkpoint does.
+_NOT_IN_FILES = (
+    "embedding_projection",
+    "family",
+    "group_rule",
+    "mlm_layer_norm_eps",
+    "share_layer_norm",
+)
 
 
 class Start:
@@ -40,7 +56,7 @@ class Start:
             self.tokenizer = load_tokenizer(settings.spm_model_file, *normalization)
             warn_if_small(self.tokenizer, config.vocab_size)
         else:
-            config = checkpoint.config
+            config = _with_given(checkpoint, settings)
             self.tokenizer = choose_tokenizer(
                 checkpoint, settings.spm_model_file or None, *normalization
             )
@@ -150,13 +166,14 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
         settings: `FinetuneSettings`.
 
     Raises:
-        UsageError: If the tokenizer is not the weights' own, or too large.
+        UsageError: If the tokenizer is not the weights' own, or too large, or the
+            config is another model's.
         DataError: If the files are damaged.
     """
     if settings.from_scratch:
         yield Start(settings, None)
         return
-    with load.open_checkpoint(settings.init_checkpoint) as checkpoint:
+    with _open(settings) as checkpoint:
         checkpoint.check_unknown(with_heads=False)
         yield Start(settings, checkpoint)
 
@@ -173,6 +190,39 @@ def _read_config(settings: FinetuneSettings) -> AlbertConfig:
         return AlbertConfig.from_preset(settings.preset)
     except ValueError as e:
         raise UsageError(f"preset: {e}") from None
+
+
+def _open(settings: FinetuneSettings) -> Checkpoint:
+    """Opens the checkpoint, with the given config if it has none of its own."""
+    try:
+        return load.open_checkpoint(settings.init_checkpoint)
+    except MissingFileError:
+        if not settings.albert_config_file:
+            raise
+        return load.open_checkpoint(
+            settings.init_checkpoint, config=_read_config(settings)
+        )
+
+
+def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertConfig:
+    """Returns a checkpoint's config, with what the given file decides for training.
+
+    Raises:
+        UsageError: If the file describes another model.
+    """
+    config = checkpoint.config
+    if not settings.albert_config_file:
+        return config
+    given = _read_config(settings)
+    for name in (field.name for field in dataclasses.fields(config)):
+        expected, received = getattr(config, name), getattr(given, name)
+        if name not in (*_FOR_TRAINING, *_NOT_IN_FILES) and expected != received:
+            raise UsageError(
+                f"albert_config_file: {settings.albert_config_file}: {name} is "
+                f"{expected!r} in {checkpoint.path}, received {received!r}; leave the "
+                "flag out to use the checkpoint's config"
+            )
+    return config.replace(**{name: getattr(given, name) for name in _FOR_TRAINING})
 
 
 def _check_vocabulary(config: AlbertConfig, tokenizer: Tokenizer) -> None:

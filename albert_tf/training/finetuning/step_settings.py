@@ -105,7 +105,11 @@ class WatchSettings:
     log_steps: int | None = setting(
         "Steps between lines of metrics. Default: 100, or less in short runs.", None
     )
-    save_checkpoints_steps: int = setting("Steps between checkpoints.", 500)
+    save_checkpoints_steps: int = setting(
+        "Steps between checkpoints to resume from; eval_steps decides what is "
+        "evaluated.",
+        500,
+    )
     keep_checkpoint_max: int = setting("Number of checkpoints to keep.", 2)
     metric: str = setting(
         "Metric on the dev examples that selects the weights to keep; any name but one "

@@ -147,6 +147,43 @@ def test_f1_is_about_one_label_whatever_order_the_model_has(tables, tmp_path, la
     assert [again[name] for name in names] == [results[f"dev_{n}"] for n in names]
 
 
+def test_a_config_beside_a_checkpoint(tables, pretrained, tmp_path):
+    values = CONFIG.to_dict()
+    path = tmp_path / "albert_config.json"
+    arguments = {
+        "train_file": tables["train_file"],
+        "init_checkpoint": pretrained,
+        "albert_config_file": str(path),
+        "num_train_steps": 1,
+    }
+    path.write_text(json.dumps({**values, "num_hidden_layers": 3, "hidden_size": 48}))
+    with pytest.raises(
+        UsageError, match=r"albert_config\.json: hidden_size is 24 in .*, received 48"
+    ):
+        run(tmp_path / "out", **arguments)
+    # The file also has the dropout, as in the original.
+    path.write_text(json.dumps({**values, "hidden_dropout_prob": 0.2}))
+    run(tmp_path / "out", **arguments)
+    config = from_pretrained(tmp_path / "out").config
+    assert config == CONFIG.replace(hidden_dropout_prob=0.2)
+
+
+def test_a_config_for_a_checkpoint_without_one(tables, pretrained, tmp_path):
+    model = from_pretrained(pretrained, "pretraining")
+    save_pretrained(model, tmp_path / "tf1", format="tf1")
+    path = (tmp_path / "tf1" / "albert_config.json").rename(tmp_path / "c.json")
+    arguments = {
+        "train_file": tables["train_file"],
+        "init_checkpoint": str(tmp_path / "tf1" / "model.ckpt-best"),
+        "spm_model_file": str(SPM_MODEL),
+        "num_train_steps": 1,
+    }
+    with pytest.raises(DataError, match=r"no albert_config\.json"):
+        run(tmp_path / "out", **arguments)
+    run(tmp_path / "out", **arguments, albert_config_file=str(path))
+    assert from_pretrained(tmp_path / "out").config.hidden_size == CONFIG.hidden_size
+
+
 def test_from_scratch_with_pairs(tables, tmp_path):
     CONFIG.to_json(tmp_path / "config.json")
     results = run(

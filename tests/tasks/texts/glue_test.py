@@ -192,6 +192,9 @@ def test_cola_with_a_header(tmp_path, caplog):
     assert (table.labels, table.lines, table.ids) == (["1", "0"], [2, 3], ["0", "1"])
     assert table.skipped == {"header lines": 1}
     assert "dev.tsv: line 1 is a header (its label is 'label')" in caplog.text
+    # So it is when the file is given by itself, as --dev_file and --eval_file are.
+    given = TASKS["cola"].splits["dev"].read_file(str(tmp_path / "dev.tsv"))
+    assert (given.texts, given.skipped) == (table.texts, table.skipped)
     # Anything else in place of the first label is no header.
     table = read(tmp_path, "cola", "dev", text.replace("label", "2"))
     assert table.labels == ["2", "1", "0"]

@@ -85,6 +85,7 @@ def main() -> None:
         task=task,
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
+        on_bad_input=settings.on_bad_input,
     )
     task = predictor.task
     found, shown = {}, {}

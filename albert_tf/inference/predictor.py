@@ -51,7 +51,8 @@ class Predictor(base.Loadable):
             else the model's maximum.
         batch_size: int. Rows per call of the model.
         **options: Other fields of `tasks.family.Options`, such as `doc_stride` or
-            `null_threshold`; None for that of fine-tuning.
+            `null_threshold`; None for that of fine-tuning. `on_bad_input` is "stop"
+            unless given.
 
     Attributes:
         head: str. Name of the model's head.

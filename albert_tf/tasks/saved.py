@@ -34,10 +34,12 @@ def describe(task: Task) -> dict[str, Any]:
     Args:
         task: `Task`.
     """
+    options = dataclasses.asdict(task.options)
+    del options["on_bad_input"]
     described = {
         "name": task.name,
         "metric": task.selecting_metric,
-        "options": dataclasses.asdict(task.options),
+        "options": options,
     }
     if task.positive_label is not None:
         described["positive_label"] = task.positive_label
@@ -90,7 +92,8 @@ def task_of(
             if match.note:
                 logging.info("%s", match.note)
             labels = match.labels
-    known = {field.name for field in dataclasses.fields(Options)}
+    # What to do with bad input is the affair of each command.
+    known = {field.name for field in dataclasses.fields(Options)} - {"on_bad_input"}
     values = {key: value for key, value in values.items() if key in known}
     longest = model.config.max_position_embeddings
     values.setdefault("max_seq_length", getattr(model, "max_seq_length", None))

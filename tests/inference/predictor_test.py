@@ -127,6 +127,23 @@ def test_agrees_with_evaluation(tokenizer, tmp_path, name):
     assert metrics == pytest.approx(evaluator.metrics("dev", expected), abs=1e-5)
 
 
+def test_bad_input_is_the_affair_of_each_command(tokenizer):
+    task = find_task("squad1")
+    given = dataclasses.replace(task.options, on_bad_input="skip")
+    record = saved.describe(dataclasses.replace(task, options=given))
+    assert "on_bad_input" not in record["options"]
+    record["options"]["on_bad_input"] = "skip"  # of earlier versions
+    model = make_model("question_answering", task)
+    model.task = record | {"options": {**record["options"], "max_seq_length": 40}}
+    short = {"max_query_length": 8, "doc_stride": 9}
+    bad = questions(False)
+    bad.items[0] = dataclasses.replace(bad.items[0], problem="dev.json: bad")
+    with pytest.raises(DataError, match=r"dev\.json: bad"):
+        Predictor(model, tokenizer, **short).encoded(bad)
+    skipping = Predictor(model, tokenizer, on_bad_input="skip", **short)
+    assert set(skipping.encoded(bad).detail.question) == {1}
+
+
 def test_foreign_models_have_defaults(tokenizer):
     """Models without a record: what the head can do, with labels that have no names."""
     predictor = Predictor(make_model("text_classifier", num_labels=3), tokenizer)

@@ -106,10 +106,26 @@ REFUSED = [
     (["evaluate", "--model=cls", "--label_column=y", LABELLED], 1, "no column 'y'"),
     (["evaluate", "--model=cls", "--task=wnut17", LABELLED], 2, "token_classifier"),
 ]
+# One question of the training file cannot be used.
+SQUAD = ["evaluate", "--model=squad", "--data_dir=official", "--split=train"]
+SKIPPED = [*SQUAD, "--on_bad_input=skip"]
 WORKS = [
     ["predict", "--model=cls", *TABLE],
     ["evaluate", "--model=cls", LABELLED],
 ]
+
+
+def write_questions(folder):
+    """Two questions; the answer to the second one is not where it should be."""
+    folder.mkdir()
+    answers = [[{"text": "rains", "answer_start": start}] for start in (3, 0)]
+    questions = [
+        {"id": str(i), "question": "What?", "answers": found}
+        for i, found in enumerate(answers)
+    ]
+    paragraph = {"context": "It rains.", "qas": questions}
+    content = {"version": "1.1", "data": [{"title": "t", "paragraphs": [paragraph]}]}
+    (folder / "train-v1.1.json").write_text(json.dumps(content))
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +148,8 @@ def results(tokenizer, tmp_path_factory, run_python):
         save_pretrained(model, folder / name, tokenizer=tokenizer, labels=labels)
     (folder / "table.csv").write_text("text,label\na film,good\nno film,bad\n")
     (folder / "glue").mkdir()
-    commands = [arguments for arguments, *_ in REFUSED] + WORKS
+    write_questions(folder / "official")
+    commands = [arguments for arguments, *_ in REFUSED] + WORKS + [SQUAD, SKIPPED]
     result = run_python(
         *("-c", COMMANDS, str(ROOT / "tools"), json.dumps(commands)), cwd=str(folder)
     )
@@ -152,11 +169,20 @@ def test_refused_in_one_line_before_a_model_is_loaded(
     assert message in error
 
 
+def test_on_bad_input_reaches_the_rows(results):
+    code, error, _ = results[0][tuple(SQUAD)]
+    assert code == 1 and "--on_bad_input=skip leaves such questions out" in error
+    # It is left out, and an answer to it is not scored.
+    code, error, _ = results[0][tuple(SKIPPED)]
+    assert code == 2 and "qas[1] was left out of the training examples" in error
+
+
 def test_nothing_but_the_answers_is_written(results):
     found, folder = results
     for command in WORKS:
         code, error, is_built = found[tuple(command)]
         assert (code, is_built) == (0, True), error
     names = {"cls", "cls01", "nli", "mlm", "squad", "glue", "table.csv", "out.tsv"}
+    names.add("official")
     assert {path.name for path in folder.iterdir()} == names
     assert len((folder / "out.tsv").read_text().splitlines()) == 3

@@ -17,7 +17,9 @@ from albert_tf.text.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How examples become rows, and outputs answers; saved with the model.
+    """How examples become rows, and outputs answers.
+
+    All but `on_bad_input` is saved with the model.
 
     Attributes:
         max_seq_length: int. Maximum number of tokens of a row.

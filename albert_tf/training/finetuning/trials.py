@@ -158,6 +158,7 @@ def _run_seeds(settings: FinetuneSettings, values: dict[str, Any]) -> list[dict]
                 raise
             logging.warning("%s: %s; going on with seed %d", name, e, seed + 1)
         else:
+            collapses = 0
             results.append({"name": name, **values, "seed": seed, "results": found})
         seed += 1
     return results

@@ -130,6 +130,24 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(
         seeds.append(settings.seed)
         raise CollapsedError("all the same")
 
+    def often(settings):
+        seeds.append(settings.seed)
+        if len(seeds) % trials.MAX_COLLAPSES:
+            raise CollapsedError("all the same")
+        return {"metric": "dev_accuracy", "dev_accuracy": 0.5, "step": 1}
+
+    # Only collapses in a row show that another seed is no cure.
+    monkeypatch.setattr(trials, "finetune_once", often)
+    found = run(
+        tmp_path / "often",
+        **tables,
+        init_checkpoint=pretrained,
+        on_collapse="restart",
+        num_seeds=2,
+        seed=1,
+    )
+    assert [trial["seed"] for trial in found] == [5, 10]
+    seeds.clear()
     monkeypatch.setattr(trials, "finetune_once", always)
     with pytest.raises(CollapsedError):
         run(

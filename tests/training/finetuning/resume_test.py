@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -183,23 +184,56 @@ def test_ten_random_kills(start, tmp_path, family):
     settings = settings_of(family, tmp_path, start)
     whole = {**settings, "output_dir": str(tmp_path / "whole")}
     killed = {**settings, "output_dir": str(tmp_path / "killed")}
-    begin = time.monotonic()
-    execute(whole)
-    seconds = time.monotonic() - begin
+    # The time from the first sign of a run to its end is that of an uninterrupted one.
+    process = begin_run(whole)
+    began = time.monotonic()
+    assert process.wait(900) == 0
+    seconds = time.monotonic() - began
     rng = random.Random(family)
-    for _ in range(10):
-        command = [sys.executable, str(SCRIPT), json.dumps(killed), "never", "0"]
-        process = subprocess.Popen(
-            command,
-            env=ENVIRONMENT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+    kills = 0
+    for _ in range(20):
+        process = begin_run(killed)
         try:
-            # Mostly after the imports, which are the first part of it.
-            process.wait(seconds * rng.uniform(0.4, 1.0))
+            process.wait(rng.uniform(0.0, 0.8) * seconds)
         except subprocess.TimeoutExpired:
             process.kill()
-        process.wait()
+        code = process.wait()
+        assert code in (0, -signal.SIGKILL)
+        kills += code == -signal.SIGKILL
+        if code == 0:
+            # It came to its end first; the next kill needs a run to interrupt.
+            same(tmp_path / "whole", tmp_path / "killed")
+            shutil.rmtree(tmp_path / "killed")
+        if kills == 10:
+            break
+    assert kills == 10
     execute(killed)
     same(tmp_path / "whole", tmp_path / "killed")
+
+
+def begin_run(settings):
+    """Starts a run in a process, and returns it as soon as it works in its folder.
+
+    That is when it is done with imports and input files: it takes the folder's lock.
+    """
+    command = [sys.executable, str(SCRIPT), json.dumps(settings), "never", "0"]
+    lock = pathlib.Path(settings["output_dir"]) / ".lock"
+    process = subprocess.Popen(
+        command,
+        env=ENVIRONMENT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 300
+    while process.poll() is None and owner_of(lock) != process.pid:
+        assert time.monotonic() < deadline, "the run does not begin"
+        time.sleep(0.01)
+    return process
+
+
+def owner_of(lock):
+    """Returns the process that wrote a lock; a killed one leaves its lock behind."""
+    try:
+        return json.loads(lock.read_text())["process"]
+    except FileNotFoundError:
+        return None

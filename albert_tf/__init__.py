@@ -58,6 +58,7 @@ _SAVED_BY_KERAS = {
     "Dropout": "layers.dropout",
     "FactorizedEmbedding": "layers.embedding",
     "FeedForward": "layers.feed_forward",
+    "LayerNorm": "layers.layer_norm",
     "Lamb": "optimizers.lamb",
     "MaskedLMHead": "layers.heads",
     "SelfAttention": "layers.attention",

@@ -46,7 +46,7 @@ NOT_RUN = {
     ),
 }
 # Flags and files of commands that need the official files of a task.
-NEEDS = ("--data_dir=", "glue/diagnostic/", "--prediction_dir=")
+NEEDS = ("--data_dir=", "=SST-2/", "glue/diagnostic/", "--prediction_dir=")
 NOT_RUN |= {
     item.text: "needs official files of a task"
     for item in ITEMS

@@ -1,4 +1,4 @@
-"""Defines the two kinds of error a user can cause, one exit code each; warnings."""
+"""Defines the kinds of error a user can cause, one exit code each; warnings."""
 
 
 class UsageError(ValueError):
@@ -15,3 +15,10 @@ class UntrainedWeightsWarning(UserWarning):
 
 class MissingFileError(DataError):
     """A file of a data set, or the config of a checkpoint, does not exist."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A run ended early because it was asked to, after saving what it had reached.
+
+    Exit code 0. A `KeyboardInterrupt`, so that nothing takes it for a failure.
+    """

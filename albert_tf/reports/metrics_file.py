@@ -4,6 +4,8 @@ import json
 import os
 from typing import Any
 
+from absl import logging
+
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 
@@ -22,6 +24,7 @@ class MetricsFile:
     def __init__(self, path: str | os.PathLike, last_step: int):
         self.path = os.fspath(path)
         self.lines = [m for m in read_metrics(self.path) if m["step"] <= last_step]
+        self._is_behind = False
         self._write()
 
     def append(self, values: dict[str, Any]) -> None:
@@ -31,11 +34,19 @@ class MetricsFile:
             values: dict. What was measured, with its `step`.
         """
         self.lines.append(values)
-        if files.is_remote(self.path):
-            self._write()
-            return
-        with open(self.path, "a", encoding="utf-8") as f:
-            f.write(json.dumps(values) + "\n")
+        try:
+            if self._is_behind or files.is_remote(self.path):
+                self._write()
+            else:
+                with open(self.path, "a", encoding="utf-8") as f:
+                    f.write(json.dumps(values) + "\n")
+        except (OSError, DataError) as e:
+            # Measurements are no reason to end a run; all lines are in memory.
+            if not self._is_behind:
+                logging.warning("%s; it is written again with the next line", e)
+            self._is_behind = True
+        else:
+            self._is_behind = False
 
     def _write(self) -> None:
         text = "".join(json.dumps(line) + "\n" for line in self.lines)

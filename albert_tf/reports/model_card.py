@@ -31,6 +31,7 @@ def describe(
         _model(config),
         _training(settings, tokenizer, keeps_masks),
         _results(objective, metrics),
+        _skipped(metrics),
         _environment(),
     )
     return "\n".join("\n".join(section) for section in sections)
@@ -105,6 +106,26 @@ def _results(objective: Objective, metrics: Sequence[Mapping[str, Any]]) -> list
     names, rows = results_table(objective, metrics)
     lines = ["## Results", "", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     return [*lines, *(_row(title, numbers) for title, numbers in rows), ""]
+
+
+def _skipped(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = [line for line in metrics if line["split"] == "skipped"]
+    if not lines:
+        return []
+    return [
+        "## Batches left out",
+        "",
+        "Training diverged at these batches, went back to a checkpoint and went on "
+        "without them.",
+        "",
+        "| batch | diverged at step | went back to step |",
+        "|---|---|---|",
+        *(
+            f"| {x['batch']:,} | {x['diverged_at']:,} | {x['restored_step']:,} |"
+            for x in lines
+        ),
+        "",
+    ]
 
 
 def _environment() -> list[str]:

@@ -1,19 +1,25 @@
 """The training loop: steps, log lines, checkpoints and evaluations in order."""
 
-import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, Stopped
+from albert_tf.training.divergence import DivergenceGuard
 from albert_tf.training.intervals import Intervals
+from albert_tf.training.pace import Pace
 from albert_tf.training.progress import Progress, Stopwatch
+from albert_tf.training.stopping import StopSignals
+from albert_tf.training.tensorflow.agreement import any_worker, is_one_of_several
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep
 
 Evaluate = Callable[[], dict[str, Any]]
+# Seconds between the attempts to write a checkpoint that cannot be done without.
+_PAUSES = (1.0, 5.0, 20.0)
 
 
 def train(
@@ -26,8 +32,13 @@ def train(
     evaluated_steps: Sequence[int] = (),
     should_stop: Callable[[], bool] = lambda: False,
     on_save: Callable[[], None] = lambda: None,
+    guard: DivergenceGuard | None = None,
 ) -> None:
     """Trains from the restored step to the last one.
+
+    A checkpoint that cannot be written, because a disk is full or a bucket does not
+    answer, is reported and tried again with the next log line; only the last one must
+    succeed.
 
     Args:
         step: `TrainStep`. Its objective also describes what was measured.
@@ -41,42 +52,73 @@ def train(
         should_stop: Function that says, before every call of the step, whether the run
             ends early.
         on_save: Function that is called after a checkpoint.
+        guard: `DivergenceGuard`, or None to check only that numbers are finite.
 
     Raises:
-        DataError: If the loss or a gradient is no longer a finite number.
+        DivergedError: If training diverges.
+        DataError: If the last checkpoint cannot be written.
+        Stopped: If SIGINT or SIGTERM arrived, after a checkpoint.
     """
     iterator = iter(batches)
     done, last = checkpoints.step, intervals.num_train_steps
     if evaluate and intervals.evaluation_is_due(done) and done not in evaluated_steps:
         _evaluate(step, evaluate, done, progress)
-    watch, sums = Stopwatch(), _Sums(step)
-    while done < last and not should_stop():
-        count = intervals.next_count(done)
-        sums.add(step.train(iterator, count))
-        done += count
-        progress.advance(done)
-        save = intervals.save_is_due(done)
-        # Also with every checkpoint, so that a run continued from it measures the same.
-        log = save or intervals.log_is_due(done)
-        evaluation = evaluate and intervals.evaluation_is_due(done)
-        if log or save or evaluation:
-            # Also before a checkpoint: one whose weights are not numbers would only be
-            # resumed to fail again. Reading the sums waits for the device, so a pause
-            # never includes training.
-            values = sums.metrics() | sums.last_step()
-            _check_finite(values, done)
-        if log:
-            rate = values.pop("learning_rate")
-            values["tokens_per_second"] = sums.num_tokens() / watch.lap()
-            progress.record("train", done, {**values, "learning_rate": rate})
-            sums = _Sums(step)
-        with watch.paused():
-            if save:
-                checkpoints.save()
-                on_save()
-            if evaluation:
-                _evaluate(step, evaluate, done, progress)
+    guard = guard or DivergenceGuard()
+    pace = Pace(fixed=is_one_of_several(step.strategy))
+    watch, sums, unsaved = Stopwatch(), _Sums(step), False
+    with StopSignals() as signals:
+        while done < last and not should_stop():
+            count = pace.limit(intervals.next_count(done))
+            pace.measured(count, sums.train(iterator, count))
+            guard.check(done, *sums.steps(), sums.learning_rate())
+            done += count
+            progress.advance(done)
+            stop = any_worker(step.strategy, bool(signals.received)) and done < last
+            save = stop or intervals.save_is_due(done)
+            # Also with every checkpoint, so that a run continued from it measures the
+            # same.
+            if save or intervals.log_is_due(done):
+                values = sums.metrics(watch)
+                progress.record("train", done, values)
+                guard.add(values)
+                sums = _Sums(step)
+                save |= unsaved
+            with watch.paused():
+                if save:
+                    must = stop or done == last
+                    unsaved = not _save(checkpoints, on_save, progress, must)
+                if stop:
+                    checkpoints.finish()
+                    raise Stopped(
+                        f"stopped at step {done:,} of {last:,}; the same command "
+                        "continues"
+                    )
+                if evaluate and intervals.evaluation_is_due(done):
+                    _evaluate(step, evaluate, done, progress)
     checkpoints.finish()
+
+
+def _save(
+    checkpoints: TrainingCheckpoints,
+    on_save: Callable[[], None],
+    progress: Progress,
+    must: bool,
+) -> bool:
+    """Writes a checkpoint; returns whether it was written."""
+    for pause in (*_PAUSES, None) if must else (None,):
+        try:
+            checkpoints.save(wait=must)
+        except DataError as e:
+            if pause is None and must:
+                raise
+            again = f"in {pause:g} s" if must else "with the next log line"
+            progress.log(f"warning: {e}; it is tried again {again}")
+            if must:
+                time.sleep(pause)
+        else:
+            on_save()
+            return True
+    return False
 
 
 def evaluate_batches(
@@ -95,12 +137,15 @@ def evaluate_batches(
     Raises:
         DataError: If there is no batch.
     """
-    sums = _Sums(step)
+    totals: dict[str, tf.Tensor] = {}
     for number, batch in enumerate(batches, 1):
-        sums.add(step.evaluate(batch))
+        for name, value in step.evaluate(batch).items():
+            totals[name] = totals.get(name, 0.0) + value
         if number == max_steps:
             break
-    return sums.metrics()
+    if not totals:
+        raise DataError("the evaluation data holds no batch")
+    return _measures(step, totals)
 
 
 def _evaluate(
@@ -112,44 +157,38 @@ def _evaluate(
 
 
 class _Sums:
-    """Adds up sums on the device and waits for it only when they are read."""
+    """Adds up what the calls of the step return."""
 
     def __init__(self, step: TrainStep):
         self.step = step
-        self.totals: dict[str, tf.Tensor] = {}
-        self.last: dict[str, tf.Tensor] = {}
+        self.results: dict[str, tf.Tensor] = {}
 
-    def add(self, results: dict[str, tf.Tensor]) -> None:
-        """Adds the sums of a call of the step; keeps its other results."""
-        for name, value in results.items():
-            if name in self.step.sum_names:
-                self.totals[name] = self.totals.get(name, 0.0) + value
-            else:
-                self.last[name] = value
+    def train(self, iterator, count: int) -> float:
+        """Runs steps; returns the seconds that the device took."""
+        start = time.perf_counter()
+        self.results = self.step.train(iterator, count, self.results or None)
+        self.results["losses"].numpy()  # waits for the device
+        return time.perf_counter() - start
 
-    def metrics(self) -> dict[str, float]:
-        """Returns the objective's metrics."""
-        if not self.totals:
-            raise DataError("the evaluation data holds no batch")
-        return self.step.objective.metrics(self._numbers())
+    def steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns loss and gradient norm of the steps of the last call."""
+        return self.results["losses"].numpy(), self.results["grad_norms"].numpy()
 
-    def last_step(self) -> dict[str, float]:
-        """Returns what the step reports of its last update alone."""
-        return {name: float(value.numpy()) for name, value in self.last.items()}
+    def learning_rate(self) -> float:
+        """Returns the learning rate of the last step."""
+        return float(self.results["learning_rate"].numpy())
 
-    def num_tokens(self) -> float:
-        """Returns the number of tokens."""
-        return float(self.totals["tokens"].numpy())
-
-    def _numbers(self) -> dict[str, np.float32]:
-        return {name: np.float32(v.numpy()) for name, v in self.totals.items()}
+    def metrics(self, watch: Stopwatch) -> dict[str, float]:
+        """Returns what a log line says of the steps since the one before."""
+        values = _measures(self.step, self.results)
+        values["grad_norm"] = float(self.results["grad_norm"].numpy())
+        tokens = float(self.results["tokens"].numpy())
+        values["tokens_per_second"] = tokens / watch.lap()
+        values["learning_rate"] = self.learning_rate()
+        return values
 
 
-def _check_finite(values: dict[str, float], step: int) -> None:
-    for name, title in (("loss", "loss"), ("grad_norm", "gradient norm")):
-        if not math.isfinite(values[name]):
-            raise DataError(
-                f"the {title} is {values[name]} at step {step} (learning rate "
-                f"{values['learning_rate']:g}): lower --learning_rate or lengthen "
-                "--num_warmup_steps"
-            )
+def _measures(step: TrainStep, sums: dict[str, tf.Tensor]) -> dict[str, float]:
+    """Returns the objective's metrics of sums."""
+    numbers = {name: np.float32(sums[name].numpy()) for name in step.sum_names}
+    return step.objective.metrics(numbers)

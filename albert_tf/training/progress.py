@@ -76,6 +76,11 @@ class Progress(contextlib.AbstractContextManager):
             speed = f"{values['tokens_per_second']:,.0f}"
             self.bar.set_postfix({**shown, "tok/s": speed}, refresh=False)
 
+    def note(self, split: str, step: int, values: Mapping[str, Any]) -> None:
+        """Writes a line of metrics alone, for events that are no curve."""
+        if self.chief:
+            self.metrics.append({"split": split, "step": step, **values})
+
     def lines(self) -> list[dict[str, Any]]:
         """Returns what is on record so far; nothing in a worker that does not write."""
         return list(self.metrics.lines) if self.chief else []

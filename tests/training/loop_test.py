@@ -1,12 +1,16 @@
 """What the loop does after which step, with a step that only counts."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, Stopped
 from albert_tf.objectives.objective import Objective
 from albert_tf.training import loop
+from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.intervals import Intervals
 from albert_tf.training.progress import Stopwatch
 
@@ -23,44 +27,56 @@ class CountingStep:
 
     sum_names = ("loss_sum", "tokens")
     objective = CountingObjective("count", (), ())
+    strategy = tf.distribute.get_strategy()
 
-    def __init__(self, done=0, bad_gradient_at=None):
+    def __init__(self, done=0, bad_gradient_at=None, signal_at=None):
         self.done = done
         self.bad_gradient_at = bad_gradient_at
+        self.signal_at = signal_at
 
-    def train(self, iterator, count):
+    def train(self, iterator, count, totals):
         numbers = range(self.done, self.done + count)
         self.done += count
-        norm = np.inf if self.bad_gradient_at == self.done else 1.0
+        norms = [np.inf if n + 1 == self.bad_gradient_at else 1.0 for n in numbers]
+        if self.signal_at in [n + 1 for n in numbers]:
+            os.kill(os.getpid(), signal.SIGTERM)
+        before = totals or {"loss_sum": 0.0, "tokens": 0.0}
         return {
-            "loss_sum": tf.constant(float(sum(numbers))),
-            "tokens": tf.constant(float(count)),
+            "loss_sum": tf.constant(before["loss_sum"] + float(sum(numbers))),
+            "tokens": tf.constant(before["tokens"] + float(count)),
             "learning_rate": tf.constant(0.5),
-            "grad_norm": tf.constant(norm),
+            "grad_norm": tf.constant(norms[-1], tf.float32),
+            "losses": tf.constant([float(n) for n in numbers]),
+            "grad_norms": tf.constant(norms, tf.float32),
         }
 
 
 class Recorder:
     """Checkpoints and progress of a run as a list of events."""
 
-    def __init__(self, step=0):
+    def __init__(self, step=0, failures=()):
         self.step = step
         self.events = []
+        self.failures = list(failures)
+        self.lines = []
 
-    def save(self):
+    def save(self, wait=False):
+        if self.failures and self.failures.pop(0):
+            self.events.append("fail")
+            raise DataError("bucket: does not answer")
         self.events.append("save")
 
     def finish(self):
         self.events.append("finish")
 
     def advance(self, step):
-        self.events.append(step)
+        pass
 
     def record(self, split, step, values):
-        self.events.append((split, values["loss"]))
+        self.events.append((split, step, values["loss"]))
 
     def log(self, text):
-        assert text.startswith("step ")
+        self.lines.append(text)
 
 
 INTERVALS = Intervals(
@@ -87,21 +103,21 @@ def run(done=0, evaluated_steps=(), **options):
 
 
 def test_everything_happens_when_it_is_due():
-    evaluation = ("eval", -1.0)
     assert run() == [
         # Metrics are also recorded with every checkpoint.
-        *(2, ("train", 0.5), "save", 3, ("train", 2.0)),
-        *(4, ("train", 3.0), "save", evaluation),
-        *(6, ("train", 4.5), "save", 7, ("train", 6.0), "save", evaluation, "finish"),
+        *(("train", 2, 0.5), "save", ("train", 3, 2.0)),
+        *(("train", 4, 3.0), "save", ("eval", 4, -1.0)),
+        *(("train", 6, 4.5), "save"),
+        *(("train", 7, 6.0), "save", ("eval", 7, -1.0), "finish"),
     ]
 
 
 def test_an_evaluation_lost_by_a_kill_is_made_up():
     events = run(done=4)
-    assert events[0] == ("eval", -1.0)
+    assert events[0] == ("eval", 4, -1.0)
     assert events[1:] == run(done=4, evaluated_steps=[4])
     # Also where nothing is left to train.
-    assert run(done=7) == [("eval", -1.0), "finish"]
+    assert run(done=7) == [("eval", 7, -1.0), "finish"]
     assert run(done=7, evaluated_steps=[4, 7]) == ["finish"]
     assert run(done=2) == run(done=2, evaluated_steps=[2])  # none was due
 
@@ -109,9 +125,71 @@ def test_an_evaluation_lost_by_a_kill_is_made_up():
 def test_no_checkpoint_after_an_infinite_gradient():
     recorder = Recorder()
     step = CountingStep(bad_gradient_at=4)
-    with pytest.raises(DataError, match="gradient norm is inf at step 4"):
+    with pytest.raises(DivergedError, match="gradient norm is inf at step 4") as found:
         loop.train(step, [], INTERVALS, recorder, recorder)
     assert recorder.events.count("save") == 1
+    assert found.value.step == 4
+
+
+def test_a_loss_far_above_the_usual_one():
+    recorder = Recorder()
+    intervals = Intervals(num_train_steps=100, log_steps=1)
+    guard = DivergenceGuard(max_loss_ratio=1.9)
+    # The losses count from 0, so that their median stays behind.
+    with pytest.raises(DivergedError, match=r"the loss is 3 at step 4, 3.0 times"):
+        loop.train(CountingStep(), [], intervals, recorder, recorder, guard=guard)
+
+
+@pytest.mark.parametrize("at", [1, 3, 4, 5])
+def test_a_signal_ends_the_run_after_a_checkpoint(at):
+    before = signal.getsignal(signal.SIGTERM)
+    recorder = Recorder()
+    step = CountingStep(signal_at=at)
+    with pytest.raises(Stopped, match=r"stopped at step (\d) of 7; the same") as found:
+        loop.train(step, [], INTERVALS, recorder, recorder, lambda: {"loss": -1.0})
+    assert recorder.events[-2:] == ["save", "finish"]
+    assert f"stopped at step {step.done} " in str(found.value)
+    # What was measured since the last line is on record.
+    assert recorder.events[-3][:2] == ("train", step.done)
+    assert signal.getsignal(signal.SIGTERM) is before
+    # Continued, the run ends as any other.
+    rest = Recorder(step.done)
+    evaluated = [4] if ("eval", 4, -1.0) in recorder.events else []
+    loop.train(
+        *(CountingStep(step.done), [], INTERVALS, rest, rest),
+        lambda: {"loss": -1.0},
+        evaluated,
+    )
+    assert rest.events[-4:] == run()[-4:]
+
+
+def test_a_signal_at_the_last_step_changes_nothing():
+    assert run(signal_at=7) == run()
+
+
+def test_a_checkpoint_that_failed_is_tried_again_with_the_next_line():
+    recorder = Recorder(failures=[True])
+    loop.train(CountingStep(), [], INTERVALS, recorder, recorder)
+    assert recorder.events == [
+        *(("train", 2, 0.5), "fail", ("train", 3, 2.0), "save"),
+        *(("train", 4, 3.0), "save", ("train", 6, 4.5), "save"),
+        *(("train", 7, 6.0), "save", "finish"),
+    ]
+    (warning,) = recorder.lines
+    assert "bucket: does not answer; it is tried again with the next log" in warning
+
+
+def test_the_last_checkpoint_must_succeed(monkeypatch):
+    pauses = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    recorder = Recorder(done := 6, failures=[True, True])
+    loop.train(CountingStep(done), [], INTERVALS, recorder, recorder)
+    assert recorder.events[1:] == ["fail", "fail", "save", "finish"]
+    assert len(pauses) == 2
+    recorder = Recorder(done, failures=[True] * 9)
+    with pytest.raises(DataError, match="does not answer"):
+        loop.train(CountingStep(done), [], INTERVALS, recorder, recorder)
+    assert "finish" not in recorder.events
 
 
 def test_pauses_are_not_measured(monkeypatch):

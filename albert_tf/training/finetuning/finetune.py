@@ -38,7 +38,11 @@ from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
-from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
+from albert_tf.training.tensorflow.strategy import (
+    create_strategy,
+    helper_name,
+    worker_errors,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,7 +266,7 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
         title="finetune",
         shown=step.objective.shown,
     )
-    with bar as progress:
+    with bar as progress, worker_errors(run.strategy):
         watch.progress = progress
         if first:
             progress.log(f"continuing from step {first}")

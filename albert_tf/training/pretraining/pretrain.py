@@ -23,9 +23,11 @@ from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop
+from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.lock import locked
 from albert_tf.training.pretraining import limits, outputs
 from albert_tf.training.pretraining.identity import content_of
+from albert_tf.training.pretraining.rollback import SkippedBatches, describe
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
@@ -34,7 +36,11 @@ from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
 from albert_tf.training.tensorflow.step import TrainStep, distribute
-from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
+from albert_tf.training.tensorflow.strategy import (
+    create_strategy,
+    helper_name,
+    worker_errors,
+)
 
 MODEL_FOLDER = "model"
 CHECKPOINT_FOLDER = "checkpoints"
@@ -208,42 +214,79 @@ def _train(
 ) -> None:
     """Trains from the last checkpoint, if there is one, to the end."""
     helper = helper_name(strategy)
+    asynchronous = settings.async_checkpoint
+    if asynchronous is None:
+        asynchronous = settings.distribution in ("one_device", "mirrored")
     checkpoints = TrainingCheckpoints(
         folder.join(CHECKPOINT_FOLDER),
         step.model,
         step.optimizer,
         seed=settings.seed,
         keep=settings.keep_checkpoint_max,
-        asynchronous=settings.async_checkpoint,
+        asynchronous=asynchronous,
         helper=helper,
     )
     # The paths of the same content may differ from machine to machine.
     kept = {k: v for k, v in folder.identity.items() if k not in CONTENT_OF}
     run = json.dumps([kept, folder.content], sort_keys=True)
     check_agreement(strategy, {"settings or data": run, **checkpoints.facts()})
-    first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER)) or 0
-    check_agreement(strategy, checkpoints.facts())
+    skipped = SkippedBatches(folder, writes=not helper)
+    error = note = None
+    with worker_errors(strategy):
+        while True:
+            first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER))
+            if error:
+                note = skipped.add(error, checkpoints.step)
+            elif first is None and settings.on_divergence == "rollback":
+                checkpoints.save(wait=True)  # what the run can go back to at first
+            check_agreement(strategy, checkpoints.facts())
+            try:
+                _train_on(settings, folder, data, step, checkpoints, skipped, note)
+                return
+            except DivergedError as e:
+                if settings.on_divergence == "stop":
+                    raise
+                error = e
+                checkpoints.settle()
+
+
+def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
+    """Trains from the restored step; `note` is what made the run go back to it."""
+    strategy, first = step.strategy, checkpoints.step
     # Every worker reads them, because all of them take part in an evaluation.
     metrics = read_metrics(folder.join(METRICS_FILE))
-    evaluated = [line["step"] for line in metrics if line["split"] == "eval"]
+    lines = [line for line in metrics if line["step"] <= first]
+    evaluated = [line["step"] for line in lines if line["split"] == "eval"]
+    batch = skipped.batch_after(first)
     bar = Progress(
         folder,
         first,
         settings.num_train_steps,
-        chief=not helper,
+        chief=not helper_name(strategy),
         title="pretrain",
         shown=step.objective.shown,
     )
     with bar as progress, data_errors():
-        progress.log(data.summary)
+        if note:
+            progress.log(f"warning: {describe(note)}")
+            progress.note("skipped", first, note)
+        else:
+            progress.log(data.summary)
         if first:
             progress.log(f"continuing from step {first}")
         loop.train(
             step,
-            distribute(strategy, lambda n, i: data.train(first, n, i)),
+            distribute(
+                strategy, lambda n, i: skipped.leave_out(data.train(batch, n, i), batch)
+            ),
             settings.intervals(),
             checkpoints,
             progress,
             data.make_evaluate(step, strategy),
             evaluated,
+            guard=DivergenceGuard(
+                lines,
+                max_loss_ratio=settings.max_loss_ratio,
+                max_norm_ratio=settings.max_grad_norm_ratio,
+            ),
         )

@@ -1,6 +1,7 @@
 """The settings of a pretraining run, with the names of the original's flags."""
 
 import dataclasses
+import math
 from typing import Any
 
 from albert_tf.errors import UsageError
@@ -29,6 +30,11 @@ NOT_IN_IDENTITY = frozenset(
         "do_lower_case",
         "keep_accents",
         "change_num_train_steps",
+        # The same batch, divided otherwise.
+        "gradient_accumulation_steps",
+        "on_divergence",
+        "max_loss_ratio",
+        "max_grad_norm_ratio",
     }
 )
 # Settings that name content, and the key under which `identity.content_of` describes
@@ -126,14 +132,29 @@ class PretrainSettings:
     )
     save_checkpoints_steps: int = setting("Steps between checkpoints.", 5000)
     keep_checkpoint_max: int = setting("Number of checkpoints to keep.", 5)
-    async_checkpoint: bool = setting(
-        "Continue training while a checkpoint is written.", False
+    async_checkpoint: bool | None = setting(
+        "Continue training while a checkpoint is written. Default: on one machine.",
+        None,
     )
     iterations_per_loop: int = setting("Steps per call of the compiled graph.", 100)
     log_steps: int = setting("Steps between lines of metrics.", 100)
     eval_steps: int = setting("Steps between evaluations; 0: only at the end.", 5000)
     max_eval_steps: int = setting(
         "Maximum number of batches per evaluation; 0: all.", 100
+    )
+    on_divergence: str = setting(
+        "When a loss or gradient is no number, or far above the usual: stop, or "
+        "rollback to the last checkpoint and leave that batch out.",
+        "stop",
+    )
+    max_loss_ratio: float = setting(
+        "A loss above this multiple of its running median is a divergence; 0: none is.",
+        3.0,
+    )
+    max_grad_norm_ratio: float = setting(
+        "A gradient norm above this multiple of its running median is a divergence; 0: "
+        "none is.",
+        100.0,
     )
     distribution: str = setting(
         "one_device, mirrored, multi_worker (TF_CONFIG) or tpu, for which there is no "
@@ -181,6 +202,17 @@ class PretrainSettings:
             )
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"--seed must be in [0, 2**31), received {self.seed}")
+        if self.on_divergence not in ("stop", "rollback"):
+            raise UsageError(
+                f"--on_divergence must be stop or rollback, received "
+                f"{self.on_divergence!r}"
+            )
+        for name in ("max_loss_ratio", "max_grad_norm_ratio"):
+            value = getattr(self, name)
+            if value != 0 and not 1 < value < math.inf:
+                raise UsageError(
+                    f"--{name} must be above 1, or 0 for none, received {value}"
+                )
         if self.precision not in ("float32", "bfloat16"):
             raise UsageError(
                 f"--precision must be float32 or bfloat16, received {self.precision!r}"

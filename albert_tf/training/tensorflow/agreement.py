@@ -4,6 +4,7 @@ Workers exchange gradients, never weights: if one of them starts from other weig
 at another step, nothing fails, and the chief saves a model that no single run made.
 """
 
+import functools
 import hashlib
 from collections.abc import Mapping, Sequence
 
@@ -31,7 +32,7 @@ def check_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, str]) 
     Raises:
         DataError: If they differ; in all workers alike.
     """
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+    if not is_one_of_several(strategy):
         return
     row = np.concatenate([_encode(value) for value in facts.values()])
     rows = _gather(strategy, row).reshape([-1, len(facts), _WORDS])
@@ -43,6 +44,25 @@ def check_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, str]) 
             f"the workers differ in {found}; give all of them the same flags and a "
             "folder --output_dir that all of them see"
         )
+
+
+def is_one_of_several(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether other processes run the same program for this run."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
+    """Returns whether a flag is set in any worker; all of them get the same answer.
+
+    Every worker must call it at the same point.
+
+    Args:
+        strategy: `tf.distribute.Strategy`. Strategy of the run.
+        flag: bool. This worker's.
+    """
+    if not is_one_of_several(strategy):
+        return flag
+    return bool(_gather(strategy, np.array([flag], np.float32)).any())
 
 
 def find_difference(titles: Sequence[str], rows: np.ndarray) -> str | None:
@@ -82,19 +102,26 @@ def _encode(value: str) -> np.ndarray:
 
 def _gather(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray:
     """Returns the rows of all replicas, `[replicas, n]`."""
+    gather = _gatherer(strategy)
+    return strategy.experimental_local_results(gather(tf.constant(row)))[0].numpy()
+
+
+@functools.cache
+def _gatherer(strategy: tf.distribute.Strategy):
+    """Returns the function behind `_gather`, traced once for each size of row."""
     replicas = strategy.num_replicas_in_sync
 
     @tf.function
-    def gather():
-        def on_replica():
+    def gather(row):
+        def on_replica(row):
             context = tf.distribute.get_replica_context()
             place = tf.one_hot(context.replica_id_in_sync_group, replicas)
             # Sums with zeros only, so that the sum is exact.
             return context.all_reduce("SUM", place[:, None] * row[None, :])
 
-        return strategy.run(on_replica)
+        return strategy.run(on_replica, (row,))
 
-    return strategy.experimental_local_results(gather())[0].numpy()
+    return gather
 
 
 def _num_workers(strategy: tf.distribute.Strategy) -> int:

@@ -8,17 +8,25 @@ import os
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files
 from albert_tf.training.tensorflow.agreement import digest_of
+from albert_tf.training.tensorflow.writer import (
+    CheckpointWriter,
+    find_checkpoints,
+    reason_of,
+)
+
+# What reading a damaged file raises; a file cut short is an IndexError.
+_DAMAGES = (tf.errors.OpError, IndexError, RuntimeError)
 
 
 def latest_step(folder: str | os.PathLike) -> int | None:
     """Returns the step of the latest checkpoint in a folder, None without one."""
-    latest = tf.train.latest_checkpoint(os.fspath(folder))
-    return None if latest is None else int(latest.rpartition("-")[2])
+    return next(iter(find_checkpoints(folder)), None)
 
 
 class TrainingCheckpoints:
@@ -64,21 +72,20 @@ class TrainingCheckpoints:
             "weights": {k: v.value for k, v in weights.items()},
             "slots": {k: v.value for k, v in slots.items()},
         }
-        self.checkpoint = tf.train.Checkpoint(
+        everything = {
             **self._values,
-            step=optimizer.iterations.value,
-            seed=self._seed,
-        )
+            "step": optimizer.iterations.value,
+            "seed": self._seed,
+        }
+        self.checkpoint = tf.train.Checkpoint(**everything)
         folder = os.fspath(folder)
         self._helper_folder = files.join(folder, helper) if helper else None
-        if helper:
-            folder = self._helper_folder
-            self._remove_helper_folder()  # A killed run left it behind.
-        self.manager = tf.train.CheckpointManager(
-            self.checkpoint, folder, max_to_keep=keep, checkpoint_name="step"
-        )
-        self.options = tf.train.CheckpointOptions(
-            experimental_enable_async_checkpoint=asynchronous
+        self._remove_helper_folder()  # A killed run left it behind.
+        self._writer = CheckpointWriter(
+            everything,
+            self._helper_folder or folder,
+            keep=keep,
+            asynchronous=asynchronous,
         )
 
     @property
@@ -91,17 +98,38 @@ class TrainingCheckpoints:
         digests = {title: digest_of(v) for title, v in self._values.items()}
         return {"step": str(self.step), **digests}
 
-    def save(self) -> None:
-        """Writes a checkpoint of the current step, completely or not at all."""
-        self.manager.save(checkpoint_number=self.step, options=self.options)
+    def save(self, wait: bool = False) -> None:
+        """Writes a checkpoint of the current step, completely or not at all.
+
+        Args:
+            wait: bool. Whether to wait for the files, although they are written while
+                training goes on.
+
+        Raises:
+            DataError: If it cannot be written, or the one before it could not be.
+        """
+        self._writer.save(self.step)
+        if wait:
+            self._writer.wait()
+
+    def settle(self) -> None:
+        """Waits for the files being written; a failure is only logged."""
+        try:
+            self._writer.wait()
+        except DataError as e:
+            logging.warning("%s", e)
 
     def finish(self) -> None:
-        """Waits for the files being written, and removes those of a helper."""
-        self.checkpoint.sync()
+        """Waits for the files being written, and removes those of a helper.
+
+        Raises:
+            DataError: If they cannot be written.
+        """
+        self._writer.wait()
         self._remove_helper_folder()
 
     def restore(self, folder: str | os.PathLike) -> int | None:
-        """Restores the latest checkpoint, if there is one.
+        """Restores the latest checkpoint that is intact, if there is one.
 
         Args:
             folder: str. The chief's folder.
@@ -110,25 +138,36 @@ class TrainingCheckpoints:
             int. The step, or None if there is no checkpoint.
 
         Raises:
-            DataError: If the checkpoint is damaged or belongs to another model.
+            DataError: If all checkpoints are damaged, or the latest belongs to another
+                model.
         """
-        latest = tf.train.latest_checkpoint(os.fspath(folder))
-        if latest is None:
-            return None
+        found = find_checkpoints(folder)
         seed = int(self._seed.numpy())
-        try:
-            self.checkpoint.restore(latest).assert_consumed()
-        except (AssertionError, ValueError, tf.errors.OpError) as e:
-            reason = str(e).splitlines()[0][:200]
+        for step, path in found.items():
+            try:
+                self.checkpoint.restore(path).assert_consumed()
+            except _DAMAGES as e:
+                logging.warning(
+                    "%s: is damaged and left out: %s", path, reason_of(e)[:200]
+                )
+                continue
+            except (AssertionError, ValueError) as e:
+                raise DataError(
+                    f"{path}: must be a checkpoint of this model and optimizer: "
+                    f"{reason_of(e)[:200]}"
+                ) from None
+            if int(self._seed.numpy()) != seed:
+                raise DataError(
+                    f"{path}: was trained with --seed={int(self._seed.numpy())}, "
+                    f"received --seed={seed}"
+                )
+            return step
+        if found:
             raise DataError(
-                f"{latest}: must be a checkpoint of this model and optimizer: {reason}"
-            ) from None
-        if int(self._seed.numpy()) != seed:
-            raise DataError(
-                f"{latest}: was trained with --seed={int(self._seed.numpy())}, "
-                f"received --seed={seed}"
+                f"{os.fspath(folder)}: every checkpoint is damaged; remove the folder "
+                "to begin anew"
             )
-        return self.step
+        return None
 
     def _remove_helper_folder(self) -> None:
         if self._helper_folder and tf.io.gfile.isdir(self._helper_folder):

@@ -81,24 +81,42 @@ class TrainStep:
         self._evaluate = tf.function(self._evaluate_step)
         self._predict = tf.function(self._predict_step, reduce_retracing=True)
 
-    def train(self, iterator, num_steps: int) -> dict[str, tf.Tensor]:
+    def train(
+        self,
+        iterator,
+        num_steps: int,
+        totals: Mapping[str, tf.Tensor] | None = None,
+    ) -> dict[str, tf.Tensor]:
         """Trains on the next batches, in a single call of a graph.
 
         Args:
             iterator: Iterator over a distributed dataset.
             num_steps: int. Number of batches, at least 1.
+            totals: dict or None. What earlier calls returned. The sums continue from
+                it, so that they are the same to the bit however the steps are divided
+                into calls.
 
         Returns:
-            float32 scalars: `sum_names` added up over replicas and steps; of the last
-            step, its `learning_rate` and `grad_norm`, the global norm before clipping.
+            dict: float32 scalars `sum_names`, added up over replicas and steps; of the
+            last step, its `learning_rate` and `grad_norm`, the global norm before
+            clipping; float32 `[num_steps]` vectors `losses` and `grad_norms`.
         """
-        results = self._train(iterator, tf.constant(num_steps, tf.int32))
-        norm = tf.convert_to_tensor(self.optimizer.last_global_norm.value)
-        return {**results, "grad_norm": norm}
+        before = [totals[n] if totals else 0.0 for n in self.sum_names]
+        start = tf.stack([tf.cast(value, tf.float32) for value in before])
+        sums, losses, norms, rate = self._train(
+            iterator, tf.constant(num_steps, tf.int32), start
+        )
+        return {
+            **self._named(sums),
+            "learning_rate": rate,
+            "grad_norm": norms[-1],
+            "losses": losses,
+            "grad_norms": norms,
+        }
 
     def evaluate(self, batch) -> dict[str, tf.Tensor]:
         """Returns `sum_names` of one distributed batch, without training."""
-        return self._evaluate(batch)
+        return self._named(self._evaluate(batch))
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
         """Returns the model's outputs for a batch, without training.
@@ -140,29 +158,39 @@ class TrainStep:
         forward = lambda batch: self.model(batch, training=False)  # noqa: E731
         return self.strategy.run(forward, (batch,))
 
-    def _train_steps(self, iterator, num_steps):
-        totals = {name: tf.zeros(()) for name in self.sum_names}
+    def _train_steps(self, iterator, num_steps, totals):
         rate = tf.zeros(())
-        for _ in tf.range(num_steps):
+        losses = tf.TensorArray(tf.float32, num_steps, element_shape=())
+        norms = tf.TensorArray(tf.float32, num_steps, element_shape=())
+        for i in tf.range(num_steps):
             # Read before the update, which moves the schedule on.
             rate = tf.cast(self.optimizer.learning_rate, tf.float32)
-            per_replica = self.strategy.run(self._replica_step, (next(iterator),))
-            sums = self._sum(per_replica)
-            totals = {name: totals[name] + sums[name] for name in self.sum_names}
-        return {**totals, "learning_rate": rate}
+            row = self._sum(self.strategy.run(self._replica_step, (next(iterator),)))
+            totals += row[1:]
+            losses = losses.write(i, row[0])
+            norm = tf.convert_to_tensor(self.optimizer.last_global_norm.value)
+            norms = norms.write(i, norm)
+        return totals, losses.stack(), norms.stack(), rate
 
     def _evaluate_step(self, batch):
         def replica_step(batch):
             sums = self.objective.sums(self.model(batch, training=False), batch)
-            return {**sums, "tokens": _num_tokens(batch)}
+            return self._stack({**sums, "tokens": _num_tokens(batch)})
 
         return self._sum(self.strategy.run(replica_step, (batch,)))
 
     def _sum(self, per_replica):
-        reduce = self.strategy.reduce
-        return {n: reduce("SUM", per_replica[n], axis=None) for n in self.sum_names}
+        # A single vector, so that the replicas exchange sums only once.
+        return self.strategy.reduce("SUM", per_replica, axis=None)
+
+    def _stack(self, sums):
+        return tf.stack([tf.cast(sums[name], tf.float32) for name in self.sum_names])
+
+    def _named(self, sums):
+        return dict(zip(self.sum_names, tf.unstack(sums), strict=True))
 
     def _replica_step(self, batch):
+        """Updates the weights; returns this replica's loss, followed by its sums."""
         context = tf.distribute.get_replica_context()
         weights = self.objective.weights(batch)
         if context.num_replicas_in_sync > 1:
@@ -171,30 +199,30 @@ class TrainStep:
         # Every replica draws its own masks; the first one those of a single device.
         seed = tf.constant(self.seed, tf.int32) + replica * 7919
         step = tf.cast(self.optimizer.iterations.value, tf.int32)
-        sums, gradients = self._accumulate(batch, weights, seed, step)
+        row, gradients = self._accumulate(batch, weights, seed, step)
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         if not self.optimizer.clip_norm:
             # The optimizer measures the norm only where it clips.
             self.optimizer.last_global_norm.assign(tf.linalg.global_norm(gradients))
         self.optimizer.apply(gradients, self.variables)
-        return sums
+        return row
 
     def _accumulate(self, batch, weights, seed, step):
-        """Returns sums and gradients of a replica's share, cut into micro-batches."""
+        """Returns loss and sums, and the gradients, of a replica's share."""
         if self.accumulation == 1:
             return self._gradients(batch, weights, seed, step)
         parts = {k: _cut(v, self.accumulation) for k, v in batch.items()}
-        sums = {name: tf.zeros(()) for name in self.sum_names}
+        row = tf.zeros(1 + len(self.sum_names))
         gradients = [tf.zeros(v.shape) for v in self.variables]
         # The loop keeps the graph's size and the memory independent of the count.
         for i in tf.range(self.accumulation):
             part = {k: v[i] for k, v in parts.items()}
             number = step * self.accumulation + i
             more, pushes = self._gradients(part, weights, seed, number)
-            sums = {name: sums[name] + more[name] for name in self.sum_names}
+            row += more
             gradients = [a + b for a, b in zip(gradients, pushes, strict=True)]
-        return sums, gradients
+        return row, gradients
 
     def _micro_step(self, batch, weights, seed, step):
         with tf.GradientTape() as tape:
@@ -202,8 +230,9 @@ class TrainStep:
             sums = self.objective.sums(outputs, batch)
             loss = self.objective.loss(sums, weights)
         gradients = tape.gradient(loss, self.variables)
-        sums["tokens"] = _num_tokens(batch)
-        return sums, [
+        sums = self._stack({**sums, "tokens": _num_tokens(batch)})
+        row = tf.concat([tf.cast(loss, tf.float32)[None], sums], 0)
+        return row, [
             tf.zeros(v.shape) if g is None else tf.convert_to_tensor(g)
             for g, v in zip(gradients, self.variables, strict=True)
         ]

@@ -1,12 +1,14 @@
 """Chooses the devices of a run, as a `tf.distribute` strategy."""
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 
 DISTRIBUTIONS = ("one_device", "mirrored", "multi_worker", "tpu")
 
@@ -69,6 +71,32 @@ def helper_name(strategy: tf.distribute.Strategy) -> str:
     if task == "worker" and resolver.task_id == 0 and not has_chief:
         return ""
     return f"{task}-{resolver.task_id}"
+
+
+@contextlib.contextmanager
+def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
+    """Says in one line that another worker of a run has ended.
+
+    TensorFlow asks every worker every 30 seconds whether it lives, and ends what waits
+    for one that has not answered for 10. Most deaths are noticed at once, because the
+    connection closes.
+
+    Raises:
+        DataError: If an operation fails because another worker does not answer.
+    """
+    try:
+        yield
+    except tf.errors.OpError as e:
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            raise
+        lost = (tf.errors.UnavailableError, tf.errors.AbortedError)
+        lost += (tf.errors.DeadlineExceededError, tf.errors.CancelledError)
+        if not isinstance(e, lost) and "ollective" not in str(e):
+            raise
+        raise DataError(
+            "another worker of the run does not answer; give the same command on all "
+            "workers to continue from the last checkpoint"
+        ) from e
 
 
 def warn_of_hosts(num_hosts: int) -> None:

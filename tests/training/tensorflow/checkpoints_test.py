@@ -1,8 +1,14 @@
-"""Helpers of a run on several machines leave no files behind."""
+"""Checkpoints: whole or not at all, whatever happens to their files."""
 
+import dataclasses
+import os
+
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import DataError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers import create_optimizer
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
@@ -57,3 +63,141 @@ def test_the_latest_step_is_in_the_name(run, tmp_path):
         run["optimizer"].iterations.assign(step)
         TrainingCheckpoints(tmp_path, **run).save()
     assert latest_step(tmp_path) == 12
+
+
+def make(run, folder, **options):
+    return TrainingCheckpoints(folder, **run, **options)
+
+
+def train_to(run, step):
+    """Gives the weights and the step values that a checkpoint is known by."""
+    run["optimizer"].iterations.assign(step)
+    for variable in run["model"].trainable_variables:
+        variable.assign(np.full(variable.shape, float(step), "float32"))
+
+
+def value_of(run):
+    (value,) = {v.numpy().ravel()[0] for v in run["model"].trainable_variables}
+    return value
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_checkpoint_holds_the_values_at_its_step(run, tmp_path, asynchronous):
+    checkpoints = make(run, tmp_path, asynchronous=asynchronous, keep=2)
+    for step in (1, 2, 3, 4):
+        train_to(run, step)
+        checkpoints.save()
+        train_to(run, 99)  # training goes on
+    checkpoints.finish()
+    for step in (3, 4):
+        reader = tf.train.load_checkpoint(os.fspath(tmp_path / f"step-{step}"))
+        names = [n for n in reader.get_variable_to_shape_map() if "weights" in n]
+        assert len(names) > 10
+        assert {float(reader.get_tensor(n).ravel()[0]) for n in names} == {float(step)}
+    assert checkpoints.restore(tmp_path) == 4
+    assert value_of(run) == 4
+    assert not list(tmp_path.glob("step-[12].*"))
+
+
+def damage_data(folder, step):
+    path = folder / f"step-{step}.data-00000-of-00001"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def damage_a_bit(folder, step):
+    path = folder / f"step-{step}.data-00000-of-00001"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+def damage_index(folder, step):
+    path = folder / f"step-{step}.index"
+    path.write_bytes(path.read_bytes()[:20])
+
+
+def empty_index(folder, step):
+    (folder / f"step-{step}.index").write_bytes(b"")
+
+
+def remove_data(folder, step):
+    (folder / f"step-{step}.data-00000-of-00001").unlink()
+
+
+DAMAGES = [damage_data, damage_a_bit, damage_index, empty_index, remove_data]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_the_checkpoint_before_a_damaged_one_is_used(run, tmp_path, damage, caplog):
+    checkpoints = make(run, tmp_path)
+    for step in (2, 4):
+        train_to(run, step)
+        checkpoints.save()
+    train_to(run, 99)
+    damage(tmp_path, 4)
+    again = make(run, tmp_path)
+    assert again.restore(tmp_path) == 2
+    assert value_of(run) == again.step == 2
+    assert "step-4: is damaged and left out" in caplog.text
+    # The run reaches the step again, and writes over the damaged files.
+    train_to(run, 4)
+    again.save()
+    train_to(run, 99)
+    assert make(run, tmp_path).restore(tmp_path) == 4
+    for step in (2, 4):
+        damage(tmp_path, step)
+    with pytest.raises(DataError, match="every checkpoint is damaged"):
+        make(run, tmp_path).restore(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"model_checkpoint_path: \xff", b"{"])
+def test_the_list_of_checkpoints_may_be_damaged(run, tmp_path, content):
+    checkpoints = make(run, tmp_path)
+    train_to(run, 3)
+    checkpoints.save()
+    (tmp_path / "checkpoint").write_bytes(content)
+    train_to(run, 99)
+    assert latest_step(tmp_path) == 3
+    again = make(run, tmp_path)
+    assert again.restore(tmp_path) == 3
+    train_to(run, 5)
+    again.save()
+    assert latest_step(tmp_path) == 5
+
+
+def test_a_checkpoint_of_another_model_is_no_damaged_one(run, tmp_path):
+    checkpoints = make(run, tmp_path)
+    train_to(run, 2)
+    checkpoints.save()
+    model = AlbertPretrainer(dataclasses.replace(CONFIG, hidden_size=6))
+    optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=5)
+    optimizer.build(model.trainable_variables)
+    other = {"model": model, "optimizer": optimizer, "seed": 3}
+    with pytest.raises(DataError, match="must be a checkpoint of this model"):
+        make(other, tmp_path).restore(tmp_path)
+
+
+def test_what_a_killed_process_left_is_removed(run, tmp_path):
+    (tmp_path / "step-7_temp").mkdir()
+    (tmp_path / "step-7_temp/part-00000-of-00001.data-00000-of-00001").touch()
+    make(run, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_checkpoint_that_cannot_be_written(run, tmp_path, asynchronous):
+    """A bucket that does not answer: training may go on and try again."""
+    folder = tmp_path / "checkpoints"
+    checkpoints = make(run, folder, asynchronous=asynchronous)
+    train_to(run, 1)
+    checkpoints.save(wait=True)
+    # A file in the place of the folder of half-written files.
+    (folder / "step-2_temp").write_text("")
+    train_to(run, 2)
+    with pytest.raises(DataError, match="checkpoint of step 2 cannot be written"):
+        checkpoints.save(wait=True)
+    # The attempt cleans up after itself, which lets the next one succeed here.
+    train_to(run, 3)
+    checkpoints.save(wait=True)
+    train_to(run, 99)
+    assert make(run, folder).restore(folder) == 3

@@ -53,7 +53,9 @@ def run_and_record(**options):
     Dropout.call = drop
     return {**result, "masks": dict(masks)}
 
-def run(kind, dropout=0.0, calls=(1,) * 6, clip_norm=0.5, **options):
+def run(
+    kind, dropout=0.0, calls=(1,) * 6, clip_norm=0.5, continued=False, **options
+):
     strategy = strategies[kind]
     config = AlbertConfig(
         vocab_size=53, embedding_size=6, hidden_size=12, num_hidden_layers=3,
@@ -69,10 +71,14 @@ def run(kind, dropout=0.0, calls=(1,) * 6, clip_norm=0.5, **options):
     step = TrainStep(model, ALBERT, optimizer, strategy, seed=1, **options)
     make = lambda n, i: tf.data.Dataset.from_tensor_slices(batch).batch(8, True)
     iterator = iter(distribute(strategy, make))
+    sums, losses, norms = None, [], []
     for count in calls:
-        sums = step.train(iterator, count)
+        sums = step.train(iterator, count, sums if continued else None)
+        losses += sums.pop("losses").numpy().tolist()
+        norms += sums.pop("grad_norms").numpy().tolist()
     weights = {k: v.numpy().tolist() for k, v in weight_names(model).items()}
-    return {"weights": weights, **{k: float(v) for k, v in sums.items()}}
+    values = {k: float(v) for k, v in sums.items()}
+    return {"weights": weights, "losses": losses, "grad_norms": norms, **values}
 
 # First, because it splits the CPU in two; one device is then the first half.
 strategies = {"mirrored": create_strategy("mirrored")}
@@ -92,6 +98,13 @@ CASES = {
     "two replicas, all": {"kind": "mirrored", "accumulation": 2, "jit_compile": True},
     "dropout": {"kind": "one_device", "dropout": 0.3},
     "dropout, joined": {"kind": "one_device", "dropout": 0.3, "calls": [2, 1, 3]},
+    "dropout, continued": {"kind": "one_device", "dropout": 0.3, "continued": True},
+    "dropout, joined, continued": {
+        "kind": "one_device",
+        "dropout": 0.3,
+        "calls": [2, 1, 3],
+        "continued": True,
+    },
     "masks of two replicas": {"kind": "mirrored", "dropout": 0.3, "calls": [1]},
     "first step": {"kind": "one_device", "calls": [1]},
     "first step, not clipped": {"kind": "one_device", "calls": [1], "clip_norm": 0},
@@ -148,6 +161,29 @@ def test_several_steps_in_one_call_are_bitwise_the_same(runs):
     assert single["weights"] == joined["weights"]
     # The sums are those of the last call, of three batches here.
     assert joined["tokens"] == 3 * single["tokens"]
+    assert single["losses"] == joined["losses"]
+    assert single["grad_norms"] == joined["grad_norms"]
+
+
+@pytest.mark.slow
+def test_sums_do_not_depend_on_how_steps_are_divided_into_calls(runs):
+    single, joined = runs["dropout, continued"], runs["dropout, joined, continued"]
+    assert single == joined
+    assert single["tokens"] == 6 * runs["dropout"]["tokens"]
+
+
+@pytest.mark.slow
+def test_every_step_has_its_loss_and_norm(runs):
+    one, two = runs["one device"], runs["two replicas, all"]
+    assert len(one["losses"]) == len(one["grad_norms"]) == 6
+    assert len(set(one["losses"])) == 6
+    assert one["grad_norms"][-1] == one["grad_norm"]
+    # Of the batch, not of a replica's share or a micro-batch.
+    np.testing.assert_allclose(two["losses"], one["losses"], atol=1e-4)
+    np.testing.assert_allclose(two["grad_norms"], one["grad_norms"], atol=1e-4)
+    # A single step's sums are those of its loss.
+    first = runs["first step"]
+    assert first["losses"] == [pytest.approx(one["losses"][0])]
 
 
 @pytest.mark.slow

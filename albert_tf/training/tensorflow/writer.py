@@ -1,0 +1,142 @@
+"""Writes the files of checkpoints, if asked while training goes on."""
+
+import contextlib
+import os
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from albert_tf.errors import DataError
+from albert_tf.storage import files
+
+_INDEX = re.compile(r"step-(\d+)\.index")
+# What a process killed while writing leaves behind.
+_UNFINISHED = re.compile(r"step-\d+_temp.*")
+
+
+def find_checkpoints(folder: str | os.PathLike) -> dict[int, str]:
+    """Returns the complete checkpoints in a folder by their step, the latest first.
+
+    The files themselves are listed, not the file `checkpoint` beside them, which may
+    be damaged. TensorFlow moves the index into place after everything else.
+    """
+    names = files.list_folder(folder) if files.is_folder(folder) else []
+    steps = [int(found[1]) for found in map(_INDEX.fullmatch, names) if found]
+    return {n: files.join(folder, f"step-{n}") for n in sorted(steps, reverse=True)}
+
+
+class CheckpointWriter:
+    """Writes checkpoints to a folder and removes old ones.
+
+    TensorFlow's own asynchronous writing reports an error only at the next save, and
+    the files of that save are lost as well; here `wait` reports it.
+
+    Args:
+        values: Mapping. Variables, or mappings of them, by name.
+        folder: str. Folder of the checkpoints.
+        keep: int. Number of checkpoints to keep.
+        asynchronous: bool. Whether `save` only copies the values, and a thread writes
+            them.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        folder: str | os.PathLike,
+        *,
+        keep: int,
+        asynchronous: bool,
+    ):
+        self.folder = os.fspath(folder)
+        self._copies: list[tuple[tf.Variable, Any]] = []
+        if asynchronous:
+            values = tf.nest.map_structure(self._copy, dict(values))
+        self._repair()
+        self._manager = tf.train.CheckpointManager(
+            tf.train.Checkpoint(**values),
+            self.folder,
+            max_to_keep=keep,
+            checkpoint_name="step",
+        )
+        self._asynchronous = asynchronous
+        self._thread: threading.Thread | None = None
+        self._error: DataError | None = None
+
+    def save(self, step: int) -> None:
+        """Writes a checkpoint, or begins to.
+
+        Raises:
+            DataError: If it cannot be written, or if the one before could not be; it
+                is written nevertheless in the second case, unless that fails, too.
+        """
+        failed = self._ended()
+        if self._asynchronous:
+            for copy, variable in self._copies:
+                copy.assign(tf.convert_to_tensor(variable))
+            self._thread = threading.Thread(target=self._write, args=(step,))
+            self._thread.start()
+        else:
+            self._write(step)
+            failed = self._ended()
+        if failed:
+            raise failed
+
+    def wait(self) -> None:
+        """Waits until nothing is being written.
+
+        Raises:
+            DataError: If what was begun last could not be written.
+        """
+        failed = self._ended()
+        if failed:
+            raise failed
+
+    def _ended(self) -> DataError | None:
+        """Waits for the thread; returns its error, once."""
+        if self._thread:
+            self._thread.join()
+        self._thread, failed, self._error = None, self._error, None
+        return failed
+
+    def _write(self, step: int) -> None:
+        try:
+            self._manager.save(checkpoint_number=step)
+        except (OSError, tf.errors.OpError) as e:
+            # Otherwise the next attempt might find the disk as full.
+            with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
+                self._remove_unfinished()
+            self._error = DataError(
+                f"{self.folder}: the checkpoint of step {step} cannot be written: "
+                f"{reason_of(e)}"
+            )
+
+    def _copy(self, variable) -> tf.Variable:
+        with tf.device("/cpu:0"):
+            copy = tf.Variable(tf.convert_to_tensor(variable), trainable=False)
+        self._copies.append((copy, variable))
+        return copy
+
+    def _repair(self) -> None:
+        """Removes what a killed run left, and lists the complete checkpoints anew."""
+        self._remove_unfinished()
+        found = find_checkpoints(self.folder)
+        if found:
+            tf.compat.v1.train.update_checkpoint_state(
+                self.folder, next(iter(found.values())), [*reversed(found.values())]
+            )
+        elif files.is_folder(self.folder):
+            files.remove(files.join(self.folder, "checkpoint"))
+
+    def _remove_unfinished(self) -> None:
+        names = files.list_folder(self.folder) if files.is_folder(self.folder) else []
+        for name in names:
+            if _UNFINISHED.fullmatch(name):
+                files.remove_tree(files.join(self.folder, name))
+
+
+def reason_of(error: BaseException) -> str:
+    """Returns the first line of an error of TensorFlow's."""
+    return (str(getattr(error, "message", error)).splitlines() or [""])[0]

@@ -1,0 +1,144 @@
+"""A run that leaves out the batches at which it diverged."""
+
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+from albert_tf.errors import DataError
+from albert_tf.training.divergence import DivergedError
+from albert_tf.training.pretraining.pretrain import pretrain
+from albert_tf.training.pretraining.rollback import SkippedBatches
+from albert_tf.training.pretraining.run_batches import RunBatches
+from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.run_folder import RunFolder
+from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN, RECORDS
+
+
+def diverged(step, loss=float("nan")):
+    return DivergedError("the loss is nan", step, {"loss": loss, "grad_norm": 2.0})
+
+
+def test_batches_are_counted_without_those_left_out(tmp_path):
+    folder = RunFolder(tmp_path, {})
+    skipped = SkippedBatches(folder, writes=True)
+    assert [skipped.batch_after(n) for n in range(3)] == [0, 1, 2]
+    skipped.add(diverged(3), 2)  # the third update used batch 2
+    assert [skipped.batch_after(n) for n in range(5)] == [0, 1, 3, 4, 5]
+    entry = skipped.add(diverged(3), 2)  # and so did the next attempt use batch 3
+    assert entry["batch"] == 3 and entry["loss"] is None and entry["grad_norm"] == 2.0
+    skipped.add(diverged(1), 0)
+    assert [skipped.batch_after(n) for n in range(4)] == [1, 4, 5, 6]
+    again = SkippedBatches(folder, writes=False)
+    assert again.entries == skipped.entries
+    natural = tf.data.Dataset.range(4, 9).map(lambda n: {"n": n})
+    kept = [int(batch["n"]) for batch in again.leave_out(natural, 4)]
+    assert kept == [4, 5, 6, 7, 8]
+    natural = tf.data.Dataset.range(1, 9).map(lambda n: {"n": n})
+    kept = [int(batch["n"]) for batch in again.leave_out(natural, 1)]
+    assert kept == [1, 4, 5, 6, 7, 8]
+
+
+def test_other_workers_keep_no_record(tmp_path):
+    skipped = SkippedBatches(RunFolder(tmp_path, {}), writes=False)
+    skipped.add(diverged(3), 2)
+    assert skipped.batch_after(2) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_does_not_go_back_for_ever(tmp_path):
+    skipped = SkippedBatches(RunFolder(tmp_path, {}), writes=True)
+    for _ in range(5):
+        skipped.add(diverged(9), 4)
+    skipped.add(diverged(12), 8)  # another checkpoint
+    with pytest.raises(DataError, match="diverged 6 times after step 4, each time at"):
+        skipped.add(diverged(9), 4)
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Pretrains on batches that are changed, each by a function of its number."""
+    config = tmp_path / "albert_config.json"
+    config.write_text(json.dumps(CONFIG))
+    batches = RunBatches.train
+
+    def run(folder, change, left_out=(), **flags):
+        def changed(self, start_step, *pipeline):
+            # The batches are counted here, without those that a run never saw.
+            first = start_step + sum(n <= start_step for n in left_out)
+            dataset = batches(self, first, *pipeline).enumerate(first)
+            for number in left_out:
+                dataset = dataset.filter(lambda n, _, number=number: n != number)
+            return dataset.map(change)
+
+        monkeypatch.setattr(RunBatches, "train", changed)
+        settings = {
+            "input_file": str(RECORDS),
+            "spm_model_file": str(GOLDEN / "tokenization/spiece.model"),
+            "albert_config_file": str(config),
+            "output_dir": str(tmp_path / folder),
+            "max_seq_length": 128,
+            "max_predictions_per_seq": 20,
+            "train_batch_size": 4,
+            "num_train_steps": 9,
+            "num_warmup_steps": 2,
+            "log_steps": 2,
+            "save_checkpoints_steps": 4,
+            "on_divergence": "rollback",
+        }
+        pretrain(PretrainSettings(**{**settings, **flags}))
+        return tmp_path / folder
+
+    return run
+
+
+def poison(number, batch):
+    """Makes the loss of batch 6 not a number."""
+    bad = tf.where(number == 6, np.float32("nan"), np.float32(1))
+    return {**batch, "mask_weights": batch["mask_weights"] * bad}
+
+
+def weights(folder):
+    return safetensors.numpy.load_file(folder / "model/model.safetensors")
+
+
+def test_a_poisoned_batch_is_left_out(train, capfd):
+    folder = train("poisoned", poison)
+    assert (
+        "diverged at step 7: batch 6 is left out, and training goes on from step 4"
+        in (capfd.readouterr().err)
+    )
+    # The run is bitwise that of data without the batch.
+    clean = train("clean", lambda number, batch: batch, left_out=[6])
+    a, b = weights(folder), weights(clean)
+    for name in b:
+        np.testing.assert_array_equal(a[name], b[name], name)
+    lines = [json.loads(x) for x in (folder / "metrics.jsonl").open()]
+    (line,) = [line for line in lines if line["split"] == "skipped"]
+    assert (line["batch"], line["diverged_at"], line["step"]) == (6, 7, 4)
+    assert "| 6 | 7 | 4 |" in (folder / "README.md").read_text()
+    steps = [line["step"] for line in lines if line["split"] == "train"]
+    assert steps == sorted(set(steps)) and steps[-1] == 9
+
+
+def test_a_poisoned_batch_stops_a_run_that_may_then_be_rolled_back(train):
+    with pytest.raises(DataError, match="the loss is nan at step 7"):
+        train("run", poison, on_divergence="stop")
+    folder = train("run", poison)
+    clean = train("clean", lambda number, batch: batch, left_out=[6])
+    assert (folder / "model/model.safetensors").read_bytes() == (
+        clean / "model/model.safetensors"
+    ).read_bytes()
+
+
+def test_a_rate_far_too_high_is_not_cured_by_leaving_batches_out(train):
+    with pytest.raises(DataError, match="diverged 6 times after step 0"):
+        train(
+            "run",
+            lambda number, batch: batch,
+            learning_rate=1e30,
+            optimizer="adamw",
+            clip_norm=0.0,
+        )

@@ -123,6 +123,15 @@ def test_errors_are_one_line(run_tool, body, code, parts):
     assert_one_line(run_tool("--input_file=a", body=body), code, *parts)
 
 
+def test_a_run_that_stopped_as_asked_is_no_failure(run_tool):
+    body = (
+        ERROR.replace("DataError", "DataError, Stopped") + "raise Stopped('at step 3')"
+    )
+    result = run_tool("--input_file=a", body=body)
+    assert result.returncode == 0
+    assert result.stderr.splitlines()[-1] == "at step 3"
+
+
 @pytest.mark.parametrize("how", [["--debug"], []])
 def test_debug_shows_the_traceback(run_tool, how):
     variables = {} if how else {"ALBERT_TF_DEBUG": "1"}

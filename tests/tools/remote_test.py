@@ -148,10 +148,10 @@ def test_the_main_job_in_one_process(in_process, monkeypatch):
     pretrain(PretrainSettings(**job.pretrain("whole")))
     save = TrainingCheckpoints.save
 
-    def save_and_die(checkpoints):
+    def save_and_die(checkpoints, wait=False):
         if checkpoints.step == 6:
             raise Killed
-        save(checkpoints)
+        save(checkpoints, wait)
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(TrainingCheckpoints, "save", save_and_die)

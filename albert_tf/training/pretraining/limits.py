@@ -27,10 +27,13 @@ def check_batch_size(
         UsageError: If they do not; it names the flags that make them fit.
     """
     size, steps = settings.train_batch_size, settings.gradient_accumulation_steps
-    if size % (replicas * steps):
+    unit = replicas * steps
+    if size % unit:
+        sizes = [n for n in (size // unit * unit, -(-size // unit) * unit) if n]
         raise UsageError(
-            f"--train_batch_size must be a multiple of {replicas} devices x "
-            f"{steps} accumulation steps, received {size}"
+            f"--train_batch_size must be a multiple of {unit} ({replicas} devices x "
+            f"{steps} accumulation steps), such as {' or '.join(map(str, sizes))}, "
+            f"received {size}"
         )
     what, elements = max(
         elements_per_row(settings, config).items(), key=lambda item: item[1]

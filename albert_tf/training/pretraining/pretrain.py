@@ -64,6 +64,7 @@ def pretrain(settings: PretrainSettings) -> str:
         settings.distribution,
         num_devices=settings.num_devices,
         tpu_name=settings.tpu_name,
+        worker_timeout=settings.worker_timeout,
     )
     replicas = strategy.num_replicas_in_sync
     folder = RunFolder(

@@ -25,6 +25,7 @@ NOT_IN_IDENTITY = frozenset(
         "distribution",
         "num_devices",
         "tpu_name",
+        "worker_timeout",
         "deterministic",
         # The records decide; these only fill in what their card does not say.
         "do_lower_case",
@@ -169,6 +170,11 @@ class PretrainSettings:
         "With --distribution=tpu: name or address of the TPU; local on a TPU VM.",
         "local",
     )
+    worker_timeout: int = setting(
+        "With --distribution=multi_worker: seconds to wait for the other workers at "
+        "the start; 0: as long as TensorFlow does, an hour.",
+        600,
+    )
     precision: str = setting("float32 or bfloat16 (weights stay float32).", "float32")
     jit_compile: bool = setting("Compile the step with XLA (a TPU always does).", False)
     deterministic: bool = setting(
@@ -249,4 +255,5 @@ _MAY_BE_ZERO = (
     "start_warmup_step",
     "eval_steps",
     "max_eval_steps",
+    "worker_timeout",
 )

@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.training.tensorflow.waiting import waiting_for
 
 DISTRIBUTIONS = ("one_device", "mirrored", "multi_worker", "tpu")
 
@@ -18,6 +20,7 @@ def create_strategy(
     *,
     num_devices: int | None = None,
     tpu_name: str = "local",
+    worker_timeout: float = 600.0,
 ) -> tf.distribute.Strategy:
     """Makes the `tf.distribute` strategy of a run.
 
@@ -33,6 +36,8 @@ def create_strategy(
             devices; None for all GPUs, or 2.
         tpu_name: str. With `"tpu"`: name or address of the TPU, as for
             `TPUClusterResolver`; `"local"` on a TPU VM.
+        worker_timeout: float. With `"multi_worker"`: seconds to wait for the other
+            workers, after which the process ends; 0: as long as TensorFlow does.
 
     Raises:
         UsageError: If the devices do not exist.
@@ -52,8 +57,8 @@ def create_strategy(
     if distribution == "mirrored":
         return tf.distribute.MirroredStrategy(_local_devices(num_devices))
     if distribution == "multi_worker":
-        _check_tf_config()
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        with waiting_for(_other_workers(), worker_timeout):
+            return tf.distribute.MultiWorkerMirroredStrategy()
     return _tpu_strategy(tpu_name)
 
 
@@ -146,18 +151,42 @@ def _local_devices(num_devices: int | None) -> list[str]:
     return [f"/cpu:{i}" for i in range(count)]
 
 
-def _check_tf_config() -> None:
+def _other_workers() -> dict[str, str]:
+    """Returns the addresses of the other workers in TF_CONFIG, by their names."""
     text = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(text)
-        complete = bool(config["cluster"]["worker"]) and "index" in config["task"]
-    except (ValueError, KeyError, TypeError):
+        cluster = {job: list(config["cluster"][job]) for job in config["cluster"]}
+        task, index = config["task"].get("type", "worker"), config["task"]["index"]
+        complete = bool(cluster["worker"])
+    except (ValueError, KeyError, TypeError, AttributeError):
         complete = False
     if not complete:
         raise UsageError(
             "--distribution=multi_worker requires the environment variable TF_CONFIG "
             f"with cluster.worker and task.index, received {text!r}"
         )
+    if task not in cluster:
+        raise UsageError(
+            f"TF_CONFIG: task.type must be one of {', '.join(cluster)}, the jobs of "
+            f"cluster, received {task!r}"
+        )
+    if type(index) is not int or not 0 <= index < len(cluster[task]):
+        raise UsageError(
+            f"TF_CONFIG: task.index must be from 0 to {len(cluster[task]) - 1}, for "
+            f"the {len(cluster[task])} of cluster.{task}, received {index!r}"
+        )
+    workers = {}
+    for job in set(cluster) & {"chief", "worker"}:
+        for number, address in enumerate(cluster[job]):
+            if not re.fullmatch(r".+:\d+", str(address)):
+                raise UsageError(
+                    f"TF_CONFIG: cluster.{job} must hold host:port, received "
+                    f"{address!r}"
+                )
+            if (job, number) != (task, index):
+                workers[f"{job} {number}"] = address
+    return workers
 
 
 def _tpu_strategy(name: str) -> tf.distribute.Strategy:

@@ -58,7 +58,10 @@ def test_memory_of_a_cpu(monkeypatch):
 
 
 def test_indivisible_and_evaluation():
-    with pytest.raises(UsageError, match="multiple of 2 devices x 3 accumulation"):
+    with pytest.raises(
+        UsageError,
+        match="multiple of 6 .2 devices x 3 accumulation steps., such as 6 or 12",
+    ):
         check(replicas=2, train_batch_size=9, gradient_accumulation_steps=3)
     with pytest.raises(UsageError, match="--eval_batch_size must be at most 682"):
         check(train_batch_size=8, eval_batch_size=1024, eval_file="x")

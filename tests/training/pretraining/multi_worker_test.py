@@ -3,10 +3,13 @@
 import json
 import os
 import pathlib
+import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -26,7 +29,7 @@ CONFIG = {
 }
 
 
-def start(folder, output, distribution, environment=None):
+def start(folder, output, distribution, environment=None, **changes):
     config = folder / "config.json"
     config.write_text(json.dumps(CONFIG))
     flags = {
@@ -45,6 +48,7 @@ def start(folder, output, distribution, environment=None):
         "eval_steps": 3,
         "save_checkpoints_steps": 4,
         "distribution": distribution,
+        **changes,
     }
     arguments = [f"--{name}={value}" for name, value in flags.items()]
     return subprocess.Popen(
@@ -126,3 +130,88 @@ def test_missing_cluster_is_a_usage_error(tmp_path):
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 2
     assert "TF_CONFIG" in errors and "Traceback" not in errors
+
+
+def start_all(folder, output, count, **changes):
+    """Starts the processes of a run on several machines."""
+    workers = [f"127.0.0.1:{port}" for port in free_ports(count)]
+    processes = []
+    for index in range(count):
+        task = {"type": "worker", "index": index}
+        config = json.dumps({"cluster": {"worker": workers}, "task": task})
+        environment = {"TF_CONFIG": config}
+        processes.append(start(folder, output, "multi_worker", environment, **changes))
+    return processes
+
+
+def wait_for_line(folder, step, processes):
+    deadline = time.time() + 300
+    while time.time() < deadline:
+        path = folder / "metrics.jsonl"
+        if path.exists() and f'"step": {step},' in path.read_text():
+            return
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.05)
+    raise AssertionError(f"never reached step {step}")
+
+
+# Seconds, on busy cores; TensorFlow itself notices within 40.
+LIMIT = 150
+
+
+def check_death(tmp_path, count, victim):
+    """One worker is killed: the others end, and all of them together continue."""
+    output = tmp_path / f"run-{count}-{victim}"
+    changes = {"train_batch_size": 8, "num_train_steps": 400, "log_steps": 10}
+    changes |= {"save_checkpoints_steps": 20, "eval_steps": 100}
+    processes = start_all(tmp_path, output, count, **changes)
+    wait_for_line(output, 40, processes)
+    processes[victim].kill()
+    for process in processes:
+        _, errors = process.communicate(timeout=LIMIT)
+        if process is processes[victim]:
+            continue
+        assert process.returncode == 1, errors[-3000:]
+        (line,) = [x for x in errors.splitlines() if x.startswith("error: ")]
+        assert "another worker of the run does not answer" in line
+        assert "Traceback" not in errors
+    finish(*start_all(tmp_path, output, count, **changes))
+    whole = tmp_path / f"whole-{count}"
+    if not whole.exists():
+        finish(*start_all(tmp_path, whole, count, **changes))
+    model = "model/model.safetensors"
+    assert (whole / model).read_bytes() == (output / model).read_bytes()
+    lines = [(f / "metrics.jsonl").read_text().splitlines() for f in (whole, output)]
+    evaluations = [[x for x in part if '"eval"' in x] for part in lines]
+    assert evaluations[0] == evaluations[1] and len(evaluations[0]) == 4
+    names = [
+        sorted(p.name for p in (f / "checkpoints").iterdir()) for f in (whole, output)
+    ]
+    assert names[0] == names[1]
+
+
+@pytest.mark.broad
+def test_a_worker_that_dies_ends_the_others(tmp_path):
+    check_death(tmp_path, 2, victim=1)
+    check_death(tmp_path, 2, victim=0)  # the one that writes
+
+
+@pytest.mark.broad
+def test_one_of_four_workers_dies(tmp_path):
+    check_death(tmp_path, 4, victim=2)
+
+
+@pytest.mark.broad
+def test_a_worker_that_is_asked_to_end_ends_all(tmp_path):
+    output = tmp_path / "run"
+    changes = {"num_train_steps": 2000, "log_steps": 10, "save_checkpoints_steps": 500}
+    processes = start_all(tmp_path, output, 2, **changes)
+    wait_for_line(output, 20, processes)
+    processes[1].send_signal(signal.SIGTERM)
+    steps = set()
+    for process in processes:
+        _, errors = process.communicate(timeout=LIMIT)
+        assert process.returncode == 0, errors[-3000:]
+        steps.add(re.search(r"stopped at step ([\d,]+) of 2,000", errors)[1])
+    (step,) = steps  # the same one
+    assert (output / f"checkpoints/step-{step.replace(',', '')}.index").exists()

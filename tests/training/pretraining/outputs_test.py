@@ -24,7 +24,7 @@ def train(tmp_path, monkeypatch):
     out = tmp_path / "out"
 
     def run(end, step):
-        def fake_loop(_, batches, intervals, checkpoints, progress, *args):
+        def fake_loop(_, batches, intervals, checkpoints, progress, *args, **options):
             progress.record("train", step, LINE)
             end()
 

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import albert_tf
 from albert_tf.data.corpus.corpus import Corpus
@@ -77,27 +79,83 @@ def metrics(folder):
     return lines
 
 
-def kill_after(arguments, folder, step):
-    """Starts a run and kills it -9 soon after it recorded a step."""
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
+def send_after(arguments, folder, step, number=signal.SIGKILL):
+    """Starts a run and sends it a signal soon after it recorded a step."""
+    process = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
     deadline = time.time() + 300
     while process.poll() is None and time.time() < deadline:
         path = folder / "metrics.jsonl"
         if path.exists() and f'"step": {step},' in path.read_text():
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            return
+            os.kill(process.pid, number)
+            _, errors = process.communicate(timeout=300)
+            return process.returncode, errors
         time.sleep(0.01)
     raise AssertionError(f"never reached step {step}")
 
 
-@pytest.mark.slow
-def test_killed_run_continues_to_the_same_bits(config_file, tmp_path):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    result = run(config_file, whole)
+@pytest.fixture(scope="module")
+def whole(config_file, tmp_path_factory):
+    """A run that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    result = run(config_file, folder)
     assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_asked_to_end_saves_and_continues(
+    config_file, tmp_path, whole, number
+):
+    stopped = tmp_path / "stopped"
+    code, errors = send_after(command(config_file, stopped), stopped, 3, number)
+    assert code == 0, errors
+    step = int(re.search(r"stopped at step (\d+) of 30; the same command", errors)[1])
+    assert errors.splitlines()[-1].startswith("stopped at step")
+    assert (stopped / f"checkpoints/step-{step}.index").exists()
+    assert (stopped / "report.html").exists() and not (stopped / "model").exists()
+    result = run(config_file, stopped)
+    assert result.returncode == 0, result.stderr
+    assert f"continuing from step {step}\n" in result.stderr
+    model = "model/model.safetensors"
+    assert (whole / model).read_bytes() == (stopped / model).read_bytes()
+
+
+@pytest.mark.slow
+def test_micro_batches_and_devices_may_change_in_a_run(config_file, tmp_path):
+    """Not the data: the weights are the same up to rounding."""
+    config = json.loads(config_file.read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config_file = tmp_path / "config.json"
+    config_file.write_text(json.dumps(config))
+    folder, plain = tmp_path / "changed", tmp_path / "plain"
+    parts = [
+        {"num_train_steps": 4},
+        {"num_train_steps": 8, "gradient_accumulation_steps": 2},
+        {"num_train_steps": 12, "distribution": "mirrored", "num_devices": 2},
+    ]
+    common = {"eval_steps": 0, "train_batch_size": 4, "change_num_train_steps": True}
+    for changes in parts:
+        for one in (folder, plain):
+            if one == plain:
+                changes = {"num_train_steps": changes["num_train_steps"]}
+            result = run(config_file, one, **common, **changes)
+            assert result.returncode == 0, result.stderr
+    a, b = (
+        safetensors.numpy.load_file(one / "model/model.safetensors")
+        for one in (folder, plain)
+    )
+    differences = {name: np.abs(a[name] - b[name]).max() for name in a}
+    # Its gradient is zero except for rounding, which the optimizer amplifies.
+    differences.pop("backbone/encoder/attention_0/key/bias")
+    assert max(differences.values()) < 5e-5, differences
+
+
+@pytest.mark.slow
+def test_killed_run_continues_to_the_same_bits(config_file, tmp_path, whole):
+    killed = tmp_path / "killed"
     step = random.Random(3).randrange(9, STEPS - 6, 3)
-    kill_after(command(config_file, killed), killed, step)
+    send_after(command(config_file, killed), killed, step)
     assert not (killed / "model").exists()
     result = run(config_file, killed)
     assert result.returncode == 0, result.stderr

@@ -1,10 +1,12 @@
 """Every worker of a cluster except the chief has its own name."""
 
+import json
 import types
 
 import pytest
+import tensorflow as tf
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.training.tensorflow import strategy
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
@@ -48,3 +50,48 @@ def test_a_tpu_of_several_hosts_is_warned_of(caplog):
     assert not caplog.messages
     strategy.warn_of_hosts(4)
     assert "the TPU has 4 hosts" in caplog.text
+
+
+WORKERS = ["10.0.0.1:1", "10.0.0.2:1"]
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ({}, "requires the environment variable TF_CONFIG"),
+        ({"cluster": {"worker": WORKERS}}, "requires the environment variable"),
+        ({"cluster": [], "task": {"index": 0}}, "requires the environment variable"),
+        (
+            {"cluster": {"worker": WORKERS}, "task": {"index": 2}},
+            "task.index must be from 0 to 1, for the 2 of cluster.worker, received 2",
+        ),
+        (
+            {"cluster": {"worker": WORKERS}, "task": {"index": "0"}},
+            "task.index must be from 0 to 1, for the 2 of cluster.worker, received '0'",
+        ),
+        (
+            {"cluster": {"worker": WORKERS}, "task": {"type": "ps", "index": 0}},
+            "task.type must be one of worker, the jobs of cluster, received 'ps'",
+        ),
+        (
+            {"cluster": {"worker": ["a:1", "b"]}, "task": {"index": 0}},
+            "cluster.worker must hold host:port, received 'b'",
+        ),
+    ],
+)
+def test_a_wrong_tf_config_is_refused_at_once(config, message, monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    with pytest.raises(UsageError, match=message):
+        create_strategy("multi_worker")
+
+
+def test_only_lost_workers_are_explained():
+    several = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)
+    lost = tf.errors.UnavailableError(None, None, "Connection reset by peer")
+    other = tf.errors.ResourceExhaustedError(None, None, "OOM")
+    message = "another worker of the run does not answer"
+    with pytest.raises(DataError, match=message), strategy.worker_errors(several):
+        raise lost
+    for one, error in ((several, other), (tf.distribute.get_strategy(), lost)):
+        with pytest.raises(type(error)), strategy.worker_errors(one):
+            raise error

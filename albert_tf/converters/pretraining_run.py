@@ -15,6 +15,7 @@ from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.tf1 import format as tf1
 from albert_tf.errors import DataError
 from albert_tf.storage import files, folders
+from albert_tf.storage.step_files import find_checkpoints
 from albert_tf.text.load import load_tokenizer
 
 NAME = "pretraining_run"
@@ -141,13 +142,10 @@ def _unfinished(run: str) -> DataError:
 
 
 def _latest(run: str) -> str:
-    folder = files.join(run, _CHECKPOINTS)
-    where = files.join(folder, "checkpoint")
-    text = files.read_text(where) if files.exists(where) else ""
-    found = re.search(r'^model_checkpoint_path: "([^"\n]*)"', text, re.MULTILINE)
+    found = find_checkpoints(files.join(run, _CHECKPOINTS))
     if not found:
         raise DataError(f"{run}: the run has not written a checkpoint yet")
-    return files.join(folder, os.path.basename(found[1]))
+    return next(iter(found.values()))
 
 
 def _find_config(run: str, record: dict[str, dict]) -> AlbertConfig:

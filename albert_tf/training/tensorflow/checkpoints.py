@@ -13,12 +13,9 @@ from absl import logging
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files
+from albert_tf.storage.step_files import find_checkpoints
 from albert_tf.training.tensorflow.agreement import digest_of
-from albert_tf.training.tensorflow.writer import (
-    CheckpointWriter,
-    find_checkpoints,
-    reason_of,
-)
+from albert_tf.training.tensorflow.writer import CheckpointWriter, reason_of
 
 # What reading a damaged file raises; a file cut short is an IndexError.
 _DAMAGES = (tf.errors.OpError, IndexError, RuntimeError)

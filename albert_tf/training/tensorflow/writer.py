@@ -11,21 +11,10 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
+from albert_tf.storage.step_files import find_checkpoints
 
-_INDEX = re.compile(r"step-(\d+)\.index")
 # What a process killed while writing leaves behind.
 _UNFINISHED = re.compile(r"step-\d+_temp.*")
-
-
-def find_checkpoints(folder: str | os.PathLike) -> dict[int, str]:
-    """Returns the complete checkpoints in a folder by their step, the latest first.
-
-    The files themselves are listed, not the file `checkpoint` beside them, which may
-    be damaged. TensorFlow moves the index into place after everything else.
-    """
-    names = files.list_folder(folder) if files.is_folder(folder) else []
-    steps = [int(found[1]) for found in map(_INDEX.fullmatch, names) if found]
-    return {n: files.join(folder, f"step-{n}") for n in sorted(steps, reverse=True)}
 
 
 class CheckpointWriter:

@@ -112,12 +112,17 @@ class CheckpointWriter:
         """Removes what a killed run left, and lists the complete checkpoints anew."""
         self._remove_unfinished()
         found = find_checkpoints(self.folder)
+        where = files.join(self.folder, "checkpoint")
         if found:
-            tf.compat.v1.train.update_checkpoint_state(
-                self.folder, next(iter(found.values())), [*reversed(found.values())]
-            )
+            names = [os.path.basename(path) for path in found.values()]
+            lines = [f'model_checkpoint_path: "{names[0]}"']
+            lines += [f'all_model_checkpoint_paths: "{n}"' for n in reversed(names)]
+            # Without times, TensorFlow would keep the old checkpoints for ever.
+            times = range(1, len(names) + 1)
+            lines += [f"all_model_checkpoint_timestamps: {n}" for n in times]
+            files.write_text(where, "\n".join(lines) + "\n")
         elif files.is_folder(self.folder):
-            files.remove(files.join(self.folder, "checkpoint"))
+            files.remove(where)
 
     def _remove_unfinished(self) -> None:
         names = files.list_folder(self.folder) if files.is_folder(self.folder) else []

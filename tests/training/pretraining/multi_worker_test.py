@@ -71,7 +71,7 @@ def free_ports(count):
 
 def finish(*processes):
     for process in processes:
-        _, errors = process.communicate(timeout=400)
+        _, errors = process.communicate(timeout=900)
         assert process.returncode == 0, errors[-3000:]
 
 
@@ -162,10 +162,10 @@ LIMIT = 150
 def check_death(tmp_path, count, victim):
     """One worker is killed: the others end, and all of them together continue."""
     output = tmp_path / f"run-{count}-{victim}"
-    changes = {"train_batch_size": 8, "num_train_steps": 400, "log_steps": 10}
-    changes |= {"save_checkpoints_steps": 20, "eval_steps": 100}
+    changes = {"train_batch_size": 8, "num_train_steps": 80, "log_steps": 5}
+    changes |= {"save_checkpoints_steps": 10, "eval_steps": 20}
     processes = start_all(tmp_path, output, count, **changes)
-    wait_for_line(output, 40, processes)
+    wait_for_line(output, 25, processes)
     processes[victim].kill()
     for process in processes:
         _, errors = process.communicate(timeout=LIMIT)

@@ -99,6 +99,17 @@ def test_a_checkpoint_holds_the_values_at_its_step(run, tmp_path, asynchronous):
     assert not list(tmp_path.glob("step-[12].*"))
 
 
+def test_old_checkpoints_are_removed_after_a_restart_too(run, tmp_path):
+    for step in (1, 2, 3, 4):
+        checkpoints = make(run, tmp_path, keep=2)
+        train_to(run, step)
+        checkpoints.save()
+        names = {path.stem for path in tmp_path.glob("step-*.index")}
+        assert names == {f"step-{n}" for n in (step - 1, step) if n}
+    latest = tf.train.latest_checkpoint(tmp_path)
+    assert latest == str(tmp_path / "step-4")
+
+
 def damage_data(folder, step):
     path = folder / f"step-{step}.data-00000-of-00001"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -64,7 +64,10 @@ _SAVED_BY_KERAS = {
     "SelfAttention": "layers.attention",
     "SharedEncoder": "layers.encoder",
     "TruncatedNormal": "layers.initializers",
+    "WarmupCosineDecay": "optimizers.decays",
+    "WarmupLinearDecay": "optimizers.decays",
     "WarmupPolynomialDecay": "optimizers.schedules",
+    "WarmupTrapezoid": "optimizers.decays",
 }
 
 __all__ = ["__version__", *_HOME]

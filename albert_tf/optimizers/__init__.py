@@ -7,6 +7,11 @@ TensorFlow, its kernel for Adam.
 from albert_tf.optimizers.adamw import AdamW
 from albert_tf.optimizers.base import AdamStyleOptimizer
 from albert_tf.optimizers.create import create_optimizer
+from albert_tf.optimizers.decays import (
+    WarmupCosineDecay,
+    WarmupLinearDecay,
+    WarmupTrapezoid,
+)
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay
 
@@ -14,6 +19,9 @@ __all__ = [
     "AdamStyleOptimizer",
     "AdamW",
     "Lamb",
+    "WarmupCosineDecay",
+    "WarmupLinearDecay",
     "WarmupPolynomialDecay",
+    "WarmupTrapezoid",
     "create_optimizer",
 ]

@@ -5,6 +5,7 @@ from typing import Any
 from albert_tf.errors import UsageError
 from albert_tf.optimizers.adamw import AdamW
 from albert_tf.optimizers.base import AdamStyleOptimizer
+from albert_tf.optimizers.decays import create_decay
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.schedules import WarmupPolynomialDecay
 
@@ -24,6 +25,8 @@ def create_optimizer(
     end_learning_rate: float = 0.0,
     step_offset: int = 0,
     allow_negative_rate: bool = False,
+    learning_rate_schedule: str = "original",
+    num_decay_steps: int | None = None,
     **optimizer_arguments: Any,
 ) -> AdamStyleOptimizer:
     """Returns LAMB or AdamW with the original's learning-rate schedule.
@@ -34,7 +37,7 @@ def create_optimizer(
 
     Args:
         name: str. `"lamb"` or `"adamw"`.
-        learning_rate: float > 0. The peak of the schedule (`WarmupPolynomialDecay`).
+        learning_rate: float > 0. The peak of the schedule.
         num_train_steps: int > 0. The rate has decayed at this step.
         num_warmup_steps: int >= 0. Steps of linear warm-up.
         weight_decay_rate: float >= 0. Added to the update, times the weight.
@@ -44,6 +47,10 @@ def create_optimizer(
         end_learning_rate: float >= 0. The rate after `num_train_steps`.
         step_offset: int >= 0. Update i uses the rate of step i + step_offset.
         allow_negative_rate: bool. See `WarmupPolynomialDecay`.
+        learning_rate_schedule: str. `"original"` (`WarmupPolynomialDecay`), or
+            `"linear"`, `"cosine"` or `"trapezoid"` (module `decays`), for which
+            `poly_power`, `start_warmup_step` and `allow_negative_rate` mean nothing.
+        num_decay_steps: int or None. With `"trapezoid"`, see `WarmupTrapezoid`.
         **optimizer_arguments: `beta_1`, `beta_2`, `epsilon`, `loss_scale_factor`,
             `exclude_from_weight_decay`, `learning_rate_multipliers`
             (`AdamStyleOptimizer`), and for `"lamb"`
@@ -56,19 +63,44 @@ def create_optimizer(
         raise UsageError(
             f"optimizer must be one of {', '.join(_OPTIMIZERS)}, received {name!r}"
         )
-    schedule = WarmupPolynomialDecay(
-        learning_rate=learning_rate,
-        num_train_steps=num_train_steps,
-        num_warmup_steps=num_warmup_steps,
-        poly_power=poly_power,
-        end_learning_rate=end_learning_rate,
-        start_warmup_step=start_warmup_step,
-        step_offset=step_offset,
-        allow_negative_rate=allow_negative_rate,
-    )
+    common: dict[str, Any] = {
+        "learning_rate": learning_rate,
+        "num_train_steps": num_train_steps,
+        "num_warmup_steps": num_warmup_steps,
+        "end_learning_rate": end_learning_rate,
+        "step_offset": step_offset,
+    }
+    # What only the original's schedule has, with the values that change nothing.
+    own = {
+        "poly_power": (poly_power, 1.0),
+        "start_warmup_step": (start_warmup_step, 0),
+        "allow_negative_rate": (allow_negative_rate, False),
+    }
+    _check_schedule(learning_rate_schedule, own, num_decay_steps)
+    if learning_rate_schedule == "original":
+        values = {key: value for key, (value, _) in own.items()}
+        schedule = WarmupPolynomialDecay(**common, **values)
+    else:
+        schedule = create_decay(learning_rate_schedule, num_decay_steps, **common)
     return _OPTIMIZERS[name](
         learning_rate=schedule,
         weight_decay_rate=weight_decay_rate,
         clip_norm=clip_norm,
         **optimizer_arguments,
     )
+
+
+def _check_schedule(name: str, own: dict[str, Any], num_decay_steps: int | None):
+    """Raises a UsageError if an argument means nothing to the schedule."""
+    values = {
+        key: value
+        for key, (value, default) in own.items()
+        if name != "original" and value != default
+    }
+    if name != "trapezoid" and num_decay_steps is not None:
+        values["num_decay_steps"] = num_decay_steps
+    for key, value in values.items():
+        raise UsageError(
+            f"{key}: has no meaning with learning_rate_schedule={name}, received "
+            f"{value!r}"
+        )

@@ -1,12 +1,11 @@
 """Implements the original's learning rate: linear warm-up, then polynomial decay."""
 
-import math
 from typing import Any
 
 import keras
 from keras import ops
 
-from albert_tf.errors import UsageError
+from albert_tf.optimizers.arguments import finite, require, whole
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -60,24 +59,24 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         allow_negative_rate: bool = False,
     ):
         super().__init__()
-        self.learning_rate = _finite("learning_rate", learning_rate)
-        self.num_train_steps = _whole("num_train_steps", num_train_steps)
-        self.num_warmup_steps = _whole("num_warmup_steps", num_warmup_steps)
-        self.poly_power = _finite("poly_power", poly_power)
-        self.end_learning_rate = _finite("end_learning_rate", end_learning_rate)
-        self.start_warmup_step = _whole("start_warmup_step", start_warmup_step)
-        self.step_offset = _whole("step_offset", step_offset)
+        self.learning_rate = finite("learning_rate", learning_rate)
+        self.num_train_steps = whole("num_train_steps", num_train_steps)
+        self.num_warmup_steps = whole("num_warmup_steps", num_warmup_steps)
+        self.poly_power = finite("poly_power", poly_power)
+        self.end_learning_rate = finite("end_learning_rate", end_learning_rate)
+        self.start_warmup_step = whole("start_warmup_step", start_warmup_step)
+        self.step_offset = whole("step_offset", step_offset)
         self.allow_negative_rate = bool(allow_negative_rate)
-        _require(self.learning_rate > 0, "learning_rate", "> 0", learning_rate)
-        _require(self.num_train_steps > 0, "num_train_steps", "> 0", num_train_steps)
-        _require(self.poly_power > 0, "poly_power", "> 0", poly_power)
-        _require(
+        require(self.learning_rate > 0, "learning_rate", "> 0", learning_rate)
+        require(self.num_train_steps > 0, "num_train_steps", "> 0", num_train_steps)
+        require(self.poly_power > 0, "poly_power", "> 0", poly_power)
+        require(
             self.num_warmup_steps <= self.num_train_steps,
             "num_warmup_steps",
             f"at most num_train_steps = {num_train_steps}",
             num_warmup_steps,
         )
-        _require(
+        require(
             0 <= self.end_learning_rate <= self.learning_rate,
             "end_learning_rate",
             f"between 0 and learning_rate = {learning_rate}",
@@ -114,27 +113,3 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             "step_offset": self.step_offset,
             "allow_negative_rate": self.allow_negative_rate,
         }
-
-
-def _require(condition: bool, name: str, constraint: str, value: Any) -> None:
-    if not condition:
-        raise UsageError(f"{name} must be {constraint}, received {value!r}")
-
-
-def _finite(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    _require(math.isfinite(number), name, "a finite number", value)
-    return number
-
-
-def _whole(name: str, value: Any) -> int:
-    try:
-        number = int(value)
-        exact = number == value and number >= 0
-    except (TypeError, ValueError, OverflowError):
-        number, exact = 0, False
-    _require(exact, name, "a whole number >= 0", value)
-    return number

@@ -207,6 +207,8 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
             num_warmup_steps=settings.num_warmup_steps,
             weight_decay_rate=settings.weight_decay_rate,
             clip_norm=settings.clip_norm,
+            learning_rate_schedule=settings.learning_rate_schedule,
+            num_decay_steps=settings.num_decay_steps,
             learning_rate_multipliers=weighting.learning_rate_multipliers(
                 settings.layerwise_decay, start.config
             ),

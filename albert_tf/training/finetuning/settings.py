@@ -15,6 +15,7 @@ from albert_tf.training.finetuning.step_settings import (
     WatchSettings,
 )
 from albert_tf.training.intervals import Intervals
+from albert_tf.training.schedules import check_schedule
 
 # They change how a run is carried out or watched, not what it computes, so a run may be
 # resumed with other values.
@@ -161,6 +162,7 @@ class FinetuneSettings(
         share = self.warmup_proportion
         if share is not None and not 0 <= share <= 1:
             raise UsageError(f"warmup_proportion must be in [0, 1], received {share}")
+        check_schedule(self, flags="")
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed must be from 0 to 2**31 - 1, received {self.seed}")
         batch = self.train_batch_size

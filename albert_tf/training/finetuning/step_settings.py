@@ -3,6 +3,7 @@
 import dataclasses
 
 from albert_tf.settings import setting
+from albert_tf.training.schedules import DECAY_HELP, SCHEDULE_HELP, SCHEDULES
 
 ON_COLLAPSE = ("warn", "stop", "restart")
 
@@ -44,6 +45,8 @@ class TrainingSettings:
     max_train_examples: int = setting(
         "Train on this many examples, drawn with the seed; 0: on all.", 0
     )
+    learning_rate_schedule: str = setting(SCHEDULE_HELP, "original", choices=SCHEDULES)
+    num_decay_steps: int | None = setting(DECAY_HELP, None)
     optimizer: str = setting("adamw or lamb.", "adamw", choices=("adamw", "lamb"))
     weight_decay_rate: float = setting(
         "Decoupled weight decay; not applied to biases and layer norms.", 0.01

@@ -193,6 +193,8 @@ def _make_step(settings, config, objective, strategy, start) -> TrainStep:
             clip_norm=settings.clip_norm,
             poly_power=settings.poly_power,
             start_warmup_step=settings.start_warmup_step,
+            learning_rate_schedule=settings.learning_rate_schedule,
+            num_decay_steps=settings.num_decay_steps,
         )
     keras.utils.set_random_seed(settings.seed)
     return TrainStep(

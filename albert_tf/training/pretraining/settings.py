@@ -7,6 +7,12 @@ from typing import Any
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 from albert_tf.training.intervals import Intervals
+from albert_tf.training.schedules import (
+    DECAY_HELP,
+    SCHEDULE_HELP,
+    SCHEDULES,
+    check_schedule,
+)
 
 # They change how a run is carried out or watched, not what it computes, so a run may be
 # resumed with other values.
@@ -115,7 +121,11 @@ class PretrainSettings:
     )
     optimizer: str = setting("lamb or adamw.", "lamb")
     learning_rate: float = setting("Peak learning rate of the schedule.", 0.00176)
-    poly_power: float = setting("Power of the polynomial decay.", 1.0)
+    learning_rate_schedule: str = setting(SCHEDULE_HELP, "original", choices=SCHEDULES)
+    num_decay_steps: int | None = setting(DECAY_HELP, None)
+    poly_power: float = setting(
+        "With --learning_rate_schedule=original: power of the decay.", 1.0
+    )
     weight_decay_rate: float = setting("Decoupled weight decay.", 0.01)
     clip_norm: float = setting(
         "Global norm to which gradients are clipped; 0: no clipping.", 1.0
@@ -127,7 +137,9 @@ class PretrainSettings:
         False,
     )
     num_warmup_steps: int = setting("Steps of linear warm-up.", 3125)
-    start_warmup_step: int = setting("Step at which the warm-up begins.", 0)
+    start_warmup_step: int = setting(
+        "With --learning_rate_schedule=original: step at which the warm-up begins.", 0
+    )
     gradient_accumulation_steps: int = setting(
         "Micro-batches that each device's share of a step is cut into.", 1
     )
@@ -206,6 +218,7 @@ class PretrainSettings:
                 f"--num_warmup_steps must be at most --num_train_steps="
                 f"{self.num_train_steps}, received {self.num_warmup_steps}"
             )
+        check_schedule(self)
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"--seed must be in [0, 2**31), received {self.seed}")
         if self.on_divergence not in ("stop", "rollback"):

@@ -59,9 +59,10 @@ def _training(settings: Any, tokenizer, keeps_masks: bool) -> list[str]:
         "",
         f"{settings.num_train_steps:,} steps of {settings.train_batch_size:,} {rows} "
         f"of at most {settings.max_seq_length} tokens; objective "
-        f"`{settings.objective}`, optimizer `{settings.optimizer}`, learning rate "
-        f"{settings.learning_rate:g}; {masks}, seed "
-        f"{settings.seed}, precision `{settings.precision}`.",
+        f"`{settings.objective}`, optimizer `{settings.optimizer}`, "
+        f"{settings.describe_learning_rate()}, schedule "
+        f"`{settings.learning_rate_schedule}`; {masks}, seed {settings.seed}, "
+        f"precision `{settings.precision}`.",
         "",
         f"Data: `{settings.input_file}`; tokenizer sha256 `{tokenizer.sha256}`.",
         "",

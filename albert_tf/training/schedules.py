@@ -1,5 +1,6 @@
 """Which settings a learning-rate schedule goes by, without importing Keras."""
 
+import math
 from typing import Any
 
 from albert_tf.errors import UsageError
@@ -14,6 +15,19 @@ DECAY_HELP = (
     "With learning_rate_schedule=trapezoid: the last steps, in which the learning rate "
     "falls. Default: 20% of all."
 )
+
+# The batch of ALBERT's pretraining, to which its rate of 0.00176 belongs. LAMB's paper
+# (arXiv:1904.00962) has for BERT and this batch the same rate and warm-up of 1/40.
+REFERENCE_BATCH_SIZE = 4096
+
+
+def scaled_learning_rate(learning_rate: float, batch_size: int) -> float:
+    """Returns the rate for a batch from that for 4096 examples.
+
+    The square-root rule, which is LAMB's (arXiv:1904.00962) and, because an update does
+    not depend on the scale of the gradients there either, Adam's (arXiv:2205.10287).
+    """
+    return learning_rate * math.sqrt(batch_size / REFERENCE_BATCH_SIZE)
 
 
 def check_schedule(settings: Any, flags: str = "--") -> None:

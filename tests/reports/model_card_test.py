@@ -15,8 +15,8 @@ METRICS = [
 ]
 
 
-def card(objective, metrics, **kwargs):
-    settings = PretrainSettings("data", "out", "spm", preset="albert_base")
+def card(objective, metrics, settings=None, **kwargs):
+    settings = settings or PretrainSettings("data", "out", "spm", preset="albert_base")
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card.describe(
         settings, AlbertConfig(), objective, metrics, tokenizer, **kwargs
@@ -51,3 +51,19 @@ def test_masks_are_those_of_the_records_or_of_the_settings():
         "the masks stored in the records" in stored and "`albert`, seed" not in stored
     )
     assert "masking `albert`, seed" in "\n".join(card(ALBERT, METRICS))
+
+
+def test_scaled_learning_rate_is_named_with_its_rule():
+    settings = PretrainSettings(
+        "data",
+        "out",
+        "spm",
+        preset="albert_base",
+        train_batch_size=1024,
+        scale_learning_rate=True,
+    )
+    text = "\n".join(card(ALBERT, METRICS, settings))
+    assert "learning rate 0.00088 (0.00176 x sqrt(1024 / 4096))" in text
+    assert "learning rate 0.00176, schedule `original`" in "\n".join(
+        card(ALBERT, METRICS)
+    )

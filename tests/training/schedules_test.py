@@ -59,3 +59,32 @@ def test_a_run_without_the_settings_has_the_original_schedule():
     assert PretrainSettings.defaults()["learning_rate_schedule"] == "original"
     assert FinetuneSettings.defaults()["learning_rate_schedule"] == "original"
     assert pretraining().identity()["num_decay_steps"] is None
+
+
+# Batch size and exponent x of the rate 5 / (2 ** x * 1000), in LAMB's paper for BERT.
+LAMB_ROWS = [(512, 3), (1024, 2.5), (2048, 2), (4096, 1.5), (8192, 1), (32768, 0)]
+
+
+@pytest.mark.parametrize("batch, exponent", LAMB_ROWS)
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+def test_scaled_rates_are_those_of_lambs_paper(batch, exponent, optimizer):
+    settings = pretraining(
+        train_batch_size=batch, scale_learning_rate=True, optimizer=optimizer
+    )
+    expected = 5 / (2**exponent * 1000)
+    assert settings.peak_learning_rate == pytest.approx(expected, rel=0.005)
+    # The paper warms up over 3,125 steps in every row.
+    assert settings.num_warmup_steps == pretraining().num_warmup_steps
+
+
+def test_rate_is_as_given_unless_scaling_is_asked_for():
+    settings = pretraining(train_batch_size=64, learning_rate=0.004)
+    assert settings.peak_learning_rate == 0.004
+    assert settings.describe_learning_rate() == "learning rate 0.004"
+    scaled = pretraining(
+        train_batch_size=64, learning_rate=0.004, scale_learning_rate=True
+    )
+    assert scaled.peak_learning_rate == pytest.approx(0.0005)
+    line = "learning rate 0.0005 (0.004 x sqrt(64 / 4096))"
+    assert scaled.describe_learning_rate() == line
+    assert settings.identity() != scaled.identity()

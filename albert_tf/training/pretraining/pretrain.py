@@ -186,7 +186,7 @@ def _make_step(settings, config, objective, strategy, start) -> TrainStep:
             )
         optimizer = create_optimizer(
             settings.optimizer,
-            learning_rate=settings.learning_rate,
+            learning_rate=settings.peak_learning_rate,
             num_train_steps=settings.num_train_steps,
             num_warmup_steps=settings.num_warmup_steps,
             weight_decay_rate=settings.weight_decay_rate,
@@ -275,6 +275,8 @@ def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
             progress.note("skipped", first, note)
         else:
             progress.log(data.summary)
+            if settings.scale_learning_rate:
+                progress.log(settings.describe_learning_rate())
         if first:
             progress.log(f"continuing from step {first}")
         loop.train(

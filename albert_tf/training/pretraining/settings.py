@@ -9,9 +9,11 @@ from albert_tf.settings import setting
 from albert_tf.training.intervals import Intervals
 from albert_tf.training.schedules import (
     DECAY_HELP,
+    REFERENCE_BATCH_SIZE,
     SCHEDULE_HELP,
     SCHEDULES,
     check_schedule,
+    scaled_learning_rate,
 )
 
 # They change how a run is carried out or watched, not what it computes, so a run may be
@@ -121,6 +123,12 @@ class PretrainSettings:
     )
     optimizer: str = setting("lamb or adamw.", "lamb")
     learning_rate: float = setting("Peak learning rate of the schedule.", 0.00176)
+    scale_learning_rate: bool = setting(
+        "Take --learning_rate as that of a batch of 4096, to which published rates "
+        "belong, and multiply it by sqrt(train_batch_size / 4096). "
+        "--num_warmup_steps stays, as in the LAMB paper.",
+        False,
+    )
     learning_rate_schedule: str = setting(SCHEDULE_HELP, "original", choices=SCHEDULES)
     num_decay_steps: int | None = setting(DECAY_HELP, None)
     poly_power: float = setting(
@@ -242,6 +250,22 @@ class PretrainSettings:
                 "--gradient_accumulation_steps, received "
                 f"{self.train_batch_size} and {self.gradient_accumulation_steps}"
             )
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """The peak of the schedule: `learning_rate`, scaled if that was asked for."""
+        if not self.scale_learning_rate:
+            return self.learning_rate
+        return scaled_learning_rate(self.learning_rate, self.train_batch_size)
+
+    def describe_learning_rate(self) -> str:
+        """Returns the peak of the schedule for people, and where it comes from."""
+        if not self.scale_learning_rate:
+            return f"learning rate {self.learning_rate:g}"
+        return (
+            f"learning rate {self.peak_learning_rate:.4g} ({self.learning_rate:g} x "
+            f"sqrt({self.train_batch_size} / {REFERENCE_BATCH_SIZE}))"
+        )
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.converters.checkpoint import growing
 from albert_tf.converters.checkpoint.keras_model import build_model
 from albert_tf.converters.load import (
     choose_tokenizer,
@@ -173,17 +174,7 @@ def _open_start(path: str):
 def _make_step(settings, config, objective, strategy, start) -> TrainStep:
     dtype = "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"
     with strategy.scope():
-        if start is not None:
-            model = build_model(start, objective.head, seed=settings.seed, dtype=dtype)
-            if model.config != config:
-                raise UsageError(
-                    f"--init_checkpoint={settings.init_checkpoint}: its config differs "
-                    "from --preset or --albert_config_file"
-                )
-        else:
-            model = find_head(objective.head).load_class()(
-                config, seed=settings.seed, dtype=dtype
-            )
+        model = _make_model(settings, config, objective, start, dtype)
         optimizer = create_optimizer(
             settings.optimizer,
             learning_rate=settings.peak_learning_rate,
@@ -206,6 +197,22 @@ def _make_step(settings, config, objective, strategy, start) -> TrainStep:
         accumulation=settings.gradient_accumulation_steps,
         jit_compile=settings.jit_compile,
     )
+
+
+def _make_model(settings, config, objective, start, dtype):
+    if start is None:
+        kind = find_head(objective.head).load_class()
+        return kind(config, seed=settings.seed, dtype=dtype)
+    if settings.grow:
+        start = growing.grow(start, config)
+    found = growing.differences(start.config, config)
+    if found:
+        hint = "; --grow allows it" if set(found) <= set(growing.GROWABLE) else ""
+        raise UsageError(
+            f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
+            f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}"
+        )
+    return build_model(start, objective.head, seed=settings.seed, dtype=dtype)
 
 
 def _train(

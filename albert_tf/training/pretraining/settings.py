@@ -101,6 +101,11 @@ class PretrainSettings:
     init_checkpoint: str = setting(
         "Checkpoint with the initial weights, in any format of from_pretrained.", ""
     )
+    grow: bool = setting(
+        "Accept an --init_checkpoint with fewer layers or groups than the config: "
+        "layer i begins with the weights of its layer i modulo their number.",
+        False,
+    )
     max_seq_length: int = setting(
         "Tokens per example; shorter examples are padded.", 512
     )
@@ -211,6 +216,8 @@ class PretrainSettings:
                 "exactly one of --preset and --albert_config_file must be given, "
                 f"received {self.preset!r} and {self.albert_config_file!r}"
             )
+        if self.grow and not self.init_checkpoint:
+            raise UsageError("--grow requires --init_checkpoint, received none")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             counts = field.type is int and field.name not in ("seed", *_MAY_BE_ZERO)

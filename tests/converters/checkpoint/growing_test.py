@@ -1,0 +1,121 @@
+"""A grown model computes in its first layers what the smaller one computed."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from albert_tf.converters.checkpoint.growing import differences, grow
+from albert_tf.converters.checkpoint.keras_model import build_model, from_model
+from albert_tf.errors import UsageError
+from albert_tf.models.base import weight_names
+from albert_tf.models.pretrainer import AlbertPretrainer
+from tests import tiny
+
+TOKENS = np.array([[2, 13, 17, 5, 3], [2, 4, 9, 23, 3]])
+SMALL = tiny.CONFIG.replace(
+    vocab_size=29, embedding_size=6, num_hidden_layers=3, num_hidden_groups=1
+)
+
+
+def hidden_states(model):
+    outputs = model.backbone({"token_ids": TOKENS}, output_hidden_states=True)
+    return [np.asarray(state) for state in outputs["hidden_states"]]
+
+
+def grown(small, **changes):
+    """A pretrainer of the small config with other weights than zero, and a larger one.
+
+    Layer norms begin as 1 and 0, so that wrong copies of them would not be noticed.
+    """
+    model = AlbertPretrainer(small, seed=3)
+    rng = np.random.default_rng(5)
+    model.set_weights([rng.normal(0, 0.5, w.shape) for w in model.get_weights()])
+    larger = small.replace(**changes)
+    return model, build_model(grow(from_model(model), larger), "pretraining")
+
+
+@pytest.mark.parametrize(
+    "small, changes",
+    [
+        ({}, {"num_hidden_layers": 6}),
+        ({}, {"num_hidden_layers": 7}),
+        ({"sharing": "none"}, {"num_hidden_layers": 6}),
+        ({"sharing": "none"}, {"num_hidden_layers": 8}),
+        ({"sharing": "ffn"}, {"num_hidden_layers": 6, "sharing": "none"}),
+        ({}, {"num_hidden_groups": 3}),
+        ({}, {"num_hidden_layers": 6, "num_hidden_groups": 2}),
+        ({"num_hidden_groups": 3}, {"num_hidden_layers": 6, "num_hidden_groups": 6}),
+        ({}, {"sharing": "attention", "share_layer_norm": False}),
+        ({"inner_group_num": 2}, {"num_hidden_layers": 5, "num_hidden_groups": 5}),
+        (
+            {"sharing": "none", "embedding_size": 12},
+            {"num_hidden_layers": 9},
+        ),  # BERT
+    ],
+)
+def test_first_layers_compute_what_they_did(small, changes):
+    config = SMALL.replace(**small)
+    model, larger = grown(config, **changes)
+    assert not larger.untrained_weights
+    before, after = hidden_states(model), hidden_states(larger)
+    assert len(after) == 1 + len(larger.config.layer_table())
+    for one, other in zip(before, after, strict=False):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_shared_block_goes_on_where_the_small_model_ended():
+    model, larger = grown(SMALL, num_hidden_layers=6)
+    # No weight is new: the same block, applied more often.
+    for name, weight in weight_names(model).items():
+        np.testing.assert_array_equal(weight, weight_names(larger)[name])
+    assert len(larger.weights) == len(model.weights)
+
+
+def test_layers_are_stacked_on_top_of_themselves():
+    model, larger = grown(SMALL.replace(sharing="none"), num_hidden_layers=8)
+    small, large = weight_names(model), weight_names(larger)
+    for layer in range(8):
+        for part in ("attention_{}/key/kernel", "ffn_layer_norm_{}/beta"):
+            name = f"backbone/encoder/{part}"
+            np.testing.assert_array_equal(
+                small[name.format(layer % 3)], large[name.format(layer)]
+            )
+
+
+def test_the_same_config_stays_as_it_is():
+    model, larger = grown(SMALL)
+    for one, other in zip(model.get_weights(), larger.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "small, changes, message",
+    [
+        ({}, {"hidden_size": 15}, "has hidden_size=12, not 15"),
+        ({}, {"vocab_size": 31, "embedding_size": 5}, "vocab_size=29, not 31; embed"),
+        ({}, {"inner_group_num": 2}, "has inner_group_num=1, not 2"),
+        ({}, {"hidden_act": "relu"}, "has hidden_act='gelu_new', not 'relu'"),
+        (
+            {},
+            {"num_hidden_layers": 2},
+            "_layers=3, and can only grow, rec.*2",
+        ),
+        (
+            {"num_hidden_groups": 3},
+            {"num_hidden_layers": 6},
+            "blocks 0 and 1 .* share their attention.*num_hidden_groups=6 would fit",
+        ),
+        ({"sharing": "none"}, {"sharing": "all"}, "blocks 0 and 1 of the larger"),
+    ],
+)
+def test_what_does_not_fit_is_refused(small, changes, message):
+    checkpoint = from_model(AlbertPretrainer(SMALL.replace(**small), seed=3))
+    with pytest.raises(UsageError, match=message):
+        grow(checkpoint, checkpoint.config.replace(**changes))
+
+
+def test_differences_are_in_the_order_of_the_fields():
+    other = dataclasses.replace(SMALL, num_hidden_layers=4, vocab_size=31)
+    assert list(differences(SMALL, other)) == ["vocab_size", "num_hidden_layers"]
+    assert not differences(SMALL, SMALL)

@@ -25,7 +25,7 @@ _MODEL = "model"
 # What `finetune` records as the kind of its runs.
 _FINETUNING = "finetune"
 # A variable of a `tf.train.Checkpoint`, whose names escape "/" as ".S", "." as "..".
-_WEIGHT = re.compile(r"weights/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
+_WEIGHT = re.compile(r"(weights|averages)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
 _ESCAPED = re.compile(r"\.([S.])")
 
 
@@ -101,12 +101,15 @@ def read(
     record = _read_record(run)
     prefix = prefix or _latest(run)
     stored = tf1.read_tensors(prefix)
-    matches = {name: _WEIGHT.fullmatch(name) for name in stored}
-    tensors = {
-        _ESCAPED.sub(lambda m: "/" if m[1] == "S" else ".", match[1]): stored[name]
-        for name, match in matches.items()
-        if match
-    }
+    found: dict[str, dict] = {"weights": {}, "averages": {}}
+    for key, tensor in stored.items():
+        match = _WEIGHT.fullmatch(key)
+        if match:
+            name = _ESCAPED.sub(lambda m: "/" if m[1] == "S" else ".", match[2])
+            found[match[1]][name] = tensor
+    tensors = found["weights"]
+    if record["settings"].get("export_weights") == "average":
+        tensors |= found["averages"]
     checkpoint = Checkpoint(
         format=NAME,
         path=prefix,

@@ -40,3 +40,4 @@ class AdamW(AdamStyleOptimizer):
             self.beta_2,
             self.epsilon,
         )
+        self._update_average(variable, index)

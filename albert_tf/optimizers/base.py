@@ -12,6 +12,7 @@ trained weights:
 * The norm of a sparse gradient counts rows with the same id separately.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,6 +49,11 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         learning_rate_multipliers: dict or None. By regular expression, searched in the
             same path: what the learning rate of the variable is multiplied by. The
             first expression that is found decides; without one, the rate is as it is.
+        ema_decay: float in `[0, 1)`. Decay of an exponential moving average of the
+            weights, the slot `average`; 0 for none. It is corrected for its beginning
+            as Adam's moments are: after t updates it is the mean of the t weights that
+            followed them, update i with weight `ema_decay ** (t - i)`. The initial
+            weights have no part in it.
         name: str or None.
         loss_scale_factor: float or None. A constant loss scale, as in Keras.
 
@@ -69,6 +75,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         clip_norm: float | None = 1.0,
         exclude_from_weight_decay: Sequence[str] = DEFAULT_EXCLUSIONS,
         learning_rate_multipliers: Mapping[str, float] | None = None,
+        ema_decay: float = 0.0,
         name: str | None = None,
         loss_scale_factor: float | None = None,
     ):
@@ -95,6 +102,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             for pattern, value in multipliers.items()
         )
         self._rates: tuple[float, ...] = ()
+        self.ema_decay = _fraction("ema_decay", ema_decay)
         self.sum_over_replicas = True
         self._last_global_norm = self.add_variable(
             shape=(),
@@ -104,11 +112,16 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         )
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
-        """Creates the slots `m` and `v` (the original's `adam_m`, `adam_v`)."""
+        """Creates the slots `m` and `v` (the original's `adam_m`, `adam_v`).
+
+        And `average`, if there is an `ema_decay`.
+        """
         if self.built:
             return
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
+        if self.ema_decay:
+            self._averages = self.add_optimizer_variables(variables, "average")
         self._decay_flags = self._included(variables, self._decay_exclusions)
         self._rates = tuple(map(self._multiplier_of, variables))
 
@@ -121,8 +134,13 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         return self._last_global_norm
 
     def slot(self, variable: keras.Variable, name: str) -> keras.Variable:
-        """Returns the slot `m` (first moment) or `v` (second moment) of a variable."""
+        """Returns the slot `m` (first moment) or `v` (second moment) of a variable.
+
+        Or `average`, its exponential moving average, if there is an `ema_decay`.
+        """
         slots = {"m": self._m, "v": self._v} if self.built else {}
+        if self.built and self.ema_decay:
+            slots["average"] = self._averages
         if name not in slots:
             raise UsageError(
                 f"slot must be one of {', '.join(slots) or 'none before build'}, "
@@ -174,6 +192,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         if self._rates[index] != 1:
             rate = rate * self._rates[index]
         self.assign_sub(variable, rate * update)
+        self._update_average(variable, index)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
@@ -189,11 +208,24 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
             "clip_norm": self.clip_norm,
             "exclude_from_weight_decay": list(self._decay_exclusions),
             "learning_rate_multipliers": dict(self._rate_patterns),
+            "ema_decay": self.ema_decay,
         }
 
     def _scaled_update(self, update, variable):
         """Returns the update, which is multiplied by the learning rate afterwards."""
         return update
+
+    def _update_average(self, variable, index: int) -> None:
+        """Moves the average of a variable, which was just updated, towards it."""
+        if not self.ema_decay:
+            return
+        updates = ops.cast(self.iterations, "float32") + 1.0
+        # 1 - decay ** updates, with all its digits; the first update replaces.
+        total = -ops.expm1(updates * math.log(self.ema_decay))
+        share = ops.minimum((1.0 - self.ema_decay) / total, 1.0)
+        average = self._averages[index]
+        share = ops.cast(share, average.dtype)
+        self.assign(average, average + share * (variable - average))
 
     def _multiplier_of(self, variable) -> float:
         path = canonical_path(variable)

@@ -52,7 +52,7 @@ def create_optimizer(
             `poly_power`, `start_warmup_step` and `allow_negative_rate` mean nothing.
         num_decay_steps: int or None. With `"trapezoid"`, see `WarmupTrapezoid`.
         **optimizer_arguments: `beta_1`, `beta_2`, `epsilon`, `loss_scale_factor`,
-            `exclude_from_weight_decay`, `learning_rate_multipliers`
+            `ema_decay`, `exclude_from_weight_decay`, `learning_rate_multipliers`
             (`AdamStyleOptimizer`), and for `"lamb"`
             `exclude_from_layer_adaptation` (`Lamb`).
 

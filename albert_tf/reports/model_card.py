@@ -66,7 +66,19 @@ def _training(settings: Any, tokenizer, keeps_masks: bool) -> list[str]:
         "",
         f"Data: `{settings.input_file}`; tokenizer sha256 `{tokenizer.sha256}`.",
         "",
+        *_averages(settings),
         "![curves](curves.png)",
+        "",
+    ]
+
+
+def _averages(settings: Any) -> list[str]:
+    if not settings.ema_decay:
+        return []
+    holds = {"last": "the last weights", "average": "the average"}
+    return [
+        f"An exponential moving average of the weights was kept, decay "
+        f"{settings.ema_decay:g}; this model has {holds[settings.export_weights]}.",
         "",
     ]
 
@@ -97,6 +109,10 @@ def results_table(
         last = measured[-1]
         numbers = [last["loss"], *(last.get(f"{name}_accuracy") for name in terms)]
         rows.append((f"{title} step {last['step']:,}", numbers))
+        if "ema_loss" in last:
+            numbers = [last.get(f"ema_{name}_accuracy") for name in terms]
+            title = f"{title} averaged weights, step {last['step']:,}"
+            rows.append((title, [last["ema_loss"], *numbers]))
         baselines = [last.get(f"{name}_baseline") for name in terms]
         if any(value is not None for value in baselines):
             rows.append(("best constant answer, held out", [None, *baselines]))

@@ -67,3 +67,14 @@ def test_scaled_learning_rate_is_named_with_its_rule():
     assert "learning rate 0.00176, schedule `original`" in "\n".join(
         card(ALBERT, METRICS)
     )
+
+
+def test_averages_have_their_own_row_and_the_card_says_what_the_model_has():
+    extra = {"ema_loss": 3.5, "ema_mlm_accuracy": 0.25}
+    settings = PretrainSettings(
+        "data", "out", "spm", preset="albert_base", ema_decay=0.99
+    )
+    lines = card(ALBERT, [*METRICS[:2], METRICS[2] | extra], settings)
+    assert "| held out, averaged weights, step 750 | 3.5000 | 0.2500 |  |" in lines
+    assert [line for line in lines if "decay 0.99; this model has the last we" in line]
+    assert not [line for line in card(ALBERT, METRICS) if "average" in line]

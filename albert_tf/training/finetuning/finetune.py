@@ -209,6 +209,7 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
             clip_norm=settings.clip_norm,
             learning_rate_schedule=settings.learning_rate_schedule,
             num_decay_steps=settings.num_decay_steps,
+            ema_decay=settings.ema_decay,
             learning_rate_multipliers=weighting.learning_rate_multipliers(
                 settings.layerwise_decay, start.config
             ),
@@ -290,6 +291,7 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
             selection.metric,
             selection.best_step,
         )
+    watch.averages.replace_weights()
     # Only the chief goes on with them, and it may have removed their file by now.
     keeps_best = settings.keep == "best" and not run.helper
     if keeps_best and selection.best_step not in (None, checkpoints.step):

@@ -155,7 +155,7 @@ class FinetuneSettings(
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise UsageError(f"{name} must not be negative, received {value}")
-        for name in ("dropout", "label_smoothing"):
+        for name in ("dropout", "label_smoothing", "ema_decay"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise UsageError(f"{name} must be in [0, 1), received {value}")

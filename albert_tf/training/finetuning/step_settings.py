@@ -58,6 +58,11 @@ class TrainingSettings:
         None,
     )
     clip_norm: float = setting("Maximum of the global gradient norm.", 1.0)
+    ema_decay: float = setting(
+        "Decay of an exponential moving average of the weights, such as 0.999, which "
+        "is then what is evaluated, kept and saved; 0: none.",
+        0.0,
+    )
     class_weights: tuple[str, ...] = setting(
         "Weights of the classes in the loss, such as spam=5,ham=1; or balanced.", ()
     )

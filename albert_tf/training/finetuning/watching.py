@@ -11,6 +11,7 @@ from albert_tf.training.finetuning.evaluation import (
     Evaluator,
 )
 from albert_tf.training.finetuning.weighting import class_weights
+from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 
 
@@ -26,6 +27,7 @@ class Watch:
         lines: list of dict. Metrics on record.
 
     Attributes:
+        averages: `WeightAverages`. What is evaluated and kept, if there are any.
         progress: `Progress`. Set before training.
     """
 
@@ -43,6 +45,7 @@ class Watch:
         self.selection = selection
         self.best = best
         self.checkpoints = checkpoints
+        self.averages = WeightAverages(run.step.model, run.step.optimizer)
         self.progress: Any = None
         self._evaluations = [line for line in lines if line["split"] == "eval"]
         self._detector = CollapseDetector(
@@ -56,7 +59,14 @@ class Watch:
         self._has_warned = False
 
     def evaluate(self) -> dict[str, Any]:
-        """Evaluates the dev splits; the weights are kept if they are the best ones."""
+        """Evaluates the dev splits; the weights are kept if they are the best ones.
+
+        With `ema_decay`, these are the averages.
+        """
+        with self.averages.in_place():
+            return self._evaluate()
+
+    def _evaluate(self) -> dict[str, Any]:
         step, evaluator = self.checkpoints.step, self.evaluator
         evaluator.calibrate()
         values: dict[str, Any] = {}

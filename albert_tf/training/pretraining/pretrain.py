@@ -35,6 +35,7 @@ from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.agreement import check_agreement
+from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import (
@@ -186,6 +187,7 @@ def _make_step(settings, config, objective, strategy, start) -> TrainStep:
             start_warmup_step=settings.start_warmup_step,
             learning_rate_schedule=settings.learning_rate_schedule,
             num_decay_steps=settings.num_decay_steps,
+            ema_decay=settings.ema_decay,
         )
     keras.utils.set_random_seed(settings.seed)
     return TrainStep(
@@ -263,6 +265,7 @@ def _train(
 def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
     """Trains from the restored step; `note` is what made the run go back to it."""
     strategy, first = step.strategy, checkpoints.step
+    averages = WeightAverages(step.model, step.optimizer)
     # Every worker reads them, because all of them take part in an evaluation.
     metrics = read_metrics(folder.join(METRICS_FILE))
     lines = [line for line in metrics if line["step"] <= first]
@@ -294,7 +297,7 @@ def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
             settings.intervals(),
             checkpoints,
             progress,
-            data.make_evaluate(step, strategy),
+            data.make_evaluate(step, strategy, averages),
             evaluated,
             guard=DivergenceGuard(
                 lines,
@@ -302,3 +305,5 @@ def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
                 max_norm_ratio=settings.max_grad_norm_ratio,
             ),
         )
+    if settings.export_weights == "average":
+        averages.replace_weights()

@@ -15,6 +15,7 @@ from albert_tf.objectives.objective import Objective
 from albert_tf.storage import files
 from albert_tf.training import loop
 from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 
 
@@ -97,9 +98,15 @@ class RunBatches:
         )
 
     def make_evaluate(
-        self, step: TrainStep, strategy: tf.distribute.Strategy
+        self,
+        step: TrainStep,
+        strategy: tf.distribute.Strategy,
+        averages: WeightAverages,
     ) -> Callable[[], dict[str, float]] | None:
-        """Returns a function that evaluates, or None without held-out data."""
+        """Returns a function that evaluates, or None without held-out data.
+
+        Its metrics of the averages, if there are any, begin with `ema_`.
+        """
         if not self._held_out:
             return None
         limit = self.settings.max_eval_steps
@@ -107,9 +114,16 @@ class RunBatches:
             batches = self.eval().as_numpy_iterator()
             baselines = self.objective.baselines(batches, limit)
 
-        def evaluate():
+        def measure():
             batches = distribute(strategy, self.eval)
-            return {**loop.evaluate_batches(step, batches, limit), **baselines}
+            return loop.evaluate_batches(step, batches, limit)
+
+        def evaluate():
+            values = {**measure(), **baselines}
+            if averages:
+                with averages.in_place():
+                    values |= {f"ema_{k}": v for k, v in measure().items()}
+            return values
 
         return evaluate
 

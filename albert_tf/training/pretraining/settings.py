@@ -143,6 +143,16 @@ class PretrainSettings:
     clip_norm: float = setting(
         "Global norm to which gradients are clipped; 0: no clipping.", 1.0
     )
+    ema_decay: float = setting(
+        "Decay of an exponential moving average of the weights, such as 0.999, which "
+        "is saved and evaluated (ema_loss, …) beside them; 0: none.",
+        0.0,
+    )
+    export_weights: str = setting(
+        "Weights of model/: the last ones, or with --ema_decay their average.",
+        "last",
+        choices=("last", "average"),
+    )
     num_train_steps: int = setting("Updates of the weights.", 125000)
     change_num_train_steps: bool = setting(
         "Continue a run made with another --num_train_steps: end it early, or go on. "
@@ -228,6 +238,7 @@ class PretrainSettings:
                 raise UsageError(
                     f"--{name} must not be negative, received {getattr(self, name)}"
                 )
+        self._check_averages()
         if self.num_warmup_steps > self.num_train_steps:
             raise UsageError(
                 f"--num_warmup_steps must be at most --num_train_steps="
@@ -256,6 +267,21 @@ class PretrainSettings:
                 "--train_batch_size must be a multiple of "
                 "--gradient_accumulation_steps, received "
                 f"{self.train_batch_size} and {self.gradient_accumulation_steps}"
+            )
+
+    def _check_averages(self) -> None:
+        if not 0 <= self.ema_decay < 1:
+            raise UsageError(
+                f"--ema_decay must be in [0, 1), received {self.ema_decay}"
+            )
+        if self.export_weights not in ("last", "average"):
+            raise UsageError(
+                f"--export_weights must be last or average, received "
+                f"{self.export_weights!r}"
+            )
+        if self.export_weights == "average" and not self.ema_decay:
+            raise UsageError(
+                "--export_weights=average requires an --ema_decay, received 0"
             )
 
     @property

@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: weights, optimizer slots, step and seed.
+"""Checkpoints of a training run: weights, slots, averages, step and seed.
 
 Tensors have the canonical weight names, not names derived from the attributes of Python
 objects, so checkpoints stay readable when the code changes.
@@ -15,6 +15,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.storage import files
 from albert_tf.storage.step_files import find_checkpoints
 from albert_tf.training.tensorflow.agreement import digest_of
+from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.writer import CheckpointWriter, reason_of
 
 # What reading a damaged file raises; a file cut short is an IndexError.
@@ -69,6 +70,10 @@ class TrainingCheckpoints:
             "weights": {k: v.value for k, v in weights.items()},
             "slots": {k: v.value for k, v in slots.items()},
         }
+        if optimizer.ema_decay:
+            # Runs without them keep the layout that they always had.
+            averages = WeightAverages(model, optimizer).averages
+            self._values["averages"] = {k: v.value for k, v in averages.items()}
         everything = {
             **self._values,
             "step": optimizer.iterations.value,

@@ -1,0 +1,64 @@
+"""With `--ema_decay`, the averages are what is evaluated, kept and saved."""
+
+import numpy as np
+import pytest
+
+from albert_tf.converters.load import from_pretrained, save_pretrained
+from albert_tf.errors import UsageError
+from albert_tf.models.base import weight_names
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.training.finetuning import finetune
+from albert_tf.training.finetuning.best import BestWeights
+from albert_tf.training.finetuning.settings import FinetuneSettings
+from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_averages_are_what_is_kept(tmp_path, monkeypatch, keep):
+    start = tmp_path / "start"
+    model = AlbertPretrainer(CONFIG, seed=3)
+    save_pretrained(model, start, tokenizer=AlbertTokenizer(SPM_MODEL))
+    kept, finished = {}, {}
+    save, train = BestWeights.save, finetune._train
+
+    def save_and_copy(self, step):
+        save(self, step)
+        kept[step] = {k: v.numpy() for k, v in self._weights.items()}
+
+    def train_and_copy(run, folder):
+        watch = train(run, folder)
+        averages = watch.averages.averages
+        finished.update({k: v.numpy() for k, v in averages.items()})
+        finished["best"] = watch.selection.best_step
+        return watch
+
+    monkeypatch.setattr(BestWeights, "save", save_and_copy)
+    monkeypatch.setattr(finetune, "_train", train_and_copy)
+    run(
+        tmp_path / "run",
+        init_checkpoint=str(start),
+        train_file=write_table(tmp_path / "train.tsv", 48, seed=1),
+        dev_file=write_table(tmp_path / "dev.tsv", 16, seed=2),
+        max_seq_length=24,
+        num_train_steps=6,
+        eval_steps=2,
+        ema_decay=0.7,
+        keep=keep,
+    )
+    best = finished.pop("best")
+    expected = finished if keep == "last" else kept[best]
+    saved = weight_names(from_pretrained(tmp_path / "run"))
+    for name in finished:
+        np.testing.assert_array_equal(saved[name].numpy(), expected[name])
+    if 6 in kept:  # the averages of that step, not the weights
+        np.testing.assert_array_equal(
+            kept[6]["classifier/kernel"], finished["classifier/kernel"]
+        )
+
+
+def test_nonsense_is_refused():
+    settings = FinetuneSettings(output_dir="b", task="cola", ema_decay=1.0)
+    with pytest.raises(UsageError, match=r"ema_decay must be in \[0, 1\), received 1"):
+        settings.check_values()

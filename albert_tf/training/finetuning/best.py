@@ -1,8 +1,4 @@
-"""The best weights of a run so far, and whether it is time to stop."""
-
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+"""The best weights of a run so far."""
 
 import keras
 
@@ -11,61 +7,6 @@ from albert_tf.converters.checkpoint.checkpoint import Tensor
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files
-
-# Metrics of which less is better.
-LOWER_IS_BETTER = frozenset({"mse"})
-
-
-class Selection:
-    """Decides between the evaluations of a run.
-
-    All decisions follow from the metrics on record, so a resumed run makes those of an
-    uninterrupted one.
-
-    Args:
-        metric: str. Name of the metric that decides.
-        patience: int. Number of evaluations without a better value after which to stop;
-            0 for never.
-        lines: sequence of dict. Evaluations on record, each with its `step`.
-    """
-
-    def __init__(
-        self, metric: str, patience: int, lines: Sequence[Mapping[str, Any]] = ()
-    ):
-        self.metric = metric
-        self.patience = patience
-        self.best_step: int | None = None
-        self.best_value = math.nan
-        self._last_step = -1
-        self._waited = 0
-        for line in lines:
-            self.add(line["step"], line)
-
-    def add(self, step: int, values: Mapping[str, Any]) -> bool:
-        """Adds an evaluation; returns whether it is the best one so far."""
-        if step <= self._last_step:
-            return False
-        self._last_step = step
-        value = float(values[self.metric])
-        if self._is_better(value):
-            self.best_step, self.best_value, self._waited = step, value, 0
-            return True
-        self._waited += 1
-        return False
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether there was no better value for too long."""
-        return bool(self.patience) and self._waited >= self.patience
-
-    def _is_better(self, value: float) -> bool:
-        if self.best_step is None:
-            return True
-        if math.isnan(self.best_value):
-            return not math.isnan(value)
-        if self.metric in LOWER_IS_BETTER:
-            return value < self.best_value
-        return value > self.best_value
 
 
 class BestWeights:

@@ -27,7 +27,7 @@ from albert_tf.text import inputs
 from albert_tf.training import loop
 from albert_tf.training.finetuning import examples as run_examples
 from albert_tf.training.finetuning import folder, outputs, weighting
-from albert_tf.training.finetuning.best import BestWeights, Selection
+from albert_tf.training.finetuning.best import BestWeights
 from albert_tf.training.finetuning.evaluation import Evaluator, check_metric
 from albert_tf.training.finetuning.examples import RunExamples
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
@@ -35,6 +35,7 @@ from albert_tf.training.finetuning.start import Start, open_start
 from albert_tf.training.finetuning.watching import Watch
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.selection import Selection
 from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute

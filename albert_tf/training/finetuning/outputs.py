@@ -22,9 +22,9 @@ from albert_tf.tasks.definitions.task import warn_of_collapse
 from albert_tf.tasks.running.batches import useful_token_rate
 from albert_tf.tasks.running.forward import as_forward
 from albert_tf.training.finetuning import folder
-from albert_tf.training.finetuning.best import Selection
 from albert_tf.training.finetuning.evaluation import CALIBRATION, Evaluator
 from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.selection import Selection
 
 # Metrics on record -> what people call the split.
 _SHOWN = {"eval": "dev"}

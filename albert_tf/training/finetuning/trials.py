@@ -22,7 +22,6 @@ from albert_tf.reports.finetuning_report import (
 from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.storage import digests, files, folders
 from albert_tf.training.finetuning import folder
-from albert_tf.training.finetuning.best import LOWER_IS_BETTER
 from albert_tf.training.finetuning.evaluation import CollapsedError
 from albert_tf.training.finetuning.finetune import (
     content_of,
@@ -32,6 +31,7 @@ from albert_tf.training.finetuning.finetune import (
 from albert_tf.training.finetuning.settings import FinetuneSettings
 from albert_tf.training.finetuning.step_settings import TrainingSettings
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
+from albert_tf.training.selection import lower_is_better
 
 # After so many collapses in a row, another seed is no cure.
 MAX_COLLAPSES = 5
@@ -174,7 +174,7 @@ def _finish(
         trial["value"] = trial["results"][metric] if metric else None
         key = trial["name"].rpartition("seed_")[0]
         groups.setdefault(key, []).append(trial)
-    sign = -1 if (metric or "").rpartition("_")[2] in LOWER_IS_BETTER else 1
+    sign = -1 if lower_is_better(metric or "") else 1
 
     def quality(value: float | None) -> float:
         return -math.inf if value is None else sign * value

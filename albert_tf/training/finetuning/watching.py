@@ -4,13 +4,14 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.training.finetuning.best import BestWeights, Selection
+from albert_tf.training.finetuning.best import BestWeights
 from albert_tf.training.finetuning.evaluation import (
     CollapsedError,
     CollapseDetector,
     Evaluator,
 )
 from albert_tf.training.finetuning.weighting import class_weights
+from albert_tf.training.selection import Selection
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 

@@ -28,6 +28,11 @@ from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.lock import locked
 from albert_tf.training.pretraining import limits, outputs
 from albert_tf.training.pretraining.identity import content_of
+from albert_tf.training.pretraining.keep_best import (
+    BEST_FOLDER,
+    KeepBest,
+    check_metric,
+)
 from albert_tf.training.pretraining.rollback import SkippedBatches, describe
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
@@ -69,6 +74,8 @@ def pretrain(settings: PretrainSettings) -> str:
         worker_timeout=settings.worker_timeout,
     )
     replicas = strategy.num_replicas_in_sync
+    if settings.keep_best:
+        check_metric(settings.keep_best, objective, bool(settings.ema_decay))
     folder = RunFolder(
         settings.output_dir,
         settings.identity(),
@@ -297,7 +304,7 @@ def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
             settings.intervals(),
             checkpoints,
             progress,
-            data.make_evaluate(step, strategy, averages),
+            _make_evaluate(settings, folder, data, step, strategy, averages),
             evaluated,
             guard=DivergenceGuard(
                 lines,
@@ -307,3 +314,18 @@ def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
         )
     if settings.export_weights == "average":
         averages.replace_weights()
+
+
+def _make_evaluate(settings, folder, data, step, strategy, averages):
+    """Returns what an evaluation does, or None without held-out data."""
+    evaluate = data.make_evaluate(step, strategy, averages)
+    if not settings.keep_best or helper_name(strategy):
+        return evaluate
+    best = KeepBest(
+        folder.join(BEST_FOLDER),
+        settings.keep_best,
+        step.model,
+        averages,
+        data.tokenizer,
+    )
+    return best.around(evaluate, lambda: int(step.optimizer.iterations.numpy()))

@@ -48,6 +48,7 @@ class RunBatches:
     ):
         self.settings = settings
         self.objective = objective
+        self.tokenizer = tokenizer
         masking = MaskingConfig.from_preset(
             settings.masking,
             masked_lm_prob=settings.masked_lm_prob,

@@ -28,6 +28,7 @@ NOT_IN_IDENTITY = frozenset(
         "log_steps",
         "save_checkpoints_steps",
         "keep_checkpoint_max",
+        "keep_best",
         "async_checkpoint",
         "iterations_per_loop",
         "distribution",
@@ -168,6 +169,11 @@ class PretrainSettings:
     )
     save_checkpoints_steps: int = setting("Steps between checkpoints.", 5000)
     keep_checkpoint_max: int = setting("Number of checkpoints to keep.", 5)
+    keep_best: str = setting(
+        "Metric of the evaluations, such as loss, mlm_accuracy or ema_loss: the model "
+        "with the best value is kept in best/, beside the checkpoints.",
+        "",
+    )
     async_checkpoint: bool | None = setting(
         "Continue training while a checkpoint is written. Default: on one machine.",
         None,
@@ -228,6 +234,10 @@ class PretrainSettings:
             )
         if self.grow and not self.init_checkpoint:
             raise UsageError("--grow requires --init_checkpoint, received none")
+        if self.keep_best and not self.eval_file:
+            raise UsageError(
+                f"--keep_best requires --eval_file, received {self.keep_best!r} alone"
+            )
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             counts = field.type is int and field.name not in ("seed", *_MAY_BE_ZERO)

@@ -1,0 +1,120 @@
+"""The model of the best evaluation of a run, kept beside its checkpoints."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+
+from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.converters.load import write_files
+from albert_tf.errors import UsageError
+from albert_tf.objectives.objective import Objective
+from albert_tf.storage import files, folders
+from albert_tf.training.selection import Selection
+from albert_tf.training.tensorflow.averages import WeightAverages
+
+BEST_FOLDER = "best"
+# Beside the model: which evaluation it is of.
+BEST_FILE = "best.json"
+
+
+def check_metric(metric: str, objective: Objective, with_averages: bool) -> None:
+    """Checks that an evaluation can have a metric.
+
+    Raises:
+        UsageError: If it cannot.
+    """
+    kinds = ("loss", "accuracy")
+    names = ["loss", *(f"{t.name}_{kind}" for t in objective.terms for kind in kinds)]
+    if with_averages:
+        names += [f"ema_{name}" for name in names]
+    if metric not in names:
+        raise UsageError(
+            f"--keep_best must be one of {', '.join(names)}, received {metric!r}"
+        )
+
+
+class KeepBest:
+    """Writes the model after each evaluation that is better than all before it.
+
+    The file beside the model says which one was the best so far, so a resumed run
+    compares with it. An evaluation that a resumed run repeats changes nothing.
+
+    Args:
+        folder: str. The folder to write, a model folder like that of the run.
+        metric: str. Name of the metric that decides. If it begins with `ema_`, the
+            model has the averages.
+        model: Keras model of the run.
+        averages: `WeightAverages`. Those of the run.
+        tokenizer: `Tokenizer`. Is written with the model.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        metric: str,
+        model: keras.Model,
+        averages: WeightAverages,
+        tokenizer: Any,
+    ):
+        self.folder = folder
+        self.model = model
+        self.tokenizer = tokenizer
+        self._averages = averages
+        self._selection = Selection(metric, 0, _recorded(folder, metric))
+
+    def around(
+        self, evaluate: Callable[[], dict[str, float]], step: Callable[[], int]
+    ) -> Callable[[], dict[str, float]]:
+        """Returns a function that evaluates and keeps the model if it is the best.
+
+        Args:
+            evaluate: Function that returns metrics.
+            step: Function that returns the step at which it is called.
+        """
+
+        def evaluate_and_keep():
+            values = evaluate()
+            self.add(step(), values)
+            return values
+
+        return evaluate_and_keep
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes the model if these metrics of it are the best ones so far.
+
+        Raises:
+            UsageError: If the metric is not among them.
+        """
+        metric = self._selection.metric
+        if metric not in values:
+            raise UsageError(
+                f"--keep_best={metric}: the evaluation data has no such metric, only "
+                f"{', '.join(values)}"
+            )
+        if not self._selection.add(step, values):
+            return
+        record = {"metric": metric, "value": values[metric], "step": step}
+        if metric.startswith("ema_"):
+            with self._averages.in_place():
+                self._write(record)
+        else:
+            self._write(record)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self.model.mark_untrained(())
+        names = folders.OWN_NAMES | {BEST_FILE}
+        with folders.writing(self.folder, overwrite=True, own_names=names) as out:
+            out.write_json(BEST_FILE, record)
+            write_files(from_model(self.model, self.tokenizer), out)
+
+
+def _recorded(folder: str, metric: str) -> list[dict[str, Any]]:
+    """Returns the evaluation on record, if it is of the same metric."""
+    path = files.join(folder, BEST_FILE)
+    if not (folders.is_complete(folder) and files.exists(path)):
+        return []
+    record = files.read_json(path)
+    if record.get("metric") != metric:
+        return []
+    return [{"step": record["step"], metric: record["value"]}]

@@ -1,0 +1,123 @@
+"""`--keep_best`: the model of the best evaluation, beside the last checkpoints."""
+
+import json
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.errors import UsageError
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.objectives.albert import ALBERT
+from albert_tf.optimizers import create_optimizer
+from albert_tf.training.pretraining import pretrain
+from albert_tf.training.pretraining.keep_best import KeepBest, check_metric
+from albert_tf.training.pretraining.run_batches import RunBatches
+from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.tensorflow.averages import WeightAverages
+from tests import tiny
+from tests.training.pretraining.averages_test import settings, stop_after
+
+
+def keeper(folder, model, metric, tokenizer, ema_decay=0.0):
+    optimizer = create_optimizer(
+        "adamw", learning_rate=0.1, num_train_steps=5, ema_decay=ema_decay
+    )
+    optimizer.build(model.trainable_variables)
+    averages = WeightAverages(model, optimizer)
+    for average in averages.averages.values():
+        average.assign(average + 0.25)
+    return KeepBest(str(folder), metric, model, averages, tokenizer)
+
+
+def bias(folder):
+    return albert_tf.from_pretrained(folder).get_weights()[-1]
+
+
+def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer):
+    model = AlbertPretrainer(tiny.CONFIG, seed=1)
+    last = model.trainable_variables[-1]
+    best = keeper(tmp_path / "best", model, "loss", tokenizer)
+    for step, loss in ((2, 3.0), (4, 1.5), (6, 2.0)):
+        last.assign(np.full(last.shape, step))
+        best.add(step, {"loss": loss, "mlm_accuracy": 0.5})
+    record = json.loads((tmp_path / "best/best.json").read_text())
+    assert record == {"metric": "loss", "value": 1.5, "step": 4}
+    assert bias(tmp_path / "best").tolist() == [4, 4]
+    # A run continued from a checkpoint of step 3 repeats steps 4 and 6.
+    again = keeper(tmp_path / "best", model, "loss", tokenizer)
+    before = (tmp_path / "best/best.json").stat().st_mtime_ns
+    for step, loss in ((4, 1.5), (6, 2.0), (8, 1.5)):
+        again.add(step, {"loss": loss})
+    assert (tmp_path / "best/best.json").stat().st_mtime_ns == before
+    last.assign(np.full(last.shape, 10))
+    again.add(10, {"loss": 1.25})
+    assert bias(tmp_path / "best").tolist() == [10, 10]
+    # Another metric begins anew.
+    other = keeper(tmp_path / "best", model, "mlm_accuracy", tokenizer)
+    other.add(12, {"loss": 9.0, "mlm_accuracy": 0.125})
+    record = json.loads((tmp_path / "best/best.json").read_text())
+    assert record == {"metric": "mlm_accuracy", "value": 0.125, "step": 12}
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "best"
+    ]  # nothing half-written
+
+
+def test_a_metric_of_the_averages_keeps_the_averages(tmp_path, tokenizer):
+    model = AlbertPretrainer(tiny.CONFIG, seed=1)
+    best = keeper(tmp_path / "best", model, "ema_loss", tokenizer, ema_decay=0.9)
+    raw = model.get_weights()[-1]
+    best.add(2, {"loss": 1.0, "ema_loss": 2.0})
+    np.testing.assert_array_equal(bias(tmp_path / "best"), [0.25, 0.25])
+    np.testing.assert_array_equal(model.get_weights()[-1], raw)
+
+
+def test_metrics_that_cannot_be(tmp_path, tokenizer):
+    for metric in ("loss", "mlm_loss", "sop_accuracy"):
+        check_metric(metric, ALBERT, with_averages=False)
+    check_metric("ema_mlm_accuracy", ALBERT, with_averages=True)
+    with pytest.raises(UsageError, match="--keep_best must be one of loss, mlm_loss, "):
+        check_metric("accuracy", ALBERT, with_averages=False)
+    with pytest.raises(UsageError, match="received 'ema_loss'"):
+        check_metric("ema_loss", ALBERT, with_averages=False)
+    model = AlbertPretrainer(tiny.CONFIG, seed=1)
+    best = keeper(tmp_path / "best", model, "sop_loss", tokenizer)
+    with pytest.raises(UsageError, match="no such metric, only loss, mlm_loss"):
+        best.add(2, {"loss": 1.0, "mlm_loss": 1.0})
+    with pytest.raises(UsageError, match="--keep_best requires --eval_file, received"):
+        PretrainSettings("a", "b", "c", preset="d", keep_best="loss")
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch):
+    losses = {2: 5.0, 4: 3.0, 6: 4.0}
+
+    def make_evaluate(self, step, strategy, averages):
+        return lambda: {"loss": losses[int(step.optimizer.iterations.numpy())]}
+
+    monkeypatch.setattr(RunBatches, "make_evaluate", make_evaluate)
+    monkeypatch.setattr(type(ALBERT), "describe", lambda self, step, values: "")
+    monkeypatch.setattr(pretrain.outputs, "write_outputs", lambda *args: None)
+    given = settings(
+        tmp_path,
+        keep_best="loss",
+        ema_decay=0.0,
+        export_weights="last",
+        keep_checkpoint_max=1,
+        eval_steps=2,
+    )
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_after(patch, 4)
+        pretrain.pretrain(given)
+    run = tmp_path / "run"
+    record = json.loads((run / "best/best.json").read_text())
+    assert record["step"] == 2  # stopped before the evaluation of step 4
+    pretrain.pretrain(given)
+    record = json.loads((run / "best/best.json").read_text())
+    assert record == {"metric": "loss", "value": 3.0, "step": 4}
+    assert [p.name for p in run.glob("checkpoints/*.index")] == ["step-6.index"]
+    best = albert_tf.from_pretrained(run / "best", head="pretraining")
+    last = albert_tf.from_pretrained(run / "model", head="pretraining")
+    assert not best.untrained_weights
+    kernels = [model.backbone.pooler.get_weights()[0] for model in (best, last)]
+    assert np.abs(kernels[0] - kernels[1]).max() > 0

@@ -10,6 +10,7 @@ VERBS = (
     "train_tokenizer",
     "create_pretraining_data",
     "pretrain",
+    "report",
     "finetune",
     "evaluate",
     "predict",

@@ -10,17 +10,21 @@ from absl import flags
 from albert_tf.cli.flags import ALIASES, HIDDEN
 
 
-def help_text(main: Callable[[], None], program: str, full: bool) -> str:
+def help_text(
+    main: Callable[..., None], program: str, full: bool, arguments: str = ""
+) -> str:
     """Returns the help of a command.
 
     Args:
         main: callable. Function whose module docstring introduces the command.
         program: str. Path of the command's file.
         full: bool. Whether to list the flags of all libraries too.
+        arguments: str. What the arguments that are no flags are called, if any.
     """
     documentation = (main.__globals__.get("__doc__") or "").strip()
     verb = os.path.splitext(os.path.basename(program))[0]
-    text = [documentation, "", f"usage: albert-tf {verb} [--flag=value ...]"]
+    taken = f" {arguments} ..." if arguments else ""
+    text = [documentation, "", f"usage: albert-tf {verb}{taken} [--flag=value ...]"]
     own = flags.FLAGS.get_key_flags_for_module(program)
     text += ["", "flags:", *_flag_lines(own)]
     shared = [flag for flag in [flags.FLAGS["debug"]] if flag not in own]

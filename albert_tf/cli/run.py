@@ -53,29 +53,32 @@ class _Terminated(KeyboardInterrupt):
     """Raised on SIGTERM, so that cleaning up works as after Ctrl-C."""
 
 
-def run(main: Callable[[], None]) -> NoReturn:
+def run(main: Callable[..., None], arguments: str = "") -> NoReturn:
     """Parses the flags, calls `main` and exits; reports an error in one line on stderr.
 
     Args:
-        main: callable. Function without arguments, defined in the tool's file. The
-            docstring of that file introduces the text of `--help`.
+        main: callable. Function defined in the tool's file, whose docstring introduces
+            the text of `--help`. Called without arguments, or with the list of those
+            that are no flags.
+        arguments: str. What the arguments that are no flags are called, if the command
+            takes any; it needs at least one.
 
     Raises:
         SystemExit: Always, with the exit code.
     """
-    sys.exit(_run(main, sys.argv))
+    sys.exit(_run(main, sys.argv, arguments))
 
 
-def _run(main: Callable[[], None], argv: list[str]) -> int:
+def _run(main: Callable[..., None], argv: list[str], arguments: str = "") -> int:
     requested = [_HELP[argument] for argument in argv[1:] if argument in _HELP]
     try:
         signal.signal(signal.SIGTERM, _terminate)
         if requested:
-            print(help_text(main, argv[0], full=any(requested)))
+            print(help_text(main, argv[0], any(requested), arguments))
         else:
-            _parse(argv)
+            given = _parse(argv, arguments)
             _start_logging()
-            main()
+            main(*given)
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         return _report(error)
@@ -88,18 +91,27 @@ def _terminate(number: int, frame) -> NoReturn:
     raise _Terminated
 
 
-def _parse(argv: list[str]) -> None:
-    """Parses `argv` into FLAGS; raises UsageError for whatever absl rejects."""
+def _parse(argv: list[str], arguments: str) -> list[list[str]]:
+    """Parses `argv` into FLAGS; raises UsageError for whatever absl rejects.
+
+    Returns:
+        What to call the command with: nothing, or a list of its arguments.
+    """
+    # Flags may follow arguments.
+    flags.FLAGS.set_gnu_getopt(True)
     try:
         positional = flags.FLAGS(argv)[1:]
     except flags.UnrecognizedFlagError as error:
         raise UsageError(f"--{error.flagname}: {_unknown(error.flagname)}") from error
     except flags.Error as error:
         raise UsageError(_refusal(str(error))) from error
-    if positional:
+    if positional and not arguments:
         raise UsageError(
             f"unexpected argument {positional[0]!r}: flags are written --name=value"
         )
+    if arguments and not positional:
+        raise UsageError(f"{arguments}: required, but not given")
+    return [positional] if arguments else []
 
 
 def _unknown(name: str) -> str:

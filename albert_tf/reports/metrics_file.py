@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from absl import logging
@@ -61,14 +62,17 @@ def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
     Raises:
         DataError: If another line is not JSON.
     """
+    return list(iterate_metrics(path))
+
+
+def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:
+    """Yields what `read_metrics` returns, one line after the other."""
     if not files.exists(path):
-        return []
-    result = []
+        return
     lines = files.read_text(path).splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            result.append(json.loads(line))
+            yield json.loads(line)
         except json.JSONDecodeError:
             if number < len(lines):
                 raise DataError(f"{path}: line {number} must be JSON") from None
-    return result

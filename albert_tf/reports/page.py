@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from albert_tf.reports.figure import PAGE_DPI
 
 # A longer text is shown by its beginning, and in full at a click.
-_PREVIEW = 200
+PREVIEW = 200
 # Pixels of a figure per pixel of the page: screens may have more than the page.
 PIXEL_RATIO = PAGE_DPI / 96
 # Control characters, surrogates and noncharacters have no place in HTML; marks that
@@ -206,7 +206,7 @@ def render(page: Page) -> bytes:
     """Returns a page as an HTML file, UTF-8."""
     shown = [section for section in page.sections if section.blocks]
     page = dataclasses.replace(page, sections=shown)
-    return _template().render(page=page, preview=_PREVIEW).encode("utf-8")
+    return template("page.html.j2").render(page=page, preview=PREVIEW).encode("utf-8")
 
 
 def clean(text: str) -> str:
@@ -282,8 +282,13 @@ def _escape(match: re.Match) -> str:
 
 
 @functools.cache
-def _template():
-    """Returns the template; every value that it shows is cleaned, then escaped."""
+def template(name: str):
+    """Returns a template of this room; values that it shows are cleaned, then escaped.
+
+    Args:
+        name: str. Name of the file. It shows blocks with the macros in
+            `blocks.html.j2`, which need `preview`, and with the style `page.css`.
+    """
     import jinja2
 
     def printable(value: Any) -> Any:
@@ -297,4 +302,4 @@ def _template():
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    return environment.get_template("page.html.j2")
+    return environment.get_template(name)

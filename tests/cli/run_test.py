@@ -103,6 +103,22 @@ def test_flags_that_cannot_be_used(run_tool, arguments, parts):
     assert_one_line(run_tool(*arguments), 2, *parts)
 
 
+def test_arguments_that_are_no_flags(tmp_path, run_python):
+    file = tmp_path / "sheep.py"
+    text = TOOL.replace("def main():", "def main(names):")
+    text = text.replace("run(main)", 'run(main, "SHEEP")')
+    file.write_text(text.replace("{body}", "print(names, _STEPS.value)"))
+    for arguments in (["a", "b", "--steps=5"], ["--steps=5", "a", "b"]):
+        result = run_python(str(file), "--input_file=x", *arguments)
+        assert (result.returncode, result.stdout) == (0, "['a', 'b'] 5\n")
+    result = run_python(str(file), "--input_file=x")
+    assert_one_line(result, 2, "SHEEP: required, but not given")
+    result = run_python(str(file), "a", "--input_file=x", "--step=2")
+    assert_one_line(result, 2, "did you mean --steps?")
+    usage = "usage: albert-tf sheep SHEEP ... [--flag=value ...]"
+    assert usage in run_python(str(file), "--help").stdout
+
+
 @pytest.mark.parametrize(
     ("body", "code", "parts"),
     [

@@ -200,10 +200,11 @@ def test_template_is_installed():
     """What setuptools and Bazel are told to install includes the template."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     patterns = project["tool"]["setuptools"]["package-data"]["albert_tf.reports"]
-    templates = sorted((ROOT / "albert_tf/reports").glob("*.j2"))
-    found = [path for pattern in patterns for path in templates[0].parent.glob(pattern)]
-    assert templates and sorted(found) == templates
-    assert 'data = glob(["albert_tf/reports/*.j2"])' in (ROOT / "BUILD").read_text()
+    folder = ROOT / "albert_tf/reports"
+    found = [path.name for pattern in patterns for path in folder.glob(pattern)]
+    assert sorted(found) == ["blocks.html.j2", "page.css", "page.html.j2"]
+    for pattern in patterns:
+        assert f'"albert_tf/reports/{pattern}"' in (ROOT / "BUILD").read_text()
 
 
 def test_jinja_is_imported_with_the_first_page():

@@ -1,0 +1,62 @@
+"""What the checkpoints of a pretraining run answer, from the first to the model."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import logging
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.inference.fill_mask import FillMask
+from albert_tf.storage import files, folders
+
+_CHECKPOINT = re.compile(r"step-(\d+)\.index")
+
+
+def answer_all(
+    run: str, prompts: Sequence[str], top_k: int = 5
+) -> Iterator[dict[str, Any]]:
+    """Answers the same texts with every kept checkpoint and with the model.
+
+    A checkpoint that a run in progress removes meanwhile is left out, with a warning.
+
+    Args:
+        run: str. Folder of the run.
+        prompts: Sequence of str. Texts with at least one `[MASK]` each.
+        top_k: int. Number of tokens per mask.
+
+    Yields:
+        dict: `name` ("step 600" or "model") and `answers`. The latter has for each
+        text a list of masks, each with a list of (token, probability).
+
+    Raises:
+        UsageError: If a text cannot be answered, for example because it is too long.
+    """
+    for name, path in _sources(run):
+        try:
+            fill_mask = FillMask.from_pretrained(path)
+        except (DataError, UsageError) as e:
+            logging.warning("%s: left out: %s", path, e)
+            continue
+        answers = []
+        for result in fill_mask(list(prompts), top_k):
+            masks = [result] if isinstance(result[0], dict) else result
+            answers.append(
+                [[(one["token_str"], one["score"]) for one in mask] for mask in masks]
+            )
+        yield {"name": name, "answers": answers}
+
+
+def _sources(run: str) -> list[tuple[str, str]]:
+    """Returns names and paths of what can answer, the oldest first."""
+    folder = files.join(run, "checkpoints")
+    names = files.list_folder(folder) if files.is_folder(folder) else []
+    steps = sorted(
+        int(match[1]) for match in map(_CHECKPOINT.fullmatch, names) if match
+    )
+    found = [(f"step {step:,}", files.join(folder, f"step-{step}")) for step in steps]
+    model = files.join(run, "model")
+    if folders.is_complete(os.fspath(model)):
+        found.append(("model", model))
+    return found

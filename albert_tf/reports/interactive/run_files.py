@@ -1,0 +1,214 @@
+"""Reads the folder of a run, finished or not, without the libraries that made it."""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf.data.records import card, shards
+from albert_tf.errors import DataError, UsageError
+from albert_tf.reports.interactive.measurements import Measurements, collect
+from albert_tf.reports.metrics_file import METRICS_FILE, iterate_metrics
+from albert_tf.storage import files, folders
+
+PRETRAINING = "pretraining"
+FINETUNING = "fine-tuning"
+_RUN_FILE = "run.json"
+_MODEL = "model"
+_TRIALS_FOLDER = "trials"
+_TRIALS_FILE = "trials.json"
+# Kinds on record, the second one by earlier versions, whose finished folders only have
+# a record.
+_KINDS = {"": PRETRAINING, "finetune": FINETUNING, "finetune_text_classifier": ""}
+_OUTDATED = "model_is_outdated"
+# Parts of the record that have a place of their own, or that only a machine needs.
+_NOT_ENVIRONMENT = ("settings", "content", "kind", "finished", _OUTDATED)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFiles:
+    """What the folder of a run tells.
+
+    Attributes:
+        path: str. The folder.
+        name: str. What the page calls the run.
+        kind: str. `PRETRAINING` or `FINETUNING`.
+        is_finished: bool. Whether the folder holds the model of the run's last step.
+        settings: dict. What the command was given.
+        config: dict. Config of the model; empty if it is not on record.
+        environment: dict. Versions, code and machine.
+        measurements: `Measurements`.
+        data_card: Mapping. Card of the training data; empty if it cannot be found.
+        trials: Sequence of dict. Results of the seeds, or of a search.
+        notices: Sequence of str. What the reader must know.
+    """
+
+    path: str
+    name: str
+    kind: str
+    is_finished: bool
+    settings: Mapping[str, Any]
+    config: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    measurements: Measurements
+    data_card: Mapping[str, Any]
+    trials: Sequence[Mapping[str, Any]] = ()
+    notices: Sequence[str] = ()
+
+    @property
+    def num_train_steps(self) -> int | None:
+        """The number of steps that the run will have; None if it is not on record."""
+        steps = self.settings.get("num_train_steps")
+        known = isinstance(steps, int) and not isinstance(steps, bool) and steps > 0
+        return steps if known else None
+
+
+def read_runs(paths: Sequence[str]) -> list[RunFiles]:
+    """Reads the folders of runs; seeds and trials that are not compared yet are runs.
+
+    Args:
+        paths: Sequence of str. The folders; they may be remote.
+
+    Returns:
+        list of `RunFiles`, with names that differ.
+
+    Raises:
+        UsageError: If a folder is given twice.
+        DataError: If a folder holds no run, or a file in it is damaged.
+    """
+    plain = [path.rstrip("/") or "/" for path in paths]
+    for path in plain:
+        if plain.count(path) > 1:
+            raise UsageError(f"{path}: must be given once, received it twice")
+    names = [_name_of(path) for path in plain]
+    runs = []
+    for path, name in zip(plain, names, strict=True):
+        # Folders of the same name are told apart by their paths.
+        runs += _read(path, name if names.count(name) == 1 else path)
+    return runs
+
+
+def is_finetuning(path: str) -> bool:
+    """Returns whether a folder is that of a fine-tuning run."""
+    where = files.join(path, _RUN_FILE)
+    if not files.exists(where):
+        return False
+    try:
+        return bool(files.read_json(where).get("kind"))
+    except DataError:
+        return False
+
+
+def _name_of(path: str) -> str:
+    if files.is_remote(path):
+        return os.path.basename(path)
+    return os.path.basename(os.path.abspath(path)) or path
+
+
+def _read(path: str, name: str) -> list[RunFiles]:
+    where = files.join(path, _RUN_FILE)
+    if not files.is_folder(path) or not files.exists(where):
+        raise DataError(
+            f"{path}: must be the folder of a run of pretrain or finetune, "
+            f"{'has no run.json' if files.exists(path) else 'does not exist'}"
+        )
+    record = files.read_json(where)
+    kind = record.get("kind") or ""
+    settings = record.get("settings")
+    known = isinstance(kind, str) and kind in _KINDS
+    if not known or not isinstance(settings, dict):
+        raise DataError(f"{where}: must be the record of a run of pretrain or finetune")
+    content = record.get("content")
+    content = content if isinstance(content, dict) else {}
+    is_old = not _KINDS[kind]
+    measurements = collect(iterate_metrics(files.join(path, METRICS_FILE)))
+    run = RunFiles(
+        path=path,
+        name=name,
+        kind=_KINDS[kind] or FINETUNING,
+        is_finished=is_old or _is_finished(path, kind, record),
+        settings=settings,
+        config=_config(path, content),
+        environment={k: v for k, v in record.items() if k not in _NOT_ENVIRONMENT},
+        measurements=measurements,
+        data_card={} if kind else _data_card(path, settings.get("input_file")),
+        trials=_trials(path) if kind else (),
+        notices=_notices(name, measurements),
+    )
+    if kind and not run.is_finished:
+        trials = _unfinished_trials(path, name)
+        if trials:
+            return trials
+    return [run]
+
+
+def _is_finished(path: str, kind: str, record: Mapping[str, Any]) -> bool:
+    if kind:
+        return bool(record.get("finished"))
+    complete = folders.is_complete(files.join(path, _MODEL))
+    return complete and not record.get(_OUTDATED)
+
+
+def _notices(name: str, measurements: Measurements) -> list[str]:
+    notices = []
+    if not measurements.curves:
+        notices.append(f"{name}: nothing is on record yet.")
+    if measurements.skipped:
+        notices.append(
+            f"{name}: {measurements.skipped:,} lines of {METRICS_FILE} have no step "
+            "and are left out."
+        )
+    return notices
+
+
+def _config(path: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the config on record, or else that of the model in the folder."""
+    if isinstance(content.get("config"), dict):
+        return content["config"]
+    for where in (files.join(path, _MODEL, "config.json"), f"{path}/config.json"):
+        if files.exists(where):
+            return files.read_json(where)
+    return {}
+
+
+def _data_card(run: str, pattern: Any) -> Mapping[str, Any]:
+    """Returns the card of a run's records, if it is where it was and is only one."""
+    if not isinstance(pattern, str) or not pattern:
+        return {}
+    if files.is_remote(pattern) and not files.is_remote(run):
+        return {}  # reading it would take TensorFlow
+    try:
+        found = {os.path.dirname(path) for path in shards.find_shards(pattern)}
+        paths = [files.join(folder, card.CARD_NAME) for folder in found]
+        if len(paths) == 1 and files.exists(paths[0]):
+            return files.read_json(paths[0])
+    except (DataError, UsageError):
+        pass
+    return {}
+
+
+def _trials(path: str) -> list[Mapping[str, Any]]:
+    """Returns the trials on record of a finished run."""
+    where = files.join(path, _TRIALS_FILE)
+    if not files.exists(where):
+        return []
+    try:
+        trials = json.loads(files.read_text(where))
+    except (ValueError, RecursionError):
+        trials = None
+    if not isinstance(trials, list):
+        raise DataError(f"{where}: must be a JSON list of trials")
+    return [trial for trial in trials if isinstance(trial, Mapping)]
+
+
+def _unfinished_trials(path: str, name: str) -> list[RunFiles]:
+    """Returns the seeds or trials of a run that has not chosen one of them yet."""
+    folder = files.join(path, _TRIALS_FOLDER)
+    found = files.list_folder(folder) if files.is_folder(folder) else []
+    runs = []
+    for trial in found:
+        where = files.join(folder, trial)
+        if files.is_folder(where) and files.exists(files.join(where, _RUN_FILE)):
+            runs += _read(where, f"{name}/{trial}")
+    return runs

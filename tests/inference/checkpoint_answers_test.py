@@ -1,0 +1,55 @@
+"""What the checkpoints of a run answer, with one of them gone."""
+
+import json
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.converters import load
+from albert_tf.errors import UsageError
+from albert_tf.inference.checkpoint_answers import answer_all
+from albert_tf.inference.fill_mask import FillMask
+from albert_tf.models.base import weight_names
+from albert_tf.models.pretrainer import AlbertPretrainer
+from tests import tiny
+
+PROMPTS = ["a [MASK] b", "the [MASK] [MASK]"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, tokenizer):
+    """A run with two checkpoints and its model."""
+    folder = tmp_path_factory.mktemp("run")
+    settings = {"num_train_steps": 30, "spm_model_file": str(tiny.SPIECE)}
+    content = {"config": tiny.CONFIG.to_dict(), "tokenizer": tokenizer.get_config()}
+    record = {"settings": settings, "content": content}
+    (folder / "run.json").write_text(json.dumps(record))
+    for step in (9, 10):
+        model = AlbertPretrainer(tiny.CONFIG, seed=step)
+        values = {name: v.value for name, v in weight_names(model).items()}
+        saved = tf.train.Checkpoint(weights=values)
+        saved.write(str(folder / f"checkpoints/step-{step}"))
+    load.save_pretrained(model, folder / "model", tokenizer=tokenizer)
+    return folder
+
+
+def test_checkpoints_answer_in_their_order(run, caplog):
+    (run / "checkpoints/step-8.index").write_bytes(b"torn")
+    found = list(answer_all(str(run), PROMPTS, 2))
+    (run / "checkpoints/step-8.index").unlink()
+    assert [one["name"] for one in found] == ["step 9", "step 10", "model"]
+    assert "step-8: left out" in caplog.text
+    first, second, model = (one["answers"] for one in found)
+    assert [[len(mask) for mask in text] for text in first] == [[2], [2, 2]]
+    assert first != second == model
+    expected = FillMask.from_pretrained(run / "checkpoints/step-9")(PROMPTS[0], 2)
+    assert first[0] == [[(one["token_str"], one["score"]) for one in expected]]
+
+
+def test_a_text_that_is_too_long_is_refused(run):
+    with pytest.raises(UsageError, match="expected at most 24 tokens"):
+        next(answer_all(str(run), ["a [MASK]" + " b" * 30]))
+
+
+def test_a_run_without_checkpoints_answers_nothing(tmp_path):
+    assert list(answer_all(str(tmp_path), PROMPTS)) == []

@@ -1,0 +1,109 @@
+"""`albert-tf report` as a person runs it."""
+
+import pytest
+
+from albert_tf.reports.interactive.prompts import PROMPTS, read_prompts
+from tests.imports import ROOT
+from tests.reports.interactive.runs import lines, write_run
+
+# Not imported: the flags of several commands would meet in one process.
+TOOL = str(ROOT / "tools/report.py")
+
+
+@pytest.fixture
+def run_report(tmp_path, run_python):
+    def run(*arguments):
+        return run_python(TOOL, *arguments, cwd=str(tmp_path))
+
+    return run
+
+
+def test_a_page_of_two_runs_without_tensorflow(tmp_path, run_python):
+    paths = [write_run(tmp_path / "a"), write_run(tmp_path / "b")]
+    code = f"""
+import runpy, sys
+sys.argv = [{TOOL!r}, *{paths!r}, "--cost_per_hour=1.5"]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit as e:
+    assert not e.code
+heavy = {{"tensorflow", "keras", "matplotlib"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    done = run_python("-c", code, cwd=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "a_report.html: written; open it in a browser\n"
+    page = (tmp_path / "a_report.html").read_text()
+    assert "<title>2 runs</title>" in page and "1.5 per hour" in page
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a_report.html", "b"]
+
+
+def test_nothing_is_overwritten_unasked(tmp_path, run_report):
+    path = write_run(tmp_path / "a")
+    (tmp_path / "a_report.html").write_text("mine")
+    done = run_report(path)
+    assert done.returncode == 2 and "exists already; give --overwrite" in done.stderr
+    assert (tmp_path / "a_report.html").read_text() == "mine"
+    assert run_report(path, "--overwrite").returncode == 0
+    assert "<title>a</title>" in (tmp_path / "a_report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "RUN: required"),
+        (["none"], 1, "none: must be the folder of a run"),
+        (["a", "a"], 2, "a: must be given once"),
+        (["a", "--cost_per_hour=-1"], 2, "--cost_per_hour"),
+        (["a", "--cost_per_hour=nan"], 2, "--cost_per_hour=nan: must be a finite"),
+        (["a", "--prompts_file=x"], 2, "--prompts_file=x: only used with --samples"),
+        (["a", "--samples", "--prompts_file=x"], 1, "x: cannot be read"),
+        (["f", "--samples"], 2, "--samples: needs a pretraining run, received f"),
+        (["f", "--output_file=f/x.html"], 2, "must be outside of f"),
+        (["f", "--output_file=no/x.html"], 2, "there is no folder no"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_line(tmp_path, run_report, arguments, code, message):
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "f", lines(4), kind="finetune")
+    before = sorted(p.name for p in tmp_path.rglob("*"))
+    done = run_report(*arguments)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line.startswith("error: ")) == (code, True)
+    assert message in line
+    assert sorted(p.name for p in tmp_path.rglob("*")) == before
+
+
+def test_prompts(tmp_path):
+    assert read_prompts("") == list(PROMPTS)
+    assert all("[MASK]" in prompt for prompt in PROMPTS)
+    file = tmp_path / "prompts.txt"
+    file.write_text("a [MASK] .\n\n  [MASK] b\n")
+    assert read_prompts(str(file)) == ["a [MASK] .", "[MASK] b"]
+    for text, message in (("a\n", "line 1 must contain"), ("\n", "is empty")):
+        file.write_text(text)
+        with pytest.raises(Exception, match=message):
+            read_prompts(str(file))
+
+
+def test_samples_of_a_run(tmp_path, run_python):
+    """The command passes on what the checkpoints answer; another test asks them."""
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "f", kind="finetune")
+    (tmp_path / "p.txt").write_text("a [MASK] .")
+    code = f"""
+import runpy, sys
+from albert_tf.inference import checkpoint_answers
+
+def answer_all(run, prompts, top_k):
+    print(run, prompts, top_k)
+    yield {{"name": "step 5", "answers": [[[("cat", 0.5)]]]}}
+
+checkpoint_answers.answer_all = answer_all
+sys.argv = [{TOOL!r}, "f", "a", "--samples", "--top_k=1", "--prompts_file=p.txt"]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+    done = run_python("-c", code, cwd=str(tmp_path))
+    assert done.stdout == "a ['a [MASK] .'] 1\n", done.stderr
+    assert "cat 50.0%" in (tmp_path / "f_report.html").read_text()

@@ -1,0 +1,109 @@
+"""Writes one HTML page with the curves of runs, side by side, also while they go on.
+
+RUN is the folder of a run of `pretrain` or `finetune`. The page needs nothing else,
+also no network: its curves can be zoomed and compared, and its tables show what was
+reached, what it took, and which settings differ.
+
+Example: `albert-tf report runs/base runs/large --cost_per_hour=1.2`
+"""
+
+import math
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from absl import flags, logging
+
+from albert_tf.cli.outputs import check_output_file
+from albert_tf.cli.run import run
+from albert_tf.errors import UsageError
+from albert_tf.reports.interactive import prompts as samples
+from albert_tf.reports.interactive import run_files
+from albert_tf.reports.interactive.run_page import RunPage, render_runs
+from albert_tf.storage import files
+
+_OUTPUT_FILE = flags.DEFINE_string(
+    "output_file",
+    "",
+    "File to write. Default: <name of the first run>_report.html in the current "
+    "folder.",
+)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
+_COST_PER_HOUR = flags.DEFINE_float(
+    "cost_per_hour",
+    None,
+    "Price of an hour of the machine. The page then shows what training has cost, and "
+    "what the steps that are left will cost at the last speed.",
+    lower_bound=0.0,
+)
+_SAMPLES = flags.DEFINE_bool(
+    "samples",
+    False,
+    "Let every kept checkpoint and the model of each pretraining run fill in the masks "
+    "of some sentences. Loads TensorFlow.",
+)
+_PROMPTS_FILE = flags.DEFINE_string(
+    "prompts_file",
+    "",
+    "With --samples: file with one sentence per line, each with [MASK]. Default: five "
+    "neutral sentences.",
+)
+_TOP_K = flags.DEFINE_integer("top_k", 5, "With --samples: answers per mask.", 1)
+
+
+def main(paths: list[str]) -> None:
+    """Reads the runs and writes the page."""
+    if _PROMPTS_FILE.value and not _SAMPLES.value:
+        raise UsageError(
+            f"--prompts_file={_PROMPTS_FILE.value}: only used with --samples"
+        )
+    if _COST_PER_HOUR.value is not None and not math.isfinite(_COST_PER_HOUR.value):
+        raise UsageError(
+            f"--cost_per_hour={_COST_PER_HOUR.value}: must be a finite number"
+        )
+    prompts = samples.read_prompts(_PROMPTS_FILE.value)
+    runs = run_files.read_runs(paths)
+    name = pathlib.PurePath(runs[0].name).name
+    output_file = _OUTPUT_FILE.value or f"{name}_report.html"
+    check_output_file("output_file", output_file, _OVERWRITE.value)
+    _check_place(output_file, paths)
+    answers = {}
+    if _SAMPLES.value:
+        from albert_tf.inference import checkpoint_answers
+
+        pretraining = [run for run in runs if run.kind == run_files.PRETRAINING]
+        if not pretraining:
+            raise UsageError(
+                f"--samples: needs a pretraining run, received {', '.join(paths)}"
+            )
+        for one in pretraining:
+            found = checkpoint_answers.answer_all(one.path, prompts, _TOP_K.value)
+            answers[one.name] = list(found)
+    page = RunPage(
+        runs=runs,
+        cost_per_hour=_COST_PER_HOUR.value,
+        prompts=prompts,
+        answers=answers,
+    )
+    files.write_bytes(output_file, render_runs(page), overwrite=_OVERWRITE.value)
+    logging.info("%s: written; open it in a browser", output_file)
+
+
+def _check_place(output_file: str, paths: list[str]) -> None:
+    """Refuses the folder of a fine-tuning run, whose content is replaced at its end."""
+    folder = pathlib.Path(output_file).absolute().parent
+    for path in paths:
+        if files.is_remote(path) or files.is_remote(output_file):
+            inside = output_file.startswith(path.rstrip("/") + "/")
+        else:
+            inside = pathlib.Path(path).absolute() in (folder, *folder.parents)
+        if inside and run_files.is_finetuning(path):
+            raise UsageError(
+                f"--output_file={output_file}: must be outside of {path}, which holds "
+                "a fine-tuning run and may be replaced as a whole"
+            )
+
+
+if __name__ == "__main__":
+    run(main, "RUN")

@@ -40,6 +40,7 @@ class Lamb(AdamStyleOptimizer):
             "exclude_from_layer_adaptation", exclude_from_layer_adaptation
         )
         self._adaptation_flags = frozenset()
+        self._step = _Step()
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the slots and selects the variables that get a trust ratio."""
@@ -47,6 +48,25 @@ class Lamb(AdamStyleOptimizer):
             return
         super().build(variables)
         self._adaptation_flags = self._included(variables, self._adaptation_exclusions)
+        self._last_trust_ratios = self.add_variable(
+            shape=(len(self._adaptation_flags),),
+            dtype="float32",
+            aggregation="only_first_replica",
+            name="last_trust_ratios",
+        )
+
+    @property
+    def last_trust_ratios(self) -> keras.Variable:
+        """float32 vector: the last step's ratios, one per `adapted_variables`.
+
+        0 before the first step, and for a variable that was not updated in it.
+        """
+        return self._last_trust_ratios
+
+    @property
+    def adapted_variables(self) -> list[keras.Variable]:
+        """The variables of the built optimizer that get a trust ratio."""
+        return [self._trainable_variables[i] for i in sorted(self._adaptation_flags)]
 
     def uses_layer_adaptation(self, variable: keras.Variable) -> bool:
         """Returns whether the built optimizer uses a trust ratio for this variable."""
@@ -58,6 +78,26 @@ class Lamb(AdamStyleOptimizer):
         config["exclude_from_layer_adaptation"] = list(self._adaptation_exclusions)
         return config
 
+    def load_own_variables(self, store) -> None:
+        """Restores the state; that of earlier versions had no trust ratios."""
+        known = self.variables[:-1]
+        if len(store.keys()) != len(known):
+            super().load_own_variables(store)
+            return
+        for i, variable in enumerate(known):
+            variable.assign(store[str(i)])
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate) -> None:
+        self._step.ratios.clear()
+        super()._backend_update_step(grads, trainable_variables, learning_rate)
+        ratios = self._step.ratios
+        if ratios:
+            order = sorted(self._adaptation_flags)
+            zero = ops.zeros((), "float32")
+            self._last_trust_ratios.assign(
+                ops.stack([ratios.get(index, zero) for index in order])
+            )
+
     def _scaled_update(self, update, variable):
         if not self.uses_layer_adaptation(variable):
             return update
@@ -66,4 +106,14 @@ class Lamb(AdamStyleOptimizer):
         both = ops.logical_and(weight_norm > 0, update_norm > 0)
         # The inner `where` keeps 0/0 out of the branch that is not taken.
         ratio = weight_norm / ops.where(both, update_norm, ops.ones_like(update_norm))
-        return ops.where(both, ratio, ops.ones_like(ratio)) * update
+        ratio = ops.where(both, ratio, ops.ones_like(ratio))
+        index = self._get_variable_index(variable)
+        self._step.ratios[index] = ops.cast(ratio, "float32")
+        return ratio * update
+
+
+class _Step:
+    """Holds the ratios of the step that is computed; Keras would track a bare dict."""
+
+    def __init__(self):
+        self.ratios: dict[int, Any] = {}

@@ -178,12 +178,17 @@ class _Sums:
         """Returns the learning rate of the last step."""
         return float(self.results["learning_rate"].numpy())
 
-    def metrics(self, watch: Stopwatch) -> dict[str, float]:
+    def metrics(self, watch: Stopwatch) -> dict[str, Any]:
         """Returns what a log line says of the steps since the one before."""
         values = _measures(self.step, self.results)
         values["grad_norm"] = float(self.results["grad_norm"].numpy())
+        if "trust_ratios" in self.results:
+            ratios = self.results["trust_ratios"].items()
+            values["trust_ratios"] = {name: float(r.numpy()) for name, r in ratios}
         tokens = float(self.results["tokens"].numpy())
         values["tokens_per_second"] = tokens / watch.lap()
+        values["tokens"] = tokens
+        values["useful_token_rate"] = tokens / float(self.results["positions"].numpy())
         values["learning_rate"] = self.learning_rate()
         return values
 

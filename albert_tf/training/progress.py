@@ -67,7 +67,7 @@ class Progress(contextlib.AbstractContextManager):
             return
         self.metrics.append({"split": split, "step": step, **values})
         with self.writer.as_default(step=step):
-            for name, value in values.items():
+            for name, value in _flat(values):
                 tf.summary.scalar(f"{split}/{name}", value)
         if split == "train":
             shown = {
@@ -94,6 +94,15 @@ class Progress(contextlib.AbstractContextManager):
         if self.chief:
             self.bar.close()
             self.writer.close()
+
+
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields names and numbers; those of a mapping have its name before theirs."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}/{inner}", v) for inner, v in value.items())
+        else:
+            yield name, value
 
 
 class Stopwatch:

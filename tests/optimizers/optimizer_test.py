@@ -261,6 +261,7 @@ def test_slots_and_state_survive_a_checkpoint(tmp_path):
         "last_global_norm",
         "kernel_m",
         "kernel_v",
+        "last_trust_ratios",
     }
 
 
@@ -275,6 +276,65 @@ def test_saved_model_file_restores_the_optimizer(tmp_path):
     pairs = zip(model.optimizer.variables, again.optimizer.variables, strict=True)
     for one, other in pairs:
         np.testing.assert_array_equal(one, other)
+
+
+def test_lamb_keeps_the_trust_ratios_of_its_last_step():
+    rng = np.random.default_rng(5)
+    shapes = {"kernel": (3, 2), "bias": (2,), "table": (4,), "zero": (2,)}
+    variables = [
+        keras.Variable(rng.normal(size=shape).astype("float32"), name=name)
+        for name, shape in shapes.items()
+    ]
+    variables[-1].assign([0.0, 0.0])
+    optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=9)
+    optimizer.build(variables)
+    adapted = optimizer.adapted_variables
+    assert [v.name for v in adapted] == ["kernel", "table", "zero"]
+    assert np.array_equal(optimizer.last_trust_ratios, [0.0, 0.0, 0.0])
+    for _ in range(2):
+        before = [keras.ops.convert_to_numpy(v) for v in adapted]
+        gradients = [
+            tf.constant(rng.normal(size=v.shape), tf.float32) for v in variables
+        ]
+        rate = float(optimizer.learning_rate)
+        optimizer.apply(gradients, variables)
+    expected = []
+    for variable, old in zip(adapted, before, strict=True):
+        moments = [
+            keras.ops.convert_to_numpy(optimizer.slot(variable, name)) for name in "mv"
+        ]
+        update = moments[0] / (np.sqrt(moments[1]) + 1e-6) + 0.01 * old
+        norms = np.linalg.norm(old), np.linalg.norm(update)
+        expected.append(norms[0] / norms[1] if all(norms) else 1.0)
+        moved = old - rate * expected[-1] * update
+        np.testing.assert_allclose(variable, moved, rtol=1e-5)
+    np.testing.assert_allclose(optimizer.last_trust_ratios, expected, rtol=1e-5)
+    # Only some of the variables: the others have no ratio of this step.
+    optimizer.apply(gradients[:1], variables[:1])
+    assert np.array_equal(
+        keras.ops.convert_to_numpy(optimizer.last_trust_ratios) > 0, [1, 0, 0]
+    )
+
+
+def test_state_of_lamb_without_trust_ratios_is_restored():
+    variable = keras.Variable(np.ones((3, 2), "float32"), name="kernel")
+
+    def make():
+        optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=9)
+        optimizer.build([variable])
+        return optimizer
+
+    one, other = make(), make()
+    one.apply([tf.ones((3, 2))], [variable])
+    store = {str(i): keras.ops.convert_to_numpy(v) for i, v in enumerate(one.variables)}
+    other.load_own_variables(store)
+    assert np.array_equal(one.last_trust_ratios, other.last_trust_ratios)
+    store.popitem()
+    other = make()
+    other.load_own_variables(store)
+    for mine, old in zip(other.variables[:-1], one.variables[:-1], strict=True):
+        np.testing.assert_array_equal(mine, old)
+    assert int(other.iterations) == 1
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ class CountingObjective(Objective):
 class CountingStep:
     """Adds the numbers of its steps; a gradient may be infinite at one of them."""
 
-    sum_names = ("loss_sum", "tokens")
+    sum_names = ("loss_sum", "tokens", "positions")
     objective = CountingObjective("count", (), ())
     strategy = tf.distribute.get_strategy()
 
@@ -40,14 +40,16 @@ class CountingStep:
         norms = [np.inf if n + 1 == self.bad_gradient_at else 1.0 for n in numbers]
         if self.signal_at in [n + 1 for n in numbers]:
             os.kill(os.getpid(), signal.SIGTERM)
-        before = totals or {"loss_sum": 0.0, "tokens": 0.0}
+        before = totals or {"loss_sum": 0.0, "tokens": 0.0, "positions": 0.0}
         return {
             "loss_sum": tf.constant(before["loss_sum"] + float(sum(numbers))),
             "tokens": tf.constant(before["tokens"] + float(count)),
+            "positions": tf.constant(before["positions"] + 4.0 * count),
             "learning_rate": tf.constant(0.5),
             "grad_norm": tf.constant(norms[-1], tf.float32),
             "losses": tf.constant([float(n) for n in numbers]),
             "grad_norms": tf.constant(norms, tf.float32),
+            "trust_ratios": {"kernel": tf.constant(0.25 * self.done)},
         }
 
 
@@ -59,6 +61,7 @@ class Recorder:
         self.events = []
         self.failures = list(failures)
         self.lines = []
+        self.said = []
 
     def save(self, wait=False):
         if self.failures and self.failures.pop(0):
@@ -73,10 +76,11 @@ class Recorder:
         pass
 
     def record(self, split, step, values):
+        self.lines.append({"split": split, "step": step, **values})
         self.events.append((split, step, values["loss"]))
 
     def log(self, text):
-        self.lines.append(text)
+        self.said.append(text)
 
 
 INTERVALS = Intervals(
@@ -109,6 +113,21 @@ def test_everything_happens_when_it_is_due():
         *(("train", 4, 3.0), "save", ("eval", 4, -1.0)),
         *(("train", 6, 4.5), "save"),
         *(("train", 7, 6.0), "save", ("eval", 7, -1.0), "finish"),
+    ]
+
+
+def test_a_line_tells_tokens_their_share_and_trust_ratios():
+    recorder = Recorder()
+    loop.train(CountingStep(), [], INTERVALS, recorder, recorder)
+    assert [
+        (line["step"], line["tokens"], line["useful_token_rate"], line["trust_ratios"])
+        for line in recorder.lines
+    ] == [
+        (2, 2.0, 0.25, {"kernel": 0.5}),
+        (3, 1.0, 0.25, {"kernel": 0.75}),
+        (4, 1.0, 0.25, {"kernel": 1.0}),
+        (6, 2.0, 0.25, {"kernel": 1.5}),
+        (7, 1.0, 0.25, {"kernel": 1.75}),
     ]
 
 
@@ -175,7 +194,7 @@ def test_a_checkpoint_that_failed_is_tried_again_with_the_next_line():
         *(("train", 4, 3.0), "save", ("train", 6, 4.5), "save"),
         *(("train", 7, 6.0), "save", "finish"),
     ]
-    (warning,) = recorder.lines
+    (warning,) = recorder.said
     assert "bucket: does not answer; it is tried again with the next log" in warning
 
 

@@ -52,3 +52,15 @@ def test_an_event_cut_off_by_a_kill(folder):
     files.write_bytes(path, files.read_bytes(path)[:-3])
     record(folder, 3, [4])
     assert [step for step, *_ in events(folder)] == [2, 4]
+
+
+def test_numbers_by_weight_have_a_curve_each(folder):
+    values = {"tokens_per_second": 8.0, "trust_ratios": {"a/kernel": 2.0, "b": 3.0}}
+    with Progress(folder, 0, 9, chief=True, title="run", shown={}) as progress:
+        progress.record("train", 1, values)
+        assert progress.lines() == [{"split": "train", "step": 1, **values}]
+    assert list(events(folder)) == [
+        (1, "train/tokens_per_second", 8.0),
+        (1, "train/trust_ratios/a/kernel", 2.0),
+        (1, "train/trust_ratios/b", 3.0),
+    ]

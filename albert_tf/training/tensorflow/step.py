@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.layers.dropout import StepSeeds
+from albert_tf.models.base import weight_names
 
 
 class StepObjective(Protocol):
@@ -67,11 +68,14 @@ class TrainStep:
         self.seed = seed
         self.accumulation = accumulation
         self.variables = model.trainable_variables
-        self.sum_names = (*objective.sum_names, "tokens")
+        self.sum_names = (*objective.sum_names, "tokens", "positions")
         with strategy.scope():
             optimizer.build(self.variables)
         # The step sums the gradients itself, see `_replica_step`.
         optimizer.sum_over_replicas = False
+        ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
+        names = {id(v): name for name, v in weight_names(model).items()}
+        self._ratio_names = tuple(names[id(v)] for v in ratios)
         self._gradients = self._micro_step
         if jit_compile:
             self._gradients = tf.function(
@@ -99,20 +103,27 @@ class TrainStep:
         Returns:
             dict: float32 scalars `sum_names`, added up over replicas and steps; of the
             last step, its `learning_rate` and `grad_norm`, the global norm before
-            clipping; float32 `[num_steps]` vectors `losses` and `grad_norms`.
+            clipping; float32 `[num_steps]` vectors `losses` and `grad_norms`; with
+            LAMB, the dict `trust_ratios`, those of the last step by weight.
         """
         before = [totals[n] if totals else 0.0 for n in self.sum_names]
         start = tf.stack([tf.cast(value, tf.float32) for value in before])
         sums, losses, norms, rate = self._train(
             iterator, tf.constant(num_steps, tf.int32), start
         )
-        return {
+        results = {
             **self._named(sums),
             "learning_rate": rate,
             "grad_norm": norms[-1],
             "losses": losses,
             "grad_norms": norms,
         }
+        if self._ratio_names:
+            ratios = tf.unstack(
+                tf.convert_to_tensor(self.optimizer.last_trust_ratios.value)
+            )
+            results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
+        return results
 
     def evaluate(self, batch) -> dict[str, tf.Tensor]:
         """Returns `sum_names` of one distributed batch, without training."""
@@ -175,7 +186,7 @@ class TrainStep:
     def _evaluate_step(self, batch):
         def replica_step(batch):
             sums = self.objective.sums(self.model(batch, training=False), batch)
-            return self._stack({**sums, "tokens": _num_tokens(batch)})
+            return self._stack(sums | _counts(batch))
 
         return self._sum(self.strategy.run(replica_step, (batch,)))
 
@@ -230,7 +241,7 @@ class TrainStep:
             sums = self.objective.sums(outputs, batch)
             loss = self.objective.loss(sums, weights)
         gradients = tape.gradient(loss, self.variables)
-        sums = self._stack({**sums, "tokens": _num_tokens(batch)})
+        sums = self._stack(sums | _counts(batch))
         row = tf.concat([tf.cast(loss, tf.float32)[None], sums], 0)
         return row, [
             tf.zeros(v.shape) if g is None else tf.convert_to_tensor(g)
@@ -263,8 +274,13 @@ def distribute(
     return strategy.distribute_datasets_from_function(dataset_fn, options)
 
 
-def _num_tokens(batch):
-    return tf.reduce_sum(tf.cast(batch[features.PADDING_MASK], tf.float32))
+def _counts(batch):
+    """Returns the number of tokens, and of positions, padding included."""
+    mask = batch[features.PADDING_MASK]
+    return {
+        "tokens": tf.reduce_sum(tf.cast(mask, tf.float32)),
+        "positions": tf.cast(tf.size(mask), tf.float32),
+    }
 
 
 def _cut(tensor, parts):

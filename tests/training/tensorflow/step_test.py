@@ -77,8 +77,10 @@ def run(
         losses += sums.pop("losses").numpy().tolist()
         norms += sums.pop("grad_norms").numpy().tolist()
     weights = {k: v.numpy().tolist() for k, v in weight_names(model).items()}
+    ratios = {k: float(v) for k, v in sums.pop("trust_ratios").items()}
     values = {k: float(v) for k, v in sums.items()}
-    return {"weights": weights, "losses": losses, "grad_norms": norms, **values}
+    values |= {"losses": losses, "grad_norms": norms}
+    return {"weights": weights, "trust_ratios": ratios, **values}
 
 # First, because it splits the CPU in two; one device is then the first half.
 strategies = {"mirrored": create_strategy("mirrored")}
@@ -216,3 +218,15 @@ def test_the_learning_rate_is_that_of_the_last_step(runs):
         == runs["dropout"]["learning_rate"]
         == runs["two replicas"]["learning_rate"]
     )
+
+
+@pytest.mark.slow
+def test_trust_ratios_are_those_of_the_whole_batch(runs):
+    ratios = runs["one device"]["trust_ratios"]
+    kernels = {name for name in runs["one device"]["weights"] if "kernel" in name}
+    assert kernels < set(ratios) < set(runs["one device"]["weights"])
+    assert not any("bias" in name or "layer_norm" in name for name in ratios)
+    assert all(0 < ratio < 1e3 for ratio in ratios.values())
+    assert runs["one device"]["positions"] == 8 * 7
+    for case in ("accumulation", "xla", "two replicas", "two replicas, all"):
+        assert runs[case]["trust_ratios"] == pytest.approx(ratios, rel=1e-3), case

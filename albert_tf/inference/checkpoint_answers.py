@@ -33,12 +33,18 @@ def answer_all(
     Raises:
         UsageError: If a text cannot be answered, for example because it is too long.
     """
+    fill_mask = None
     for name, path in _sources(run):
         try:
-            fill_mask = FillMask.from_pretrained(path)
+            loaded = FillMask.from_pretrained(path)
         except (DataError, UsageError) as e:
             logging.warning("%s: left out: %s", path, e)
             continue
+        if fill_mask is None:
+            fill_mask = loaded
+        else:
+            # The graph is compiled once: the checkpoints of a run have one config.
+            fill_mask.model.set_weights(loaded.model.get_weights())
         answers = []
         for result in fill_mask(list(prompts), top_k):
             masks = [result] if isinstance(result[0], dict) else result

@@ -18,7 +18,7 @@ _TITLES = {
     "learning_rate": "Learning rate",
     "grad_norm": "Gradient norm before clipping",
     "tokens_per_second": "Tokens per second",
-    "useful_token_rate": "Useful tokens: share that is no padding",
+    "useful_token_rate": "Share of useful tokens",
     TRUST_RATIOS: "Trust ratios of LAMB by weight (logarithmic)",
 }
 # Charts come in this order: by the first that a name ends with.

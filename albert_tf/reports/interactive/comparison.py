@@ -56,14 +56,19 @@ def last_and_best(runs: Sequence[RunFiles]) -> Table | None:
 
 
 def differing_settings(runs: Sequence[RunFiles]) -> Table | None:
-    """Returns the settings in which runs differ; None if there are none."""
-    names = dict.fromkeys(
-        name for run in runs for name in run.settings if name not in _PLACES
-    )
+    """Returns the settings in which runs differ; None if there are none.
+
+    Pretraining and fine-tuning are compared by the settings that both have.
+    """
+    by_kind: dict[str, dict[str, None]] = {}
+    for run in runs:
+        by_kind.setdefault(run.kind, {}).update(dict.fromkeys(run.settings))
+    first, *others = by_kind.values()
+    names = [name for name in first if all(name in other for other in others)]
     rows = []
     for name in names:
         values = [_setting(run.settings, name) for run in runs]
-        if len(set(values)) > 1:
+        if name not in _PLACES and len(set(values)) > 1:
             rows.append([name, *values])
     if not rows:
         return None

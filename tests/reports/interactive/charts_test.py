@@ -30,7 +30,7 @@ def test_charts_of_two_runs(tmp_path):
         "Gradient norm before clipping",
         "Trust ratios of LAMB by weight (logarithmic)",
         "Tokens per second",
-        "Useful tokens: share that is no padding",
+        "Share of useful tokens",
     ]
     described = {
         chart.title: [(s.run, s.label, s.kind) for s in chart.series] for chart in made

@@ -18,6 +18,7 @@ def runs(tmp_path):
             lines(40, tokens=None),
             kind="finetune",
             finished=True,
+            train_file="only in fine-tuning",
             learning_rate=0.5,
             output_dir="elsewhere",
             eval_file="x",

@@ -6,7 +6,7 @@ class UsageError(ValueError):
 
 
 class DataError(ValueError):
-    """The content of a file is invalid (exit code 1)."""
+    """A file, its content or another machine cannot be used (exit code 1)."""
 
 
 class UntrainedWeightsWarning(UserWarning):

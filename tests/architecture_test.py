@@ -281,6 +281,13 @@ def test_requirements_agree():
         assert str(lock[name].specifier) == str(pin), name
 
 
+def test_a_tpu_gets_the_same_versions_where_its_tensorflow_allows():
+    tpu, exact = pins(ROOT / "requirements-tpu.txt"), pins(ROOT / "requirements.txt")
+    differ = {n for n in tpu.keys() & exact.keys() if tpu[n] != exact[n]}
+    assert differ == {"numpy"}
+    assert tpu.keys() - exact.keys() == {"libtpu", "protobuf", "tensorflow-tpu"}
+
+
 def test_extras_are_in_the_lock():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lock = pins(ROOT / "requirements.lock")

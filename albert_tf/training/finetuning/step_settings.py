@@ -86,8 +86,8 @@ class TrainingSettings:
         choices=("float32", "bfloat16"),
     )
     distribution: str = setting(
-        "one_device, mirrored, multi_worker (TF_CONFIG) or tpu, for which there is no "
-        "TensorFlow as new as the required one.",
+        "one_device, mirrored, multi_worker (TF_CONFIG), or tpu with the packages of "
+        "requirements-tpu.txt.",
         "one_device",
     )
     num_devices: int | None = setting(

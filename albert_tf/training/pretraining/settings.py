@@ -199,8 +199,8 @@ class PretrainSettings:
         100.0,
     )
     distribution: str = setting(
-        "one_device, mirrored, multi_worker (TF_CONFIG) or tpu, for which there is no "
-        "TensorFlow as new as the required one.",
+        "one_device, mirrored, multi_worker (TF_CONFIG), or tpu with the packages of "
+        "requirements-tpu.txt.",
         "one_device",
     )
     num_devices: int | None = setting(

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -13,6 +14,8 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.training.tensorflow.waiting import waiting_for
 
 DISTRIBUTIONS = ("one_device", "mirrored", "multi_worker", "tpu")
+# How long a TPU may take to accept a connection.
+_TPU_SECONDS = 10.0
 
 
 def create_strategy(
@@ -41,6 +44,7 @@ def create_strategy(
 
     Raises:
         UsageError: If the devices do not exist.
+        DataError: If no TPU answers.
     """
     if distribution not in DISTRIBUTIONS:
         raise UsageError(
@@ -191,16 +195,31 @@ def _other_workers() -> dict[str, str]:
 
 def _tpu_strategy(name: str) -> tf.distribute.Strategy:
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        resolver = _find_tpu(name)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-        warn_of_hosts(strategy.extended.num_hosts)
-        return strategy
     except (ValueError, RuntimeError, TypeError, OSError, tf.errors.OpError) as e:
         # What TensorFlow says differs from machine to machine, and may be a stack.
         logging.debug("--distribution=tpu: %s", e)
-        raise UsageError(
-            f"--distribution=tpu: no TPU --tpu_name={name} in TensorFlow "
-            f"{tf.__version__} (the last release for TPUs is 2.19)"
+        raise DataError(
+            f"--distribution=tpu: no TPU answers at --tpu_name={name} (TensorFlow "
+            f"{tf.__version__}; docs/tpu.md says what to install where)"
         ) from e
+    warn_of_hosts(strategy.extended.num_hosts)
+    return strategy
+
+
+def _find_tpu(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
+    """Looks a TPU up, and knocks at its address: TensorFlow would wait for hours."""
+    before = socket.getdefaulttimeout()
+    # A name is looked up in the cloud, by requests that have no other time limit.
+    socket.setdefaulttimeout(_TPU_SECONDS)
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        for address in resolver.cluster_spec().as_dict().get("worker", ()):
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host, int(port)), _TPU_SECONDS).close()
+    finally:
+        socket.setdefaulttimeout(before)
+    return resolver

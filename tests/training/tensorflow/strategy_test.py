@@ -1,6 +1,7 @@
 """Every worker of a cluster except the chief has its own name."""
 
 import json
+import socket
 import types
 
 import pytest
@@ -9,6 +10,7 @@ import tensorflow as tf
 from albert_tf.errors import DataError, UsageError
 from albert_tf.training.tensorflow import strategy
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
+from tests.imports import ROOT
 
 
 def name(task, index, *jobs):
@@ -38,11 +40,68 @@ def test_a_single_process_is_the_chief():
     assert helper_name(types.SimpleNamespace(cluster_resolver=None)) == ""
 
 
-@pytest.mark.parametrize("name", ["local", ""])
-def test_without_a_tpu_one_short_line_says_so(name):
-    with pytest.raises(UsageError, match="--distribution=tpu: no TPU") as error:
+def free_port():
+    """A port of this machine where nothing listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture
+def no_cloud(monkeypatch):
+    """The metadata server of the cloud is asked nowhere else than here."""
+    monkeypatch.setenv("GCE_METADATA_IP", f"127.0.0.1:{free_port()}")
+
+
+@pytest.mark.parametrize("name", ["local", "", "no-such-tpu", "grpc://127.0.0.1:x"])
+def test_without_a_tpu_one_short_line_says_so(name, no_cloud):
+    with pytest.raises(DataError, match="--distribution=tpu: no TPU") as error:
         create_strategy("tpu", tpu_name=name)
-    assert len(str(error.value)) < 130 and "\n" not in str(error.value)
+    assert f"--tpu_name={name} (" in str(error.value)
+    assert len(str(error.value)) < 150 and "\n" not in str(error.value)
+
+
+def test_an_address_that_refuses_is_not_waited_for():
+    # TensorFlow itself tries again for longer than any test may take.
+    name = f"grpc://127.0.0.1:{free_port()}"
+    with pytest.raises(DataError, match=f"no TPU answers at --tpu_name={name}"):
+        create_strategy("tpu", tpu_name=name)
+
+
+def test_an_address_that_is_silent_is_given_up(monkeypatch):
+    monkeypatch.setattr(strategy, "_TPU_SECONDS", 0.1)
+    with socket.socket() as full:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        # They fill the queue, so that the next one gets no answer at all.
+        waiting = [socket.socket() for _ in range(3)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(address)
+        with pytest.raises(DataError, match="no TPU answers") as error:
+            create_strategy("tpu", tpu_name=f"grpc://127.0.0.1:{address[1]}")
+        for one in waiting:
+            one.close()
+    assert isinstance(error.value.__cause__, TimeoutError)
+    assert socket.getdefaulttimeout() is None
+
+
+@pytest.mark.slow
+def test_the_command_ends_with_one_line(tmp_path, run_python):
+    done = run_python(
+        ROOT / "tools/pretrain.py",
+        "--distribution=tpu",
+        f"--tpu_name=grpc://127.0.0.1:{free_port()}",
+        "--input_file=x",
+        "--spm_model_file=y",
+        "--albert_config_file=z",
+        f"--output_dir={tmp_path / 'run'}",
+        timeout=300,
+    )
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.count("\n") == 1 and "no TPU answers" in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_tpu_of_several_hosts_is_warned_of(caplog):

@@ -1,0 +1,116 @@
+"""The step is one that a TPU can compile: static shapes, nothing on the host.
+
+Traced, not run: there is no TPU. See `fake_tpu`.
+"""
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.data.synthetic_records import make_example, write
+from tests.training.tensorflow.fake_tpu import REPLICAS
+
+BROAD = {
+    f"{optimizer}, {accumulation} parts, {'packed' if packing else 'not packed'}": {
+        "optimizer": optimizer,
+        "accumulation": accumulation,
+        "packing": packing,
+    }
+    for optimizer, accumulation, packing in itertools.product(
+        ("lamb", "adamw"), (1, 2), (False, True)
+    )
+}
+OTHERS = {
+    "float32": {"dtype": "float32", "dropout": 0.0},
+    "not clipped": {"clip_norm": 0.0},
+    "jit_compile": {"jit_compile": True},
+}
+# What the checks must find.
+DYNAMIC = {
+    name: {"dynamic": name, "layers": 1, "only_training": True}
+    for name in ("boolean_mask", "numpy_function")
+}
+LOWERED = {
+    "lamb": {"lower": True, "dtype": "float32"},
+    "adamw, packed": BROAD["adamw, 2 parts, packed"] | {"lower": True},
+}
+LOWERED_DYNAMIC = {"lower": True, "dynamic": "boolean_mask", "layers": 1}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory, run_python):
+    rng = np.random.default_rng(2)
+    rows = [make_example(rng, length) for length in rng.integers(7, 29, 37)]
+    records = write(tmp_path_factory.mktemp("records"), rows)
+
+    def run(cases):
+        module = "tests.training.tensorflow.fake_tpu"
+        done = run_python("-m", module, records, json.dumps(cases), timeout=1800)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def broad(trace):
+    return trace(BROAD | OTHERS | DYNAMIC)
+
+
+@pytest.fixture(scope="module")
+def lowered(trace):
+    return trace(LOWERED | {"dynamic": LOWERED_DYNAMIC})
+
+
+def check(found, variables):
+    """Checks what was found in a graph that updates so many variables."""
+    assert found["ops"]["TPUReplicateMetadata"] == 1
+    assert found["on_tpu"]["MatMul"] > 10
+    # All gradients, and the weights of the loss.
+    assert found["on_tpu"].get("CrossReplicaSum", 0) == (variables and variables + 1)
+    assert not found["forbidden"] and not found["unknown"]
+    # The host counts the steps of a call; nothing else there is of unknown length.
+    assert found["host"] in ([], ["Range range"])
+
+
+@pytest.mark.slow
+def test_a_tpu_can_compile_the_step(trace):
+    case = {"dtype": "float32", "layers": 1, "dropout": 0.0, "only_training": True}
+    check(trace({"lamb": case})["lamb"]["train"], variables=32)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("case", BROAD | OTHERS)
+def test_a_tpu_can_compile_every_kind_of_step(broad, case):
+    check(broad[case]["train"], variables=32)
+    check(broad[case]["evaluate"], variables=0)
+    # Both replicas take their share of a batch from the host.
+    assert broad[case]["train"]["ops"]["IteratorGetNext"] == REPLICAS
+
+
+@pytest.mark.broad
+def test_the_checks_find_what_a_tpu_cannot_compile(broad):
+    masked, on_host = (broad[name]["train"] for name in DYNAMIC)
+    assert any(label.startswith("Where") for label in masked["forbidden"])
+    assert masked["unknown"]
+    assert any(label.startswith("PyFunc") for label in on_host["forbidden"])
+
+
+def bounded(hlo):
+    """The dimensions of HLO whose size is known only as a bound."""
+    return re.findall(r"\w+\[[^\]]*<=\d+[^\]]*\]", hlo)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("case", LOWERED)
+@pytest.mark.parametrize("part", ["gradients", "step"])
+def test_the_compiler_is_given_no_dynamic_shape(lowered, case, part):
+    assert "ENTRY" in lowered[case][part] and not bounded(lowered[case][part])
+
+
+@pytest.mark.broad
+def test_a_dynamic_shape_would_be_seen(lowered):
+    assert bounded(lowered["dynamic"]["gradients"])

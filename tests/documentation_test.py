@@ -52,6 +52,11 @@ NOT_RUN |= {
     for item in ITEMS
     if item.kind == "sh" and any(name in item.text for name in NEEDS)
 }
+NOT_RUN |= {
+    item.text: "needs a project of Google Cloud and a TPU"
+    for item in ITEMS
+    if item.page == "docs/tpu.md" and not item.text.startswith("albert-tf ")
+}
 GONE = {"make build-file"}
 # Flags of the original that the help does not list: they say what to use instead.
 NOT_LISTED = {*original_flags._REFUSED, "do_train", "do_eval", "do_predict"}

@@ -20,12 +20,13 @@ from typing import NoReturn
 
 from absl import flags, logging
 
-from albert_tf.cli import quiet_start
+from albert_tf.cli import quiet_start, tpu_start
 from albert_tf.cli.flags import ALIASES
 from albert_tf.cli.help import help_text
 from albert_tf.errors import DataError, Stopped, UsageError
 
 quiet_start.install()
+tpu_start.install()
 
 _DEBUG_VARIABLE = "ALBERT_TF_DEBUG"
 _DEBUG = flags.DEFINE_bool(

@@ -133,7 +133,9 @@ class FinetuneSettings(
         if self.eval_steps is None:
             values["eval_steps"] = min(math.ceil(num_examples / batch), steps)
         values["log_steps"] = self.log_steps or max(1, min(100, steps // 20))
-        values["fixed_length"] = self.fixed_length or self.jit_compile
+        # XLA, which a TPU always uses, compiles one shape.
+        compiled = self.jit_compile or self.distribution == "tpu"
+        values["fixed_length"] = self.fixed_length or compiled
         settings = dataclasses.replace(self, **values)
         settings.check_values()
         return settings

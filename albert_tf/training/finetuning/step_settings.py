@@ -76,7 +76,9 @@ class TrainingSettings:
     packing: bool = setting(
         "Put several short examples of a batch into one row. Changes no result.", True
     )
-    fixed_length: bool = setting("Pad every batch to max_seq_length.", False)
+    fixed_length: bool = setting(
+        "Pad every batch to max_seq_length; implied by --distribution=tpu.", False
+    )
     jit_compile: bool = setting(
         "Compile the step with XLA; implies fixed_length.", False
     )

@@ -77,7 +77,7 @@ class TrainStep:
         names = {id(v): name for name, v in weight_names(model).items()}
         self._ratio_names = tuple(names[id(v)] for v in ratios)
         self._gradients = self._micro_step
-        if jit_compile:
+        if jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy):
             self._gradients = tf.function(
                 self._micro_step, jit_compile=True, autograph=False
             )

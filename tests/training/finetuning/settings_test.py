@@ -26,6 +26,20 @@ def test_a_recipe_fills_what_is_not_given():
     assert (found.num_train_steps, found.num_warmup_steps) == (800, 200)
 
 
+@pytest.mark.parametrize(
+    "given, fixed",
+    [
+        ({}, False),
+        ({"fixed_length": True}, True),
+        ({"jit_compile": True}, True),
+        ({"distribution": "tpu"}, True),
+        ({"distribution": "mirrored"}, False),
+    ],
+)
+def test_what_xla_compiles_has_one_length(given, fixed):
+    assert settings(**given).resolved(100, {}).fixed_length is fixed
+
+
 def test_epochs_replace_the_steps_of_a_recipe():
     recipe = dataclasses.asdict(find_recipe("rte"))
     found = settings(num_train_epochs=2.0).resolved(100, recipe)

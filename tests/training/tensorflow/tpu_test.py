@@ -72,6 +72,8 @@ def check(found, variables):
     # All gradients, and the weights of the loss.
     assert found["on_tpu"].get("CrossReplicaSum", 0) == (variables and variables + 1)
     assert not found["forbidden"] and not found["unknown"]
+    # A TPU compiles the whole replica, whatever jit_compile says.
+    assert not {"PartitionedCall", "StatefulPartitionedCall"} & found["on_tpu"].keys()
     # The host counts the steps of a call; nothing else there is of unknown length.
     assert found["host"] in ([], ["Range range"])
 

@@ -1,6 +1,8 @@
 """Loads the golden checkpoints of the original into a model, strictly."""
 
+import json
 import os
+import pathlib
 
 import keras
 import tensorflow as tf
@@ -17,3 +19,31 @@ def load_golden_weights(model: keras.Model, prefix: str | os.PathLike) -> None:
         value = rows[name].turn(reader.get_tensor(rows[name].theirs))
         assert value.shape == tuple(variable.shape), name
         variable.assign(value)
+
+
+def draw_checkpoint(description: pathlib.Path, prefix: str | os.PathLike) -> None:
+    """Writes a checkpoint of initial weights, drawn by the original's own operation.
+
+    The weights of a vocabulary of 30,000 are too large to store. TensorFlow still
+    draws what 1.15 drew from the same two seeds.
+
+    Args:
+        description: path. JSON: `graph_seed`, `stddev`, and `variables` by name, each
+            with `shape` and either `value` (a constant) or `op_seed` and `sum`.
+        prefix: path. The checkpoint to write.
+    """
+    initial = json.loads(description.read_text())
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for name, one in initial["variables"].items():
+            if "value" in one:
+                value = tf.fill(one["shape"], one["value"])
+            else:
+                seeds = {"seed": initial["graph_seed"], "seed2": one["op_seed"]}
+                drawn = tf.raw_ops.TruncatedNormal(
+                    shape=one["shape"], dtype=tf.float32, **seeds
+                )
+                value = drawn * initial["stddev"]
+            tf.compat.v1.get_variable(name, initializer=value, use_resource=False)
+        session.run(tf.compat.v1.global_variables_initializer())
+        saver = tf.compat.v1.train.Saver()
+        saver.save(session, os.fspath(prefix), write_meta_graph=False)

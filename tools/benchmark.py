@@ -1,9 +1,10 @@
-"""Measures speed and memory, side by side with what this package replaces.
+"""Measures speed, memory and fidelity, side by side with what this package replaces.
 
 Example: `albert-tf benchmark data --output_file=docs/benchmarks/data`
 Topics: `data` (text to records against the original's algorithm, masking, waiting for
 batches, peak memory), `convert` (time and memory of converting the largest model),
-`finetune` (sentences per second, in turns with transformers).
+`finetune` (sentences per second, in turns with transformers), `fidelity` (every step of
+a recorded run of the original against ours; docs/fidelity.md).
 """
 
 import pathlib
@@ -17,10 +18,13 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
-_TOPICS = ("data", "convert", "finetune")
+_TOPICS = ("data", "convert", "finetune", "fidelity")
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
-    "output_file", None, "Also write <output_file>.json and <output_file>.md."
+    "output_file",
+    None,
+    "Also write <output_file>.json and <output_file>.md, and <output_file>.png for "
+    "fidelity.",
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing files.")
 flags.DEFINE_string(
@@ -58,6 +62,11 @@ flags.DEFINE_integer("steps", 12, "finetune: steps of every contestant.", 2)
 flags.DEFINE_enum(
     "precision", "bfloat16", ("bfloat16", "float32"), "finetune: of both contestants."
 )
+flags.DEFINE_string(
+    "recording_dir",
+    "",
+    "fidelity: folder of a recorded run of the original: init/, batches.npz, log.json.",
+)
 
 
 def main() -> None:
@@ -66,14 +75,15 @@ def main() -> None:
     from albert_tf.reports import environment
 
     stem = (_OUTPUT.value or "").removesuffix(".json").removesuffix(".md")
-    for path in [f"{stem}.json", f"{stem}.md"] if stem else []:
+    written = [f"{stem}.{suffix}" for suffix in ("json", "md", "png") if stem]
+    for path in written:
         if files.exists(path) and not _OVERWRITE.value:
             raise UsageError(f"--output_file: {path} exists; give --overwrite")
     about = environment.machine()
-    rows, title = topics.measure(_TOPIC.value, flags.FLAGS.flag_values_dict())
-    print(report.to_markdown(title, rows, about), end="")
+    measured = topics.measure(_TOPIC.value, flags.FLAGS.flag_values_dict())
+    print(report.to_markdown(measured, about), end="")
     if stem:
-        report.write(stem, title, rows, about)
+        report.write(stem, measured, about)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Writes the results of a benchmark as a table, JSON and Markdown."""
+"""Writes the results of a benchmark: a table, JSON, Markdown, sometimes a picture."""
 
 import json
 import os
+import re
 from typing import Any, NamedTuple
 
 from albert_tf.storage import files
@@ -22,8 +23,25 @@ class Row(NamedTuple):
         return f"{precise} {self.unit}".strip()
 
 
-def to_markdown(title: str, rows: list[Row], about: dict[str, Any]) -> str:
+class Report(NamedTuple):
+    """What a benchmark found.
+
+    Attributes:
+        title: str. Its title.
+        rows: list of `Row`. Its table.
+        series: dict or None. Lists of numbers that the rows follow from, for the JSON.
+        picture: bytes or None. A PNG.
+    """
+
+    title: str
+    rows: list[Row]
+    series: dict[str, Any] | None = None
+    picture: bytes | None = None
+
+
+def to_markdown(report: Report, about: dict[str, Any]) -> str:
     """Returns a table, and what was measured where."""
+    title, rows = report.title, report.rows
     lines = [f"# {title}", "", "| what | measured | aim |", "|---|---|---|"]
     lines += [f"| {row.name} | {row.text()} | {row.target} |" for row in rows]
     cpu = about["cpu"]
@@ -41,11 +59,28 @@ def to_markdown(title: str, rows: list[Row], about: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(path: str, title: str, rows: list[Row], about: dict[str, Any]) -> None:
-    """Writes `<path>.json` and `<path>.md`; the suffix may be omitted."""
-    stem = path.removesuffix(".json").removesuffix(".md")
-    if folder := os.path.dirname(stem):
+def write(path: str, report: Report, about: dict[str, Any]) -> None:
+    """Writes `<path>.json`, `<path>.md` and a picture, if there is one, `<path>.png`.
+
+    Args:
+        path: str. The files without their suffix.
+        report: `Report`.
+        about: dict. The machine.
+    """
+    if folder := os.path.dirname(path):
         files.make_folder(folder)
-    content = {"title": title, "machine": about, "rows": [r._asdict() for r in rows]}
-    files.write_text(f"{stem}.json", json.dumps(content, indent=1) + "\n", True)
-    files.write_text(f"{stem}.md", to_markdown(title, rows, about), True)
+    rows = [row._asdict() for row in report.rows]
+    content = {"title": report.title, "machine": about, "rows": rows}
+    if report.series:
+        content["series"] = report.series
+    files.write_text(f"{path}.json", _to_json(content), True)
+    files.write_text(f"{path}.md", to_markdown(report, about), True)
+    if report.picture:
+        files.write_bytes(f"{path}.png", report.picture, True)
+
+
+def _to_json(content: dict[str, Any]) -> str:
+    """Returns JSON with each list of numbers in a line of its own."""
+    text = json.dumps(content, indent=1)
+    numbers = r"\[\n\s*([-+.\deE]+(?:,\s+[-+.\deE]+)*)\n\s*\]"
+    return re.sub(numbers, lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"

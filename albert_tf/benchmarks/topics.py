@@ -3,31 +3,30 @@
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.benchmarks.report import Row
+from albert_tf.benchmarks.report import Report, Row
 from albert_tf.errors import UsageError
 
 
-def measure(topic: str, values: Mapping[str, Any]) -> tuple[list[Row], str]:
+def measure(topic: str, values: Mapping[str, Any]) -> Report:
     """Measures a topic.
 
     Args:
-        topic: str. "data", "convert" or "finetune".
+        topic: str. "data", "convert", "finetune" or "fidelity".
         values: dict. Values of the command's flags by name.
-
-    Returns:
-        What was measured, and a title.
 
     Raises:
         UsageError: If a value is out of its range.
     """
     if topic == "data":
-        return _measure_data(values), "Benchmark of the data engine"
+        return Report("Benchmark of the data engine", _measure_data(values))
     if topic == "finetune":
-        return _measure_finetuning(values), "Benchmark of fine-tuning"
+        return Report("Benchmark of fine-tuning", _measure_finetuning(values))
+    if topic == "fidelity":
+        return _measure_fidelity(values)
     from albert_tf.benchmarks import convert_speed
 
     preset = values["preset"] or "albert_xxlarge_v2"
-    return convert_speed.run(preset), "Benchmark of the conversion"
+    return Report("Benchmark of the conversion", convert_speed.run(preset))
 
 
 def _measure_data(values: Mapping[str, Any]) -> list[Row]:
@@ -76,3 +75,11 @@ def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
         precision=values["precision"],
     )
     return finetune_speed.run(settings)
+
+
+def _measure_fidelity(values: Mapping[str, Any]) -> Report:
+    from albert_tf.benchmarks import fidelity
+
+    if not values["recording_dir"]:
+        raise UsageError("--recording_dir: required for benchmark fidelity")
+    return fidelity.run(values["recording_dir"])

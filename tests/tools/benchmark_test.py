@@ -44,4 +44,8 @@ def test_wrong_flags(run_python):
     assert "--memory_megabytes: expected positive numbers, received 2,x" in done.stderr
     done = run_python(tool, "dta")
     assert done.returncode == 2
-    assert "--topic=dta: value should be one of <data|convert|finetune>" in done.stderr
+    choices = "<data|convert|finetune|fidelity>"
+    assert f"--topic=dta: value should be one of {choices}" in done.stderr
+    done = run_python(tool, "fidelity")
+    assert done.returncode == 2
+    assert "--recording_dir: required for benchmark fidelity" in done.stderr

@@ -1,0 +1,98 @@
+"""Two runs on the same batches as a picture: the original's loss and ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from albert_tf.reports.figure import new_figure, to_png
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ORIGINAL = "#f2a541"
+_OURS = "#16425b"
+_NOISE = "#9aa5ad"
+_LOWEST = 1e-7  # where equal losses are drawn: a logarithm has no place for 0
+
+
+class LossCurves(NamedTuple):
+    """The losses of two runs.
+
+    Attributes:
+        title: str. Name of the optimizer.
+        original: float `[S]`. Losses of the original.
+        ours: float `[S]`. Losses of this package.
+        noise: float `[N]` or None. Differences of the original from itself, with
+            initial weights changed in the last place.
+    """
+
+    title: str
+    original: np.ndarray
+    ours: np.ndarray
+    noise: np.ndarray | None = None
+
+
+def draw_fidelity(runs: Sequence[LossCurves]) -> bytes:
+    """Returns a PNG: a column per run, losses above, their differences below."""
+    figure = new_figure(4.9 * len(runs), 5.4, layout="constrained")
+    grid = figure.subplots(
+        2,
+        len(runs),
+        sharex="col",
+        sharey="row",
+        squeeze=False,
+        height_ratios=(1.25, 1),
+    )
+    for column, run in enumerate(runs):
+        _draw_losses(grid[0, column], run)
+        _draw_differences(grid[1, column], run)
+    grid[0, 0].set_ylabel("loss (nats)")
+    grid[1, 0].set_ylabel("difference of the losses")
+    return to_png(figure, 150)
+
+
+def _draw_losses(axes: Axes, run: LossCurves) -> None:
+    steps = np.arange(len(run.ours))
+    look = {"color": _ORIGINAL, "lw": 4.5, "solid_capstyle": "round"}
+    axes.plot(steps, run.original, label="the original, TensorFlow 1.15", **look)
+    axes.plot(steps, run.ours, color=_OURS, lw=1, label="albert_tf")
+    axes.set_title(run.title, loc="left", fontweight="bold")
+    axes.legend(frameon=False)
+    _clean(axes)
+
+
+def _draw_differences(axes: Axes, run: LossCurves) -> None:
+    difference = np.abs(run.ours - run.original)
+    steps = np.arange(len(difference))
+    dots = {"ls": "", "marker": "o", "markeredgewidth": 0, "clip_on": False}
+    if run.noise is not None:
+        noise = np.maximum(run.noise, _LOWEST)
+        label = "the original against itself,\ninitial weights changed by 1e-7"
+        axes.plot(
+            np.arange(len(noise)), noise, color=_NOISE, ms=2.5, label=label, **dots
+        )
+    shown = np.maximum(difference, _LOWEST)
+    axes.plot(steps, shown, color=_OURS, ms=2.5, label="albert_tf", **dots)
+    # Relative to the loss, a difference of 1e-3 is still invisible above.
+    axes.set(yscale="log", ylim=(_LOWEST, 1e-3), xlabel="step")
+    worst = int(difference.argmax())
+    axes.annotate(
+        f"largest: {difference[worst]:.1e}",
+        (worst, difference[worst]),
+        xytext=(0.97, 0.55),
+        textcoords="axes fraction",
+        ha="right",
+        arrowprops={"arrowstyle": "-", "color": _OURS, "lw": 0.8},
+        color=_OURS,
+    )
+    axes.legend(frameon=False, loc="upper left", markerscale=2.5, fontsize=9)
+    _clean(axes)
+
+
+def _clean(axes: Axes) -> None:
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(0, None)

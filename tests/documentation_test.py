@@ -40,6 +40,10 @@ NOT_RUN = {
     "albert-tf benchmark convert --output_file=docs/benchmarks/convert": (
         "a measurement; tests/tools/benchmark_test.py runs a small one"
     ),
+    "albert-tf benchmark fidelity --recording_dir=recording "
+    "--output_file=docs/benchmarks/fidelity": (
+        "needs the full recording; tests/benchmarks/fidelity_test.py has its beginning"
+    ),
     "albert-tf benchmark data --memory_megabytes=20,200,2000 "
     "--output_file=docs/benchmarks/data": (
         "a measurement; tests/tools/benchmark_test.py runs a small one"

@@ -163,8 +163,8 @@ def train(folder: str, name: str) -> Run:
     norms = recorded.get("final_weight_norms", {})
     finished = count == arguments["num_train_steps"]
     return Run(
-        {key: np.asarray(one, np.float64) for key, one in values.items()},
-        {key: np.asarray(one, np.float64) for key, one in original.items()},
+        {key: _exact(one) for key, one in values.items()},
+        {key: _exact(one) for key, one in original.items()},
         _compare_norms(model, norms) if finished else {},
     )
 
@@ -232,7 +232,12 @@ def _rows(title: str, trained: Run, limits: Mapping[str, float]) -> list[Row]:
 def _difference(some: Sequence[float], others: Sequence[float]) -> np.ndarray:
     """Returns the differences of as many steps as both have."""
     count = min(len(some), len(others))
-    return np.abs(np.subtract(some[:count], others[:count]))
+    return np.abs(_exact(some[:count]) - _exact(others[:count]))
+
+
+def _exact(values: Sequence[float]) -> np.ndarray:
+    """Returns the float32 values, in float64, that nine decimal digits stand for."""
+    return np.asarray(values, np.float32).astype(np.float64)
 
 
 def _as_float32(values: np.ndarray) -> list[float]:

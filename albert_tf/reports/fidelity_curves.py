@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _ORIGINAL = "#f2a541"
 _OURS = "#16425b"
-_NOISE = "#9aa5ad"
+_NOISE = "#c3cbd1"
 _LOWEST = 1e-7  # where equal losses are drawn: a logarithm has no place for 0
 
 
@@ -46,12 +46,18 @@ def draw_fidelity(runs: Sequence[LossCurves]) -> bytes:
         squeeze=False,
         height_ratios=(1.25, 1),
     )
+    # Room above, because a difference of 1e-3 would still be invisible in the curves.
+    highest = max(1e-4, *(np.abs(run.ours - run.original).max() for run in runs))
+    powers = range(-7, int(np.ceil(np.log10(highest))) + 2)
+    names = ["0", *(f"$10^{{{power}}}$" for power in powers[1:])]
+    grid[1, 0].set(yscale="log", ylim=(_LOWEST, 10.0 ** powers[-1]))
+    grid[1, 0].set_yticks([10.0**power for power in powers], names)
     for column, run in enumerate(runs):
         _draw_losses(grid[0, column], run)
         _draw_differences(grid[1, column], run)
     grid[0, 0].set_ylabel("loss (nats)")
     grid[1, 0].set_ylabel("difference of the losses")
-    return to_png(figure, 150)
+    return to_png(figure, 130)
 
 
 def _draw_losses(axes: Axes, run: LossCurves) -> None:
@@ -66,33 +72,41 @@ def _draw_losses(axes: Axes, run: LossCurves) -> None:
 
 def _draw_differences(axes: Axes, run: LossCurves) -> None:
     difference = np.abs(run.ours - run.original)
-    steps = np.arange(len(difference))
+    worst = difference.max()
+    axes.set_xlabel("step")
+    axes.minorticks_off()
     dots = {"ls": "", "marker": "o", "markeredgewidth": 0, "clip_on": False}
     if run.noise is not None:
-        noise = np.maximum(run.noise, _LOWEST)
+        shown = np.maximum(run.noise, _LOWEST)
         label = "the original against itself,\ninitial weights changed by 1e-7"
-        axes.plot(
-            np.arange(len(noise)), noise, color=_NOISE, ms=2.5, label=label, **dots
-        )
+        # Larger, so that they are seen around ours: both are often the same number.
+        axes.plot(np.arange(len(shown)), shown, color=_NOISE, ms=6, label=label, **dots)
     shown = np.maximum(difference, _LOWEST)
-    axes.plot(steps, shown, color=_OURS, ms=2.5, label="albert_tf", **dots)
-    # Relative to the loss, a difference of 1e-3 is still invisible above.
-    axes.set(yscale="log", ylim=(_LOWEST, 1e-3), xlabel="step")
-    worst = int(difference.argmax())
+    label = "albert_tf against the original"
+    axes.plot(np.arange(len(shown)), shown, color=_OURS, ms=2.5, label=label, **dots)
+    axes.axhline(max(worst, _LOWEST), color=_OURS, lw=0.8, ls=":")
     axes.annotate(
-        f"largest: {difference[worst]:.1e}",
-        (worst, difference[worst]),
-        xytext=(0.97, 0.55),
-        textcoords="axes fraction",
+        f"largest: {short(worst)}",
+        (1, max(worst, _LOWEST)),
+        xytext=(0, 4),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
         ha="right",
-        arrowprops={"arrowstyle": "-", "color": _OURS, "lw": 0.8},
         color=_OURS,
     )
-    axes.legend(frameon=False, loc="upper left", markerscale=2.5, fontsize=9)
+    axes.legend(frameon=False, loc="upper left", markerscale=1.5, fontsize=9)
     _clean(axes)
+
+
+def short(value: float) -> str:
+    """Returns a small number with two digits, such as "3.1e-6", or "0"."""
+    if not value:
+        return "0"
+    digits, power = f"{value:.1e}".split("e")
+    return f"{digits}e{int(power)}"
 
 
 def _clean(axes: Axes) -> None:
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(0, None)
+    axes.margins(x=0)

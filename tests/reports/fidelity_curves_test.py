@@ -1,8 +1,9 @@
 """The picture of two runs shows their numbers."""
 
 import numpy as np
+import pytest
 
-from albert_tf.reports.fidelity_curves import LossCurves, draw_fidelity
+from albert_tf.reports.fidelity_curves import LossCurves, draw_fidelity, short
 
 LOSSES = np.linspace(9, 7, 13)
 
@@ -25,3 +26,10 @@ def test_numbers_change_the_picture():
 
 def test_one_run():
     assert draw_fidelity([LossCurves("LAMB", LOSSES, LOSSES)])
+
+
+@pytest.mark.parametrize(
+    "value, text", [(3.14e-6, "3.1e-6"), (0.0, "0"), (0.25, "2.5e-1"), (20, "2.0e1")]
+)
+def test_short(value, text):
+    assert short(value) == text

@@ -63,8 +63,8 @@ def evaluations(run):
 def stop_after(monkeypatch, step):
     save = TrainingCheckpoints.save
 
-    def save_and_stop(self):
-        save(self)
+    def save_and_stop(self, wait=False):
+        save(self, wait)
         if self.step == step:
             raise KeyboardInterrupt
 

@@ -171,6 +171,11 @@ class Browser(contextlib.AbstractContextManager):
             self.mouse("Moved", start[0] + part * (x - start[0]), start[1], **button)
         self.mouse("Released", x, start[1], clickCount=1, **button)
 
+    def touch(self, kind: str, *points: tuple[float, float]) -> None:
+        """Sends an event of fingers: "Start", "Move" or "End"."""
+        places = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(points)]
+        self.call("Input.dispatchTouchEvent", type=f"touch{kind}", touchPoints=places)
+
     def key(self, key: str, modifiers: int = 0) -> None:
         """Presses a key."""
         code = _KEYS.get(key, ord(key[0]))

@@ -37,8 +37,7 @@ class Chart {
 
   // Lines of one run's weights have a color each; otherwise a color is a run.
   colorOf(series) {
-    const many = data.runs.length - state.hidden.size > 1;
-    if (!this.data.byWeight || this.only || many) return "c" + (series.run % COLORS);
+    if (!this.data.byWeight || this.only || this.manyRuns) return "c" + (series.run % COLORS);
     return "c" + (this.data.series.filter((other) => other.run === series.run).indexOf(series) % COLORS);
   }
 
@@ -85,6 +84,7 @@ class Chart {
     this.svg.replaceChildren();
     this.svg.setAttribute("viewBox", "0 0 " + this.width + " " + this.height);
     const shown = this.visible();
+    this.manyRuns = new Set(shown.map((series) => series.run)).size > 1;
     if (this.width < 80) return;
     if (!this.scale(shown)) {
       this.y = null;
@@ -179,6 +179,7 @@ class Chart {
     if (pointerY !== undefined && found.length > SHOWN) found.sort((a, b) => Math.abs(y(a) - pointerY) - Math.abs(y(b) - pointerY));
     const rest = found.length - SHOWN;
     found = found.slice(0, SHOWN);
+    if (rest > 0) found.sort((a, b) => y(a) - y(b)); // as the lines lie
     this.overlay.replaceChildren();
     add(this.overlay, "line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: this.height - MARGIN.bottom });
     for (const one of found) if (isFinite(y(one)) && y(one) < 1e9) add(this.overlay, "circle", { class: "dot " + this.colorOf(one.series), cx: one.x, cy: y(one), r: 4 });
@@ -196,10 +197,11 @@ class Chart {
     for (const one of found) {
       const row = add(this.tip, "div", { class: "row" });
       add(row, "span", { class: "swatch " + this.colorOf(one.series) });
-      const run = data.runs.length > 1 ? data.runs[one.series.run].name + " " : "";
+      const named = this.data.byWeight ? this.manyRuns : data.runs.length > 1;
+      const run = named ? data.runs[one.series.run].name + " " : "";
       const value = format(one.series.y[one.i]);
       const mean = one.series.smooth === one.series.y ? "" : " (" + format(one.series.smooth[one.i]) + ")";
-      add(row, "span", { class: "name" }, run + one.series.label);
+      add(row, "span", { class: "name" }, shorten(run, 16) + shorten(one.series.label, 34));
       add(row, "b", {}, value + mean);
       spoken.push(run + one.series.label + " " + value);
     }

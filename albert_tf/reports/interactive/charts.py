@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf.reports.interactive.measurements import TOKENS, Curve
+from albert_tf.reports.interactive.measurements import COLLAPSED, TOKENS, Curve
 from albert_tf.reports.interactive.run_files import RunFiles
 
 # Points of a curve on the page, and of a curve of which there is one per weight.
@@ -19,15 +19,16 @@ _TITLES = {
     "grad_norm": "Gradient norm before clipping",
     "tokens_per_second": "Tokens per second",
     "useful_token_rate": "Share of useful tokens",
-    TRUST_RATIOS: "Trust ratios of LAMB by weight (logarithmic)",
+    TRUST_RATIOS: "LAMB's trust ratios (logarithmic)",
 }
 # Charts come in this order: by the first that a name ends with.
 _ORDER = ("loss", "accuracy", "learning_rate", "grad_norm", TRUST_RATIOS)
 _LAST = ("tokens_per_second", "useful_token_rate")
 _ABBREVIATIONS = {"mlm": "MLM", "sop": "SOP", "nsp": "NSP", "f1": "F1", "em": "EM"}
-# Units of measured time in the log; not something to look at.
-_HIDDEN = (TOKENS,)
+# Not something to look at as a curve: what measures time, and a flag.
+_HIDDEN = (TOKENS, COLLAPSED)
 _BASELINE = "_baseline"
+_MAJORITY = "majority_accuracy"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,17 +75,21 @@ def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
         for (split, name, weight), curve in curves.items():
             if name in _HIDDEN:
                 continue
-            group, of = name, name.removesuffix(_BASELINE) + "_accuracy"
+            group, label = name, split
             kind = "line" if split == "train" else "points"
-            label = split
-            if name.endswith(_BASELINE) and (split, of, "") in curves:
-                group, kind, label = of, "baseline", "trivial baseline"
+            if is_baseline(name) and (split, _accuracy_of(name), "") in curves:
+                group, kind, label = _accuracy_of(name), "baseline", "trivial baseline"
             if weight:
                 label = weight if split == "train" else f"{split} {weight}"
             limit = MAX_WEIGHT_POINTS if weight else MAX_POINTS
             chart = charts.setdefault(group, Chart(title_of(group), bool(weight)))
             chart.series.append(Series(number, label, kind, thin(curve, limit)))
     return [charts[name] for name in sorted(charts, key=place_of)]
+
+
+def is_baseline(name: str) -> bool:
+    """Returns whether a metric is the accuracy of the best constant answer."""
+    return name.endswith((_BASELINE, _MAJORITY))
 
 
 def title_of(name: str) -> str:
@@ -174,6 +179,13 @@ def _run_data(run: RunFiles) -> dict[str, Any]:
             "tokens": [_number(tokens.values[i]) for i in chosen],
         }
     return data
+
+
+def _accuracy_of(baseline: str) -> str:
+    """Returns the metric that a baseline is that of."""
+    if baseline.endswith(_MAJORITY):
+        return baseline.removesuffix(_MAJORITY) + "accuracy"
+    return baseline.removesuffix(_BASELINE) + "_accuracy"
 
 
 def place_of(name: str) -> tuple[int, int, str]:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.reports.interactive.charts import place_of, title_of
-from albert_tf.reports.interactive.measurements import TOKENS, Curve
+from albert_tf.reports.interactive.charts import is_baseline, place_of, title_of
+from albert_tf.reports.interactive.measurements import COLLAPSED, TOKENS, Curve
 from albert_tf.reports.interactive.run_files import RunFiles
 from albert_tf.reports.page import Table, as_setting, as_text
 
@@ -37,7 +37,7 @@ def last_and_best(runs: Sequence[RunFiles]) -> Table | None:
         names |= dict.fromkeys(
             (name, split)
             for split, name, weight in run.measurements.curves
-            if name != TOKENS and not weight
+            if name not in (TOKENS, COLLAPSED) and not weight
         )
     # As the charts; of a metric, training comes first.
     ordered = sorted(names, key=lambda key: (place_of(key[0]), key[1] != "train", key))
@@ -148,7 +148,7 @@ def _values(name: str, curve: Curve) -> str:
     """Returns the last value of a curve, and the best one with its step."""
     last = _last(curve)
     finite = [i for i, value in enumerate(curve.values) if math.isfinite(value)]
-    if not finite or name in _NOT_RATED or name.endswith("_baseline"):
+    if not finite or name in _NOT_RATED or is_baseline(name):
         return last
     lower = name.endswith(_LOWER_IS_BETTER)
     best = (min if lower else max)(finite, key=curve.values.__getitem__)

@@ -12,6 +12,8 @@ _NOT_CURVES = frozenset({"split", "step"})
 # The training metrics that tell time and tokens.
 TOKENS = "tokens"
 SPEED = "tokens_per_second"
+# Set at an evaluation of a fine-tuning run that looked collapsed.
+COLLAPSED = "collapsed"
 # The speed of now is that of the last lines.
 _RECENT = 10
 

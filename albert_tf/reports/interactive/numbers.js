@@ -22,6 +22,11 @@ function format(value) {
   return value.toLocaleString("en-US", { maximumFractionDigits: digits });
 }
 
+// Names differ at their ends.
+function shorten(text, length) {
+  return text.length > length ? "…" + text.slice(1 - length) : text;
+}
+
 function tickText(value) {
   const size = Math.abs(value);
   for (const [unit, sign] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {

@@ -8,7 +8,7 @@ from typing import Any
 
 from albert_tf.data.records import card, shards
 from albert_tf.errors import DataError, UsageError
-from albert_tf.reports.interactive.measurements import Measurements, collect
+from albert_tf.reports.interactive.measurements import COLLAPSED, Measurements, collect
 from albert_tf.reports.metrics_file import METRICS_FILE, iterate_metrics
 from albert_tf.storage import files, folders
 
@@ -158,6 +158,12 @@ def _notices(name: str, measurements: Measurements) -> list[str]:
         notices.append(
             f"{name}: {measurements.skipped:,} lines of {METRICS_FILE} have no step "
             "and are left out."
+        )
+    collapsed = measurements.curve("eval", COLLAPSED).steps
+    if collapsed:
+        notices.append(
+            f"{name}: training looked collapsed at step {collapsed[-1]:,.0f}: all "
+            "answers were the same, or the loss was that of guessing."
         )
     return notices
 

@@ -161,6 +161,30 @@ def test_zoom_by_wheel_buttons_and_keys(opened):
     assert ticks(opened) == whole
 
 
+def test_fingers_zoom_and_move(opened):
+    opened.call("Emulation.setTouchEmulationEnabled", enabled=True, maxTouchPoints=2)
+    whole = ticks(opened)
+    (x1, y), (x2, _) = place(opened, 0.45), place(opened, 0.65)
+    opened.touch("Start", (x1, y))
+    opened.touch("Start", (x1, y), (x2, y))
+    for share in (0.3, 0.6, 1.0):
+        opened.touch("Move", (x1 - 60 * share, y), (x2 + 60 * share, y))
+    opened.touch("End")
+    zoomed = ticks(opened)
+    assert max(zoomed) - min(zoomed) < max(whole) - min(whole)
+    path = f"{PLOT}.querySelector('.series').getAttribute('d')"
+    before = opened.evaluate(path)
+    opened.touch("Start", (x1, y))
+    for shift in (20, 60, 90):
+        opened.touch("Move", (x1 + shift, y))
+    opened.touch("End")
+    assert opened.evaluate(path) != before
+    opened.touch("Start", (x1, y))
+    opened.touch("End")
+    assert tip(opened).startswith("step ")
+    opened.call("Emulation.setTouchEmulationEnabled", enabled=False)
+
+
 def test_keys_read_the_points(opened):
     opened.evaluate(f"{PLOT}.focus()")
     steps = []

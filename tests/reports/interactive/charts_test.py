@@ -28,7 +28,7 @@ def test_charts_of_two_runs(tmp_path):
         "MLM accuracy",
         "Learning rate",
         "Gradient norm before clipping",
-        "Trust ratios of LAMB by weight (logarithmic)",
+        "LAMB's trust ratios (logarithmic)",
         "Tokens per second",
         "Share of useful tokens",
     ]
@@ -50,6 +50,19 @@ def test_charts_of_two_runs(tmp_path):
         (run, f"{name}/kernel", "line") for run in (0, 1) for name in "ab"
     ]
     assert [chart.by_weight for chart in made] == [False] * 5 + [True] + [False] * 2
+
+
+def test_the_baseline_of_a_fine_tuning_run(tmp_path):
+    values = {"accuracy": 0.5, "majority_accuracy": 0.4, "collapsed": 1.0}
+    found = [{"split": "eval", "step": 3, **values, "b_majority_accuracy": 0.3}]
+    (run,) = runs = read_runs([write_run(tmp_path / "a", found, kind="finetune")])
+    first, second = charts.make_charts(runs)
+    assert [(s.label, s.kind) for s in first.series] == [
+        ("eval", "points"),
+        ("trivial baseline", "baseline"),
+    ]
+    assert second.title == "B majority accuracy"  # of nothing that was measured
+    assert run.notices[0].startswith("a: training looked collapsed at step 3:")
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ def _train(batch, accumulation=1):
     step = TrainStep(model, ALBERT, optimizer, strategy, accumulation=accumulation)
     dataset = tf.data.Dataset.from_tensors(batch).repeat(2)
     sums = step.train(iter(distribute(strategy, lambda n, i: dataset)), 2)
+    del sums["trust_ratios"]
     values = {k: v.numpy() for k, v in weight_names(model).items()}
     return values, {k: float(v) for k, v in sums.items()}
 

@@ -93,8 +93,9 @@ class Chart {
       return;
     }
     this.drawAxes();
+    // Dots at both ends are whole.
     const clip = "clip" + charts.indexOf(this);
-    add(add(this.svg, "clipPath", { id: clip }), "rect", { x: MARGIN.left, y: 0, width: Math.max(this.width - MARGIN.left - MARGIN.right, 1), height: this.height - MARGIN.bottom + 2 });
+    add(add(this.svg, "clipPath", { id: clip }), "rect", { x: MARGIN.left - 5, y: 0, width: this.width - MARGIN.left - MARGIN.right + 10, height: this.height - MARGIN.bottom + 2 });
     const lines = add(this.svg, "g", { "clip-path": "url(#" + clip + ")" });
     for (const series of shown) {
       const color = this.colorOf(series);

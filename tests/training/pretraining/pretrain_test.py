@@ -103,7 +103,9 @@ def whole(config_file, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.broad)]
+)
 def test_a_run_that_is_asked_to_end_saves_and_continues(
     config_file, tmp_path, whole, number
 ):
@@ -121,7 +123,7 @@ def test_a_run_that_is_asked_to_end_saves_and_continues(
     assert (whole / model).read_bytes() == (stopped / model).read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.broad
 def test_micro_batches_and_devices_may_change_in_a_run(config_file, tmp_path):
     """Not the data: the weights are the same up to rounding."""
     config = json.loads(config_file.read_text())

@@ -58,7 +58,7 @@ def _training(settings: Any, tokenizer, keeps_masks: bool) -> list[str]:
         "## Training",
         "",
         f"{settings.num_train_steps:,} steps of {settings.train_batch_size:,} {rows} "
-        f"of at most {settings.max_seq_length} tokens; objective "
+        f"of at most {settings.max_seq_length} tokens{_lengths(settings)}; objective "
         f"`{settings.objective}`, optimizer `{settings.optimizer}`, "
         f"{settings.describe_learning_rate()}, schedule "
         f"`{settings.learning_rate_schedule}`; {masks}, seed {settings.seed}, "
@@ -70,6 +70,11 @@ def _training(settings: Any, tokenizer, keeps_masks: bool) -> list[str]:
         "![curves](curves.png)",
         "",
     ]
+
+
+def _lengths(settings: Any) -> str:
+    schedule = settings.sequence_length_schedule
+    return f" (length:steps:batch `{schedule}`)" if schedule else ""
 
 
 def _averages(settings: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.config import AlbertConfig
@@ -16,6 +17,7 @@ def content_of(
     tokenizer,
     records: RecordSet,
     checkpoint: Checkpoint | None = None,
+    more: Mapping[int, RecordSet] | None = None,
 ) -> dict[str, Any]:
     """Returns the content that the result of a run depends on, beside its settings.
 
@@ -24,12 +26,17 @@ def content_of(
         tokenizer: `Tokenizer`. The one that the records were made with.
         records: `RecordSet`. The training data.
         checkpoint: `Checkpoint` or None. The initial checkpoint, open.
+        more: dict or None. The training data of other lengths, by the length.
 
     Returns:
         dict by the values of `settings.CONTENT_OF`, ready for JSON.
     """
+    data = {"records": records.digest(), **_cards(records)}
+    for length, others in (more or {}).items():
+        found = {"records": others.digest(), **_cards(others)}
+        data |= {f"{name} of {length} tokens": v for name, v in found.items()}
     return {
-        "data": {"records": records.digest(), **_cards(records)},
+        "data": data,
         "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
         "config": config.to_dict(),
         "init_checkpoint": "" if checkpoint is None else checkpoint.digest(),

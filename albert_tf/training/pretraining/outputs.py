@@ -74,7 +74,7 @@ def write_report(
             config=config,
             metrics=metrics,
             warnings=warnings,
-            data_card=_data_card(settings.input_file),
+            data_card=_data_card(settings.input_files()[-1]),
             settings={
                 k: v for k, v in record["settings"].items() if v not in ("", None, [])
             },

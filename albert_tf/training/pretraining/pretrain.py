@@ -1,7 +1,6 @@
 """A pretraining run, from its settings to a folder with a model."""
 
 import contextlib
-import json
 
 import keras
 import tensorflow as tf
@@ -14,43 +13,28 @@ from albert_tf.converters.load import (
     open_checkpoint,
     save_pretrained,
 )
-from albert_tf.data.batches.pretraining import data_errors
 from albert_tf.errors import UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.objective import Objective
 from albert_tf.objectives.registry import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
-from albert_tf.training import loop
-from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.lock import locked
 from albert_tf.training.pretraining import limits, outputs
 from albert_tf.training.pretraining.identity import content_of
-from albert_tf.training.pretraining.keep_best import (
-    BEST_FOLDER,
-    KeepBest,
-    check_metric,
-)
-from albert_tf.training.pretraining.rollback import SkippedBatches, describe
+from albert_tf.training.pretraining.keep_best import check_metric
+from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
-from albert_tf.training.progress import Progress
+from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
 from albert_tf.training.run_folder import RunFolder
-from albert_tf.training.tensorflow.agreement import check_agreement
-from albert_tf.training.tensorflow.averages import WeightAverages
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
-from albert_tf.training.tensorflow.step import TrainStep, distribute
-from albert_tf.training.tensorflow.strategy import (
-    create_strategy,
-    helper_name,
-    worker_errors,
-)
+from albert_tf.training.tensorflow.checkpoints import latest_step
+from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 
 MODEL_FOLDER = "model"
-CHECKPOINT_FOLDER = "checkpoints"
 
 
 def pretrain(settings: PretrainSettings) -> str:
@@ -66,7 +50,7 @@ def pretrain(settings: PretrainSettings) -> str:
         UsageError: If a setting, or the output folder, cannot be used.
         DataError: If an input file is invalid, or the training diverges.
     """
-    objective = _find_objective(settings.objective)
+    objective = _find_objective(settings)
     strategy = create_strategy(
         settings.distribution,
         num_devices=settings.num_devices,
@@ -74,8 +58,6 @@ def pretrain(settings: PretrainSettings) -> str:
         worker_timeout=settings.worker_timeout,
     )
     replicas = strategy.num_replicas_in_sync
-    if settings.keep_best:
-        check_metric(settings.keep_best, objective, bool(settings.ema_decay))
     folder = RunFolder(
         settings.output_dir,
         settings.identity(),
@@ -86,7 +68,8 @@ def pretrain(settings: PretrainSettings) -> str:
     config = load_config(settings)
     tokenizer = load_run_tokenizer(settings)
     _check_sizes(settings, config, tokenizer)
-    limits.check_batch_size(settings, config, replicas)
+    for phase in phases_of(settings):
+        limits.check_batch_size(phase.settings, config, replicas)
     model_folder = folder.join(MODEL_FOLDER)
     with _open_start(settings.init_checkpoint) as start:
         if start is None:
@@ -94,7 +77,9 @@ def pretrain(settings: PretrainSettings) -> str:
         else:
             choose_tokenizer(start, tokenizer)  # refuses that of other weights
         data = RunBatches(settings, objective, tokenizer, replicas)
-        folder.check_content(content_of(config, tokenizer, data.records, start))
+        folder.check_content(
+            content_of(config, tokenizer, data.records, start, data.more_records)
+        )
         if folders.is_complete(model_folder) and not folder.model_is_outdated:
             return model_folder
         if settings.deterministic:
@@ -103,14 +88,14 @@ def pretrain(settings: PretrainSettings) -> str:
         step = _make_step(settings, config, objective, strategy, start)
     # Nothing is written before all inputs are known to be valid.
     if helper_name(strategy):
-        _train(settings, folder, data, step, strategy)
+        train(settings, folder, data, step, strategy)
         return model_folder
     files.make_folder(folder.path)
     with locked(folder.path):
         folder.begin()
         _store_tokenizer(folder, tokenizer)
         with outputs.report_of_a_stopped_run(folder, settings, config, objective):
-            _train(settings, folder, data, step, strategy)
+            train(settings, folder, data, step, strategy)
         outputs.write_outputs(
             folder, settings, config, objective, tokenizer, data.keeps_masks
         )
@@ -135,11 +120,15 @@ def load_config(settings: PretrainSettings) -> AlbertConfig:
     return AlbertConfig.from_json(settings.albert_config_file)
 
 
-def _find_objective(name: str) -> Objective:
+def _find_objective(settings: PretrainSettings) -> Objective:
+    name = settings.objective
     if name not in OBJECTIVES:
         raise UsageError(
             f"--objective must be one of {', '.join(OBJECTIVES)}, received {name!r}"
         )
+    if settings.keep_best:
+        with_averages = bool(settings.ema_decay)
+        check_metric(settings.keep_best, OBJECTIVES[name], with_averages)
     return OBJECTIVES[name]
 
 
@@ -222,110 +211,3 @@ def _make_model(settings, config, objective, start, dtype):
             f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}"
         )
     return build_model(start, objective.head, seed=settings.seed, dtype=dtype)
-
-
-def _train(
-    settings: PretrainSettings,
-    folder: RunFolder,
-    data: RunBatches,
-    step: TrainStep,
-    strategy: tf.distribute.Strategy,
-) -> None:
-    """Trains from the last checkpoint, if there is one, to the end."""
-    helper = helper_name(strategy)
-    asynchronous = settings.async_checkpoint
-    if asynchronous is None:
-        asynchronous = settings.distribution in ("one_device", "mirrored")
-    checkpoints = TrainingCheckpoints(
-        folder.join(CHECKPOINT_FOLDER),
-        step.model,
-        step.optimizer,
-        seed=settings.seed,
-        keep=settings.keep_checkpoint_max,
-        asynchronous=asynchronous,
-        helper=helper,
-    )
-    # The paths of the same content may differ from machine to machine.
-    kept = {k: v for k, v in folder.identity.items() if k not in CONTENT_OF}
-    run = json.dumps([kept, folder.content], sort_keys=True)
-    check_agreement(strategy, {"settings or data": run, **checkpoints.facts()})
-    skipped = SkippedBatches(folder, writes=not helper)
-    error = note = None
-    with worker_errors(strategy):
-        while True:
-            first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER))
-            if error:
-                note = skipped.add(error, checkpoints.step)
-            elif first is None and settings.on_divergence == "rollback":
-                checkpoints.save(wait=True)  # what the run can go back to at first
-            check_agreement(strategy, checkpoints.facts())
-            try:
-                _train_on(settings, folder, data, step, checkpoints, skipped, note)
-                return
-            except DivergedError as e:
-                if settings.on_divergence == "stop":
-                    raise
-                error = e
-                checkpoints.settle()
-
-
-def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
-    """Trains from the restored step; `note` is what made the run go back to it."""
-    strategy, first = step.strategy, checkpoints.step
-    averages = WeightAverages(step.model, step.optimizer)
-    # Every worker reads them, because all of them take part in an evaluation.
-    metrics = read_metrics(folder.join(METRICS_FILE))
-    lines = [line for line in metrics if line["step"] <= first]
-    evaluated = [line["step"] for line in lines if line["split"] == "eval"]
-    batch = skipped.batch_after(first)
-    bar = Progress(
-        folder,
-        first,
-        settings.num_train_steps,
-        chief=not helper_name(strategy),
-        title="pretrain",
-        shown=step.objective.shown,
-    )
-    with bar as progress, data_errors():
-        if note:
-            progress.log(f"warning: {describe(note)}")
-            progress.note("skipped", first, note)
-        else:
-            progress.log(data.summary)
-            if settings.scale_learning_rate:
-                progress.log(settings.describe_learning_rate())
-        if first:
-            progress.log(f"continuing from step {first}")
-        loop.train(
-            step,
-            distribute(
-                strategy, lambda n, i: skipped.leave_out(data.train(batch, n, i), batch)
-            ),
-            settings.intervals(),
-            checkpoints,
-            progress,
-            _make_evaluate(settings, folder, data, step, strategy, averages),
-            evaluated,
-            guard=DivergenceGuard(
-                lines,
-                max_loss_ratio=settings.max_loss_ratio,
-                max_norm_ratio=settings.max_grad_norm_ratio,
-            ),
-        )
-    if settings.export_weights == "average":
-        averages.replace_weights()
-
-
-def _make_evaluate(settings, folder, data, step, strategy, averages):
-    """Returns what an evaluation does, or None without held-out data."""
-    evaluate = data.make_evaluate(step, strategy, averages)
-    if not settings.keep_best or helper_name(strategy):
-        return evaluate
-    best = KeepBest(
-        folder.join(BEST_FOLDER),
-        settings.keep_best,
-        step.model,
-        averages,
-        data.tokenizer,
-    )
-    return best.around(evaluate, lambda: int(step.optimizer.iterations.numpy()))

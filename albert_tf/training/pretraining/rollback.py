@@ -36,19 +36,31 @@ class SkippedBatches:
         if files.exists(self._path):
             self.entries = list(files.read_json(self._path)["skipped"])
 
-    def batch_after(self, step: int) -> int:
-        """Returns the number of the batch that follows `step` updates."""
-        number = step
-        for batch in sorted(entry["batch"] for entry in self.entries):
+    def batch_after(self, step: int, phase: int = 0) -> int:
+        """Returns the number of the batch that follows `step` updates.
+
+        Args:
+            step: int.
+            phase: int. Step at which the phase began, if sequences grow longer during
+                the run. The batches of each phase are numbered from 0.
+        """
+        number = step - phase
+        for batch in self._of(phase):
             number += batch <= number
         return number
 
-    def add(self, error: DivergedError, restored_step: int) -> dict[str, Any]:
+    def _of(self, phase: int) -> list[int]:
+        return sorted(e["batch"] for e in self.entries if e.get("phase", 0) == phase)
+
+    def add(
+        self, error: DivergedError, restored_step: int, phase: int = 0
+    ) -> dict[str, Any]:
         """Records that the batch of a divergence is left out from now on.
 
         Args:
             error: `DivergedError`.
             restored_step: int. Step of the checkpoint that the run goes back to.
+            phase: int. Step at which the phase of the divergence began.
 
         Returns:
             The entry, ready for JSON.
@@ -63,7 +75,8 @@ class SkippedBatches:
                 f"{restored_step}, each time at another batch; the last time, {error}"
             ) from error
         entry = {
-            "batch": self.batch_after(error.step - 1),
+            "batch": self.batch_after(error.step - 1, phase),
+            "phase": phase,
             "diverged_at": error.step,
             "restored_step": restored_step,
             **{k: v if math.isfinite(v) else None for k, v in error.values.items()},
@@ -75,14 +88,17 @@ class SkippedBatches:
             files.write_text(self._path, text)
         return entry
 
-    def leave_out(self, dataset: tf.data.Dataset, first: int) -> tf.data.Dataset:
+    def leave_out(
+        self, dataset: tf.data.Dataset, first: int, phase: int = 0
+    ) -> tf.data.Dataset:
         """Returns a dataset without these batches.
 
         Args:
             dataset: Batches, in order.
             first: int. Number of the first one.
+            phase: int. Step at which their phase began.
         """
-        batches = [e["batch"] for e in self.entries if e["batch"] >= first]
+        batches = [batch for batch in self._of(phase) if batch >= first]
         if not batches:
             return dataset
         left_out = tf.constant(sorted(set(batches)), tf.int64)

@@ -14,6 +14,8 @@ from albert_tf.errors import UsageError
 from albert_tf.objectives.objective import Objective
 from albert_tf.storage import files
 from albert_tf.training import loop
+from albert_tf.training.pretraining.lengths import Phase, phases_of
+from albert_tf.training.pretraining.rollback import SkippedBatches
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
@@ -29,7 +31,9 @@ class RunBatches:
         replicas: int. Number of devices that share a batch.
 
     Attributes:
-        records: `RecordSet`. The training records.
+        phases: list of `Phase`. More than one if sequences grow longer.
+        records: `RecordSet`. The training records, those of the longest sequences.
+        more_records: dict. The other ones, by their length.
         summary: str. Number of examples, for people.
         keeps_masks: bool. Whether the masks are those in the training records.
 
@@ -63,11 +67,9 @@ class RunBatches:
             "seed": settings.seed,
             "packing": settings.packing,
         }
-        self._training = PretrainingData(settings.input_file, **common)
-        check_pair_policy("input_file", settings.input_file, objective)
-        self.keeps_masks = self._training.keeps_masks
-        if self.keeps_masks:
-            _check_masks(settings)
+        self.phases = phases_of(settings)
+        self._training = [_open(phase, common, objective) for phase in self.phases]
+        self.keeps_masks = any(data.keeps_masks for data in self._training)
         self._held_out = None
         if settings.eval_file:
             self._held_out = PretrainingData(settings.eval_file, **common)
@@ -75,19 +77,48 @@ class RunBatches:
         # Every device takes the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
         self._eval_batch_size = rows - rows % replicas
-        self.records = self._training.records
-        self.summary = self._training.summary
+        self.records = self._training[-1].records
+        self.more_records = {
+            phase.settings.max_seq_length: data.records
+            for phase, data in zip(self.phases, self._training, strict=True)
+        }
+        del self.more_records[settings.max_seq_length]
+        self.summary = self._training[-1].summary
+        if len(self.phases) > 1:
+            self.summary = "; ".join(
+                f"{phase.settings.max_seq_length} tokens until step "
+                f"{phase.last_step}: {data.summary}"
+                for phase, data in zip(self.phases, self._training, strict=True)
+            )
+
+    def phase_of(self, step: int) -> Phase:
+        """Returns the phase that the update after `step` updates belongs to."""
+        return next((p for p in self.phases if step < p.last_step), self.phases[-1])
 
     def train(
-        self, start_step: int, num_pipelines: int = 1, pipeline: int = 0
+        self,
+        start_step: int,
+        num_pipelines: int = 1,
+        pipeline: int = 0,
+        skipped: SkippedBatches | None = None,
     ) -> tf.data.Dataset:
-        """Returns the training batches of one input pipeline, from a step on."""
-        return self._training.batches(
-            self.settings.train_batch_size,
-            start_step=start_step,
+        """Returns the training batches of one input pipeline, from a step on.
+
+        They are those of the step's phase, without end and without those skipped.
+        """
+        phase = self.phase_of(start_step)
+        number = start_step - phase.first_step
+        if skipped:
+            number = skipped.batch_after(start_step, phase.first_step)
+        dataset = self._training[self.phases.index(phase)].batches(
+            phase.settings.train_batch_size,
+            start_step=number,
             num_input_pipelines=num_pipelines,
             input_pipeline_id=pipeline,
         )
+        if skipped:
+            dataset = skipped.leave_out(dataset, number, phase.first_step)
+        return dataset
 
     def eval(self, num_pipelines: int = 1, pipeline: int = 0) -> tf.data.Dataset:
         """Returns one pass over the held-out examples of one input pipeline."""
@@ -127,6 +158,20 @@ class RunBatches:
             return values
 
         return evaluate
+
+
+def _open(phase: Phase, common: dict[str, Any], objective) -> PretrainingData:
+    """Opens the training data of a phase."""
+    settings = phase.settings
+    lengths = {
+        "max_seq_length": settings.max_seq_length,
+        "max_predictions_per_seq": settings.max_predictions_per_seq,
+    }
+    data = PretrainingData(settings.input_file, **{**common, **lengths})
+    check_pair_policy("input_file", settings.input_file, objective)
+    if data.keeps_masks:
+        _check_masks(settings)
+    return data
 
 
 def _check_masks(settings: PretrainSettings) -> None:

@@ -1,18 +1,17 @@
 """The settings of a pretraining run, with the names of the original's flags."""
 
 import dataclasses
-import math
 from typing import Any
 
-from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 from albert_tf.training.intervals import Intervals
+from albert_tf.training.pretraining import checks
+from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.schedules import (
     DECAY_HELP,
     REFERENCE_BATCH_SIZE,
     SCHEDULE_HELP,
     SCHEDULES,
-    check_schedule,
     scaled_learning_rate,
 )
 
@@ -109,6 +108,12 @@ class PretrainSettings:
     )
     max_seq_length: int = setting(
         "Tokens per example; shorter examples are padded.", 512
+    )
+    sequence_length_schedule: str = setting(
+        "Steps by length, such as 128:9000,512:1000, or with batch sizes, "
+        "128:9000:4096,512:1000:1024. --input_file then contains {length}, for the "
+        "records of each; --max_predictions_per_seq is that of the longest.",
+        "",
     )
     max_predictions_per_seq: int = setting(
         "Maximum number of masked tokens per example; 77 is 15% of 512.", 77
@@ -224,75 +229,11 @@ class PretrainSettings:
     seed: int = setting("Seed of weights, order, masks and dropout.", 12345)
 
     def __post_init__(self):
-        for name in ("input_file", "output_dir", "spm_model_file"):
-            if not getattr(self, name):
-                raise UsageError(f"--{name} is required")
-        if bool(self.preset) == bool(self.albert_config_file):
-            raise UsageError(
-                "exactly one of --preset and --albert_config_file must be given, "
-                f"received {self.preset!r} and {self.albert_config_file!r}"
-            )
-        if self.grow and not self.init_checkpoint:
-            raise UsageError("--grow requires --init_checkpoint, received none")
-        if self.keep_best and not self.eval_file:
-            raise UsageError(
-                f"--keep_best requires --eval_file, received {self.keep_best!r} alone"
-            )
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            counts = field.type is int and field.name not in ("seed", *_MAY_BE_ZERO)
-            if counts and value < 1:
-                raise UsageError(f"--{field.name} must be positive, received {value}")
-        for name in _MAY_BE_ZERO:
-            if getattr(self, name) < 0:
-                raise UsageError(
-                    f"--{name} must not be negative, received {getattr(self, name)}"
-                )
-        self._check_averages()
-        if self.num_warmup_steps > self.num_train_steps:
-            raise UsageError(
-                f"--num_warmup_steps must be at most --num_train_steps="
-                f"{self.num_train_steps}, received {self.num_warmup_steps}"
-            )
-        check_schedule(self)
-        if not 0 <= self.seed < 2**31:
-            raise UsageError(f"--seed must be in [0, 2**31), received {self.seed}")
-        if self.on_divergence not in ("stop", "rollback"):
-            raise UsageError(
-                f"--on_divergence must be stop or rollback, received "
-                f"{self.on_divergence!r}"
-            )
-        for name in ("max_loss_ratio", "max_grad_norm_ratio"):
-            value = getattr(self, name)
-            if value != 0 and not 1 < value < math.inf:
-                raise UsageError(
-                    f"--{name} must be above 1, or 0 for none, received {value}"
-                )
-        if self.precision not in ("float32", "bfloat16"):
-            raise UsageError(
-                f"--precision must be float32 or bfloat16, received {self.precision!r}"
-            )
-        if self.train_batch_size % self.gradient_accumulation_steps:
-            raise UsageError(
-                "--train_batch_size must be a multiple of "
-                "--gradient_accumulation_steps, received "
-                f"{self.train_batch_size} and {self.gradient_accumulation_steps}"
-            )
+        checks.check_settings(self)
 
-    def _check_averages(self) -> None:
-        if not 0 <= self.ema_decay < 1:
-            raise UsageError(
-                f"--ema_decay must be in [0, 1), received {self.ema_decay}"
-            )
-        if self.export_weights not in ("last", "average"):
-            raise UsageError(
-                f"--export_weights must be last or average, received "
-                f"{self.export_weights!r}"
-            )
-        if self.export_weights == "average" and not self.ema_decay:
-            raise UsageError(
-                "--export_weights=average requires an --ema_decay, received 0"
-            )
+    def input_files(self) -> list[str]:
+        """Returns `input_file` of each phase, from the shortest sequences on."""
+        return [phase.settings.input_file for phase in phases_of(self)]
 
     @property
     def peak_learning_rate(self) -> float:
@@ -328,12 +269,3 @@ class PretrainSettings:
             for field in dataclasses.fields(cls)
             if field.default is not dataclasses.MISSING
         }
-
-
-_MAY_BE_ZERO = (
-    "num_warmup_steps",
-    "start_warmup_step",
-    "eval_steps",
-    "max_eval_steps",
-    "worker_timeout",
-)

@@ -27,7 +27,7 @@ def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
         "keep_accents": settings.keep_accents,
     }
     options = {name: value for name, value in given.items() if value is not None}
-    for pattern in filter(None, (settings.input_file, settings.eval_file)):
+    for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
         for path in _cards(pattern):
             # Anything wrong with a card is reported where the records are opened.
             known = card.tokenizer_options(_read(path))

@@ -7,11 +7,11 @@ import pytest
 import safetensors.numpy
 import tensorflow as tf
 
+from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.errors import DataError
 from albert_tf.training.divergence import DivergedError
 from albert_tf.training.pretraining.pretrain import pretrain
 from albert_tf.training.pretraining.rollback import SkippedBatches
-from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
 from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN, RECORDS
@@ -39,6 +39,11 @@ def test_batches_are_counted_without_those_left_out(tmp_path):
     natural = tf.data.Dataset.range(1, 9).map(lambda n: {"n": n})
     kept = [int(batch["n"]) for batch in again.leave_out(natural, 1)]
     assert kept == [1, 4, 5, 6, 7, 8]
+    # The batches of a later phase have numbers of their own.
+    assert skipped.batch_after(11, phase=10) == 1
+    assert skipped.add(diverged(12), 10, phase=10)["batch"] == 1
+    assert [skipped.batch_after(n, phase=10) for n in (10, 11)] == [0, 2]
+    assert [skipped.batch_after(n) for n in range(4)] == [1, 4, 5, 6]
 
 
 def test_other_workers_keep_no_record(tmp_path):
@@ -62,18 +67,19 @@ def train(tmp_path, monkeypatch):
     """Pretrains on batches that are changed, each by a function of its number."""
     config = tmp_path / "albert_config.json"
     config.write_text(json.dumps(CONFIG))
-    batches = RunBatches.train
+    batches = PretrainingData.batches
 
     def run(folder, change, left_out=(), **flags):
-        def changed(self, start_step, *pipeline):
+        def changed(self, size, *, start_step=0, **options):
             # The batches are counted here, without those that a run never saw.
             first = start_step + sum(n <= start_step for n in left_out)
-            dataset = batches(self, first, *pipeline).enumerate(first)
+            dataset = batches(self, size, start_step=first, **options)
+            dataset = dataset.enumerate(first)
             for number in left_out:
                 dataset = dataset.filter(lambda n, _, number=number: n != number)
             return dataset.map(change)
 
-        monkeypatch.setattr(RunBatches, "train", changed)
+        monkeypatch.setattr(PretrainingData, "batches", changed)
         settings = {
             "input_file": str(RECORDS),
             "spm_model_file": str(GOLDEN / "tokenization/spiece.model"),

@@ -1,0 +1,106 @@
+"""Checks the settings of a pretraining run, before anything is read."""
+
+import dataclasses
+import math
+from typing import Any
+
+from albert_tf.errors import UsageError
+from albert_tf.training.pretraining.lengths import phases_of
+from albert_tf.training.schedules import check_schedule
+
+_MAY_BE_ZERO = (
+    "num_warmup_steps",
+    "start_warmup_step",
+    "eval_steps",
+    "max_eval_steps",
+    "worker_timeout",
+)
+
+
+def check_settings(settings: Any) -> None:
+    """Refuses settings that no run can have.
+
+    Args:
+        settings: `PretrainSettings`.
+
+    Raises:
+        UsageError: If a setting is missing, out of its range, or does not fit another.
+    """
+    for name in ("input_file", "output_dir", "spm_model_file"):
+        if not getattr(settings, name):
+            raise UsageError(f"--{name} is required")
+    if bool(settings.preset) == bool(settings.albert_config_file):
+        raise UsageError(
+            "exactly one of --preset and --albert_config_file must be given, "
+            f"received {settings.preset!r} and {settings.albert_config_file!r}"
+        )
+    if settings.grow and not settings.init_checkpoint:
+        raise UsageError("--grow requires --init_checkpoint, received none")
+    if settings.keep_best and not settings.eval_file:
+        raise UsageError(
+            f"--keep_best requires --eval_file, received {settings.keep_best!r} alone"
+        )
+    _check_numbers(settings)
+    _check_averages(settings)
+    if settings.num_warmup_steps > settings.num_train_steps:
+        raise UsageError(
+            f"--num_warmup_steps must be at most --num_train_steps="
+            f"{settings.num_train_steps}, received {settings.num_warmup_steps}"
+        )
+    check_schedule(settings)
+    if not 0 <= settings.seed < 2**31:
+        raise UsageError(f"--seed must be in [0, 2**31), received {settings.seed}")
+    _check_divergence(settings)
+    if settings.precision not in ("float32", "bfloat16"):
+        raise UsageError(
+            f"--precision must be float32 or bfloat16, received {settings.precision!r}"
+        )
+    if settings.train_batch_size % settings.gradient_accumulation_steps:
+        raise UsageError(
+            "--train_batch_size must be a multiple of "
+            "--gradient_accumulation_steps, received "
+            f"{settings.train_batch_size} and {settings.gradient_accumulation_steps}"
+        )
+    if settings.sequence_length_schedule:
+        phases_of(settings)  # checks them, and the settings of each phase
+
+
+def _check_numbers(settings: Any) -> None:
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        counts = field.type is int and field.name not in ("seed", *_MAY_BE_ZERO)
+        if counts and value < 1:
+            raise UsageError(f"--{field.name} must be positive, received {value}")
+    for name in _MAY_BE_ZERO:
+        if getattr(settings, name) < 0:
+            raise UsageError(
+                f"--{name} must not be negative, received {getattr(settings, name)}"
+            )
+
+
+def _check_divergence(settings: Any) -> None:
+    if settings.on_divergence not in ("stop", "rollback"):
+        raise UsageError(
+            f"--on_divergence must be stop or rollback, received "
+            f"{settings.on_divergence!r}"
+        )
+    for name in ("max_loss_ratio", "max_grad_norm_ratio"):
+        value = getattr(settings, name)
+        if value != 0 and not 1 < value < math.inf:
+            raise UsageError(
+                f"--{name} must be above 1, or 0 for none, received {value}"
+            )
+
+
+def _check_averages(settings: Any) -> None:
+    if not 0 <= settings.ema_decay < 1:
+        raise UsageError(
+            f"--ema_decay must be in [0, 1), received {settings.ema_decay}"
+        )
+    if settings.export_weights not in ("last", "average"):
+        raise UsageError(
+            f"--export_weights must be last or average, received "
+            f"{settings.export_weights!r}"
+        )
+    if settings.export_weights == "average" and not settings.ema_decay:
+        raise UsageError("--export_weights=average requires an --ema_decay, received 0")

@@ -103,7 +103,7 @@ def test_commands_that_are_not_run_are_shown_somewhere():
 
 def test_the_pages_show_commands():
     pages = {item.page for item in RUN}
-    assert {"README.md", "docs/data.md", "docs/training.md"} <= pages
+    assert {"README.md", "docs/data.md", "docs/tpu.md"} <= pages
     assert [item.kind for item in RUN if item.page == "README.md"].count("python") == 2
 
 

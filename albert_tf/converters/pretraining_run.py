@@ -108,7 +108,8 @@ def read(
             name = _ESCAPED.sub(lambda m: "/" if m[1] == "S" else ".", match[2])
             found[match[1]][name] = tensor
     tensors = found["weights"]
-    if record["settings"].get("export_weights") == "average":
+    # Before the first update, an average is that of nothing.
+    if record["settings"].get("export_weights") == "average" and _step(prefix):
         tensors |= found["averages"]
     checkpoint = Checkpoint(
         format=NAME,
@@ -119,6 +120,10 @@ def read(
     )
     checkpoint.head = checkpoint.guess_head()
     return checkpoint
+
+
+def _step(prefix: str) -> int:
+    return int(prefix.rpartition("-")[2])
 
 
 def _read_record(run: str) -> dict[str, dict]:

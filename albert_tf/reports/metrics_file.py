@@ -7,7 +7,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
 METRICS_FILE = "metrics.jsonl"
@@ -41,13 +41,23 @@ class MetricsFile:
             else:
                 with open(self.path, "a", encoding="utf-8") as f:
                     f.write(json.dumps(values) + "\n")
-        except (OSError, DataError) as e:
+        except (OSError, DataError, UsageError) as e:
             # Measurements are no reason to end a run; all lines are in memory.
             if not self._is_behind:
                 logging.warning("%s; it is written again with the next line", e)
             self._is_behind = True
         else:
             self._is_behind = False
+
+    def settle(self) -> None:
+        """Tries once more to write lines that could not be written."""
+        if not self._is_behind:
+            return
+        try:
+            self._write()
+            self._is_behind = False
+        except (OSError, DataError, UsageError) as e:
+            logging.warning("%s; the last lines are lost", e)
 
     def _write(self) -> None:
         text = "".join(json.dumps(line) + "\n" for line in self.lines)

@@ -15,6 +15,7 @@ def describe(
     metrics: Sequence[Mapping[str, Any]],
     tokenizer,
     keeps_masks: bool = False,
+    skipped: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """Returns Markdown text in which every number was measured in the run.
 
@@ -26,12 +27,13 @@ def describe(
         tokenizer: `Tokenizer`. Its `sha256` is named.
         keeps_masks: bool. Whether the records contain the masks, so that the run's
             masking settings had no effect.
+        skipped: Entries of `skipped_batches.json`: batches that were left out.
     """
     sections = (
         _model(config),
         _training(settings, tokenizer, keeps_masks),
         _results(objective, metrics),
-        _skipped(metrics),
+        _skipped(skipped),
         _environment(),
     )
     return "\n".join("\n".join(section) for section in sections)
@@ -130,22 +132,26 @@ def _results(objective: Objective, metrics: Sequence[Mapping[str, Any]]) -> list
     return [*lines, *(_row(title, numbers) for title, numbers in rows), ""]
 
 
-def _skipped(metrics: Sequence[Mapping[str, Any]]) -> list[str]:
-    lines = [line for line in metrics if line["split"] == "skipped"]
-    if not lines:
+def _skipped(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not entries:
         return []
+    phases = any(entry["phase"] for entry in entries)
+    rows = [
+        f"| {x['batch']:,} | "
+        + (f"{x['phase']:,} | " if phases else "")
+        + f"{x['diverged_at']:,} | {x['restored_step']:,} |"
+        for x in entries
+    ]
+    names = "| batch | " + ("of the phase from step | " if phases else "")
     return [
         "## Batches left out",
         "",
         "Training diverged at these batches, went back to a checkpoint and went on "
-        "without them.",
+        "without them. Batches are counted from 0.",
         "",
-        "| batch | diverged at step | went back to step |",
-        "|---|---|---|",
-        *(
-            f"| {x['batch']:,} | {x['diverged_at']:,} | {x['restored_step']:,} |"
-            for x in lines
-        ),
+        f"{names}diverged at step | went back to step |",
+        "|---" * (4 if phases else 3) + "|",
+        *rows,
         "",
     ]
 

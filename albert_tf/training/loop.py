@@ -33,6 +33,8 @@ def train(
     should_stop: Callable[[], bool] = lambda: False,
     on_save: Callable[[], None] = lambda: None,
     guard: DivergenceGuard | None = None,
+    signals: StopSignals | None = None,
+    end: int | None = None,
 ) -> None:
     """Trains from the restored step to the last one.
 
@@ -53,49 +55,66 @@ def train(
             ends early.
         on_save: Function that is called after a checkpoint.
         guard: `DivergenceGuard`, or None to check only that numbers are finite.
+        signals: `StopSignals`, already watching; None: its own.
+        end: int or None. Last step of the run, if this is only a part of it.
 
     Raises:
         DivergedError: If training diverges.
         DataError: If the last checkpoint cannot be written.
         Stopped: If SIGINT or SIGTERM arrived, after a checkpoint.
     """
+    if signals is None:
+        with StopSignals() as signals:
+            return train(
+                *(step, batches, intervals, checkpoints, progress, evaluate),
+                *(evaluated_steps, should_stop, on_save, guard, signals, end),
+            )
     iterator = iter(batches)
+    end = end or intervals.num_train_steps
     done, last = checkpoints.step, intervals.num_train_steps
     if evaluate and intervals.evaluation_is_due(done) and done not in evaluated_steps:
         _evaluate(step, evaluate, done, progress)
     guard = guard or DivergenceGuard()
     pace = Pace(fixed=is_one_of_several(step.strategy))
     watch, sums, unsaved = Stopwatch(), _Sums(step), False
-    with StopSignals() as signals:
-        while done < last and not should_stop():
-            count = pace.limit(intervals.next_count(done))
-            pace.measured(count, sums.train(iterator, count))
-            guard.check(done, *sums.steps(), sums.learning_rate())
-            done += count
-            progress.advance(done)
-            stop = any_worker(step.strategy, bool(signals.received)) and done < last
-            save = stop or intervals.save_is_due(done)
-            # Also with every checkpoint, so that a run continued from it measures the
-            # same.
-            if save or intervals.log_is_due(done):
-                values = sums.metrics(watch)
-                progress.record("train", done, values)
-                guard.add(values)
-                sums = _Sums(step)
-                save |= unsaved
-            with watch.paused():
-                if save:
-                    must = stop or done == last
-                    unsaved = not _save(checkpoints, on_save, progress, must)
-                if stop:
-                    checkpoints.finish()
-                    raise Stopped(
-                        f"stopped at step {done:,} of {last:,}; the same command "
-                        "continues"
-                    )
-                if evaluate and intervals.evaluation_is_due(done):
-                    _evaluate(step, evaluate, done, progress)
+    while done < last and not should_stop():
+        count = pace.limit(intervals.next_count(done))
+        pace.measured(count, sums.train(iterator, count))
+        guard.check(done, *sums.steps(), sums.learning_rate())
+        done += count
+        progress.advance(done)
+        stop = any_worker(step.strategy, bool(signals.received)) and done < end
+        save = stop or intervals.save_is_due(done)
+        # Also with every checkpoint, so that a run continued from it measures the
+        # same.
+        if save or intervals.log_is_due(done):
+            values = sums.metrics(watch)
+            progress.record("train", done, values)
+            guard.add(values)
+            sums = _Sums(step)
+            save |= unsaved or _failed(checkpoints, progress)
+        with watch.paused():
+            if save:
+                must = stop or done == end
+                unsaved = not _save(checkpoints, on_save, progress, must)
+            if stop:
+                checkpoints.finish()
+                raise Stopped(
+                    f"stopped at step {done:,} of {end:,}; the same command continues"
+                )
+            if evaluate and intervals.evaluation_is_due(done):
+                _evaluate(step, evaluate, done, progress)
     checkpoints.finish()
+
+
+def _failed(checkpoints: TrainingCheckpoints, progress: Progress) -> bool:
+    """Returns whether a checkpoint written in the background was lost."""
+    try:
+        checkpoints.check()
+    except DataError as e:
+        progress.log(f"warning: {e}; it is tried again now")
+        return True
+    return False
 
 
 def _save(

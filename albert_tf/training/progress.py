@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 import tqdm
+from absl import logging
 
 from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
 from albert_tf.training.event_files import drop_later_steps
@@ -66,9 +67,12 @@ class Progress(contextlib.AbstractContextManager):
         if not self.chief:
             return
         self.metrics.append({"split": split, "step": step, **values})
-        with self.writer.as_default(step=step):
-            for name, value in _flat(values):
-                tf.summary.scalar(f"{split}/{name}", value)
+        try:
+            with self.writer.as_default(step=step):
+                for name, value in _flat(values):
+                    tf.summary.scalar(f"{split}/{name}", value)
+        except tf.errors.OpError as e:  # A full disk, say.
+            logging.warning("%s is not written: %s", TENSORBOARD_FOLDER, e.message)
         if split == "train":
             shown = {
                 s: f"{values[n]:.3f}" for n, s in self.shown.items() if n in values
@@ -93,7 +97,11 @@ class Progress(contextlib.AbstractContextManager):
     def __exit__(self, *exception):
         if self.chief:
             self.bar.close()
-            self.writer.close()
+            self.metrics.settle()
+            try:
+                self.writer.close()
+            except tf.errors.OpError as e:
+                logging.warning("%s is not written: %s", TENSORBOARD_FOLDER, e.message)
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

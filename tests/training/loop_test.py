@@ -13,6 +13,7 @@ from albert_tf.training import loop
 from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.intervals import Intervals
 from albert_tf.training.progress import Stopwatch
+from albert_tf.training.stopping import StopSignals
 
 
 class CountingObjective(Objective):
@@ -56,10 +57,11 @@ class CountingStep:
 class Recorder:
     """Checkpoints and progress of a run as a list of events."""
 
-    def __init__(self, step=0, failures=()):
+    def __init__(self, step=0, failures=(), lost=()):
         self.step = step
         self.events = []
         self.failures = list(failures)
+        self.lost = list(lost)
         self.lines = []
         self.said = []
 
@@ -71,6 +73,10 @@ class Recorder:
 
     def finish(self):
         self.events.append("finish")
+
+    def check(self):
+        if self.lost and self.lost.pop(0):
+            raise DataError("disk: is full")
 
     def advance(self, step):
         pass
@@ -196,6 +202,29 @@ def test_a_checkpoint_that_failed_is_tried_again_with_the_next_line():
     ]
     (warning,) = recorder.said
     assert "bucket: does not answer; it is tried again with the next log" in warning
+
+
+def test_a_checkpoint_lost_in_the_background_is_written_again():
+    recorder = Recorder(lost=[False, True])
+    loop.train(CountingStep(), [], INTERVALS, recorder, recorder)
+    assert recorder.events[:4] == [("train", 2, 0.5), "save", ("train", 3, 2.0), "save"]
+    assert "disk: is full; it is tried again now" in recorder.said[0]
+
+
+def test_a_part_of_a_run_ends_it_only_for_a_signal(monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    # A checkpoint at the end of a part may fail ...
+    recorder = Recorder(6, failures=[True])
+    loop.train(CountingStep(6), [], INTERVALS, recorder, recorder, end=9)
+    assert recorder.events[1:] == ["fail", "finish"]
+    # ... and a signal that arrives there is not lost.
+    with StopSignals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        recorder = Recorder(6)
+        options = {"signals": signals, "end": 9}
+        with pytest.raises(Stopped, match="stopped at step 7 of 9"):
+            loop.train(CountingStep(6), [], INTERVALS, recorder, recorder, **options)
+    assert recorder.events[1:] == ["save", "finish"]
 
 
 def test_the_last_checkpoint_must_succeed(monkeypatch):

@@ -91,6 +91,8 @@ def collect(lines: Iterable[Any]) -> Measurements:
         result.last_step = max(result.last_step, int(step))
         split = line.get("split", "train")
         split = split if isinstance(split, str) else "train"
+        if split == "skipped":  # A batch that the run left out.
+            continue
         for name, weight, value in _numbers(line):
             where = (split, name, weight)
             if "split" not in line and name.startswith("val_"):  # of earlier versions

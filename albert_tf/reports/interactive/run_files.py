@@ -132,7 +132,7 @@ def _read(path: str, name: str) -> list[RunFiles]:
         config=_config(path, content),
         environment={k: v for k, v in record.items() if k not in _NOT_ENVIRONMENT},
         measurements=measurements,
-        data_card={} if kind else _data_card(path, settings.get("input_file")),
+        data_card={} if kind else _data_card(path, _records(settings)),
         trials=_trials(path) if kind else (),
         notices=_notices(name, measurements),
     )
@@ -141,6 +141,14 @@ def _read(path: str, name: str) -> list[RunFiles]:
         if trials:
             return trials
     return [run]
+
+
+def _records(settings: Mapping[str, Any]) -> Any:
+    """Returns the pattern of the records, of several lengths those of the longest."""
+    pattern = settings.get("input_file")
+    if isinstance(pattern, str):
+        pattern = pattern.replace("{length}", str(settings.get("max_seq_length")))
+    return pattern
 
 
 def _is_finished(path: str, kind: str, record: Mapping[str, Any]) -> bool:

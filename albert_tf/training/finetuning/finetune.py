@@ -109,7 +109,15 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
         settings.distribution,
         num_devices=settings.num_devices,
         tpu_name=settings.tpu_name,
+        worker_timeout=settings.worker_timeout,
     )
+    with worker_errors(strategy):
+        return _finetune(settings, strategy)
+
+
+def _finetune(
+    settings: FinetuneSettings, strategy: tf.distribute.Strategy
+) -> dict[str, Any]:
     with open_inputs(settings) as (settings, start, data):
         content = content_of(start, data)
         run_folder = folder.open_run(settings, content)
@@ -270,7 +278,7 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
         title="finetune",
         shown=step.objective.shown,
     )
-    with bar as progress, worker_errors(run.strategy):
+    with bar as progress:
         watch.progress = progress
         if first:
             progress.log(f"continuing from step {first}")

@@ -29,6 +29,7 @@ NOT_IN_IDENTITY = frozenset(
         "distribution",
         "num_devices",
         "tpu_name",
+        "worker_timeout",
     }
 )
 # Settings that name content, and the key under which the content is on record.

@@ -100,6 +100,11 @@ class TrainingSettings:
         "With --distribution=tpu: name or address of the TPU; local on a TPU VM.",
         "local",
     )
+    worker_timeout: int = setting(
+        "With --distribution=multi_worker: seconds to wait for the other workers at "
+        "the start; 0: as long as TensorFlow does, an hour.",
+        600,
+    )
     seed: int = setting(
         "Seed of the order of examples, the new classifier and dropout.", 12345
     )

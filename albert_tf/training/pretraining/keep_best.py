@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
+from absl import logging
 
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.converters.load import write_files
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.objective import Objective
 from albert_tf.storage import files, folders
 from albert_tf.training.selection import Selection
@@ -104,9 +105,13 @@ class KeepBest:
     def _write(self, record: dict[str, Any]) -> None:
         self.model.mark_untrained(())
         names = folders.OWN_NAMES | {BEST_FILE}
-        with folders.writing(self.folder, overwrite=True, own_names=names) as out:
-            out.write_json(BEST_FILE, record)
-            write_files(from_model(self.model, self.tokenizer), out)
+        try:
+            with folders.writing(self.folder, overwrite=True, own_names=names) as out:
+                out.write_json(BEST_FILE, record)
+                write_files(from_model(self.model, self.tokenizer), out)
+        except (OSError, DataError, UsageError) as e:
+            # No reason to end a run; the next better model is written.
+            logging.warning("%s: the model is not kept: %s", self.folder, e)
 
 
 def _recorded(folder: str, metric: str) -> list[dict[str, Any]]:

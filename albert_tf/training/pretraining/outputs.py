@@ -14,6 +14,7 @@ from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.reports.pretraining_report import PretrainingReport, make_report
 from albert_tf.storage import files
+from albert_tf.training.pretraining.rollback import SkippedBatches
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
 
@@ -46,8 +47,9 @@ def write_outputs(
         curves = draw_pretraining_curves(metrics, objective.terms)
         files.write_bytes(folder.join(CURVES_FILE), curves)
     write_report(folder, settings, config, objective)
+    skipped = SkippedBatches(folder, writes=False).entries
     text = model_card.describe(
-        settings, config, objective, metrics, tokenizer, keeps_masks
+        settings, config, objective, metrics, tokenizer, keeps_masks, skipped
     )
     files.write_text(folder.join("README.md"), text)
 

@@ -32,7 +32,11 @@ from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.checkpoints import latest_step
 from albert_tf.training.tensorflow.step import TrainStep
-from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
+from albert_tf.training.tensorflow.strategy import (
+    create_strategy,
+    helper_name,
+    worker_errors,
+)
 
 MODEL_FOLDER = "model"
 
@@ -57,6 +61,13 @@ def pretrain(settings: PretrainSettings) -> str:
         tpu_name=settings.tpu_name,
         worker_timeout=settings.worker_timeout,
     )
+    with worker_errors(strategy):
+        return _pretrain(settings, objective, strategy)
+
+
+def _pretrain(
+    settings: PretrainSettings, objective: Objective, strategy: tf.distribute.Strategy
+) -> str:
     replicas = strategy.num_replicas_in_sync
     folder = RunFolder(
         settings.output_dir,

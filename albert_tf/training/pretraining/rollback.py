@@ -110,7 +110,8 @@ class SkippedBatches:
 
 def describe(entry: Mapping[str, Any]) -> str:
     """Returns a line for people about an entry of `SkippedBatches`."""
+    phase = f" of the phase from step {entry['phase']:,}" if entry["phase"] else ""
     return (
-        f"diverged at step {entry['diverged_at']:,}: batch {entry['batch']:,} is left "
-        f"out, and training goes on from step {entry['restored_step']:,}"
+        f"diverged at step {entry['diverged_at']:,}: batch {entry['batch']:,}{phase} "
+        f"is left out, and training goes on from step {entry['restored_step']:,}"
     )

@@ -1,5 +1,6 @@
 """The training of a pretraining run, from its last checkpoint to its end."""
 
+import contextlib
 import functools
 import json
 
@@ -15,13 +16,25 @@ from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.stopping import StopSignals
 from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
-from albert_tf.training.tensorflow.strategy import helper_name, worker_errors
+from albert_tf.training.tensorflow.strategy import helper_name
 
 CHECKPOINT_FOLDER = "checkpoints"
+_MEETINGS = (
+    "log_steps",
+    "save_checkpoints_steps",
+    "eval_steps",
+    "iterations_per_loop",
+    "eval_batch_size",
+    "max_eval_steps",
+    "on_divergence",
+    "max_loss_ratio",
+    "max_grad_norm_ratio",
+)
 
 
 def train(
@@ -45,13 +58,13 @@ def train(
         asynchronous=asynchronous,
         helper=helper,
     )
-    # The paths of the same content may differ from machine to machine.
-    kept = {k: v for k, v in folder.identity.items() if k not in CONTENT_OF}
-    run = json.dumps([kept, folder.content], sort_keys=True)
-    check_agreement(strategy, {"settings or data": run, **checkpoints.facts()})
     skipped = SkippedBatches(folder, writes=not helper)
+    facts = {"settings or data": _describe_run(settings, folder, skipped)}
+    check_agreement(strategy, {**facts, **checkpoints.facts()})
     error = note = None
-    with worker_errors(strategy):
+    with contextlib.ExitStack() as at_end, StopSignals() as signals:
+        # Not after the lock of the folder is given back.
+        at_end.callback(checkpoints.settle)
         while True:
             first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER))
             if error:
@@ -61,7 +74,10 @@ def train(
                 checkpoints.save(wait=True)  # what the run can go back to at first
             check_agreement(strategy, checkpoints.facts())
             try:
-                _train_on(settings, folder, data, step, checkpoints, skipped, note)
+                _train_on(
+                    *(settings, folder, data, step, checkpoints, skipped, note),
+                    signals,
+                )
                 return
             except DivergedError as e:
                 if settings.on_divergence == "stop":
@@ -70,7 +86,19 @@ def train(
                 checkpoints.settle()
 
 
-def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
+def _describe_run(settings, folder: RunFolder, skipped: SkippedBatches) -> str:
+    """Returns what must be the same in all workers."""
+    # The paths of the same content may differ from machine to machine.
+    kept = {k: v for k, v in folder.identity.items() if k not in CONTENT_OF}
+    # Workers must meet at the same steps, although these may change in a run.
+    kept |= {name: getattr(settings, name) for name in _MEETINGS}
+    kept |= {"evaluates": bool(settings.eval_file)}
+    return json.dumps([kept, folder.content, skipped.entries], sort_keys=True)
+
+
+def _train_on(
+    settings, folder, data, step, checkpoints, skipped, note, signals
+) -> None:
     """Trains from the restored step; `note` is what made the run go back to it."""
     strategy, first = step.strategy, checkpoints.step
     averages = WeightAverages(step.model, step.optimizer)
@@ -96,11 +124,6 @@ def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
                 progress.log(settings.describe_learning_rate())
         if first:
             progress.log(f"continuing from step {first}")
-        guard = DivergenceGuard(
-            lines,
-            max_loss_ratio=settings.max_loss_ratio,
-            max_norm_ratio=settings.max_grad_norm_ratio,
-        )
         evaluate = _make_evaluate(settings, folder, data, step, strategy, averages)
         for phase in data.phases:
             start = max(checkpoints.step, phase.first_step)
@@ -116,7 +139,14 @@ def _train_on(settings, folder, data, step, checkpoints, skipped, note) -> None:
                 progress,
                 evaluate,
                 evaluated,
-                guard=guard,
+                guard=DivergenceGuard(
+                    # Longer sequences have another usual loss.
+                    [line for line in lines if line["step"] > phase.first_step],
+                    max_loss_ratio=settings.max_loss_ratio,
+                    max_norm_ratio=settings.max_grad_norm_ratio,
+                ),
+                signals=signals,
+                end=settings.num_train_steps,
             )
             evaluated.append(phase.last_step)
     if settings.export_weights == "average":

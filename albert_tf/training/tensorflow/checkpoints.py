@@ -20,6 +20,16 @@ from albert_tf.training.tensorflow.writer import CheckpointWriter, reason_of
 
 # What reading a damaged file raises; a file cut short is an IndexError.
 _DAMAGES = (tf.errors.OpError, IndexError, RuntimeError)
+# What reading a good file may raise: a bucket that does not answer, no memory.
+_OTHERS = (
+    tf.errors.UnavailableError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.ResourceExhaustedError,
+)
 
 
 def latest_step(folder: str | os.PathLike) -> int | None:
@@ -110,9 +120,15 @@ class TrainingCheckpoints:
         Raises:
             DataError: If it cannot be written, or the one before it could not be.
         """
-        self._writer.save(self.step)
-        if wait:
-            self._writer.wait()
+        self._writer.save(self.step, wait)
+
+    def check(self) -> None:
+        """Says, once, whether a file being written in the background has failed.
+
+        Raises:
+            DataError: If it has.
+        """
+        self._writer.check()
 
     def settle(self) -> None:
         """Waits for the files being written; a failure is only logged."""
@@ -148,6 +164,8 @@ class TrainingCheckpoints:
         for step, path in found.items():
             try:
                 self.checkpoint.restore(path).assert_consumed()
+            except _OTHERS as e:
+                raise DataError(f"{path}: cannot be read: {reason_of(e)[:200]}") from e
             except _DAMAGES as e:
                 logging.warning(
                     "%s: is damaged and left out: %s", path, reason_of(e)[:200]
@@ -166,8 +184,8 @@ class TrainingCheckpoints:
             return step
         if found:
             raise DataError(
-                f"{os.fspath(folder)}: every checkpoint is damaged; remove the folder "
-                "to begin anew"
+                f"{os.fspath(folder)}: every checkpoint is damaged; another "
+                "--output_dir begins anew"
             )
         return None
 

@@ -54,12 +54,16 @@ class CheckpointWriter:
         self._thread: threading.Thread | None = None
         self._error: DataError | None = None
 
-    def save(self, step: int) -> None:
+    def save(self, step: int, wait: bool = False) -> None:
         """Writes a checkpoint, or begins to.
 
+        Args:
+            step: int.
+            wait: bool. Whether to wait until it is written.
+
         Raises:
-            DataError: If it cannot be written, or if the one before could not be; it
-                is written nevertheless in the second case, unless that fails, too.
+            DataError: If it cannot be written; without `wait`, also if the one before
+                could not be, although this one is being written.
         """
         failed = self._ended()
         if self._asynchronous:
@@ -69,9 +73,19 @@ class CheckpointWriter:
             self._thread.start()
         else:
             self._write(step)
+        if wait or not self._asynchronous:
             failed = self._ended()
         if failed:
             raise failed
+
+    def check(self) -> None:
+        """Says whether what was begun last has failed by now, without waiting.
+
+        Raises:
+            DataError: If it could not be written; said once.
+        """
+        if self._thread and not self._thread.is_alive():
+            self.wait()
 
     def wait(self) -> None:
         """Waits until nothing is being written.
@@ -93,7 +107,7 @@ class CheckpointWriter:
     def _write(self, step: int) -> None:
         try:
             self._manager.save(checkpoint_number=step)
-        except (OSError, tf.errors.OpError) as e:
+        except Exception as e:  # A thread must not fail unnoticed.
             # Otherwise the next attempt might find the disk as full.
             with contextlib.suppress(OSError, ValueError, tf.errors.OpError):
                 self._remove_unfinished()

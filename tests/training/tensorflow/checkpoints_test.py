@@ -195,6 +195,42 @@ def test_what_a_killed_process_left_is_removed(run, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bucket_that_does_not_answer_is_no_damage(run, tmp_path, monkeypatch):
+    checkpoints = make(run, tmp_path)
+    for step in (2, 4):
+        train_to(run, step)
+        checkpoints.save()
+
+    def fail(path):
+        raise tf.errors.UnavailableError(None, None, "try later")
+
+    monkeypatch.setattr(checkpoints.checkpoint, "restore", fail)
+    with pytest.raises(DataError, match="step-4: cannot be read: try later"):
+        checkpoints.restore(tmp_path)
+
+
+def test_a_failure_in_the_background_is_said_once(run, tmp_path):
+    checkpoints = make(run, tmp_path / "c", asynchronous=True)
+    train_to(run, 1)
+    checkpoints.save()
+    checkpoints.settle()
+    checkpoints.check()
+    (tmp_path / "c/step-2_temp").write_text("")  # in the place of a folder
+    train_to(run, 2)
+    checkpoints.save()
+    checkpoints._writer._thread.join()
+    with pytest.raises(DataError, match="step 2 cannot be written"):
+        checkpoints.check()
+    checkpoints.check()
+    # An earlier failure is no reason to refuse the one that is waited for.
+    (tmp_path / "c/step-3_temp").write_text("")
+    train_to(run, 3)
+    checkpoints.save()
+    train_to(run, 4)
+    checkpoints.save(wait=True)
+    assert latest_step(tmp_path / "c") == 4
+
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_checkpoint_that_cannot_be_written(run, tmp_path, asynchronous):
     """A bucket that does not answer: training may go on and try again."""

@@ -95,9 +95,9 @@ def _train(batch, accumulation=1):
     step = TrainStep(model, ALBERT, optimizer, strategy, accumulation=accumulation)
     dataset = tf.data.Dataset.from_tensors(batch).repeat(2)
     sums = step.train(iter(distribute(strategy, lambda n, i: dataset)), 2)
-    del sums["trust_ratios"]
     values = {k: v.numpy() for k, v in weight_names(model).items()}
-    return values, {k: float(v) for k, v in sums.items()}
+    names = (*step.sum_names, "grad_norm", "learning_rate")
+    return values, {name: float(sums[name]) for name in names}
 
 
 @pytest.mark.slow

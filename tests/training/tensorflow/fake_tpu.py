@@ -194,7 +194,8 @@ def trace(
 
         batches = iter(distribute(strategy, make))
         if training:
-            arguments = (batches, tf.constant(1, tf.int32))
+            totals = tf.zeros(len(step.sum_names))
+            arguments = (batches, tf.constant(1, tf.int32), totals)
             concrete = step._train.get_concrete_function(*arguments)
         else:
             concrete = tf.function(evaluate).get_concrete_function(batches)

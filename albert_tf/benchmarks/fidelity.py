@@ -81,7 +81,7 @@ def run(folder: str) -> Report:
         folder: str. A recording.
 
     Raises:
-        DataError: If the folder is no recording.
+        DataError: If the folder does not hold a recording.
     """
     log = read_log(folder)
     noise = {

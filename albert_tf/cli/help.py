@@ -19,7 +19,7 @@ def help_text(
         main: callable. Function whose module docstring introduces the command.
         program: str. Path of the command's file.
         full: bool. Whether to list the flags of all libraries too.
-        arguments: str. What the arguments that are no flags are called, if any.
+        arguments: str. What positional arguments are called, if any.
     """
     documentation = (main.__globals__.get("__doc__") or "").strip()
     verb = os.path.splitext(os.path.basename(program))[0]

@@ -59,10 +59,10 @@ def run(main: Callable[..., None], arguments: str = "") -> NoReturn:
 
     Args:
         main: callable. Function defined in the tool's file, whose docstring introduces
-            the text of `--help`. Called without arguments, or with the list of those
-            that are no flags.
-        arguments: str. What the arguments that are no flags are called, if the command
-            takes any; it needs at least one.
+            the text of `--help`. Called without arguments, or with the list of
+            positional arguments.
+        arguments: str. What positional arguments are called, if the command takes any;
+            it needs at least one.
 
     Raises:
         SystemExit: Always, with the exit code.

@@ -42,7 +42,7 @@ class MetricsFile:
                 with open(self.path, "a", encoding="utf-8") as f:
                     f.write(json.dumps(values) + "\n")
         except (OSError, DataError, UsageError) as e:
-            # Measurements are no reason to end a run; all lines are in memory.
+            # A run goes on without its measurements; all lines are in memory.
             if not self._is_behind:
                 logging.warning("%s; it is written again with the next line", e)
             self._is_behind = True

@@ -1,4 +1,4 @@
-"""Notices that training diverges: what is no number, or far above the usual."""
+"""Notices that training diverges: a value is not finite, or far above the usual."""
 
 import collections
 import math

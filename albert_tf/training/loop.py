@@ -104,7 +104,17 @@ def train(
                 )
             if evaluate and intervals.evaluation_is_due(done):
                 _evaluate(step, evaluate, done, progress)
-    checkpoints.finish()
+    _finish(checkpoints, progress, must=last == end)
+
+
+def _finish(checkpoints: TrainingCheckpoints, progress: Progress, must: bool) -> None:
+    """Waits for the last checkpoint, which only the end of a run cannot do without."""
+    try:
+        checkpoints.finish()
+    except DataError as e:
+        if must:
+            raise
+        progress.log(f"warning: {e}; training goes on")
 
 
 def _failed(checkpoints: TrainingCheckpoints, progress: Progress) -> bool:

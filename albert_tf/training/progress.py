@@ -81,7 +81,7 @@ class Progress(contextlib.AbstractContextManager):
             self.bar.set_postfix({**shown, "tok/s": speed}, refresh=False)
 
     def note(self, split: str, step: int, values: Mapping[str, Any]) -> None:
-        """Writes a line of metrics alone, for events that are no curve."""
+        """Writes a line of metrics alone, for events that do not belong on a curve."""
         if self.chief:
             self.metrics.append({"split": split, "step": step, **values})
 

@@ -227,6 +227,19 @@ def test_a_part_of_a_run_ends_it_only_for_a_signal(monkeypatch):
     assert recorder.events[1:] == ["save", "finish"]
 
 
+def test_a_checkpoint_lost_at_the_end_of_a_part_ends_no_run():
+    class Losing(Recorder):
+        def finish(self):
+            raise DataError("disk: is full")
+
+    recorder = Losing(6)
+    loop.train(CountingStep(6), [], INTERVALS, recorder, recorder, end=9)
+    assert recorder.said == ["warning: disk: is full; training goes on"]
+    recorder = Losing(6)
+    with pytest.raises(DataError, match="disk: is full"):
+        loop.train(CountingStep(6), [], INTERVALS, recorder, recorder)
+
+
 def test_the_last_checkpoint_must_succeed(monkeypatch):
     pauses = []
     monkeypatch.setattr("time.sleep", pauses.append)

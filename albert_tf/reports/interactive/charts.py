@@ -108,7 +108,7 @@ def thin(curve: Curve, limit: int) -> Curve:
         curve: `Curve`.
         limit: int. Maximum number of points, at least 5. A longer curve is cut into
             pieces of equal numbers of points. Of each, the smallest and largest value
-            and the first that is no finite number are kept, and of all, both ends.
+            and the first that is not finite are kept, and of all, both ends.
     """
     size = len(curve.steps)
     if size <= limit:

@@ -13,7 +13,7 @@ _UNKNOWN = "–"
 # What is measured beside the quality of a model has a last value, but no best one.
 _NOT_RATED = ("learning_rate", "grad_norm", "useful_token_rate", "tokens_per_second")
 _LOWER_IS_BETTER = ("loss", "perplexity", "error", "mse", "mae")
-# Where a run writes is no difference between runs.
+# Two runs do not differ because they write to different places.
 _PLACES = ("output_dir",)
 
 

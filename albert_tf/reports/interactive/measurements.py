@@ -57,7 +57,7 @@ class Measurements:
             step. None if the log does not tell them, as those of earlier versions.
         tokens: `Curve`. Tokens since the start, by step.
         recent_seconds: float or None. Seconds of a step, according to the last lines.
-        skipped: int. Number of lines that are no measurements.
+        skipped: int. Number of lines that are not measurements.
     """
 
     curves: dict[Name, Curve] = dataclasses.field(default_factory=dict)

@@ -190,17 +190,17 @@ class PretrainSettings:
         "Maximum number of batches per evaluation; 0: all.", 100
     )
     on_divergence: str = setting(
-        "When a loss or gradient is no number, or far above the usual: stop, or "
+        "When a loss or gradient is not finite, or far above the usual: stop, or "
         "rollback to the last checkpoint and leave that batch out.",
         "stop",
     )
     max_loss_ratio: float = setting(
-        "A loss above this multiple of its running median is a divergence; 0: none is.",
+        "A loss above this multiple of its running median is a divergence; 0: off.",
         3.0,
     )
     max_grad_norm_ratio: float = setting(
         "A gradient norm above this multiple of its running median is a divergence; 0: "
-        "none is.",
+        "off.",
         100.0,
     )
     distribution: str = setting(

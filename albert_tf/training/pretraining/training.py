@@ -1,6 +1,5 @@
 """The training of a pretraining run, from its last checkpoint to its end."""
 
-import contextlib
 import functools
 import json
 
@@ -61,29 +60,35 @@ def train(
     skipped = SkippedBatches(folder, writes=not helper)
     facts = {"settings or data": _describe_run(settings, folder, skipped)}
     check_agreement(strategy, {**facts, **checkpoints.facts()})
+    try:
+        with StopSignals() as signals:
+            _train_to_end(settings, folder, data, step, checkpoints, skipped, signals)
+    finally:
+        # Nothing may be written after the lock of the folder is released.
+        checkpoints.settle()
+
+
+def _train_to_end(settings, folder, data, step, checkpoints, skipped, signals) -> None:
+    """Trains, going back to a checkpoint after each divergence if that is asked for."""
     error = note = None
-    with contextlib.ExitStack() as at_end, StopSignals() as signals:
-        # Not after the lock of the folder is given back.
-        at_end.callback(checkpoints.settle)
-        while True:
-            first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER))
-            if error:
-                phase = data.phase_of(error.step - 1)
-                note = skipped.add(error, checkpoints.step, phase.first_step)
-            elif first is None and settings.on_divergence == "rollback":
-                checkpoints.save(wait=True)  # what the run can go back to at first
-            check_agreement(strategy, checkpoints.facts())
-            try:
-                _train_on(
-                    *(settings, folder, data, step, checkpoints, skipped, note),
-                    signals,
-                )
-                return
-            except DivergedError as e:
-                if settings.on_divergence == "stop":
-                    raise
-                error = e
-                checkpoints.settle()
+    while True:
+        first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER))
+        if error:
+            phase = data.phase_of(error.step - 1)
+            note = skipped.add(error, checkpoints.step, phase.first_step)
+        elif first is None and settings.on_divergence == "rollback":
+            checkpoints.save(wait=True)  # what the run can go back to at first
+        check_agreement(step.strategy, checkpoints.facts())
+        try:
+            _train_on(
+                *(settings, folder, data, step, checkpoints, skipped, note), signals
+            )
+            return
+        except DivergedError as e:
+            if settings.on_divergence == "stop":
+                raise
+            error = e
+            checkpoints.settle()
 
 
 def _describe_run(settings, folder: RunFolder, skipped: SkippedBatches) -> str:

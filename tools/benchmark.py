@@ -3,8 +3,9 @@
 Example: `albert-tf benchmark data --output_file=docs/benchmarks/data`
 Topics: `data` (text to records against the original's algorithm, masking, waiting for
 batches, peak memory), `convert` (time and memory of converting the largest model),
-`finetune` (sentences per second, in turns with transformers), `fidelity` (every step of
-a recorded run of the original against ours; docs/fidelity.md).
+`finetune` (sentences per second, in turns with transformers), `step` (a pretraining
+step, in turns with transformers), `fidelity` (every step of a recorded run of the
+original against ours; docs/fidelity.md).
 """
 
 import pathlib
@@ -14,11 +15,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
+from albert_tf.cli import onednn
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
-_TOPICS = ("data", "convert", "finetune", "fidelity")
+_TOPICS = ("data", "convert", "finetune", "step", "fidelity")
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
     "output_file",
@@ -47,7 +49,8 @@ flags.DEFINE_list(
 flags.DEFINE_string(
     "preset",
     "",
-    "convert, finetune: model size. Default: albert_xxlarge_v2 and albert_base_v2.",
+    "convert, finetune, step: model size. Default: albert_xxlarge_v2 for convert, "
+    "albert_base_v2 for the others.",
 )
 flags.DEFINE_string(
     "train_file", "", "finetune: table of texts and labels, such as SST-2's train.tsv."
@@ -58,9 +61,14 @@ flags.DEFINE_bool(
     "quoting", False, "finetune: whether quotes enclose cells; not in GLUE's files."
 )
 flags.DEFINE_integer("train_batch_size", 32, "finetune: examples per step.", 1)
-flags.DEFINE_integer("steps", 12, "finetune: steps of every contestant.", 2)
+flags.DEFINE_integer("steps", 12, "finetune, step: steps of every contestant.", 2)
+flags.DEFINE_list("shapes", ["8x128", "2x512"], "step: rows x tokens of the batches.")
+flags.DEFINE_bool("jit_compile", False, "step: whether XLA compiles our step.")
 flags.DEFINE_enum(
-    "precision", "bfloat16", ("bfloat16", "float32"), "finetune: of both contestants."
+    "precision",
+    "bfloat16",
+    ("bfloat16", "float32"),
+    "finetune, step: of both contestants.",
 )
 flags.DEFINE_string(
     "recording_dir",
@@ -71,6 +79,8 @@ flags.DEFINE_string(
 
 def main() -> None:
     """Measures, prints the table, writes the files."""
+    if _TOPIC.value in ("finetune", "step"):
+        onednn.choose(flags.FLAGS.precision)
     from albert_tf.benchmarks import report, topics
     from albert_tf.reports import environment
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
+from albert_tf.cli import onednn
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
@@ -35,6 +36,7 @@ def main() -> None:
     """Trains and prints the model's folder."""
     values = load_experiment(CONFIG.value, PretrainSettings) if CONFIG.value else {}
     settings = read_settings(PretrainSettings, values)
+    onednn.choose(settings.precision)
     # TensorFlow is imported only now, so that --help and mistakes are answered at once.
     from albert_tf.training.pretraining.pretrain import pretrain
 

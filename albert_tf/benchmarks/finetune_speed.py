@@ -7,14 +7,13 @@ Trainer does), in turns of one step. Legend: `U` examples of a batch.
 import contextlib
 import dataclasses
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import tqdm
 
 from albert_tf import features
 from albert_tf.benchmarks.report import Row
+from albert_tf.benchmarks.turns import seconds_in_turns
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import save_pretrained
 from albert_tf.errors import UsageError
@@ -98,7 +97,7 @@ def run(settings: Settings) -> list[Row]:
             settings, model, encoded, pad_id, _sorted_order
         ),
     }
-    seconds = _measure(settings, contestants)
+    seconds = seconds_in_turns(contestants, settings.steps)
     # All sentences by all seconds: lengths differ from batch to batch, and the median
     # of batches sorted by length would be the speed of short sentences.
     sentences = settings.batch_size * settings.steps
@@ -120,22 +119,6 @@ def run(settings: Settings) -> list[Row]:
         rate = useful_token_rate(encoded, one, settings.batch_size, _SEED)
         rows.append(Row(f"share of tokens that are no padding, {name}", rate, ""))
     return rows
-
-
-def _measure(
-    settings: Settings, contestants: dict[str, Callable[[], None]]
-) -> dict[str, list[float]]:
-    """Returns the seconds of every step."""
-    for train in contestants.values():
-        train()  # compiles, allocates
-        train()
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in tqdm.tqdm(range(settings.steps), desc="steps"):
-        for name, train in contestants.items():
-            start = time.perf_counter()
-            train()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
 
 
 def _examples(settings: Settings) -> tuple[EncodedExamples, int, int]:

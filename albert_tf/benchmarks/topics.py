@@ -11,7 +11,7 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
     """Measures a topic.
 
     Args:
-        topic: str. "data", "convert", "finetune" or "fidelity".
+        topic: str. "data", "convert", "finetune", "step" or "fidelity".
         values: dict. Values of the command's flags by name.
 
     Raises:
@@ -21,6 +21,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
         return Report("Benchmark of the data engine", _measure_data(values))
     if topic == "finetune":
         return Report("Benchmark of fine-tuning", _measure_finetuning(values))
+    if topic == "step":
+        return _measure_step(values)
     if topic == "fidelity":
         return _measure_fidelity(values)
     from albert_tf.benchmarks import convert_speed
@@ -75,6 +77,29 @@ def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
         precision=values["precision"],
     )
     return finetune_speed.run(settings)
+
+
+def _measure_step(values: Mapping[str, Any]) -> Report:
+    from albert_tf.benchmarks import step_speed
+
+    settings = step_speed.Settings(
+        preset=values["preset"] or "albert_base_v2",
+        shapes=tuple(map(_shape, values["shapes"])),
+        steps=values["steps"],
+        precision=values["precision"],
+        jit_compile=values["jit_compile"],
+    )
+    return step_speed.run(settings)
+
+
+def _shape(text: str) -> tuple[int, int]:
+    rows, _, length = text.partition("x")
+    if not (rows.isdecimal() and length.isdecimal() and int(rows) and int(length) > 7):
+        raise UsageError(
+            "--shapes: expected rows x tokens, such as 8x128, of at least 8 tokens, "
+            f"received {text!r}"
+        )
+    return int(rows), int(length)
 
 
 def _measure_fidelity(values: Mapping[str, Any]) -> Report:

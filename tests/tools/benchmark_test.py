@@ -44,8 +44,11 @@ def test_wrong_flags(run_python):
     assert "--memory_megabytes: expected positive numbers, received 2,x" in done.stderr
     done = run_python(tool, "dta")
     assert done.returncode == 2
-    choices = "<data|convert|finetune|fidelity>"
+    choices = "<data|convert|finetune|step|fidelity>"
     assert f"--topic=dta: value should be one of {choices}" in done.stderr
+    done = run_python(tool, "step", "--shapes=8x128,8")
+    assert done.returncode == 2
+    assert "--shapes: expected rows x tokens, such as 8x128" in done.stderr
     done = run_python(tool, "fidelity")
     assert done.returncode == 2
     assert "--recording_dir: required for benchmark fidelity" in done.stderr

@@ -205,6 +205,7 @@ def _make_step(settings, config, objective, strategy, start) -> TrainStep:
         seed=settings.seed,
         accumulation=settings.gradient_accumulation_steps,
         jit_compile=settings.jit_compile,
+        fuse=settings.fuse_elementwise,
     )
 
 

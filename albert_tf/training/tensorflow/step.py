@@ -6,6 +6,7 @@ clipped and applied. Under a strategy, Keras' own `fit` clips before it sums and
 to other weights (docs/decisions.md, "Distribution").
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.layers.dropout import StepSeeds
+from albert_tf.layers.fusion import fused_elementwise
 from albert_tf.models.base import weight_names
 
 
@@ -48,6 +50,9 @@ class TrainStep:
             The result is the same up to rounding and dropout masks.
         jit_compile: bool. Whether XLA compiles the forward and backward pass. A TPU
             compiles in any case.
+        fuse: bool. Whether XLA compiles the chains of element-wise operations between
+            the products (`layers.fusion`). Without effect where XLA compiles the
+            whole step, and on a machine with other devices than CPUs.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class TrainStep:
         seed: int = 0,
         accumulation: int = 1,
         jit_compile: bool = False,
+        fuse: bool = False,
     ):
         self.model = model
         self.objective = objective
@@ -77,7 +83,12 @@ class TrainStep:
         names = {id(v): name for name, v in weight_names(model).items()}
         self._ratio_names = tuple(names[id(v)] for v in ratios)
         self._gradients = self._micro_step
-        if jit_compile and not isinstance(strategy, tf.distribute.TPUStrategy):
+        self._compile_chain = None
+        if isinstance(strategy, tf.distribute.TPUStrategy):
+            pass  # It compiles everything by itself.
+        elif fuse and not jit_compile and _only_cpus():
+            self._compile_chain = _compile_chain
+        elif jit_compile:
             self._gradients = tf.function(
                 self._micro_step, jit_compile=True, autograph=False
             )
@@ -236,11 +247,13 @@ class TrainStep:
         return row, gradients
 
     def _micro_step(self, batch, weights, seed, step):
-        with tf.GradientTape() as tape:
+        # Here, because a replica traces in a thread of its own.
+        with fused_elementwise(self._compile_chain), tf.GradientTape() as tape:
             outputs = self.model(batch, training=True, seeds=StepSeeds(seed, step))
             sums = self.objective.sums(outputs, batch)
             loss = self.objective.loss(sums, weights)
-        gradients = tape.gradient(loss, self.variables)
+        with fused_elementwise(self._compile_chain):
+            gradients = tape.gradient(loss, self.variables)
         sums = self._stack(sums | _counts(batch))
         row = tf.concat([tf.cast(loss, tf.float32)[None], sums], 0)
         return row, [
@@ -272,6 +285,15 @@ def distribute(
 
     options = tf.distribute.InputOptions(experimental_fetch_to_device=None)
     return strategy.distribute_datasets_from_function(dataset_fn, options)
+
+
+@functools.cache
+def _compile_chain(function):
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _only_cpus():
+    return all(one.device_type == "CPU" for one in tf.config.list_logical_devices())
 
 
 def _counts(batch):

@@ -96,7 +96,9 @@ CASES = {
     "again": {"kind": "one_device"},
     "accumulation": {"kind": "one_device", "accumulation": 4},
     "xla": {"kind": "one_device", "jit_compile": True},
+    "fused": {"kind": "one_device", "fuse": True},
     "two replicas": {"kind": "mirrored"},
+    "two replicas, fused": {"kind": "mirrored", "accumulation": 2, "fuse": True},
     "two replicas, all": {"kind": "mirrored", "accumulation": 2, "jit_compile": True},
     "dropout": {"kind": "one_device", "dropout": 0.3},
     "dropout, joined": {"kind": "one_device", "dropout": 0.3, "calls": [2, 1, 3]},
@@ -143,7 +145,15 @@ def largest_difference(a, b):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", ["accumulation", "xla", "two replicas", "two replicas, all"]
+    "case",
+    [
+        "accumulation",
+        "xla",
+        "fused",
+        "two replicas",
+        "two replicas, fused",
+        "two replicas, all",
+    ],
 )
 def test_same_training(runs, case):
     one, other = runs["one device"], runs[case]

@@ -1,0 +1,195 @@
+"""Measures a pretraining step side by side with transformers: same weights, same rows.
+
+Both train masked LM and sentence order with AdamW and clipped gradients, in turns of
+one step; transformers is compiled by `torch.compile`, in bfloat16 by autocast, as its
+Trainer does. Rows are full, a sixth of the tokens is to be predicted.
+
+Legend: `B` batch, `T` sequence, `P` predictions.
+"""
+
+import contextlib
+import dataclasses
+import statistics
+import tempfile
+from collections.abc import Callable
+
+import numpy as np
+
+from albert_tf import features
+from albert_tf.benchmarks.operations import profile_operations
+from albert_tf.benchmarks.report import Report, Row
+from albert_tf.benchmarks.turns import seconds_in_turns
+from albert_tf.config import AlbertConfig
+from albert_tf.converters.load import save_pretrained
+from albert_tf.errors import UsageError
+from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.objectives.albert import ALBERT
+from albert_tf.optimizers.create import create_optimizer
+
+_RATE = 1e-5
+_SEED = 12345
+_AIMS = {"bfloat16": "at least 1.35", "float32": "at least 1.2"}
+# Label that transformers' loss ignores.
+_IGNORED = -100
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What to measure.
+
+    Attributes:
+        preset: str. Size of the model; its weights are random.
+        shapes: tuple of (int, int). `B` and `T` of the batches.
+        steps: int. Steps of every contestant with every shape.
+        precision: str. "bfloat16" or "float32".
+        jit_compile: bool. Whether XLA compiles our step.
+    """
+
+    preset: str = "albert_base_v2"
+    shapes: tuple[tuple[int, int], ...] = ((8, 128), (2, 512))
+    steps: int = 12
+    precision: str = "bfloat16"
+    jit_compile: bool = False
+
+
+def run(settings: Settings) -> Report:
+    """Trains in turns; returns the time of a step, and where ours goes.
+
+    Raises:
+        UsageError: If transformers or torch is not installed.
+    """
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError:
+        raise UsageError(
+            "benchmark step compares with transformers, which is not installed: "
+            "pip install 'albert_tf[peers]'"
+        ) from None
+    config = AlbertConfig.from_preset(settings.preset)
+    policy = {"bfloat16": "mixed_bfloat16"}.get(settings.precision, settings.precision)
+    rows = []
+    for rows_of_batch, length in settings.shapes:
+        model = AlbertPretrainer(config, seed=_SEED, dtype=policy)
+        batch = random_batch(config, rows_of_batch, length)
+        ours = _ours(settings, model, batch)
+        theirs = _theirs(settings, model, batch)
+        shape = f"{rows_of_batch} x {length}"
+        seconds = seconds_in_turns(
+            {"albert_tf": ours, "transformers, torch.compile": theirs},
+            settings.steps,
+            shape,
+        )
+        medians = {name: statistics.median(found) for name, found in seconds.items()}
+        rows += [
+            Row(
+                f"{shape}: {name}",
+                1e3 * medians[name],
+                "ms",
+                details={"seconds": [round(one, 3) for one in found]},
+            )
+            for name, found in seconds.items()
+        ]
+        mine, other = medians.values()
+        rows.append(
+            Row(f"{shape}: speed-up", other / mine, "", _AIMS[settings.precision])
+        )
+        rows += [
+            Row(f"{shape}: share of {name}", share, "", details={"operations": count})
+            for name, share, count in profile_operations(ours)
+        ]
+    return Report(f"Benchmark of a pretraining step, {settings.precision}", rows)
+
+
+def random_batch(config: AlbertConfig, rows: int, length: int) -> dict[str, np.ndarray]:
+    """Returns a pretraining batch of full rows of random tokens.
+
+    Args:
+        config: `AlbertConfig`. Its vocabulary is drawn from.
+        rows: int. `B`.
+        length: int. `T`; `P` is a sixth of it, rounded down.
+    """
+    rng = np.random.default_rng(_SEED)
+    predictions = max(1, length // 6)
+    ids = rng.integers(5, config.vocab_size, (rows, length), dtype=np.int32)
+    places = [rng.permutation(length)[:predictions] for _ in range(rows)]
+    segments = np.arange(length, dtype=np.int32) >= length // 2
+    return {
+        features.TOKEN_IDS: ids,
+        features.SEGMENT_IDS: np.tile(segments.astype(np.int32), (rows, 1)),
+        features.PADDING_MASK: np.ones((rows, length), np.int32),
+        features.MASK_POSITIONS: np.sort(places).astype(np.int32),
+        features.MASK_IDS: rng.integers(
+            5, config.vocab_size, (rows, predictions), dtype=np.int32
+        ),
+        features.MASK_WEIGHTS: np.ones((rows, predictions), np.float32),
+        features.SENTENCE_ORDER_LABELS: rng.integers(0, 2, rows, dtype=np.int32),
+        features.SENTENCE_ORDER_WEIGHTS: np.ones(rows, np.float32),
+    }
+
+
+def _ours(settings, model, batch) -> Callable[[], None]:
+    """Returns a function that trains a step, as `pretrain` does."""
+    import tensorflow as tf
+
+    from albert_tf.training.tensorflow.step import TrainStep, distribute
+
+    strategy = tf.distribute.get_strategy()
+    optimizer = create_optimizer("adamw", learning_rate=_RATE, num_train_steps=10**6)
+    step = TrainStep(
+        model,
+        ALBERT,
+        optimizer,
+        strategy,
+        seed=_SEED,
+        jit_compile=settings.jit_compile,
+        fuse=True,
+    )
+    repeated = tf.data.Dataset.from_tensors(batch).repeat()
+    iterator = iter(distribute(strategy, lambda n, i: repeated))
+
+    def train() -> None:
+        float(step.train(iterator, 1)["losses"][0])  # waits for the device
+
+    return train
+
+
+def _theirs(settings, model, batch) -> Callable[[], None]:
+    """Returns a function that trains transformers' model a step."""
+    import torch
+    import transformers
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/model"
+        save_pretrained(model, path, format="huggingface")
+        theirs = transformers.AlbertForPreTraining.from_pretrained(path)
+    theirs.train()
+    compiled = torch.compile(theirs)
+    optimizer = torch.optim.AdamW(
+        theirs.parameters(), lr=_RATE, weight_decay=0.01, fused=True
+    )
+    labels = np.full(batch[features.TOKEN_IDS].shape, _IGNORED)
+    np.put_along_axis(
+        labels, batch[features.MASK_POSITIONS], batch[features.MASK_IDS], 1
+    )
+    given = {
+        "input_ids": batch[features.TOKEN_IDS],
+        "token_type_ids": batch[features.SEGMENT_IDS],
+        "attention_mask": batch[features.PADDING_MASK],
+        "labels": labels,
+        "sentence_order_label": batch[features.SENTENCE_ORDER_LABELS],
+    }
+    tensors = {name: torch.from_numpy(v).long() for name, v in given.items()}
+    autocast = contextlib.nullcontext()
+    if settings.precision == "bfloat16":
+        autocast = torch.autocast("cpu", dtype=torch.bfloat16)
+
+    def train() -> None:
+        optimizer.zero_grad()
+        with autocast:
+            loss = compiled(**tensors).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
+        optimizer.step()
+
+    return train

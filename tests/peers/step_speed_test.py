@@ -1,0 +1,22 @@
+"""The benchmark of a pretraining step, on a model so small that it says nothing."""
+
+import pytest
+
+from albert_tf.benchmarks import step_speed
+from albert_tf.config import AlbertConfig
+from tests import tiny
+
+
+@pytest.mark.peers
+def test_measures_both(monkeypatch):
+    config = tiny.CONFIG.replace(vocab_size=64)
+    monkeypatch.setattr(AlbertConfig, "from_preset", lambda name: config)
+    settings = step_speed.Settings(shapes=((2, 12),), steps=2, precision="float32")
+    rows = {row.name: row for row in step_speed.run(settings).rows}
+    ours = rows["2 x 12: albert_tf"]
+    theirs = rows["2 x 12: transformers, torch.compile"]
+    assert len(ours.details["seconds"]) == len(theirs.details["seconds"]) == 2
+    speedup = rows["2 x 12: speed-up"]
+    assert speedup.value == pytest.approx(theirs.value / ours.value)
+    assert speedup.target == "at least 1.2"
+    assert any("MatMul" in name for name in rows)

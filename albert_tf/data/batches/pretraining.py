@@ -120,6 +120,7 @@ class PretrainingData:
 
     Attributes:
         records: `RecordSet`. The records.
+        num_rows: int. Rows of one pass over the records.
         summary: str. The number of rows, and how full they are if packed.
         keeps_masks: bool. Whether the masks are those in the records, so that
             `masking` has no effect.
@@ -172,6 +173,7 @@ class PretrainingData:
                 f"{count_of(plan.num_rows, 'row')}, "
                 f"{plan.useful_token_rate:.1%} useful tokens"
             )
+        self.num_rows = len(self._source)
 
     def batches(
         self,

@@ -17,6 +17,7 @@ from albert_tf.training.tensorflow.averages import WeightAverages
 BEST_FOLDER = "best"
 # Beside the model: which evaluation it is of.
 BEST_FILE = "best.json"
+_EVALUATED_ON = "evaluated_on"
 
 
 def check_metric(metric: str, objective: Objective, with_averages: bool) -> None:
@@ -39,7 +40,8 @@ class KeepBest:
     """Writes the model after each evaluation that is better than all before it.
 
     The file beside the model says which one was the best so far, so a resumed run
-    compares with it. An evaluation that a resumed run repeats changes nothing.
+    compares with it. An evaluation that a resumed run repeats changes nothing. Numbers
+    of other examples are not compared: the first evaluation of them is the best.
 
     Args:
         folder: str. The folder to write, a model folder like that of the run.
@@ -48,6 +50,7 @@ class KeepBest:
         model: Keras model of the run.
         averages: `WeightAverages`. Those of the run.
         tokenizer: `Tokenizer`. Is written with the model.
+        evaluated_on: dict. What distinguishes the examples of the evaluations.
     """
 
     def __init__(
@@ -57,12 +60,15 @@ class KeepBest:
         model: keras.Model,
         averages: WeightAverages,
         tokenizer: Any,
+        evaluated_on: Mapping[str, Any],
     ):
         self.folder = folder
         self.model = model
         self.tokenizer = tokenizer
         self._averages = averages
-        self._selection = Selection(metric, 0, _recorded(folder, metric))
+        self._evaluated_on = dict(evaluated_on)
+        lines = _recorded(folder, metric, self._evaluated_on)
+        self._selection = Selection(metric, 0, lines)
 
     def around(
         self, evaluate: Callable[[], dict[str, float]], step: Callable[[], int]
@@ -95,7 +101,12 @@ class KeepBest:
             )
         if not self._selection.add(step, values):
             return
-        record = {"metric": metric, "value": values[metric], "step": step}
+        record = {
+            "metric": metric,
+            "value": values[metric],
+            "step": step,
+            _EVALUATED_ON: self._evaluated_on,
+        }
         if metric.startswith("ema_"):
             with self._averages.in_place():
                 self._write(record)
@@ -114,12 +125,29 @@ class KeepBest:
             logging.warning("%s: the model is not kept: %s", self.folder, e)
 
 
-def _recorded(folder: str, metric: str) -> list[dict[str, Any]]:
-    """Returns the evaluation on record, if it is of the same metric."""
+def _recorded(
+    folder: str, metric: str, evaluated_on: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Returns the evaluation on record, if it can be compared with those to come."""
     path = files.join(folder, BEST_FILE)
     if not (folders.is_complete(folder) and files.exists(path)):
         return []
     record = files.read_json(path)
     if record.get("metric") != metric:
         return []
+    # Earlier versions did not record it.
+    before = record.get(_EVALUATED_ON, evaluated_on)
+    if before != evaluated_on:
+        logging.warning(
+            "%s: was measured on other examples, %s, than --eval_file, "
+            "--eval_batch_size and --max_eval_steps now give, %s; the next evaluation "
+            "replaces it",
+            *(path, _describe(before), _describe(evaluated_on)),
+        )
+        return []
     return [{"step": record["step"], metric: record["value"]}]
+
+
+def _describe(evaluated_on: Mapping[str, Any]) -> str:
+    """Returns the examples of evaluations for people; of a digest, the beginning."""
+    return " ".join(f"{k}={str(v)[:12]}" for k, v in evaluated_on.items())

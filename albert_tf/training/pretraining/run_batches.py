@@ -129,6 +129,17 @@ class RunBatches:
             input_pipeline_id=pipeline,
         )
 
+    def evaluated_on(self) -> dict[str, Any]:
+        """Returns what distinguishes the held-out examples that evaluations use.
+
+        Evaluations of one run with equal descriptions can be compared: how examples are
+        cut and masked is part of the identity of the run.
+        """
+        rows = self._held_out.num_rows
+        if self.settings.max_eval_steps:
+            rows = min(rows, self.settings.max_eval_steps * self._eval_batch_size)
+        return {"records": self._held_out.records.digest(), "rows": rows}
+
     def make_evaluate(
         self,
         step: TrainStep,

@@ -169,5 +169,6 @@ def _make_evaluate(settings, folder, data, step, strategy, averages):
         step.model,
         averages,
         data.tokenizer,
+        data.evaluated_on(),
     )
     return best.around(evaluate, lambda: int(step.optimizer.iterations.numpy()))

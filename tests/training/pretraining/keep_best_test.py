@@ -18,8 +18,10 @@ from albert_tf.training.tensorflow.averages import WeightAverages
 from tests import tiny
 from tests.training.pretraining.averages_test import settings, stop_after
 
+EXAMPLES = {"records": "ab" * 32, "rows": 8}
 
-def keeper(folder, model, metric, tokenizer, ema_decay=0.0):
+
+def keeper(folder, model, metric, tokenizer, ema_decay=0.0, examples=EXAMPLES):
     optimizer = create_optimizer(
         "adamw", learning_rate=0.1, num_train_steps=5, ema_decay=ema_decay
     )
@@ -27,7 +29,11 @@ def keeper(folder, model, metric, tokenizer, ema_decay=0.0):
     averages = WeightAverages(model, optimizer)
     for average in averages.averages.values():
         average.assign(average + 0.25)
-    return KeepBest(str(folder), metric, model, averages, tokenizer)
+    return KeepBest(str(folder), metric, model, averages, tokenizer, examples)
+
+
+def read(folder):
+    return json.loads((folder / "best.json").read_text())
 
 
 def bias(folder):
@@ -41,8 +47,8 @@ def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer):
     for step, loss in ((2, 3.0), (4, 1.5), (6, 2.0)):
         last.assign(np.full(last.shape, step))
         best.add(step, {"loss": loss, "mlm_accuracy": 0.5})
-    record = json.loads((tmp_path / "best/best.json").read_text())
-    assert record == {"metric": "loss", "value": 1.5, "step": 4}
+    kept = {"metric": "loss", "value": 1.5, "step": 4, "evaluated_on": EXAMPLES}
+    assert read(tmp_path / "best") == kept
     assert bias(tmp_path / "best").tolist() == [4, 4]
     # A run continued from a checkpoint of step 3 repeats steps 4 and 6.
     again = keeper(tmp_path / "best", model, "loss", tokenizer)
@@ -56,11 +62,33 @@ def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer):
     # Another metric begins anew.
     other = keeper(tmp_path / "best", model, "mlm_accuracy", tokenizer)
     other.add(12, {"loss": 9.0, "mlm_accuracy": 0.125})
-    record = json.loads((tmp_path / "best/best.json").read_text())
-    assert record == {"metric": "mlm_accuracy", "value": 0.125, "step": 12}
+    kept |= {"metric": "mlm_accuracy", "value": 0.125, "step": 12}
+    assert read(tmp_path / "best") == kept
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "best"
     ]  # nothing half-written
+
+
+def test_numbers_of_other_examples_are_not_compared(tmp_path, tokenizer, caplog):
+    model = AlbertPretrainer(tiny.CONFIG, seed=1)
+    keeper(tmp_path, model, "loss", tokenizer).add(2, {"loss": 1.0})
+    for examples in (EXAMPLES | {"rows": 4}, EXAMPLES | {"records": "cd" * 32}):
+        caplog.clear()
+        best = keeper(tmp_path, model, "loss", tokenizer, examples=examples)
+        (warning,) = caplog.messages
+        assert "best.json: was measured on other examples, records=" in warning
+        assert f"rows={examples['rows']}; the next evaluation replaces" in warning
+        best.add(4, {"loss": 9.0})
+        best.add(6, {"loss": 9.5})
+        assert read(tmp_path)["evaluated_on"] == examples
+        assert (read(tmp_path)["step"], read(tmp_path)["value"]) == (4, 9.0)
+    # A folder of an earlier version, which did not record them, is compared with.
+    caplog.clear()
+    record = read(tmp_path)
+    del record["evaluated_on"]
+    (tmp_path / "best.json").write_text(json.dumps(record))
+    keeper(tmp_path, model, "loss", tokenizer).add(8, {"loss": 9.25})
+    assert read(tmp_path) == record and not caplog.messages
 
 
 def test_a_metric_of_the_averages_keeps_the_averages(tmp_path, tokenizer):
@@ -110,10 +138,11 @@ def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch):
         stop_after(patch, 4)
         pretrain.pretrain(given)
     run = tmp_path / "run"
-    record = json.loads((run / "best/best.json").read_text())
-    assert record["step"] == 2  # stopped before the evaluation of step 4
+    assert read(run / "best")["step"] == 2  # stopped before the evaluation of step 4
     pretrain.pretrain(given)
-    record = json.loads((run / "best/best.json").read_text())
+    record = read(run / "best")
+    # One batch of eight examples.
+    assert record.pop("evaluated_on")["rows"] == 8
     assert record == {"metric": "loss", "value": 3.0, "step": 4}
     assert [p.name for p in run.glob("checkpoints/*.index")] == ["step-6.index"]
     best = albert_tf.from_pretrained(run / "best", head="pretraining")

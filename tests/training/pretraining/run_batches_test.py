@@ -3,6 +3,7 @@
 import pathlib
 
 import pytest
+import tensorflow as tf
 
 from albert_tf.errors import UsageError
 from albert_tf.objectives.albert import ALBERT
@@ -35,3 +36,21 @@ def test_records_with_masks_take_no_others(changes):
     (name,) = changes
     with pytest.raises(UsageError, match=f"^--{name}=.* leave --{name} out"):
         make(**changes)
+
+
+def test_what_distinguishes_the_examples_of_an_evaluation(tmp_path):
+    records = GOLDEN / "tf1_data/seq128_pred20.tfrecord"
+    whole = make(eval_file=str(records), max_eval_steps=0).evaluated_on()
+    limited = make(eval_file=str(records), max_eval_steps=2, eval_batch_size=3)
+    assert limited.evaluated_on() == whole | {"rows": 6}
+    # More steps than there are batches make no difference, nor does another path.
+    (tmp_path / "copy.tfrecord").write_bytes(records.read_bytes())
+    copy = make(eval_file=str(tmp_path / "copy.tfrecord"), max_eval_steps=10_000)
+    assert copy.evaluated_on() == whole and whole["rows"] > 6
+    other = tmp_path / "other.tfrecord"
+    with tf.io.TFRecordWriter(str(other)) as f:
+        for record in list(tf.data.TFRecordDataset(str(records)))[:-1]:
+            f.write(record.numpy())
+    fewer = make(eval_file=str(other), max_eval_steps=2, eval_batch_size=3)
+    assert fewer.evaluated_on()["rows"] == 6
+    assert fewer.evaluated_on() != limited.evaluated_on()

@@ -105,6 +105,7 @@ class Chart {
       add(lines, "path", { class: "series " + color + kind + thin, d: this.path(series, series.smooth) });
       this.drawDots(lines, series, color);
     }
+    this.drawMarks(lines, shown);
     this.overlay = add(this.svg, "g", {});
     if (this.cursor !== null) this.show(this.cursor);
   }
@@ -156,6 +157,30 @@ class Chart {
     }
   }
 
+  // Where a run diverged and went back to a checkpoint.
+  drawMarks(parent, shown) {
+    for (const number of new Set(shown.map((series) => series.run))) {
+      for (const at of data.runs[number].marks) {
+        const x = this.toX(at), top = MARGIN.top;
+        const mark = add(parent, "g", { class: "mark c" + (number % COLORS) });
+        add(mark, "line", { x1: x, x2: x, y1: top, y2: this.height - MARGIN.bottom });
+        add(mark, "path", { d: "M" + (x - 4) + " " + top + "h8l-4 7z" });
+      }
+    }
+  }
+
+  // What the marks near a place say.
+  marksAt(at) {
+    const texts = [];
+    for (const number of new Set(this.visible().map((series) => series.run))) {
+      const run = data.runs[number], name = data.runs.length > 1 ? run.name + " " : "";
+      run.marks.forEach((mark, i) => {
+        if (Math.abs(this.toX(mark) - this.toX(at)) <= 12) texts.push(shorten(name, 16) + run.rollbacks[i].text);
+      });
+    }
+    return texts;
+  }
+
   // The points nearest to a place, one per series.
   nearest(at) {
     const found = [];
@@ -184,10 +209,10 @@ class Chart {
     this.overlay.replaceChildren();
     add(this.overlay, "line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: this.height - MARGIN.bottom });
     for (const one of found) if (isFinite(y(one)) && y(one) < 1e9) add(this.overlay, "circle", { class: "dot " + this.colorOf(one.series), cx: one.x, cy: y(one), r: 4 });
-    this.fillTip(found, rest, x);
+    this.fillTip(found, rest, x, this.marksAt(at));
   }
 
-  fillTip(found, rest, x) {
+  fillTip(found, rest, x, marks) {
     this.tip.replaceChildren();
     const nearest = found.reduce((best, one) => (one.distance < best.distance ? one : best));
     const step = nearest.series.x[nearest.i];
@@ -207,6 +232,10 @@ class Chart {
       spoken.push(run + one.series.label + " " + value);
     }
     if (rest > 0) add(this.tip, "div", { class: "key" }, "and " + rest + " more");
+    for (const text of marks) {
+      add(this.tip, "div", { class: "key" }, text);
+      spoken.push(text);
+    }
     this.tip.hidden = false;
     const left = x > this.width / 2 ? Math.max(x - this.tip.offsetWidth - 14, 2) : Math.min(x + 14, Math.max(this.width - this.tip.offsetWidth - 2, 2));
     this.tip.style.left = left + "px";

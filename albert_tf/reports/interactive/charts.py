@@ -163,7 +163,13 @@ def as_data(runs: Sequence[RunFiles], charts: Sequence[Chart]) -> dict[str, Any]
 
 
 def _run_data(run: RunFiles) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": run.name, "clock": None}
+    data: dict[str, Any] = {
+        "name": run.name,
+        "clock": None,
+        "rollbacks": [
+            {"step": one.diverged_at, "text": one.describe()} for one in run.rollbacks
+        ],
+    }
     clock, tokens = run.measurements.clock, run.measurements.tokens
     if clock is not None:
         # Both have the same steps and rise with them, so that thinning by position

@@ -135,7 +135,8 @@ function addChoices(bar) {
     else root.removeAttribute("data-theme");
     theme.textContent = names[next];
   });
-  add(group, "span", { class: "key" }, "line: training · dots: evaluation · dotted: trivial baseline");
+  const marks = data.runs.some((run) => run.rollbacks.length) ? " · ▼: diverged, batch left out" : "";
+  add(group, "span", { class: "key" }, "line: training · dots: evaluation · dotted: trivial baseline" + marks);
 }
 
 const place = document.getElementById("charts");

@@ -58,6 +58,7 @@ class Measurements:
         tokens: `Curve`. Tokens since the start, by step.
         recent_seconds: float or None. Seconds of a step, according to the last lines.
         skipped: int. Number of lines that are not measurements.
+        rollbacks: list of dict. Lines about batches that the run left out.
     """
 
     curves: dict[Name, Curve] = dataclasses.field(default_factory=dict)
@@ -66,6 +67,7 @@ class Measurements:
     tokens: Curve = dataclasses.field(default_factory=Curve)
     recent_seconds: float | None = None
     skipped: int = 0
+    rollbacks: list[Mapping[str, Any]] = dataclasses.field(default_factory=list)
 
     def curve(self, split: str, name: str) -> Curve:
         """Returns a curve, empty if nothing was measured."""
@@ -91,7 +93,8 @@ def collect(lines: Iterable[Any]) -> Measurements:
         result.last_step = max(result.last_step, int(step))
         split = line.get("split", "train")
         split = split if isinstance(split, str) else "train"
-        if split == "skipped":  # A batch that the run left out.
+        if split == "skipped":
+            result.rollbacks.append(line)
             continue
         for name, weight, value in _numbers(line):
             where = (split, name, weight)

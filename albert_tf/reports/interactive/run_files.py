@@ -9,6 +9,7 @@ from typing import Any
 from albert_tf.data.records import card, shards
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.interactive.measurements import COLLAPSED, Measurements, collect
+from albert_tf.reports.interactive.rollbacks import Rollback, read_rollbacks
 from albert_tf.reports.metrics_file import METRICS_FILE, iterate_metrics
 from albert_tf.storage import files, folders
 
@@ -41,6 +42,7 @@ class RunFiles:
         measurements: `Measurements`.
         data_card: Mapping. Card of the training data; empty if it cannot be found.
         trials: Sequence of dict. Results of the seeds, or of a search.
+        rollbacks: Sequence of `Rollback`. Divergences after which the run went back.
         notices: Sequence of str. What the reader must know.
     """
 
@@ -54,6 +56,7 @@ class RunFiles:
     measurements: Measurements
     data_card: Mapping[str, Any]
     trials: Sequence[Mapping[str, Any]] = ()
+    rollbacks: Sequence[Rollback] = ()
     notices: Sequence[str] = ()
 
     @property
@@ -134,6 +137,7 @@ def _read(path: str, name: str) -> list[RunFiles]:
         measurements=measurements,
         data_card={} if kind else _data_card(path, _records(settings)),
         trials=_trials(path) if kind else (),
+        rollbacks=read_rollbacks(path, measurements.rollbacks),
         notices=_notices(name, measurements),
     )
     if kind and not run.is_finished:

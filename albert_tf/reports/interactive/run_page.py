@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 from albert_tf.reports.interactive import charts, comparison
+from albert_tf.reports.interactive.rollbacks import rollback_table
 from albert_tf.reports.interactive.run_files import PRETRAINING, RunFiles
 from albert_tf.reports.page import (
     PREVIEW,
@@ -37,6 +38,10 @@ _TIMES = (
     "of the last lines."
 )
 _COST = " Cost is time multiplied by {price:g} per hour."
+_LEFT_OUT = (
+    "Training diverged at these steps, went back to a checkpoint and went on without "
+    "the batch. Batches are counted from 0."
+)
 # What would end a script element or a comment, and what ends a line in JavaScript.
 _ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 # Files of the script, in the order in which they build on each other.
@@ -144,8 +149,10 @@ def _sections(page: RunPage) -> list[Section]:
     runs = page.runs
     values = comparison.last_and_best(runs)
     differing = comparison.differing_settings(runs) if len(runs) > 1 else None
+    left_out = rollback_table({run.name: run.rollbacks for run in runs})
     return [
         Section("Values", [values] if values else []),
+        Section("Batches left out", [Text(_LEFT_OUT), left_out] if left_out else []),
         Section("Settings that differ", [differing] if differing else []),
         Section("Answers over time", _answers(page)),
         Section("Trials", _trials(runs)),

@@ -5,12 +5,13 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const state = { view: null, smooth: 0, log: false, axis: "step", hidden: new Set() };
 const charts = [];
 
-function onAxis(series) {
-  if (state.axis === "step") return series.x;
-  const clock = data.runs[series.run].clock;
+// Steps of a run in units of the axis.
+function onAxis(run, taken) {
+  if (state.axis === "step") return taken;
+  const clock = run.clock;
   if (!clock) return [];
   const steps = [0].concat(clock.step), values = [0].concat(clock[state.axis]);
-  return series.x.map((step) => {
+  return taken.map((step) => {
     const i = Math.min(Math.max(placeOf(steps, step), 1), steps.length - 1);
     const span = steps[i] - steps[i - 1];
     const share = span > 0 ? Math.min((step - steps[i - 1]) / span, 1) : 1;
@@ -31,13 +32,15 @@ function smoothed(values) {
 
 function prepare() {
   let low = Infinity, high = -Infinity;
+  for (const run of data.runs) run.marks = onAxis(run, run.rollbacks.map((one) => one.step));
   for (const chart of charts) {
     for (const series of chart.data.series) {
-      series.at = onAxis(series);
+      const run = data.runs[series.run];
+      series.at = onAxis(run, series.x);
       series.smooth = series.kind === "line" && state.smooth > 0 ? smoothed(series.y) : series.y;
       if (state.hidden.has(series.run) || !series.at.length) continue;
-      low = Math.min(low, series.at[0]);
-      high = Math.max(high, series.at[series.at.length - 1]);
+      low = Math.min(low, series.at[0], ...run.marks);
+      high = Math.max(high, series.at[series.at.length - 1], ...run.marks);
     }
   }
   state.full = low < high ? [low, high] : low === high ? [low - 1, high + 1] : [0, 1];

@@ -9,7 +9,7 @@ from albert_tf.reports.interactive.run_page import RunPage, render_runs
 from tests import browser as browsers
 from tests.browser import CTRL, SHIFT, Browser
 from tests.reports.interactive.run_page_test import hostile_run
-from tests.reports.interactive.runs import lines, write_run
+from tests.reports.interactive.runs import lines, rollback, write_run
 
 NOTHING = "document.documentElement.dataset.error || ''"
 PLOT = "document.querySelectorAll('.plot')[0]"
@@ -283,3 +283,32 @@ def test_without_a_script_there_are_tables(browser, page):
         assert browser.evaluate("document.querySelectorAll('table').length") > 3
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_rollbacks_are_marked(browser, tmp_path):
+    found = [*lines(40), rollback(21, 20, 20), rollback(45, 40, 44)]
+    paths = [write_run(tmp_path / "a", found), write_run(tmp_path / "b", lines(40))]
+    page = tmp_path / "page.html"
+    page.write_bytes(render_runs(RunPage(runs=read_runs(paths))))
+    browser.errors.clear()
+    browser.open(page, 1000, 800)
+    browser.evaluate(f"{PLOT}.scrollIntoView({{block: 'center'}})")
+    assert count(browser, ".mark.c0") == 2 and count(browser, ".mark") == 2
+    # Both are inside the chart, the second one beyond the last line of the log.
+    marks = f"[...{PLOT}.querySelectorAll('.mark line')]"
+    left, top, width, height = box(browser)
+    first, second = browser.evaluate(f"{marks}.map(l => +l.getAttribute('x1'))")
+    assert 0 < first < second <= width
+    browser.mouse("Moved", left + first, top + height / 2)
+    assert "a diverged at step 21: loss 57.25" in tip(browser)
+    assert "step 45" not in tip(browser)
+    # With the run, its marks go; the axis may be time.
+    boxes = "document.querySelectorAll('#toolbar input[type=checkbox]')"
+    browser.evaluate(f"{boxes}[0].click()")
+    assert count(browser, ".mark") == 0
+    browser.evaluate(f"{boxes}[0].click()")
+    axis = "document.querySelector('#toolbar select')"
+    change = f"{axis}.value = 'hours'; {axis}.dispatchEvent(new Event('change'))"
+    browser.evaluate(change)
+    assert count(browser, ".mark") == 2
+    assert browser.evaluate(NOTHING) == "" and browser.errors == []

@@ -41,6 +41,13 @@ def lines(steps: int = 20, every: int = 2, **changes: Any) -> list[dict[str, Any
     return found
 
 
+def rollback(at: int, back: int, batch: int, **changes: Any) -> dict[str, Any]:
+    """Returns the line of a log about a batch that was left out."""
+    entry = {"batch": batch, "phase": 0, "diverged_at": at, "restored_step": back}
+    values = {"loss": 57.25, "grad_norm": None}
+    return {"split": "skipped", "step": back, **entry, **values, **changes}
+
+
 def write_run(
     folder: pathlib.Path,
     found: list[Any] | None = None,

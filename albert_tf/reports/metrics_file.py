@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -11,6 +11,9 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
 METRICS_FILE = "metrics.jsonl"
+# The split of a line that follows one of training which a signal has ended early. It
+# holds what the next one begins with.
+UNFINISHED = "unfinished"
 
 
 class MetricsFile:
@@ -18,13 +21,12 @@ class MetricsFile:
 
     Args:
         path: str. Path of the file.
-        last_step: int. Step at which the run continues. Later lines are removed: they
-            belong to steps after the last checkpoint, which will be repeated.
+        last_step: int. Step at which the run continues; see `lines_until`.
     """
 
     def __init__(self, path: str | os.PathLike, last_step: int):
         self.path = os.fspath(path)
-        self.lines = [m for m in read_metrics(self.path) if m["step"] <= last_step]
+        self.lines = lines_until(read_metrics(self.path), last_step)
         self._is_behind = False
         self._write()
 
@@ -86,3 +88,25 @@ def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:
         except json.JSONDecodeError:
             if number < len(lines):
                 raise DataError(f"{path}: line {number} must be JSON") from None
+
+
+def lines_until(lines: Sequence[Mapping[str, Any]], step: int) -> list[Any]:
+    """Returns the lines that count for a run that continues from a step.
+
+    Later lines belong to steps after the checkpoint, which will be repeated. The steps
+    of a training line that a signal has ended early will be part of the next line.
+    """
+    kept = [line for line in lines if line["step"] <= step]
+    early = {line["step"] for line in kept if line.get("split") == UNFINISHED}
+    return [x for x in kept if x.get("split") != "train" or x["step"] not in early]
+
+
+def unfinished_at(
+    lines: Sequence[Mapping[str, Any]], step: int
+) -> Mapping[str, Any] | None:
+    """Returns what the next training line of a run that stopped at a step begins with.
+
+    None if no signal has stopped it there, between two lines.
+    """
+    found = [x for x in lines if x.get("split") == UNFINISHED and x["step"] == step]
+    return found[-1] if found else None

@@ -1,13 +1,14 @@
 """The training loop: steps, log lines, checkpoints and evaluations in order."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import DataError, Stopped
+from albert_tf.reports.metrics_file import UNFINISHED
 from albert_tf.training.divergence import DivergenceGuard
 from albert_tf.training.intervals import Intervals
 from albert_tf.training.pace import Pace
@@ -35,6 +36,7 @@ def train(
     guard: DivergenceGuard | None = None,
     signals: StopSignals | None = None,
     end: int | None = None,
+    unfinished: Mapping[str, Any] | None = None,
 ) -> None:
     """Trains from the restored step to the last one.
 
@@ -57,6 +59,9 @@ def train(
         guard: `DivergenceGuard`, or None to check only that numbers are finite.
         signals: `StopSignals`, already watching; None: its own.
         end: int or None. Last step of the run, if this is only a part of it.
+        unfinished: dict or None. What a run that a signal stopped at this step had
+            measured since its last log line, so that the next line is the same to the
+            bit as if it had not been stopped.
 
     Raises:
         DivergedError: If training diverges.
@@ -68,6 +73,7 @@ def train(
             return train(
                 *(step, batches, intervals, checkpoints, progress, evaluate),
                 *(evaluated_steps, should_stop, on_save, guard, signals, end),
+                unfinished,
             )
     iterator = iter(batches)
     end = end or intervals.num_train_steps
@@ -76,7 +82,7 @@ def train(
         _evaluate(step, evaluate, done, progress)
     guard = guard or DivergenceGuard()
     pace = Pace(fixed=is_one_of_several(step.strategy))
-    watch, sums, unsaved = Stopwatch(), _Sums(step), False
+    watch, sums, unsaved = Stopwatch(), _Sums(step, unfinished), False
     while done < last and not should_stop():
         count = pace.limit(intervals.next_count(done))
         pace.measured(count, sums.train(iterator, count))
@@ -90,6 +96,8 @@ def train(
         if save or intervals.log_is_due(done):
             values = sums.metrics(watch)
             progress.record("train", done, values)
+            if not (intervals.save_is_due(done) or intervals.log_is_due(done)):
+                progress.note(UNFINISHED, done, sums.unfinished())
             guard.add(values)
             sums = _Sums(step)
             save |= unsaved or _failed(checkpoints, progress)
@@ -186,11 +194,15 @@ def _evaluate(
 
 
 class _Sums:
-    """Adds up what the calls of the step return."""
+    """Adds up what the calls of the step return, from a log line to the next one."""
 
-    def __init__(self, step: TrainStep):
+    def __init__(self, step: TrainStep, unfinished: Mapping[str, Any] | None = None):
         self.step = step
-        self.results: dict[str, tf.Tensor] = {}
+        self.results: dict[str, Any] = {}
+        self._seconds = 0.0
+        if unfinished and set(unfinished["sums"]) == set(step.sum_names):
+            self.results = dict(unfinished["sums"])
+            self._seconds = unfinished["seconds"]
 
     def train(self, iterator, count: int) -> float:
         """Runs steps; returns the seconds that the device took."""
@@ -207,15 +219,21 @@ class _Sums:
         """Returns the learning rate of the last step."""
         return float(self.results["learning_rate"].numpy())
 
+    def unfinished(self) -> dict[str, Any]:
+        """Returns what another process continues from, after `metrics`."""
+        sums = {name: float(self.results[name].numpy()) for name in self.step.sum_names}
+        return {"sums": sums, "seconds": self._seconds}
+
     def metrics(self, watch: Stopwatch) -> dict[str, Any]:
         """Returns what a log line says of the steps since the one before."""
+        self._seconds += watch.lap()
         values = _measures(self.step, self.results)
         values["grad_norm"] = float(self.results["grad_norm"].numpy())
         if "trust_ratios" in self.results:
             ratios = self.results["trust_ratios"].items()
             values["trust_ratios"] = {name: float(r.numpy()) for name, r in ratios}
         tokens = float(self.results["tokens"].numpy())
-        values["tokens_per_second"] = tokens / watch.lap()
+        values["tokens_per_second"] = tokens / self._seconds
         values["tokens"] = tokens
         values["useful_token_rate"] = tokens / float(self.results["positions"].numpy())
         values["learning_rate"] = self.learning_rate()

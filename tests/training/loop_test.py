@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError, Stopped
 from albert_tf.objectives.objective import Objective
+from albert_tf.reports.metrics_file import lines_until, unfinished_at
 from albert_tf.training import loop
 from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.intervals import Intervals
@@ -84,6 +85,9 @@ class Recorder:
     def record(self, split, step, values):
         self.lines.append({"split": split, "step": step, **values})
         self.events.append((split, step, values["loss"]))
+
+    def note(self, split, step, values):
+        self.lines.append({"split": split, "step": step, **values})
 
     def log(self, text):
         self.said.append(text)
@@ -186,6 +190,60 @@ def test_a_signal_ends_the_run_after_a_checkpoint(at):
         evaluated,
     )
     assert rest.events[-4:] == run()[-4:]
+
+
+def judged(lines):
+    """Returns what the guard and the reports go by: all lines but for their speed."""
+    return [
+        {k: v for k, v in line.items() if k != "tokens_per_second"}
+        for line in lines
+        if line["split"] == "train"
+    ]
+
+
+@pytest.mark.parametrize("stops", [[1], [5], [6], [8], [1, 2, 4, 5, 7, 8]], ids=str)
+def test_a_stopped_run_measures_as_one_that_was_not(stops):
+    intervals = Intervals(
+        num_train_steps=13, log_steps=3, save_checkpoints_steps=7, iterations_per_loop=1
+    )
+    whole, recorder, lines = Recorder(), Recorder(), []
+    loop.train(CountingStep(), [], intervals, whole, whole)
+    for stop in [*stops, None]:
+        step = CountingStep(recorder.step, signal_at=stop)
+        unfinished = unfinished_at(lines, recorder.step)
+        arguments = (step, [], intervals, recorder, recorder)
+        if stop is None:
+            loop.train(*arguments, unfinished=unfinished)
+        else:
+            with pytest.raises(Stopped):
+                loop.train(*arguments, unfinished=unfinished)
+        # What a process that begins now reads; a kill may follow before the next line.
+        lines = lines_until(lines + recorder.lines, step.done)
+        recorder = Recorder(step.done)
+    assert judged(lines) == judged(whole.lines)
+    guards = [DivergenceGuard(x, max_loss_ratio=2) for x in (lines, whole.lines)]
+    for guard in guards:
+        with pytest.raises(DivergedError, match="2.2 times the usual 6.75"):
+            guard.check(13, [15.0], [1.0], 0.1)
+
+
+def test_the_time_of_a_stopped_run_counts(monkeypatch):
+    recorder = Recorder()
+    clock = iter(range(100))
+    monkeypatch.setattr("time.perf_counter", lambda: 10.0 * next(clock))
+    with pytest.raises(Stopped):
+        step = CountingStep(signal_at=2)
+        intervals = Intervals(9, log_steps=3, iterations_per_loop=1)
+        loop.train(step, [], intervals, recorder, recorder)
+    early, unfinished = recorder.lines
+    assert unfinished["seconds"] == 2.0 / early["tokens_per_second"] > 0
+    # Sums of an objective that has changed since then are of no use.
+    for name, tokens in (("loss_sum", 3.0), ("other_sum", 1.0)):
+        sums = {**unfinished["sums"], name: 1.0}
+        rest = Recorder(2)
+        arguments = (CountingStep(2), [], intervals, rest, rest)
+        loop.train(*arguments, unfinished={**unfinished, "sums": sums})
+        assert rest.lines[0]["tokens"] == tokens
 
 
 def test_a_signal_at_the_last_step_changes_nothing():

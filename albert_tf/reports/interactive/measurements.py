@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from albert_tf.reports.metrics_file import UNFINISHED
+
 # Of which split a curve is, of what, and, if there is one per weight, of which.
 Name = tuple[str, str, str]
 _NOT_CURVES = frozenset({"split", "step"})
@@ -95,6 +97,7 @@ def collect(lines: Iterable[Any]) -> Measurements:
         split = split if isinstance(split, str) else "train"
         if split == "skipped":
             result.rollbacks.append(line)
+        if split in ("skipped", UNFINISHED):
             continue
         for name, weight, value in _numbers(line):
             where = (split, name, weight)

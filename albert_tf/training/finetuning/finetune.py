@@ -17,7 +17,12 @@ from absl import logging
 from albert_tf.errors import UsageError
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.reports.metrics_file import (
+    METRICS_FILE,
+    lines_until,
+    read_metrics,
+    unfinished_at,
+)
 from albert_tf.storage import files
 from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.registry import find_recipe
@@ -261,7 +266,7 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
     checkpoints = _restore(run, run_folder)
     first = checkpoints.step
     metrics = read_metrics(run_folder.join(METRICS_FILE))
-    lines = [line for line in metrics if line["step"] <= first]
+    lines = lines_until(metrics, first)
     best = BestWeights(run_folder.join(folder.BEST_FOLDER), step.model)
     selection = Selection(
         settings.metric or run.task.selecting_metric,
@@ -292,6 +297,7 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
             [line["step"] for line in lines if line["split"] == "eval"],
             should_stop=lambda: selection.should_stop,
             on_save=watch.saved,
+            unfinished=unfinished_at(lines, first),
         )
     if selection.should_stop:
         logging.info(

@@ -15,7 +15,7 @@ from albert_tf.reports.finetuning_report import (
     Lengths,
     make_report,
 )
-from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.tasks import saved
 from albert_tf.tasks.definitions.task import warn_of_collapse
@@ -58,6 +58,7 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     model.task = saved.describe(task)
     main = next(iter(evaluator.dev_splits()), None)
     lines = read_metrics(run_folder.join(METRICS_FILE))
+    lines = [line for line in lines if line["split"] != UNFINISHED]
     results = _results(run, selection, lines)
     if main is not None:
         # Metrics of the other dev splits already have the split's name before them.

@@ -6,7 +6,12 @@ import json
 import tensorflow as tf
 
 from albert_tf.data.batches.pretraining import data_errors
-from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.reports.metrics_file import (
+    METRICS_FILE,
+    lines_until,
+    read_metrics,
+    unfinished_at,
+)
 from albert_tf.training import loop
 from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.pretraining.keep_best import BEST_FOLDER, KeepBest
@@ -109,7 +114,7 @@ def _train_on(
     averages = WeightAverages(step.model, step.optimizer)
     # Every worker reads them, because all of them take part in an evaluation.
     metrics = read_metrics(folder.join(METRICS_FILE))
-    lines = [line for line in metrics if line["step"] <= first]
+    lines = lines_until(metrics, first)
     evaluated = [line["step"] for line in lines if line["split"] == "eval"]
     bar = Progress(
         folder,
@@ -152,6 +157,7 @@ def _train_on(
                 ),
                 signals=signals,
                 end=settings.num_train_steps,
+                unfinished=unfinished_at(lines, start),
             )
             evaluated.append(phase.last_step)
     if settings.export_weights == "average":

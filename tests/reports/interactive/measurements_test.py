@@ -31,6 +31,13 @@ def test_curves_by_split_and_name():
     assert found.last_step == 4 and found.skipped == 0
 
 
+def test_the_sums_of_a_stopped_run_are_no_curves():
+    sums = {"split": "unfinished", "step": 4, "sums": {"loss_sum": 3.0}, "seconds": 2.0}
+    found = collect([{"split": "train", "step": 4, "loss": 1.0}, sums])
+    assert list(found.curves) == [("train", "loss", "")]
+    assert found.skipped == 0
+
+
 def test_what_is_no_measurement_is_counted():
     strange = [3, "text", None, [], {}, {"step": "2"}, {"step": True}, {"step": -1}]
     strange += [{"step": math.nan}, {"step": math.inf}, {"step": 10**400}]

@@ -13,9 +13,12 @@ import time
 import pytest
 
 from albert_tf.converters.load import from_pretrained, save_pretrained
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, Stopped, UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetuning.trials import finetune
+from albert_tf.training.tensorflow.step import TrainStep
 from tests.training.finetuning.runs import CONFIG, GOLDEN, SPM_MODEL, run, write_table
 
 SCRIPT = pathlib.Path(__file__).with_name("killed.py")
@@ -156,6 +159,29 @@ def test_a_run_killed_in_an_evaluation_is_continued(start, tmp_path):
     run(**killed)
     same(tmp_path / "whole", tmp_path / "killed")
     assert not (tmp_path / "killed" / "checkpoints").exists()
+
+
+@pytest.mark.broad
+def test_a_run_stopped_between_two_lines_measures_the_same(
+    start, tmp_path, monkeypatch
+):
+    settings = settings_of("texts", tmp_path, start) | {"num_train_steps": 4}
+    train, calls = TrainStep.train, []
+
+    def train_and_signal(self, iterator, count, totals=None):
+        result = train(self, iterator, count, totals)
+        calls.append(count)
+        if len(calls) == 1:  # after a single step, and lines are due at even ones
+            os.kill(os.getpid(), signal.SIGTERM)
+        return result
+
+    finetune(FinetuneSettings(**settings, output_dir=str(tmp_path / "whole")))
+    stopped = FinetuneSettings(**settings, output_dir=str(tmp_path / "stopped"))
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match="at step 1 of 4"):
+        patch.setattr(TrainStep, "train", train_and_signal)
+        finetune(stopped)
+    finetune(stopped)
+    same(tmp_path / "whole", tmp_path / "stopped")
 
 
 @pytest.mark.broad

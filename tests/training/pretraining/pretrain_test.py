@@ -121,6 +121,8 @@ def test_a_run_that_is_asked_to_end_saves_and_continues(
     assert f"continuing from step {step}\n" in result.stderr
     model = "model/model.safetensors"
     assert (whole / model).read_bytes() == (stopped / model).read_bytes()
+    lines = [line for line in metrics(stopped) if line["split"] != "unfinished"]
+    assert metrics(whole) == lines
 
 
 @pytest.mark.broad

@@ -1,9 +1,18 @@
-"""Checks the arguments of schedules."""
+"""Which schedules there are, and checks of their arguments; needs no Keras."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.errors import UsageError
+
+SCHEDULES = ("original", "linear", "cosine", "trapezoid")
+# What only the original's schedule has, with the values that change nothing.
+ONLY_ORIGINAL = {
+    "poly_power": 1.0,
+    "start_warmup_step": 0,
+    "allow_negative_rate": False,
+}
 
 
 def require(condition: bool, name: str, constraint: str, value: Any) -> None:
@@ -31,3 +40,38 @@ def whole(name: str, value: Any) -> int:
         number, exact = 0, False
     require(exact, name, "a whole number >= 0", value)
     return number
+
+
+def check_schedule_arguments(
+    name: str,
+    only_original: Mapping[str, Any],
+    num_decay_steps: int | None,
+    flags: str = "",
+) -> None:
+    """Checks that a schedule exists and that every argument means something to it.
+
+    Args:
+        name: str. Name of the schedule.
+        only_original: dict. Values of arguments in `ONLY_ORIGINAL`.
+        num_decay_steps: int or None.
+        flags: str. What the names begin with in messages.
+
+    Raises:
+        UsageError: If not.
+    """
+    if name not in SCHEDULES:
+        raise UsageError(
+            f"{flags}learning_rate_schedule must be one of {', '.join(SCHEDULES)}, "
+            f"received {name!r}"
+        )
+    for other, value in only_original.items():
+        if name != "original" and value != ONLY_ORIGINAL[other]:
+            raise UsageError(
+                f"{flags}{other} has no meaning with {flags}learning_rate_schedule="
+                f"{name}, received {value!r}"
+            )
+    if name != "trapezoid" and num_decay_steps is not None:
+        raise UsageError(
+            f"{flags}num_decay_steps requires {flags}learning_rate_schedule=trapezoid, "
+            f"received {num_decay_steps!r} with {name}"
+        )

@@ -4,6 +4,7 @@ from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.optimizers.adamw import AdamW
+from albert_tf.optimizers.arguments import check_schedule_arguments
 from albert_tf.optimizers.base import AdamStyleOptimizer
 from albert_tf.optimizers.decays import create_decay
 from albert_tf.optimizers.lamb import Lamb
@@ -70,16 +71,14 @@ def create_optimizer(
         "end_learning_rate": end_learning_rate,
         "step_offset": step_offset,
     }
-    # What only the original's schedule has, with the values that change nothing.
     own = {
-        "poly_power": (poly_power, 1.0),
-        "start_warmup_step": (start_warmup_step, 0),
-        "allow_negative_rate": (allow_negative_rate, False),
+        "poly_power": poly_power,
+        "start_warmup_step": start_warmup_step,
+        "allow_negative_rate": allow_negative_rate,
     }
-    _check_schedule(learning_rate_schedule, own, num_decay_steps)
+    check_schedule_arguments(learning_rate_schedule, own, num_decay_steps)
     if learning_rate_schedule == "original":
-        values = {key: value for key, (value, _) in own.items()}
-        schedule = WarmupPolynomialDecay(**common, **values)
+        schedule = WarmupPolynomialDecay(**common, **own)
     else:
         schedule = create_decay(learning_rate_schedule, num_decay_steps, **common)
     return _OPTIMIZERS[name](
@@ -88,19 +87,3 @@ def create_optimizer(
         clip_norm=clip_norm,
         **optimizer_arguments,
     )
-
-
-def _check_schedule(name: str, own: dict[str, Any], num_decay_steps: int | None):
-    """Raises a UsageError if an argument means nothing to the schedule."""
-    values = {
-        key: value
-        for key, (value, default) in own.items()
-        if name != "original" and value != default
-    }
-    if name != "trapezoid" and num_decay_steps is not None:
-        values["num_decay_steps"] = num_decay_steps
-    for key, value in values.items():
-        raise UsageError(
-            f"{key}: has no meaning with learning_rate_schedule={name}, received "
-            f"{value!r}"
-        )

@@ -6,14 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.errors import UsageError
-from albert_tf.optimizers.arguments import finite, require, whole
+from albert_tf.optimizers.arguments import require, whole
+from albert_tf.optimizers.schedules import WarmupSchedule
 
 # Unless told otherwise, a trapezoid decays in the last fifth of the run.
 _DECAY_PARTS = 5
 
 
-class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class _WarmupDecay(WarmupSchedule):
     """Linear warm-up from 0 to the peak, then what a subclass makes of the rest.
 
     With `s = step + step_offset`, `W` warm-up steps and `N` training steps the rate is
@@ -27,50 +27,14 @@ class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
     all warm-up.
 
     Args:
-        learning_rate: float > 0. The peak.
-        num_train_steps: int > 0. N, the step at which `end_learning_rate` is reached.
-        num_warmup_steps: int in `[0, N]`. W.
-        end_learning_rate: float in `[0, learning_rate]`.
-        step_offset: int >= 0. Added to the step.
+        others: See `WarmupSchedule`.
 
     Call arguments:
         step: int scalar, the number of updates made so far.
 
     Returns:
         float32 scalar.
-
-    Raises:
-        UsageError: If an argument is out of its range.
     """
-
-    def __init__(
-        self,
-        learning_rate: float,
-        num_train_steps: int,
-        num_warmup_steps: int = 0,
-        end_learning_rate: float = 0.0,
-        step_offset: int = 0,
-    ):
-        super().__init__()
-        self.learning_rate = finite("learning_rate", learning_rate)
-        self.num_train_steps = whole("num_train_steps", num_train_steps)
-        self.num_warmup_steps = whole("num_warmup_steps", num_warmup_steps)
-        self.end_learning_rate = finite("end_learning_rate", end_learning_rate)
-        self.step_offset = whole("step_offset", step_offset)
-        require(self.learning_rate > 0, "learning_rate", "> 0", learning_rate)
-        require(self.num_train_steps > 0, "num_train_steps", "> 0", num_train_steps)
-        require(
-            self.num_warmup_steps <= self.num_train_steps,
-            "num_warmup_steps",
-            f"at most num_train_steps = {num_train_steps}",
-            num_warmup_steps,
-        )
-        require(
-            0 <= self.end_learning_rate <= self.learning_rate,
-            "end_learning_rate",
-            f"between 0 and learning_rate = {learning_rate}",
-            end_learning_rate,
-        )
 
     def __call__(self, step):
         """Returns the rate of the update that follows `step` updates."""
@@ -85,16 +49,6 @@ class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         rising = self.learning_rate * (step / warmup)
         return ops.where(step < warmup, rising, rate)
 
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "end_learning_rate": self.end_learning_rate,
-            "step_offset": self.step_offset,
-        }
-
     def _part(self, step):
         """Returns the share of `peak - end` at a step from W to N."""
         raise NotImplementedError
@@ -106,11 +60,11 @@ class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class WarmupLinearDecay(_WarmupSchedule):
+class WarmupLinearDecay(_WarmupDecay):
     """Warm-up, then a straight line from the peak to the end.
 
     `part(s) = (N - s) / (N - W)`, as transformers' `get_linear_schedule_with_warmup`.
-    See `_WarmupSchedule` for the arguments.
+    See `WarmupSchedule` for the arguments.
     """
 
     def _part(self, step):
@@ -118,11 +72,11 @@ class WarmupLinearDecay(_WarmupSchedule):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class WarmupCosineDecay(_WarmupSchedule):
+class WarmupCosineDecay(_WarmupDecay):
     """Warm-up, then half a cosine from the peak to the end.
 
     `part(s) = (1 + cos(pi * (s - W) / (N - W))) / 2` (SGDR, arXiv:1608.03983, without
-    restarts). See `_WarmupSchedule` for the arguments.
+    restarts). See `WarmupSchedule` for the arguments.
     """
 
     def _part(self, step):
@@ -132,7 +86,7 @@ class WarmupCosineDecay(_WarmupSchedule):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class WarmupTrapezoid(_WarmupSchedule):
+class WarmupTrapezoid(_WarmupDecay):
     """Warm-up, the peak for most of the run, then a decay over its last D steps.
 
     `part(s) = 1` until step `N - D`, then `1 - sqrt((s - (N - D)) / D)`: the cooldown
@@ -141,7 +95,7 @@ class WarmupTrapezoid(_WarmupSchedule):
     Args:
         num_decay_steps: int in `[0, N - W]` or None. D; None for a fifth of N, or what
             the warm-up leaves of it.
-        others: See `_WarmupSchedule`.
+        others: See `WarmupSchedule`.
     """
 
     def __init__(
@@ -198,16 +152,11 @@ def create_decay(
     Args:
         name: str. `"linear"`, `"cosine"` or `"trapezoid"`.
         num_decay_steps: int or None. See `WarmupTrapezoid`; None with the others.
-        **arguments: Of `_WarmupSchedule`.
+        **arguments: Of `WarmupSchedule`.
 
     Raises:
-        UsageError: If the name is unknown or an argument is out of its range.
+        UsageError: If an argument is out of its range.
     """
-    if name not in _DECAYS:
-        raise UsageError(
-            f"learning_rate_schedule must be one of original, {', '.join(_DECAYS)}, "
-            f"received {name!r}"
-        )
     if name == "trapezoid":
         return WarmupTrapezoid(num_decay_steps=num_decay_steps, **arguments)
     return _DECAYS[name](**arguments)

@@ -8,8 +8,62 @@ from keras import ops
 from albert_tf.optimizers.arguments import finite, require, whole
 
 
+class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """What all schedules with a linear warm-up have in common: checked arguments.
+
+    Args:
+        learning_rate: float > 0. The peak.
+        num_train_steps: int > 0. N, the step at which `end_learning_rate` is reached.
+        num_warmup_steps: int in `[0, N]`. W.
+        end_learning_rate: float in `[0, learning_rate]`.
+        step_offset: int >= 0. Added to the step.
+
+    Raises:
+        UsageError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        end_learning_rate: float = 0.0,
+        step_offset: int = 0,
+    ):
+        super().__init__()
+        self.learning_rate = finite("learning_rate", learning_rate)
+        self.num_train_steps = whole("num_train_steps", num_train_steps)
+        self.num_warmup_steps = whole("num_warmup_steps", num_warmup_steps)
+        self.end_learning_rate = finite("end_learning_rate", end_learning_rate)
+        self.step_offset = whole("step_offset", step_offset)
+        require(self.learning_rate > 0, "learning_rate", "> 0", learning_rate)
+        require(self.num_train_steps > 0, "num_train_steps", "> 0", num_train_steps)
+        require(
+            self.num_warmup_steps <= self.num_train_steps,
+            "num_warmup_steps",
+            f"at most num_train_steps = {num_train_steps}",
+            num_warmup_steps,
+        )
+        require(
+            0 <= self.end_learning_rate <= self.learning_rate,
+            "end_learning_rate",
+            f"between 0 and learning_rate = {learning_rate}",
+            end_learning_rate,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "end_learning_rate": self.end_learning_rate,
+            "step_offset": self.step_offset,
+        }
+
+
 @keras.saving.register_keras_serializable("albert_tf")
-class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupPolynomialDecay(WarmupSchedule):
     """Linear warm-up followed by polynomial decay, as in `optimization.py`.
 
     With `s = step + step_offset`, `W` warm-up steps and `N` training steps the rate is
@@ -58,30 +112,17 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         step_offset: int = 0,
         allow_negative_rate: bool = False,
     ):
-        super().__init__()
-        self.learning_rate = finite("learning_rate", learning_rate)
-        self.num_train_steps = whole("num_train_steps", num_train_steps)
-        self.num_warmup_steps = whole("num_warmup_steps", num_warmup_steps)
-        self.poly_power = finite("poly_power", poly_power)
-        self.end_learning_rate = finite("end_learning_rate", end_learning_rate)
-        self.start_warmup_step = whole("start_warmup_step", start_warmup_step)
-        self.step_offset = whole("step_offset", step_offset)
-        self.allow_negative_rate = bool(allow_negative_rate)
-        require(self.learning_rate > 0, "learning_rate", "> 0", learning_rate)
-        require(self.num_train_steps > 0, "num_train_steps", "> 0", num_train_steps)
-        require(self.poly_power > 0, "poly_power", "> 0", poly_power)
-        require(
-            self.num_warmup_steps <= self.num_train_steps,
-            "num_warmup_steps",
-            f"at most num_train_steps = {num_train_steps}",
+        super().__init__(
+            learning_rate,
+            num_train_steps,
             num_warmup_steps,
-        )
-        require(
-            0 <= self.end_learning_rate <= self.learning_rate,
-            "end_learning_rate",
-            f"between 0 and learning_rate = {learning_rate}",
             end_learning_rate,
+            step_offset,
         )
+        self.poly_power = finite("poly_power", poly_power)
+        self.start_warmup_step = whole("start_warmup_step", start_warmup_step)
+        self.allow_negative_rate = bool(allow_negative_rate)
+        require(self.poly_power > 0, "poly_power", "> 0", poly_power)
 
     def __call__(self, step):
         """Returns the rate of the update that follows `step` updates."""
@@ -104,12 +145,8 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
         return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
+            **super().get_config(),
             "poly_power": self.poly_power,
-            "end_learning_rate": self.end_learning_rate,
             "start_warmup_step": self.start_warmup_step,
-            "step_offset": self.step_offset,
             "allow_negative_rate": self.allow_negative_rate,
         }

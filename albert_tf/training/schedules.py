@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from albert_tf.errors import UsageError
+from albert_tf.optimizers.arguments import ONLY_ORIGINAL, check_schedule_arguments
 
-SCHEDULES = ("original", "linear", "cosine", "trapezoid")
 SCHEDULE_HELP = (
     "original (linear warm-up, then polynomial decay counted from step 0), linear or "
     "cosine (from the peak at the end of the warm-up to 0 at the last step), or "
@@ -42,28 +42,12 @@ def check_schedule(settings: Any, flags: str = "--") -> None:
     Raises:
         UsageError: If the schedule is unknown, or a setting means nothing to it.
     """
-    name = settings.learning_rate_schedule
-    if name not in SCHEDULES:
-        raise UsageError(
-            f"{flags}learning_rate_schedule must be one of {', '.join(SCHEDULES)}, "
-            f"received {name!r}"
-        )
-    only_original = {"poly_power": 1.0, "start_warmup_step": 0}
-    for other, default in only_original.items():
-        value = getattr(settings, other, default)
-        if name != "original" and value != default:
-            raise UsageError(
-                f"{flags}{other} has no meaning with {flags}learning_rate_schedule="
-                f"{name}, received {value}"
-            )
+    own = {k: getattr(settings, k) for k in ONLY_ORIGINAL if hasattr(settings, k)}
     steps = settings.num_decay_steps
+    name = settings.learning_rate_schedule
+    check_schedule_arguments(name, own, steps, flags)
     if steps is None:
         return
-    if name != "trapezoid":
-        raise UsageError(
-            f"{flags}num_decay_steps requires {flags}learning_rate_schedule=trapezoid, "
-            f"received {steps} with {name}"
-        )
     if settings.num_train_steps is None or settings.num_warmup_steps is None:
         if steps < 1:
             raise UsageError(

@@ -11,7 +11,7 @@ import albert_tf
 from albert_tf.converters import load
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers.create import create_optimizer
 from albert_tf.text.load import load_tokenizer
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UsageError
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers.create import create_optimizer
 
 STEPS = 9
 

@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
 import contextlib, sys
 import keras, numpy as np
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers.create import create_optimizer
 grad = contextlib.nullcontext
 if keras.backend.backend() == "torch":
     import torch

@@ -9,8 +9,9 @@ import pytest
 
 from albert_tf.config import AlbertConfig
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.optimizers import Lamb, create_optimizer
 from albert_tf.optimizers.base import canonical_path
+from albert_tf.optimizers.create import create_optimizer
+from albert_tf.optimizers.lamb import Lamb
 
 
 @pytest.mark.parametrize(

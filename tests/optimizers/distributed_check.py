@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers.create import create_optimizer
 
 VOCABULARY, LENGTH, WIDTH, BATCH, STEPS = 7, 5, 4, 8, 12
 

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers.create import create_optimizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_train/lamb_ordered"
 SLOTS = ("/adam_m", "/adam_v")

@@ -8,7 +8,9 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.optimizers import AdamW, Lamb, create_optimizer
+from albert_tf.optimizers.adamw import AdamW
+from albert_tf.optimizers.create import create_optimizer
+from albert_tf.optimizers.lamb import Lamb
 
 BETA_1, BETA_2, EPSILON, DECAY = 0.9, 0.999, 1e-6, 0.01
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UsageError
-from albert_tf.optimizers import WarmupPolynomialDecay
+from albert_tf.optimizers.schedules import WarmupPolynomialDecay
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_train/lamb_ordered"
 

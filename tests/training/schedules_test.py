@@ -1,10 +1,14 @@
 """Settings of schedules are refused before anything heavy is imported."""
 
+import subprocess
+import sys
+
 import pytest
 
 from albert_tf.errors import UsageError
 from albert_tf.training.finetuning.settings import FinetuneSettings
 from albert_tf.training.pretraining.settings import PretrainSettings
+from tests.imports import ROOT
 
 
 def pretraining(**changes):
@@ -88,3 +92,13 @@ def test_rate_is_as_given_unless_scaling_is_asked_for():
     line = "learning rate 0.0005 (0.004 x sqrt(64 / 4096))"
     assert scaled.describe_learning_rate() == line
     assert settings.identity() != scaled.identity()
+
+
+def test_settings_are_checked_without_keras():
+    code = """
+import sys
+from albert_tf.training.finetuning import settings
+from albert_tf.training.pretraining import settings
+assert "keras" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

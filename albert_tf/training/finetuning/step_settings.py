@@ -2,8 +2,9 @@
 
 import dataclasses
 
+from albert_tf.optimizers.arguments import SCHEDULES
 from albert_tf.settings import setting
-from albert_tf.training.schedules import DECAY_HELP, SCHEDULE_HELP, SCHEDULES
+from albert_tf.training.schedules import DECAY_HELP, SCHEDULE_HELP
 
 ON_COLLAPSE = ("warn", "stop", "restart")
 

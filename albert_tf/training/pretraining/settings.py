@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from albert_tf.optimizers.arguments import SCHEDULES
 from albert_tf.settings import setting
 from albert_tf.training.intervals import Intervals
 from albert_tf.training.pretraining import checks
@@ -11,7 +12,6 @@ from albert_tf.training.schedules import (
     DECAY_HELP,
     REFERENCE_BATCH_SIZE,
     SCHEDULE_HELP,
-    SCHEDULES,
     scaled_learning_rate,
 )
 

@@ -10,7 +10,7 @@ from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.optimizers import AdamW
+from albert_tf.optimizers.adamw import AdamW
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.weighting import learning_rate_multipliers
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run

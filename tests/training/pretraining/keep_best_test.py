@@ -9,7 +9,7 @@ import albert_tf
 from albert_tf.errors import UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.albert import ALBERT
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining.keep_best import KeepBest, check_metric
 from albert_tf.training.pretraining.run_batches import RunBatches

@@ -10,7 +10,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.objectives.losses import pretraining_loss
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from tests.data.synthetic_records import VOCAB, make_example, write
 

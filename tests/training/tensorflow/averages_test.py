@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.optimizers import create_optimizer
+from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.training.tensorflow import checkpoints_test

@@ -54,7 +54,7 @@ def _read(task: Task, settings: DataSettings, split: str) -> Any:
     """Returns the labelled examples of a split."""
     examples = read_split(task, settings, split, _EVAL_FILE.value)
     policy = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
-    examples = task.family.usable(task, examples, policy)
+    examples = task.family.to_evaluate(task, examples, policy)
     if examples.labels is None:
         raise DataError(f"{examples.path}: has no labels to compare with")
     return examples

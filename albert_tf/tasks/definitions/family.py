@@ -99,6 +99,14 @@ class Family(Protocol):
         """
         return examples
 
+    def to_evaluate(self, task, examples, options: Options) -> Any:
+        """Returns the examples to evaluate on, also of a split that is trained on.
+
+        Raises:
+            DataError: As `usable`.
+        """
+        return self.usable(task, examples, options)
+
     def encode(
         self, task, examples, tokenizer: Tokenizer, options: Options
     ) -> EncodedExamples:

@@ -26,7 +26,11 @@ from albert_tf.tasks.questions.squad_answers import (
     make_answers,
     prediction_files,
 )
-from albert_tf.tasks.questions.squad_data import Questions, held_back_articles
+from albert_tf.tasks.questions.squad_data import (
+    Questions,
+    held_back_articles,
+    to_be_scored,
+)
 from albert_tf.tasks.questions.squad_features import encode_questions
 from albert_tf.tasks.questions.squad_json import read_questions
 from albert_tf.text.tokenizer import Tokenizer
@@ -81,6 +85,12 @@ class SquadFamily(Family):
     Whether a question may have no answer is known by the examples (`unanswerable`),
     and the head by the names of the outputs.
     """
+
+    def to_evaluate(
+        self, task: Task, examples: Questions, options: Options
+    ) -> Questions:
+        """Returns the questions to be scored; see `squad_data.to_be_scored`."""
+        return to_be_scored(examples, options.on_bad_input)
 
     def encode(
         self, task: Task, examples: Questions, tokenizer: Tokenizer, options: Options

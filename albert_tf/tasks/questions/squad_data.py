@@ -4,8 +4,11 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from absl import logging
 
 from albert_tf.errors import DataError, UsageError
+
+SKIP_HINT = "(--on_bad_input=skip leaves such questions out)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +101,48 @@ def ask(questions: Sequence[str], contexts: Sequence[str], unanswerable: bool):
         for i, (text, context) in enumerate(zip(questions, contexts, strict=True))
     ]
     return Questions("questions", list(distinct), items, unanswerable, labelled=False)
+
+
+def to_be_scored(questions: Questions, on_bad_input: str) -> Questions:
+    """Returns training questions as questions to be answered and scored.
+
+    One that is too long for a window can be scored, although it cannot be trained on.
+
+    Args:
+        questions: `Questions`. Others than training questions are returned as they are.
+        on_bad_input: str. "stop", or "skip" to leave out the questions with a problem.
+
+    Raises:
+        DataError: If a question has a problem and `on_bad_input` is "stop", or if all
+            of them have one.
+    """
+    if not questions.training:
+        return questions
+    bad = [item.problem for item in questions.items if item.problem]
+    if bad and on_bad_input != "skip":
+        raise DataError(f"{questions.path}: {bad[0]} {SKIP_HINT}")
+    if bad:
+        warn_of_skipped(questions, bad)
+    kept = [i for i, item in enumerate(questions.items) if not item.problem]
+    if not kept:
+        raise none_usable(questions, bad)
+    return dataclasses.replace(questions.select(kept), training=False)
+
+
+def warn_of_skipped(questions: Questions, reasons: Sequence[str]) -> None:
+    """Says how many questions are left out, and the reason for the first one."""
+    logging.warning(
+        "%s: left out %d of %d questions; the first: %s",
+        *(questions.path, len(reasons), len(questions), reasons[0]),
+    )
+
+
+def none_usable(questions: Questions, reasons: Sequence[str]) -> DataError:
+    """Returns the error for a file whose questions are all left out."""
+    return DataError(
+        f"{questions.path}: expected questions that can be used, received none "
+        f"(left out: {len(reasons)})"
+    )
 
 
 def held_back_articles(

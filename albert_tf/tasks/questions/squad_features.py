@@ -15,11 +15,15 @@ from absl import logging
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks.definitions.family import EncodedExamples, Options
-from albert_tf.tasks.questions.squad_data import Question, Questions
+from albert_tf.tasks.questions.squad_data import (
+    SKIP_HINT,
+    Question,
+    Questions,
+    none_usable,
+    warn_of_skipped,
+)
 from albert_tf.text.inputs import EncodedTexts
 from albert_tf.text.tokenizer import Tokenizer
-
-_SKIP_HINT = "(--on_bad_input=skip leaves such questions out)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,35 +222,25 @@ class _Plans:
 
     def finish(self) -> tuple[Windows, np.ndarray]:
         """Returns the windows, and the first and last token of the answers `[R, 2]`."""
-        path = self.questions.path
         if self.skipped:
-            logging.warning(
-                "%s: left out %d of %d questions; the first: %s",
-                path,
-                len(self.skipped),
-                len(self.questions),
-                self.skipped[0],
-            )
+            warn_of_skipped(self.questions, self.skipped)
         if self.misplaced:
             logging.warning(
                 "%s: %d answers are not at their answer_start; they are scored by "
                 "their text, but the loss counts them as missing; the first: %s",
-                path,
+                self.questions.path,
                 len(self.misplaced),
                 self.misplaced[0],
             )
         if not self.rows:
-            raise DataError(
-                f"{path}: expected questions that can be used, received none "
-                f"(left out: {len(self.skipped)})"
-            )
+            raise none_usable(self.questions, self.skipped)
         number, first, size = np.array(self.rows, np.int32).T.copy()
         windows = Windows(self.contexts, number, first, size)
         return windows, np.array(self.positions, np.int32).reshape(-1, 2)
 
     def _refuse(self, reason: str) -> None:
         if self.options.on_bad_input != "skip":
-            raise DataError(f"{self.questions.path}: {reason} {_SKIP_HINT}")
+            raise DataError(f"{self.questions.path}: {reason} {SKIP_HINT}")
         self.skipped.append(reason)
 
     def _answer(self, question: Question, context: Context) -> tuple[int, int] | None:

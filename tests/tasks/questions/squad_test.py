@@ -213,3 +213,25 @@ def test_questions_without_labels():
     assert len(answers.texts) == 20
     assert FAMILY.report(SQUAD2, unlabelled, answers, encoded) == {}
     assert FAMILY.collapse(SQUAD2, unlabelled, answers) == ""
+
+
+def test_training_questions_that_are_scored(caplog):
+    train = SQUAD1.splits["train"].read(str(GOLDEN / "squad" / "train-v1.1.json"))
+    bad = [2, 7]
+    for i in bad:
+        train.items[i] = dataclasses.replace(train.items[i], problem=f"no answer {i}")
+    skip = dataclasses.replace(OPTIONS, on_bad_input="skip")
+    found = FAMILY.to_evaluate(SQUAD1, train, skip)
+    assert (
+        f"left out {len(bad)} of {len(train)} questions; the first: no " in caplog.text
+    )
+    assert found.ids == [x.id for x in train.items if not x.problem]
+    # All of them can be answered, also those that cannot be trained on.
+    small = dataclasses.replace(OPTIONS, max_seq_length=24, doc_stride=2)
+    windows = FAMILY.encode(SQUAD1, found, TOKENIZER, small).detail
+    assert set(windows.question) == set(range(len(found)))
+    with pytest.raises(DataError, match="on_bad_input=skip leaves such questions out"):
+        FAMILY.to_evaluate(SQUAD1, train, OPTIONS)
+    with pytest.raises(DataError, match=f"received none .left out: {len(bad)}."):
+        FAMILY.to_evaluate(SQUAD1, train.select(bad), skip)
+    assert FAMILY.to_evaluate(SQUAD1, found, OPTIONS) is found

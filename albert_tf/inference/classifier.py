@@ -8,16 +8,21 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.inference import base
 from albert_tf.models.classifiers import label_names, problem_type_of
+from albert_tf.tasks.definitions.family import EncodedExamples
+from albert_tf.tasks.running.batches import BatchShape
+from albert_tf.tasks.running.forward import as_forward
+from albert_tf.tasks.running.outputs import collect_outputs
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
 
 class Classifier(base.Loadable):
-    """Classifies texts or pairs of texts.
+    """Classifies texts or pairs of texts that a program has at hand.
+
+    `Predictor` runs the same model on the examples of a task, and compares with labels.
 
     The model's `problem_type` determines the scores: probabilities that sum to 1 for a
     single-label classifier, an independent probability per label for a multi-label
@@ -64,10 +69,9 @@ class Classifier(base.Loadable):
         self.labels = label_names(model, labels)
         self.problem_type = problem_type_of(model)
         self.batch_size = batch_size
-        self._forward = base.as_graph(
-            lambda batch: model(batch, training=False),
-            (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK),
-        )
+        (head,) = self.heads
+        self._shape = BatchShape(head, max_seq_length, longest, tokenizer.pad_id)
+        self._forward = as_forward(model, head)
 
     def __call__(
         self,
@@ -156,21 +160,12 @@ class Classifier(base.Loadable):
             text_pairs,
             max_seq_length=self.max_seq_length,
         )
-        return self.encoded_logits(encoded)
-
-    def encoded_logits(self, encoded: inputs.EncodedTexts) -> np.ndarray:
-        """Returns the logits of texts that are encoded already, float32 `[N, C]`."""
-        result = np.zeros((len(encoded), len(self.labels)), np.float32)
-        # Rows of similar length together: less padding.
-        order = np.argsort(encoded.lengths, kind="stable")
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
-            length = inputs.bucket_length(
-                encoded.lengths[rows].max(), self.max_seq_length
-            )
-            batch = inputs.padded_inputs(encoded, rows, length, self.tokenizer.pad_id)
-            result[rows] = self._forward(batch)
-        return result
+        if not len(encoded):
+            return np.zeros((0, len(self.labels)), np.float32)
+        splits = np.arange(len(encoded) + 1)
+        examples = EncodedExamples(encoded, splits, {}, encoded.truncated)
+        outputs = collect_outputs(self._forward, examples, self._shape, self.batch_size)
+        return outputs["logits"]
 
 
 def _check_threshold(threshold: float | None, problem_type: str) -> None:

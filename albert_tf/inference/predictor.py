@@ -39,7 +39,9 @@ _HEADS = (
 
 
 class Predictor(base.Loadable):
-    """Answers the examples of a task with a fine-tuned model.
+    """Answers the examples of a task with a fine-tuned model, and scores the answers.
+
+    For single texts there are `Classifier`, `QuestionAnswerer` and the others.
 
     Args:
         model: keras.Model. One of the classifiers or question answering models.

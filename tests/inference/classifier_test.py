@@ -6,7 +6,9 @@ import pytest
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.classifier import Classifier
+from albert_tf.inference.predictor import Predictor
 from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassifier
+from albert_tf.tasks.texts.text_table import TextTable
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.openings import count_openings
 from tests.tiny import CONFIG, SPIECE, record_calls
@@ -28,6 +30,15 @@ def test_classifier(classify):
     assert sorted(row["label"] for row in ranked[0]) == ["maybe", "no", "yes"]
     assert sum(row["score"] for row in ranked[1]) == pytest.approx(1, abs=1e-5)
     assert classify("a b")[0]["score"] == pytest.approx(result[0]["score"], rel=1e-4)
+
+
+def test_the_logits_of_a_predictor(classify, tokenizer):
+    texts = ["a b", "the " * 50, "", "x"]
+    predictor = Predictor(classify.model, tokenizer)
+    examples = TextTable("t", texts, None, None, [1, 2, 3, 4])
+    answers = predictor.answers(examples)
+    np.testing.assert_array_equal(answers.logits, classify.logits(texts))
+    assert classify([]) == [] and classify.logits([]).shape == (0, 3)
 
 
 def test_classifier_pairs(classify):

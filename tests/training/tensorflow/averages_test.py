@@ -1,5 +1,7 @@
 """Averages are the same on every kind of device, and survive in checkpoints."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +15,7 @@ from tests.training.tensorflow import checkpoints_test
 
 # A process of its own, because devices can only be split before TensorFlow starts.
 PROGRAM = r"""
+import json, sys
 import numpy as np
 import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
@@ -33,24 +36,32 @@ batch = {
     "sentence_order_labels": rng.integers(0, 2, rows).astype("int32"),
 }
 config = AlbertConfig(
-    vocab_size=53, embedding_size=6, hidden_size=12, num_hidden_layers=3,
+    vocab_size=53, embedding_size=6, hidden_size=12, num_hidden_layers=1,
     num_attention_heads=2, intermediate_size=20, max_position_embeddings=16,
 )
 
-def run(kind, optimizer="lamb", ema_decay=0.8, **options):
+def run(kind, optimizer="lamb", schedule="original", compiled=False, **options):
+    ema_decay = 0.8
     strategy = strategies[kind]
     with strategy.scope():
         model = AlbertPretrainer(config, seed=3)
         optimizer = create_optimizer(
             optimizer, learning_rate=0.05, num_train_steps=20, num_warmup_steps=2,
-            ema_decay=ema_decay,
+            ema_decay=ema_decay, learning_rate_schedule=schedule,
         )
     step = TrainStep(model, ALBERT, optimizer, strategy, seed=1, **options)
     make = lambda n, i: tf.data.Dataset.from_tensor_slices(batch).batch(8, True)
     iterator = iter(distribute(strategy, make))
-    history = []
+    replica = lambda batch: strategy.run(step._replica_step, (batch,))
+    if compiled:  # everything that a replica does, as for a TPU
+        replica = tf.function(replica, jit_compile=True)
+    history, rates = [], []
     for _ in range(6):
-        step.train(iterator, 1)
+        rates.append(float(optimizer.learning_rate))
+        if compiled:
+            replica(next(iterator))
+        else:
+            assert float(step.train(iterator, 1)["learning_rate"]) == rates[-1]
         history.append(model.get_weights())
     averages = WeightAverages(model, optimizer)
     last = history[-1]
@@ -68,7 +79,7 @@ def run(kind, optimizer="lamb", ema_decay=0.8, **options):
         for variable in model.trainable_variables:
             one, other = strategy.experimental_local_results(variable.value)
             np.testing.assert_array_equal(one, other)
-    return last, inside, loss
+    return last, inside, loss, rates
 
 def difference(one, other):
     pairs = zip(one, other, noise, strict=True)
@@ -78,21 +89,53 @@ strategies = {"mirrored": create_strategy("mirrored")}
 strategies["one_device"] = create_strategy("one_device")
 # The key bias has no gradient in exact arithmetic, so what moves it is rounding noise.
 noise = [w.path.endswith("key/bias") for w in AlbertPretrainer(config).weights]
-last, inside, loss = run("one_device")
-assert difference(last, inside) > 0.01
-_, found, its_loss = run("mirrored", accumulation=2)
-assert difference(found, inside) < 5e-5, difference(found, inside)
-assert abs(its_loss - loss) < 1e-3, (its_loss, loss)
-run("mirrored", "adamw")
+for schedule, others in json.loads(sys.argv[1]).items():
+    last, inside, loss, rates = run("one_device", schedule=schedule)
+    assert difference(last, inside) > 0.01
+    for options in others:
+        found = run(schedule=schedule, **options)
+        assert difference(found[0], last) < 5e-5, difference(found[0], last)
+        assert difference(found[1], inside) < 5e-5, difference(found[1], inside)
+        assert abs(found[2] - loss) < 1e-3, (found[2], loss)
+        assert found[3] == rates
+    print(schedule, json.dumps(rates))
+for options in json.loads(sys.argv[2]):
+    run(**options)
 print("the same averages")
 """
+REPLICAS = {"kind": "mirrored", "accumulation": 2}
+COMPILED = {"kind": "one_device", "compiled": True}
+
+
+def train_alike(run_python, cases, alone=()):
+    """Trains on one device and in other ways; returns the rates by the schedule."""
+    done = run_python("-c", PROGRAM, json.dumps(cases), json.dumps(alone))
+    assert done.returncode == 0, done.stderr[-3000:]
+    *lines, last = done.stdout.splitlines()
+    assert last == "the same averages"
+    found = (line.partition(" ") for line in lines)
+    return {name: json.loads(rates) for name, _, rates in found}
 
 
 @pytest.mark.slow
 def test_replicas_and_micro_batches_average_the_same(run_python):
-    done = run_python("-c", PROGRAM)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "the same averages" in done.stdout
+    rates = train_alike(run_python, {"cosine": [REPLICAS]})["cosine"]
+    expected = [0.05 * (1 + np.cos(np.pi * n / 18)) / 2 for n in range(4)]
+    np.testing.assert_allclose(rates, [0, 0.025, *expected], rtol=1e-5)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("schedule", ["original", "linear", "cosine", "trapezoid"])
+def test_every_schedule_trains_the_same_everywhere(run_python, schedule):
+    rates = train_alike(run_python, {schedule: [REPLICAS, COMPILED]})
+    # Only the trapezoid stays at the peak.
+    assert (rates[schedule][-1] == rates[schedule][2]) == (schedule == "trapezoid")
+
+
+@pytest.mark.broad
+def test_replicas_average_the_weights_of_adamw(run_python):
+    options = {"kind": "mirrored", "optimizer": "adamw", "schedule": "linear"}
+    assert train_alike(run_python, {}, [options]) == {}
 
 
 def make_run(ema_decay, seed=1):

@@ -116,6 +116,8 @@ def make_step(
     dropout: float = 0.1,
     layers: int = 2,
     clip_norm: float = 1.0,
+    ema_decay: float = 0.0,
+    learning_rate_schedule: str = "original",
     jit_compile: bool = False,
     dynamic: str = "",
 ) -> TrainStep:
@@ -139,6 +141,8 @@ def make_step(
             num_train_steps=20,
             num_warmup_steps=2,
             clip_norm=clip_norm,
+            ema_decay=ema_decay,
+            learning_rate_schedule=learning_rate_schedule,
         )
     return TrainStep(
         model,

@@ -6,6 +6,7 @@ Traced, not run: there is no TPU. See `fake_tpu`.
 import itertools
 import json
 import re
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -27,6 +28,10 @@ OTHERS = {
     "float32": {"dtype": "float32", "dropout": 0.0},
     "not clipped": {"clip_norm": 0.0},
     "jit_compile": {"jit_compile": True},
+    **{
+        f"averages, {name}": {"ema_decay": 0.9, "learning_rate_schedule": name}
+        for name in ("linear", "cosine", "trapezoid")
+    },
 }
 # What the checks must find.
 DYNAMIC = {
@@ -35,6 +40,7 @@ DYNAMIC = {
 }
 LOWERED = {
     "lamb": {"lower": True, "dtype": "float32"},
+    "averages": OTHERS["averages, trapezoid"] | {"lower": True},
     "adamw, packed": BROAD["adamw, 2 parts, packed"] | {"lower": True},
 }
 LOWERED_DYNAMIC = {"lower": True, "dynamic": "boolean_mask", "layers": 1}
@@ -83,7 +89,14 @@ def check(found, variables):
 @pytest.mark.slow
 def test_a_tpu_can_compile_the_step(trace):
     case = {"dtype": "float32", "layers": 1, "dropout": 0.0, "only_training": True}
-    check(trace({"lamb": case})["lamb"]["train"], variables=32)
+    cases = {"plain": case, "averages": case | OTHERS["averages, cosine"]}
+    plain, averages = (one["train"] for one in trace(cases).values())
+    check(plain, variables=32)
+    check(averages, variables=32)
+    # The TPU updates the averages, too.
+    more = Counter(averages["on_tpu"]) - Counter(plain["on_tpu"])
+    updates = sum(n for name, n in more.items() if name.startswith("Assign"))
+    assert updates == 32
 
 
 @pytest.mark.broad

@@ -64,6 +64,7 @@ flags.DEFINE_integer("train_batch_size", 32, "finetune: examples per step.", 1)
 flags.DEFINE_integer("steps", 12, "finetune, step: steps of every contestant.", 2)
 flags.DEFINE_list("shapes", ["8x128", "2x512"], "step: rows x tokens of the batches.")
 flags.DEFINE_bool("jit_compile", False, "step: whether XLA compiles our step.")
+flags.DEFINE_bool("fuse_elementwise", True, "step: as for pretrain.")
 flags.DEFINE_enum(
     "precision",
     "bfloat16",
@@ -79,7 +80,7 @@ flags.DEFINE_string(
 
 def main() -> None:
     """Measures, prints the table, writes the files."""
-    if _TOPIC.value in ("finetune", "step"):
+    if _TOPIC.value == "step":
         onednn.choose(flags.FLAGS.precision)
     from albert_tf.benchmarks import report, topics
     from albert_tf.reports import environment

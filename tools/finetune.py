@@ -18,7 +18,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli import onednn
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.original_flags import check_what_to_do, define_original_flags
 from albert_tf.cli.run import run
@@ -45,7 +44,6 @@ def main() -> None:
     settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that a missing flag is reported at once.
     settings.check_source()
-    onednn.choose(settings.precision)
     from albert_tf.training.finetuning.trials import finetune
 
     print(json.dumps(finetune(settings), indent=2))

@@ -88,6 +88,7 @@ def _measure_step(values: Mapping[str, Any]) -> Report:
         steps=values["steps"],
         precision=values["precision"],
         jit_compile=values["jit_compile"],
+        fuse=values["fuse_elementwise"],
     )
     return step_speed.run(settings)
 

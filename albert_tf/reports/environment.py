@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any
 
+# Decides which kernels TensorFlow uses on a CPU, and so the bits of a result.
+ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 # The packages that the results of a run depend on.
 _PACKAGES = ("albert_tf", "tensorflow", "keras", "numpy", "sentencepiece")
 # The parts of a CPU's description that speed depends on.
@@ -14,8 +16,13 @@ _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd")
 
 
 def describe_environment() -> dict[str, Any]:
-    """Returns versions and the git revision of the code."""
-    return {"versions": _versions(_PACKAGES), "git_revision": _git_revision()}
+    """Returns versions, the git revision of the code, and the choice of kernels."""
+    return {
+        "versions": _versions(_PACKAGES),
+        "git_revision": _git_revision(),
+        # None is TensorFlow's own choice for the CPU.
+        ONEDNN: os.environ.get(ONEDNN),
+    }
 
 
 def machine() -> dict[str, Any]:

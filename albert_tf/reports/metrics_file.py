@@ -21,14 +21,28 @@ class MetricsFile:
 
     Args:
         path: str. Path of the file.
-        last_step: int. Step at which the run continues; see `lines_until`.
+        last_step: int. Step at which the run continues. Later lines are removed: they
+            belong to steps after the last checkpoint, which will be repeated. A
+            training line that a signal has ended early stays until the next one, which
+            its steps are part of, takes its place.
     """
 
     def __init__(self, path: str | os.PathLike, last_step: int):
         self.path = os.fspath(path)
-        self.lines = lines_until(read_metrics(self.path), last_step)
+        self.lines = [x for x in read_metrics(self.path) if x["step"] <= last_step]
+        kept = lines_until(self.lines, last_step)
+        self._early = [line for line in self.lines if line not in kept]
         self._is_behind = False
         self._write()
+
+    def settled(self) -> list[dict[str, Any]]:
+        """Returns the lines without the training lines that the next one replaces."""
+        return [line for line in self.lines if line not in self._early]
+
+    @property
+    def early_steps(self) -> list[int]:
+        """Steps of the training lines that the next one replaces."""
+        return [line["step"] for line in self._early]
 
     def append(self, values: dict[str, Any]) -> None:
         """Adds a line.
@@ -36,9 +50,13 @@ class MetricsFile:
         Args:
             values: dict. What was measured, with its `step`.
         """
+        replaces = bool(self._early) and values.get("split") == "train"
+        if replaces:
+            self.lines = self.settled()
+            self._early = []
         self.lines.append(values)
         try:
-            if self._is_behind or files.is_remote(self.path):
+            if replaces or self._is_behind or files.is_remote(self.path):
                 self._write()
             else:
                 with open(self.path, "a", encoding="utf-8") as f:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Collection
 
 import tensorflow as tf
 
@@ -10,7 +11,9 @@ from albert_tf.storage import files
 _KEPT = "events.out.tfevents.0000000000.before-resume"
 
 
-def drop_later_steps(folder: str | os.PathLike, last_step: int) -> None:
+def drop_later_steps(
+    folder: str | os.PathLike, last_step: int, early: Collection[int] = ()
+) -> None:
     """Rewrites event files without the steps after the one a run continues from.
 
     TensorBoard would show such a step twice. The remaining events are moved into one
@@ -19,6 +22,8 @@ def drop_later_steps(folder: str | os.PathLike, last_step: int) -> None:
     Args:
         folder: str. Folder of the event files; may be missing.
         last_step: int. Step at which the run continues.
+        early: Collection of int. Steps whose training values are dropped, too, because
+            those of the next step on record cover them.
     """
     names = files.list_folder(folder) if files.is_folder(folder) else []
     paths = [files.join(folder, name) for name in names if "tfevents" in name]
@@ -33,6 +38,8 @@ def drop_later_steps(folder: str | os.PathLike, last_step: int) -> None:
                     kept.setdefault(("version",), content)
                 elif event.step <= last_step:
                     tags = tuple(value.tag for value in event.summary.value)
+                    if event.step in early and tags[0].startswith("train/"):
+                        continue
                     kept.pop((event.step, tags), None)
                     kept[event.step, tags] = content
     if not paths:

@@ -44,7 +44,9 @@ class Progress(contextlib.AbstractContextManager):
         if not chief:
             return
         self.metrics = MetricsFile(folder.join(METRICS_FILE), first_step)
-        drop_later_steps(folder.join(TENSORBOARD_FOLDER), first_step)
+        drop_later_steps(
+            folder.join(TENSORBOARD_FOLDER), first_step, self.metrics.early_steps
+        )
         self.writer = tf.summary.create_file_writer(folder.join(TENSORBOARD_FOLDER))
         # A terminal is redrawn often; a log file gets a line now and then.
         interval = 0.5 if sys.stderr.isatty() else 10.0
@@ -86,8 +88,11 @@ class Progress(contextlib.AbstractContextManager):
             self.metrics.append({"split": split, "step": step, **values})
 
     def lines(self) -> list[dict[str, Any]]:
-        """Returns what is on record so far; nothing in a worker that does not write."""
-        return list(self.metrics.lines) if self.chief else []
+        """Returns what counts of the record; nothing in a worker that does not write.
+
+        Not the training lines that the next one replaces.
+        """
+        return self.metrics.settled() if self.chief else []
 
     def log(self, text: str) -> None:
         """Prints a line above the bar."""

@@ -6,8 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from absl import logging
+
 from albert_tf.errors import DataError, UsageError
-from albert_tf.reports.environment import describe_environment
+from albert_tf.reports.environment import ONEDNN, describe_environment
 from albert_tf.storage import files
 
 RUN_FILE = "run.json"
@@ -131,11 +133,26 @@ class RunFolder:
                     **describe_environment(),
                 }
             )
-        elif self._changed:
+            return
+        self._compare_kernels()
+        if self._changed:
             before = [*self._recorded.get(_CHANGED, ()), self._changed]
             settings = {**self._recorded["settings"], **self.identity}
             changes = {"settings": settings, _CHANGED: before, _OUTDATED: True}
             self._write({**self._recorded, **changes})
+
+    def _compare_kernels(self) -> None:
+        now = os.environ.get(ONEDNN)
+        before = self._recorded.get(ONEDNN, now)
+        if before != now:
+            logging.warning(
+                "%s: began with %s=%s, continues with %s: the weights are equal up to "
+                "rounding only",
+                self.path,
+                ONEDNN,
+                before,
+                now,
+            )
 
     def finish(self) -> None:
         """Records that the model in the folder is that of the run's settings."""

@@ -7,7 +7,7 @@ from albert_tf.reports import environment
 
 def test_record_of_a_run():
     record = environment.describe_environment()
-    assert list(record) == ["versions", "git_revision"]
+    assert list(record) == ["versions", "git_revision", environment.ONEDNN]
     assert list(record["versions"]) == [
         *("python", "albert_tf", "tensorflow", "keras", "numpy", "sentencepiece")
     ]

@@ -5,6 +5,7 @@ import os
 import pytest
 import tensorflow as tf
 
+from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.storage import files
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
@@ -64,3 +65,32 @@ def test_numbers_by_weight_have_a_curve_each(folder):
         (1, "train/trust_ratios/a/kernel", 2.0),
         (1, "train/trust_ratios/b", 3.0),
     ]
+
+
+def test_a_line_that_a_signal_ended_early_stays_until_the_next_one(folder):
+    def lines():
+        return [
+            (m["split"], m["step"]) for m in read_metrics(folder.join(METRICS_FILE))
+        ]
+
+    def train(first, *steps):
+        bar = Progress(folder, first, 9, chief=True, title="run", shown={})
+        with bar as progress:
+            for step in steps:
+                progress.record("train", step, {"tokens_per_second": 1.0})
+            if steps[-1:] == (3,):
+                progress.note(UNFINISHED, 3, {"sums": {}, "seconds": 1.0})
+
+    train(0, 2, 3)
+    stopped = [("train", 2), ("train", 3), (UNFINISHED, 3)]
+    bar = Progress(folder, 3, 9, chief=True, title="run", shown={})
+    with bar as progress:
+        counted = [(line["split"], line["step"]) for line in progress.lines()]
+        assert counted == [("train", 2), (UNFINISHED, 3)]
+    train(3)  # killed before its first line, or nothing was left to do
+    assert lines() == stopped
+    train(3, 4)
+    assert lines() == [("train", 2), (UNFINISHED, 3), ("train", 4)]
+    train(4, 6)
+    assert lines()[-2:] == [("train", 4), ("train", 6)]
+    assert [step for step, *_ in events(folder)] == [2, 4, 6]

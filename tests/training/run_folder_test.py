@@ -5,6 +5,7 @@ import json
 import pytest
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
@@ -35,6 +36,17 @@ def test_the_same_run_may_continue(tmp_path):
     open_folder(tmp_path, log_steps=7)  # not part of the identity
     with pytest.raises(UsageError, match=r"--seed=12345; received --seed=3"):
         open_folder(tmp_path, seed=3)
+
+
+def test_other_kernels_are_named(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv(ONEDNN, "1")
+    open_folder(tmp_path).begin()
+    open_folder(tmp_path).begin()
+    assert not caplog.records
+    monkeypatch.delenv(ONEDNN)
+    with caplog.at_level("WARNING", logger="absl"):
+        open_folder(tmp_path).begin()
+    assert f"began with {ONEDNN}=1, continues with None" in caplog.text
 
 
 def test_a_run_from_before_a_setting_existed_may_continue(old_run):

@@ -1,4 +1,4 @@
-"""Makes the training batches of a fine-tuning task from its encoded examples.
+"""Makes the batches of a fine-tuning task from its encoded examples.
 
 Legend: `U` units of a batch, `B` rows, `T` sequence, `K` choices, `L` words.
 """
@@ -7,10 +7,8 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data.batches.order import shuffled
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.tasks.definitions.family import EncodedExamples
@@ -48,63 +46,6 @@ class BatchShape:
         """Whether rows of this head are packed."""
         spans = HEADS[self.head].answers_spans
         return self.packing and not self.fixed_length and not spans
-
-
-def make_training_dataset(
-    encoded: EncodedExamples,
-    shape: BatchShape,
-    *,
-    batch_size: int,
-    seed: int,
-    start_step: int = 0,
-    num_pipelines: int = 1,
-    pipeline: int = 0,
-) -> tf.data.Dataset:
-    """Returns an endless data set of training batches.
-
-    Every epoch is a permutation that depends only on the seed and the epoch. A batch
-    may hold the end of one epoch and the start of the next, so all batches are full.
-
-    Args:
-        encoded: `EncodedExamples` with targets.
-        shape: `BatchShape`. `parts` counts the shares of this pipeline alone.
-        batch_size: int. `U` of the whole batch.
-        seed: int. Seed of the permutations.
-        start_step: int. Number of batches to skip.
-        num_pipelines: int. Number of input pipelines that share each batch.
-        pipeline: int. Number of this one, from 0.
-
-    Returns:
-        Data set of dicts of tensors by the names of `features`: `token_ids`,
-        `segment_ids`, `padding_mask` int32 `[B, T]`, the targets, `places` (in the
-        rows of a share) except for question answering, which has `p_mask`, and for
-        packed rows `pack_ids` and `position_ids`.
-
-    Raises:
-        UsageError: If the batch cannot be divided, or a row is too long.
-    """
-    check(encoded, shape, batch_size, num_pipelines)
-    make = batch_maker(encoded, shape)
-    example = make(np.zeros(batch_size // num_pipelines, np.int64))
-    names = list(example)
-    count, share = len(encoded), batch_size // num_pipelines
-    stop = np.iinfo(np.int64).max
-    numbers = tf.data.Dataset.range(start_step * batch_size, stop)
-    numbers = numbers.batch(batch_size, drop_remainder=True)
-
-    def batch(rows):
-        rows = shuffled(rows, count, seed)[0]
-        rows = rows[pipeline * share : (pipeline + 1) * share]
-        kinds = [value.dtype for value in example.values()]
-        values = tf.numpy_function(lambda n: list(make(n).values()), [rows], kinds)
-        for name, value in zip(names, values, strict=True):
-            value.set_shape(_static_shape(example[name], name, shape))
-        return dict(zip(names, values, strict=True))
-
-    options = tf.data.Options()
-    options.deterministic = True
-    dataset = numbers.map(batch, num_parallel_calls=2, deterministic=True)
-    return dataset.prefetch(2).with_options(options)
 
 
 def batch_maker(
@@ -152,7 +93,7 @@ def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.nd
 
 
 class _Batches:
-    """Makes batches; see `make_training_dataset`."""
+    """Makes batches; see `training_data`."""
 
     def __init__(self, encoded: EncodedExamples, shape: BatchShape):
         self.encoded = encoded
@@ -275,39 +216,19 @@ def _widened(values: np.ndarray, parts: list[dict], name: str) -> np.ndarray:
     )
 
 
-# Their sizes differ from batch to batch unless the length is fixed.
-_ROWS = frozenset(
-    {
-        features.TOKEN_IDS,
-        features.SEGMENT_IDS,
-        features.PADDING_MASK,
-        features.PACK_IDS,
-        features.POSITION_IDS,
-        features.P_MASK,
-    }
-)
-
-
-def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int | None]:
-    if shape.fixed_length:
-        return list(value.shape)
-    if name in _ROWS:
-        return [None, None]
-    is_words = shape.head == "token_classifier" and value.ndim == 2
-    return [len(value), None] if is_words else list(value.shape)
-
-
 def check(
     encoded: EncodedExamples, shape: BatchShape, batch_size: int, num_pipelines: int = 1
 ) -> None:
-    """Raises a UsageError if batches cannot be made; see `make_training_dataset`."""
+    """Raises a UsageError if batches cannot be made; see `training_data`."""
     if not len(encoded):
         raise UsageError("training data: expected at least one example, received none")
     shares = shape.parts * num_pipelines
     if batch_size < 1 or batch_size % shares:
+        below, above = max(1, batch_size // shares), max(1, -(-batch_size // shares))
+        sizes = " or ".join(str(n * shares) for n in sorted({below, above}))
         raise UsageError(
-            f"train_batch_size must be a positive multiple of {shares} (devices times "
-            f"gradient_accumulation_steps), received {batch_size}"
+            f"--train_batch_size must be a positive multiple of {shares} (devices x "
+            f"--gradient_accumulation_steps), such as {sizes}, received {batch_size}"
         )
     longest = int(encoded.rows.lengths.max())
     if longest > shape.max_seq_length:

@@ -27,6 +27,7 @@ from albert_tf.storage import files
 from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.registry import find_recipe
 from albert_tf.tasks.running import batches as task_batches
+from albert_tf.tasks.running import training_data
 from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.text import inputs
 from albert_tf.training import loop
@@ -335,7 +336,7 @@ def _restore(run: Run, run_folder: RunFolder) -> TrainingCheckpoints:
 
 
 def _batches(run: Run, start_step: int, num_pipelines: int, pipeline: int):
-    return task_batches.make_training_dataset(
+    return training_data.make_training_dataset(
         run.data.train,
         run.shape,
         batch_size=run.settings.train_batch_size,

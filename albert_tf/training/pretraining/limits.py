@@ -14,7 +14,10 @@ MAX_ELEMENTS = 2**31 - 1
 
 
 def check_batch_size(
-    settings: PretrainSettings, config: AlbertConfig, replicas: int
+    settings: PretrainSettings,
+    config: AlbertConfig,
+    replicas: int,
+    flag: str = "train_batch_size",
 ) -> None:
     """Checks that a batch can be divided, and that its parts fit the devices.
 
@@ -22,6 +25,7 @@ def check_batch_size(
         settings: `PretrainSettings`. Settings of the run.
         config: `AlbertConfig`. Config of the model.
         replicas: int. Number of devices that share a batch.
+        flag: str. Name of the flag that the size comes from.
 
     Raises:
         UsageError: If they do not; it names the flags that make them fit.
@@ -31,7 +35,7 @@ def check_batch_size(
     if size % unit:
         sizes = [n for n in (size // unit * unit, -(-size // unit) * unit) if n]
         raise UsageError(
-            f"--train_batch_size must be a multiple of {unit} ({replicas} devices x "
+            f"--{flag}: expected batches of a multiple of {unit} ({replicas} devices x "
             f"{steps} accumulation steps), such as {' or '.join(map(str, sizes))}, "
             f"received {size}"
         )
@@ -47,9 +51,10 @@ def check_batch_size(
     rows = size // replicas // steps
     if rows > most:
         raise UsageError(
-            f"--train_batch_size={size}: a device can compute at most {most} examples "
-            f"of {settings.max_seq_length} tokens at once ({reason}), received {rows}; "
-            f"use --gradient_accumulation_steps={_steps(size // replicas, most)}"
+            f"--{flag}, batches of {size}: a device can compute at most {most} "
+            f"examples of {settings.max_seq_length} tokens at once ({reason}), "
+            f"received {rows}; use "
+            f"--gradient_accumulation_steps={_steps(size // replicas, most)}"
         )
     rows = max(1, settings.eval_batch_size // replicas)
     if settings.eval_file and rows > MAX_ELEMENTS // elements:

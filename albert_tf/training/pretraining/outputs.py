@@ -14,7 +14,7 @@ from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.reports.pretraining_report import PretrainingReport, make_report
 from albert_tf.storage import files
-from albert_tf.training.pretraining.rollback import SkippedBatches
+from albert_tf.training.pretraining.rollback import SkippedBatches, describe
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
 
@@ -70,6 +70,8 @@ def write_report(
                 f"The run was stopped after step {last:,} of "
                 f"{settings.num_train_steps:,}; the same command continues it."
             )
+        skipped = SkippedBatches(folder, writes=False).entries
+        warnings += [describe(entry) for entry in skipped]
         record = folder.record()
         report = PretrainingReport(
             objective=objective,

@@ -80,7 +80,10 @@ def _pretrain(
     tokenizer = load_run_tokenizer(settings)
     _check_sizes(settings, config, tokenizer)
     for phase in phases_of(settings):
-        limits.check_batch_size(phase.settings, config, replicas)
+        size = phase.settings.train_batch_size
+        given = size == settings.train_batch_size
+        flag = "train_batch_size" if given else "sequence_length_schedule"
+        limits.check_batch_size(phase.settings, config, replicas, flag)
     model_folder = folder.join(MODEL_FOLDER)
     with _open_start(settings.init_checkpoint) as start:
         if start is None:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.data.batches.pretraining import PretrainingData, data_errors
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.records import card, shards
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.objective import Objective
 from albert_tf.storage import files
 from albert_tf.training import loop
@@ -77,6 +78,14 @@ class RunBatches:
         # Every device takes the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
         self._eval_batch_size = rows - rows % replicas
+        if self._held_out and self._eval_batch_size != settings.eval_batch_size:
+            logging.warning(
+                "--eval_batch_size=%d: evaluates batches of %d, a multiple of the %d "
+                "devices",
+                settings.eval_batch_size,
+                self._eval_batch_size,
+                replicas,
+            )
         self.records = self._training[-1].records
         self.more_records = {
             phase.settings.max_seq_length: data.records
@@ -180,6 +189,12 @@ def _open(phase: Phase, common: dict[str, Any], objective) -> PretrainingData:
     }
     data = PretrainingData(settings.input_file, **{**common, **lengths})
     check_pair_policy("input_file", settings.input_file, objective)
+    if data.num_rows < settings.train_batch_size:
+        raise DataError(
+            f"--input_file={settings.input_file}: expected at least one batch of "
+            f"{settings.train_batch_size} rows, received {data.num_rows}; make more "
+            "records, or smaller batches"
+        )
     if data.keeps_masks:
         _check_masks(settings)
     return data

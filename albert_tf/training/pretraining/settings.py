@@ -35,6 +35,8 @@ NOT_IN_IDENTITY = frozenset(
         "tpu_name",
         "worker_timeout",
         "deterministic",
+        # The same sums, in another order of operations.
+        "fuse_elementwise",
         # The records decide; these only fill in what their card does not say.
         "do_lower_case",
         "keep_accents",
@@ -228,8 +230,8 @@ class PretrainSettings:
         False,
     )
     fuse_elementwise: bool = setting(
-        "On CPUs, compile the element-wise operations between the matrix products with "
-        "XLA.",
+        "On CPUs, compile the activation gelu_new and its gradient with XLA, one loop "
+        "each.",
         True,
     )
     deterministic: bool = setting(

@@ -50,9 +50,9 @@ class TrainStep:
             The result is the same up to rounding and dropout masks.
         jit_compile: bool. Whether XLA compiles the forward and backward pass. A TPU
             compiles in any case.
-        fuse: bool. Whether XLA compiles the chains of element-wise operations between
-            the products (`layers.fusion`). Without effect where XLA compiles the
-            whole step, and on a machine with other devices than CPUs.
+        fuse: bool. Whether XLA compiles what the layers have marked as `fusible`, the
+            activation and its gradient (`layers.fusion`). Without effect where XLA
+            compiles the whole step, and on a machine with other devices than CPUs.
     """
 
     def __init__(

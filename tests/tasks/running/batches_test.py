@@ -17,9 +17,9 @@ from albert_tf.tasks.definitions.family import EncodedExamples
 from albert_tf.tasks.running.batches import (
     BatchShape,
     batch_maker,
-    make_training_dataset,
     useful_token_rate,
 )
+from albert_tf.tasks.running.training_data import make_training_dataset
 from albert_tf.text.inputs import EncodedTexts
 
 CONFIG = AlbertConfig(

@@ -16,7 +16,8 @@ from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders
-from albert_tf.tasks.running.batches import BatchShape, make_training_dataset
+from albert_tf.tasks.running.batches import BatchShape
+from albert_tf.tasks.running.training_data import make_training_dataset
 from albert_tf.tasks.texts.text_classification import (
     table_task,
     with_labels,

@@ -63,5 +63,8 @@ def test_indivisible_and_evaluation():
         match="multiple of 6 .2 devices x 3 accumulation steps., such as 6 or 12",
     ):
         check(replicas=2, train_batch_size=9, gradient_accumulation_steps=3)
+    settings = PretrainSettings("data", "run", "spm", preset="x", train_batch_size=9)
+    with pytest.raises(UsageError, match="--sequence_length_schedule: .* such as 8 or"):
+        limits.check_batch_size(settings, BASE, 2, "sequence_length_schedule")
     with pytest.raises(UsageError, match="--eval_batch_size must be at most 682"):
         check(train_batch_size=8, eval_batch_size=1024, eval_file="x")

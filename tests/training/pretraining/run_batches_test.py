@@ -5,7 +5,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.pretraining.run_batches import RunBatches
@@ -15,7 +15,7 @@ GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 MODEL = str(GOLDEN / "tokenization/spiece.model")
 
 
-def make(**changes):
+def make(replicas=1, **changes):
     settings = PretrainSettings(
         str(GOLDEN / "tf1_data/seq128_pred20.tfrecord"),
         "out",
@@ -23,9 +23,9 @@ def make(**changes):
         preset="albert_base_v2",
         max_seq_length=128,
         max_predictions_per_seq=20,
-        **changes,
+        **{"train_batch_size": 4, **changes},
     )
-    return RunBatches(settings, ALBERT, AlbertTokenizer(MODEL), replicas=1)
+    return RunBatches(settings, ALBERT, AlbertTokenizer(MODEL), replicas)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,20 @@ def test_what_distinguishes_the_examples_of_an_evaluation(tmp_path):
     fewer = make(eval_file=str(other), max_eval_steps=2, eval_batch_size=3)
     assert fewer.evaluated_on()["rows"] == 6
     assert fewer.evaluated_on() != limited.evaluated_on()
+
+
+def test_records_must_fill_a_batch():
+    records = str(GOLDEN / "tf1_data/seq128_pred20.tfrecord")
+    rows = len(list(tf.data.TFRecordDataset(records)))
+    make(train_batch_size=rows)
+    with pytest.raises(DataError, match=f"{rows + 1} rows, received {rows}; make more"):
+        make(train_batch_size=rows + 1)
+
+
+def test_a_batch_of_an_evaluation_that_is_rounded_is_named(caplog):
+    records = str(GOLDEN / "tf1_data/seq128_pred20.tfrecord")
+    caplog.set_level("WARNING", logger="absl")
+    make(2, eval_file=records, eval_batch_size=4)
+    assert not caplog.records
+    make(2, eval_file=records, eval_batch_size=5)
+    assert "--eval_batch_size=5: evaluates batches of 4" in caplog.text

@@ -119,6 +119,7 @@ def make_step(
     ema_decay: float = 0.0,
     learning_rate_schedule: str = "original",
     jit_compile: bool = False,
+    fuse: bool = True,
     dynamic: str = "",
 ) -> TrainStep:
     """Returns the step of a small model."""
@@ -152,6 +153,7 @@ def make_step(
         seed=1,
         accumulation=accumulation,
         jit_compile=jit_compile,
+        fuse=fuse,
     )
 
 
@@ -234,6 +236,12 @@ def lower(records: str, packing: bool = False, **options) -> dict:
 def _inspect(graph) -> dict:
     found = {"ops": Counter(), "on_tpu": Counter()}
     found |= {"forbidden": [], "unknown": [], "host": []}
+    # A second compilation inside that of the TPU.
+    found["forbidden"] += [
+        f"compiled {function.signature.name}"
+        for function in graph.as_graph_def().library.function
+        if function.attr["_XlaMustCompile"].b
+    ]
     for operation, on_tpu in _operations(graph, False, set()):
         label = f"{operation.type} {operation.name}"
         found["ops"][operation.type] += 1

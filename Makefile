@@ -96,7 +96,7 @@ lock:
 	rm -rf .build/lock
 	$(PYTHON) -m venv .build/lock
 	.build/lock/bin/python -m pip install --quiet -r requirements.txt \
-	  ".[dev,peers,serving,parquet,bpe]"
+	  ".[dev,peers,serving,parquet,bpe,hub]"
 	.build/lock/bin/python -m pip check
 	sed -n '/^#/p' requirements.lock > .build/requirements.lock
 	.build/lock/bin/python -m pip freeze --all \

@@ -5,14 +5,16 @@ import os
 import tempfile
 import types
 
+from absl import logging
+
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import own_format, pretraining_run
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.huggingface import format as huggingface
 from albert_tf.converters.keras_hub import format as keras_hub
 from albert_tf.converters.tf1 import format as tf1
-from albert_tf.errors import DataError
-from albert_tf.storage import archives, files, folders
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import archives, files, folders, hubs
 
 # Modules with `matches(path, names, config)`, `read(path, config)`,
 # `write(checkpoint, writer)`, and `PEER`: None, or a module with
@@ -29,11 +31,11 @@ _PROGRAMS = (".pkl", ".pickle", ".pt", ".pth", ".keras", ".h5", ".npy", ".bin")
 def open_path(
     path: str, format: str | None = None, config: AlbertConfig | None = None
 ) -> Checkpoint:
-    """Opens a folder, an archive or a checkpoint's prefix.
+    """Opens a folder, an archive, a checkpoint's prefix or a model on a hub.
 
     Args:
         path: str. What to open; also the folder of a pretraining run, or one of its
-            checkpoints.
+            checkpoints, or a name as `storage.hubs.download` takes it.
         format: str or None. One of `FORMATS`, if a folder holds several.
         config: `AlbertConfig` or None. Used instead of the config in the files.
 
@@ -43,6 +45,27 @@ def open_path(
     Raises:
         DataError: If there is not exactly one format, or its files are damaged.
     """
+    if not hubs.is_name(path):
+        return _open(path, format, config)
+    if path.startswith(hubs.KAGGLE):
+        # All files of the model were downloaded; this format reads none that runs.
+        if format not in (None, keras_hub.NAME):
+            raise UsageError(
+                f"{path}: format must be {keras_hub.NAME}, received {format!r}"
+            )
+        format = keras_hub.NAME
+    found = hubs.download(path)
+    logging.info("%s is %s", path, found.origin)
+    try:
+        checkpoint = _open(found.folder, format, config)
+    except (DataError, UsageError) as e:
+        raise type(e)(str(e).replace(found.folder, path)) from None
+    checkpoint.path = path
+    checkpoint.folder, checkpoint.origin = found.folder, found.origin
+    return checkpoint
+
+
+def _open(path: str, format: str | None, config: AlbertConfig | None) -> Checkpoint:
     resources = contextlib.ExitStack()
     try:
         run = None if format else pretraining_run.find(path)

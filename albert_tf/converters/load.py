@@ -10,7 +10,7 @@ from absl import logging
 
 from albert_tf import heads
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect
+from albert_tf.converters import detect, publish
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
@@ -54,8 +54,10 @@ def from_pretrained(
     Args:
         path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
             folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, a TF-Hub export,
-            or the folder of a pretraining run, which may be unfinished, or one of its
-            checkpoints (`checkpoints/step-N`).
+            the folder of a pretraining run, which may be unfinished, or one of its
+            checkpoints (`checkpoints/step-N`); or the name of a model on a hub:
+            `hf://owner/name`, `hf://owner/name@revision` or
+            `kaggle://owner/model/keras/variation[/version]`.
         head: str or None. `"auto"` for the head in the files (the backbone if there is
             none); None for the backbone; or `"pretraining"`, `"masked_lm"`,
             `"text_classifier"`, `"token_classifier"`, `"question_answering"`,
@@ -77,7 +79,8 @@ def from_pretrained(
         `UntrainedWeightsWarning` names them.
 
     Raises:
-        DataError: If the files are damaged or not of a known format.
+        DataError: If the files are damaged or not of a known format, or a hub does
+            not give them.
         UsageError: If an argument is invalid.
     """
     untrained = []
@@ -91,6 +94,7 @@ def from_pretrained(
             preprocessor = _preprocessor_of(checkpoint)
     for message in untrained:
         warnings.warn(message, UntrainedWeightsWarning, stacklevel=_outside())
+    model.loaded_from = checkpoint.folder or checkpoint.path
     model.preprocessor = preprocessor
     if preprocessor is not None:
         model.pad_id = preprocessor.tokenizer.pad_id
@@ -251,8 +255,9 @@ def save_pretrained(
     tokenizer: Tokenizer | str | os.PathLike | None = None,
     labels: list[str] | None = None,
     overwrite: bool = False,
+    push_to: str | None = None,
 ) -> None:
-    """Writes a model as a folder, completely or not at all.
+    """Writes a model as a folder, completely or not at all, and may upload it.
 
     Args:
         model: keras.Model. A backbone or one of the task models.
@@ -262,20 +267,32 @@ def save_pretrained(
             of the model's preprocessor, if it has one.
         labels: list of str or None. Names of the classes.
         overwrite: bool. Whether an existing model folder may be replaced.
+        push_to: str or None. `hf://owner/name`: upload the folder to Hugging Face, with
+            a model card, as `README.md`. The format must be `"albert_tf"` or
+            `"huggingface"`. A new repository is private; its page can change that.
 
     Raises:
         UsageError: If the folder exists, or the format cannot express the model.
+        DataError: If the upload fails; the folder is complete then.
     """
+    if push_to is not None:
+        publish.check(push_to, path, format)
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = tokenizers.load_tokenizer(tokenizer)
     if tokenizer is None and getattr(model, "preprocessor", None) is not None:
         tokenizer = model.preprocessor.tokenizer
-    write_checkpoint(
-        keras_model.from_model(model, tokenizer, labels),
-        path,
-        format,
-        overwrite=overwrite,
+    checkpoint = keras_model.from_model(model, tokenizer, labels)
+    if push_to is None:
+        write_checkpoint(checkpoint, path, format, overwrite=overwrite)
+        return
+    text = publish.card(
+        checkpoint, getattr(model, "loaded_from", None), push_to, format
     )
+    with folders.writing(path, overwrite) as out:
+        write_files(checkpoint, out, format)
+        # After the manifest: a card may be edited on the page of the repository.
+        out.write(publish.CARD, text.encode())
+    publish.push(path, push_to)
 
 
 def write_checkpoint(

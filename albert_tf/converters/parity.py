@@ -125,7 +125,7 @@ def compare(
         DataError: If a value changed.
     """
     report = Report(
-        source=source.path,
+        source=source.origin or source.path,
         target=written.path,
         source_format=source.format,
         target_format=target_format,
@@ -175,12 +175,12 @@ def run_both(
     target = outputs_of(written, batch)
     _add(report, "reload", source, target)
     report.texts = parity_texts.compare_texts(
-        part, written, report.source, report.target, with_peers
+        part, written, part.folder or report.source, report.target, with_peers
     )
     if not with_peers:
         return
     for column, checkpoint, path, ours in (
-        ("source_peer", part, report.source, source),
+        ("source_peer", part, part.folder or report.source, source),
         ("target_peer", written, report.target, target),
     ):
         theirs = run_peer(checkpoint, path, batch)

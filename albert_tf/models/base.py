@@ -35,6 +35,7 @@ class ConfiguredModel(keras.Model):
         preprocessor: `Preprocessor` or None. Turns the texts that `fit`, `evaluate` and
             `predict` receive into inputs. Set by `from_pretrained`; not part of
             `.keras` files.
+        loaded_from: str or None. Local path of the files that `from_pretrained` read.
     """
 
     input_rank = 2
@@ -53,6 +54,7 @@ class ConfiguredModel(keras.Model):
         self._pad_id = None
         self._untrained = frozenset()
         self.preprocessor = None
+        self.loaded_from = None
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> "ConfiguredModel":

@@ -42,6 +42,8 @@ class RunFolder:
     Attributes:
         model_is_outdated: bool. Whether the model in the folder, if there is one, was
             made before a setting was changed.
+        origin: str or None. What `begin` records of the initial checkpoint beside its
+            content: its name on a hub, with the commit.
 
     Raises:
         UsageError: If the folder holds another run, or anything else.
@@ -62,6 +64,7 @@ class RunFolder:
         self.identity = _as_read(identity)
         self.content: dict[str, Any] = {}
         self.model_is_outdated = False
+        self.origin: str | None = None
         self._content_of = dict(content_of or {})
         self._changeable = dict(changeable or {})
         self._changed: dict[str, Any] = {}
@@ -130,6 +133,7 @@ class RunFolder:
                     **self._kind,
                     "settings": self.identity,
                     "content": self.content,
+                    **({"init_checkpoint": self.origin} if self.origin else {}),
                     **describe_environment(),
                 }
             )

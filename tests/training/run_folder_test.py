@@ -49,6 +49,18 @@ def test_other_kernels_are_named(tmp_path, monkeypatch, caplog):
     assert f"began with {ONEDNN}=1, continues with None" in caplog.text
 
 
+def test_where_the_initial_checkpoint_came_from_is_recorded_only(tmp_path):
+    folder = open_folder(tmp_path)
+    folder.origin = "hf://owner/name@0123"
+    folder.begin()
+    record = json.loads((tmp_path / RUN_FILE).read_text())
+    assert record["init_checkpoint"] == "hf://owner/name@0123"
+    again = open_folder(tmp_path)  # the same weights at another commit
+    again.origin = "hf://owner/name@4567"
+    again.begin()
+    assert open_folder(tmp_path).record() == record
+
+
 def test_a_run_from_before_a_setting_existed_may_continue(old_run):
     open_folder(old_run)
     with pytest.raises(UsageError, match=r"--objective='albert'; received .*'bert'"):

@@ -55,7 +55,7 @@ class Checkpoint:
 
     Args:
         format: str. Name of the format it was read from.
-        path: str. Path, for errors.
+        path: str. Path, for errors, as the user gave it.
         config: `AlbertConfig`. The encoder.
         tensors: dict. Canonical name to `Tensor`.
         head: str or None. One of `heads.HEADS`, or None for a bare encoder.
@@ -75,6 +75,8 @@ class Checkpoint:
         dropped: list of str. Names that are known not to be weights (optimizer slots,
             counters).
         notes: list of str. What a user should know about the conversion.
+        folder: str or None. The local folder, if `path` is a name on a hub.
+        origin: str or None. That name with the commit or version that was read.
         resources: ExitStack. Closed when the checkpoint's `with` block ends.
     """
 
@@ -95,6 +97,8 @@ class Checkpoint:
     unknown: list[str] = dataclasses.field(default_factory=list)
     dropped: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    folder: str | None = None
+    origin: str | None = None
     resources: contextlib.ExitStack = dataclasses.field(
         default_factory=contextlib.ExitStack, repr=False
     )

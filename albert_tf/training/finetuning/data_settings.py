@@ -26,7 +26,9 @@ class SourceSettings(DataSettings):
     dev_file: str = setting("Examples to evaluate on.", "")
     test_file: str = setting("Examples to predict at the end; need no labels.", "")
     init_checkpoint: str = setting(
-        "Pretrained model: a folder or checkpoint in any supported format.", ""
+        "Pretrained model: a folder or checkpoint in any supported format, or a name "
+        "such as hf://owner/name.",
+        "",
     )
     from_scratch: bool = setting(
         "Start from random weights, for comparison with a pretrained model.", False

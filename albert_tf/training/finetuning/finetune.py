@@ -141,7 +141,7 @@ def _finetune(
         _train(run, run_folder)
         return {}
     # Nothing is written or removed before all that can be wrong has been checked.
-    with folder.taken(settings, content, run_folder) as run_folder:
+    with folder.taken(settings, content, run_folder, start.origin) as run_folder:
         watch = _train(run, run_folder)
         return outputs.finish(run, run_folder, watch.selection)
 

@@ -179,7 +179,10 @@ def open_run(
 
 @contextlib.contextmanager
 def taken(
-    settings: FinetuneSettings, content: Mapping[str, Any], run: RunFolder | None
+    settings: FinetuneSettings,
+    content: Mapping[str, Any],
+    run: RunFolder | None,
+    origin: str | None = None,
 ) -> Iterator[RunFolder]:
     """Holds the folder of a run, in which the run is begun, inside a `with` statement.
 
@@ -188,6 +191,7 @@ def taken(
         content: dict. As for `open_run`.
         run: `RunFolder` or None. What `open_run` returned; for None, the other run in
             the folder is removed.
+        origin: str or None. See `RunFolder`.
 
     Raises:
         UsageError: If another process holds the folder.
@@ -198,6 +202,7 @@ def taken(
         if run is None:
             _remove_run(path)
             run = _open(settings, content)
+        run.origin = origin
         run.begin()
         yield run
 

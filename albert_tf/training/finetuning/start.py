@@ -140,6 +140,11 @@ class Start:
         model.problem_type = task.problem_type
         return model
 
+    @property
+    def origin(self) -> str | None:
+        """The checkpoint's name on a hub, with the commit; None for local files."""
+        return None if self.checkpoint is None else self.checkpoint.origin
+
     def digest(self) -> str:
         """Returns a digest of the weights, the same in every format."""
         return "" if self.checkpoint is None else self.checkpoint.digest()

@@ -74,7 +74,7 @@ def finetune(settings: FinetuneSettings) -> dict[str, Any]:
     if run is not None and run.is_finished:
         folder.tidy(settings.output_dir)
         return files.read_json(run.join(folder.METRICS))
-    with folder.taken(settings, content, run) as run:
+    with folder.taken(settings, content, run, start.origin) as run:
         trials = []
         for values in combinations:
             trials += _run_seeds(settings, values)

@@ -90,6 +90,7 @@ def _pretrain(
             warn_if_small(tokenizer, config.vocab_size)
         else:
             choose_tokenizer(start, tokenizer)  # refuses that of other weights
+            folder.origin = start.origin
         data = RunBatches(settings, objective, tokenizer, replicas)
         folder.check_content(
             content_of(config, tokenizer, data.records, start, data.more_records)

@@ -1,0 +1,143 @@
+"""Uploads a saved model to Hugging Face, with a model card.
+
+The numbers of a run describe its weights and no others. So the card of the run, or its
+results, are taken over only if the model still has the weights that the run wrote.
+"""
+
+import contextlib
+import math
+import os
+import re
+
+from absl import logging
+
+from albert_tf.converters import detect, own_format
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.huggingface import format as huggingface
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files, hubs
+
+CARD = "README.md"
+# What may be downloaded again: the other formats' weights are not.
+_FORMATS = (own_format.NAME, huggingface.NAME)
+_LIBRARY = "library_name: albert_tf"
+_FRONT_MATTER = re.compile(r"---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
+_FIGURE = re.compile(r"^!\[[^\]]*\]\((?!https?://)[^)]*\)\n+", re.MULTILINE)
+_RUN_FILE, _METRICS_FILE = "run.json", "metrics.json"
+
+
+def check(push_to: str, path: str | os.PathLike, format: str) -> None:
+    """Raises a UsageError if a folder of that format cannot be uploaded."""
+    hubs.check_upload(push_to)
+    if format not in _FORMATS:
+        raise UsageError(
+            f"push_to: format must be one of {', '.join(_FORMATS)}, whose files may be "
+            f"downloaded again; received {format!r}"
+        )
+    if files.is_remote(path):
+        raise UsageError(f"push_to: needs a folder on this machine, received {path}")
+
+
+def push(path: str | os.PathLike, push_to: str) -> None:
+    """Uploads a complete folder in one commit.
+
+    Raises:
+        DataError: If the upload fails.
+    """
+    origin = hubs.upload(os.fspath(path), push_to, "Upload a model of albert_tf")
+    logging.info("uploaded %s", origin)
+
+
+def card(
+    checkpoint: Checkpoint, loaded_from: str | None, push_to: str, format: str
+) -> str:
+    """Returns the model card: that of the run, or else a short one.
+
+    Args:
+        checkpoint: `Checkpoint`. The model to be uploaded.
+        loaded_from: str or None. Path that it was loaded from.
+        push_to: str. Name that it gets.
+        format: str. Name of the format that it is written in.
+    """
+    text, metrics = "", {}
+    if loaded_from and _holds_same_weights(loaded_from, checkpoint):
+        text = _card_of(loaded_from)
+        metrics = _metrics_of(loaded_from)
+    if not text:
+        lines = [*_model(checkpoint, push_to, format), *_results(metrics)]
+        text = "\n".join(lines)
+    return _with_front_matter(text)
+
+
+def _holds_same_weights(path: str, checkpoint: Checkpoint) -> bool:
+    # It may be gone, or have been opened with arguments that are not known here.
+    with contextlib.suppress(DataError, UsageError), detect.open_path(path) as stored:
+        return stored.digest() == checkpoint.digest()
+    return False
+
+
+def _card_of(path: str) -> str:
+    """Returns the card of a model folder, or of the pretraining run that it lies in."""
+    parent, name = os.path.split(path.rstrip("/"))
+    folders = [path]
+    if name == "model" and files.exists(files.join(parent, _RUN_FILE)):
+        folders.append(parent)
+    for folder in folders:
+        where = files.join(folder, CARD)
+        if files.exists(where):
+            return _FIGURE.sub("", files.read_text(where))
+    return ""
+
+
+def _metrics_of(path: str) -> dict[str, str | int | float]:
+    """Returns the results of a fine-tuning run, if the folder is that of one."""
+    where = files.join(path, _METRICS_FILE)
+    if not files.exists(where):
+        return {}
+    found = files.read_json(where)
+    return {k: v for k, v in found.items() if isinstance(v, str | int | float)}
+
+
+def _model(checkpoint: Checkpoint, push_to: str, format: str) -> list[str]:
+    config = checkpoint.config
+    title = push_to.removeprefix(hubs.HUGGING_FACE).partition("/")[2]
+    parameters = sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())
+    head = checkpoint.head or "no head"
+    labels = [f"Labels: {', '.join(checkpoint.labels or [])}.", ""]
+    return [
+        f"# {title}",
+        "",
+        f"{config.family.upper()} with {head}, {parameters:,} parameters, "
+        f"sharing `{config.sharing}`: {config.num_hidden_layers} layers of "
+        f"{config.hidden_size}, embeddings of {config.embedding_size}, vocabulary of "
+        f"{config.vocab_size:,}. Stored in the format `{format}`.",
+        "",
+        *(labels if checkpoint.labels else []),
+        "```python",
+        "import albert_tf",
+        "",
+        f'model = albert_tf.from_pretrained("{push_to}")',
+        "```",
+        "",
+    ]
+
+
+def _results(metrics: dict[str, str | int | float]) -> list[str]:
+    if not metrics:
+        return []
+    rows = [f"| {name} | {_shown(value)} |" for name, value in metrics.items()]
+    return ["## Results of fine-tuning", "", "| name | value |", "|---|---|", *rows, ""]
+
+
+def _shown(value: str | int | float) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _with_front_matter(text: str) -> str:
+    """Names the library in a card's front matter, and keeps what else it says."""
+    match = _FRONT_MATTER.match(text)
+    if match is None:
+        return f"---\n{_LIBRARY}\n---\n\n{text}"
+    lines = match[1].splitlines()
+    kept = [line for line in lines if not line.startswith("library_name:")]
+    return "\n".join(["---", _LIBRARY, *kept, "---", text[match.end() :]])

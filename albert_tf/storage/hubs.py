@@ -1,0 +1,277 @@
+"""Downloads models by name from Hugging Face and Kaggle, and uploads to Hugging Face.
+
+Only a name with a prefix, `hf://owner/name` or `kaggle://owner/model/keras/variation`,
+is ever looked up. The hubs' own libraries, imported on use, keep what they download in
+caches and read their settings from environment variables (`HF_HOME`, `HF_TOKEN`,
+`HF_HUB_OFFLINE`, `HF_ENDPOINT`; `KAGGLEHUB_CACHE`, `KAGGLE_API_TOKEN`).
+"""
+
+import contextlib
+import dataclasses
+import os
+import re
+import sys
+from collections.abc import Callable, Collection
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import folders
+
+HUGGING_FACE = "hf://"
+KAGGLE = "kaggle://"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+# What a Hugging Face repository is asked for: no file that could run code.
+SAFE_FILES = (
+    *WEIGHTS,
+    "model-*-of-*.safetensors",
+    "config.json",
+    "manifest.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "spiece.model",
+    "vocab.txt",
+    "merges.txt",
+    "README.md",
+)
+_PROGRAMS = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".keras", ".msgpack", ".ot")
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_HF_NAME = re.compile(rf"({_PART}/{_PART})(?:@([\w.-]+(?:/[\w.-]+)*))?")
+_KAGGLE_NAME = re.compile(rf"{_PART}/{_PART}/keras/{_PART}(?:/[1-9][0-9]*)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Download:
+    """A model that lies in the cache of a hub's library.
+
+    Attributes:
+        folder: str. The local folder with its files.
+        origin: str. The name with the commit or version that the folder holds.
+    """
+
+    folder: str
+    origin: str
+
+
+def is_name(path: str) -> bool:
+    """Returns whether a path is the name of a model on a hub."""
+    return path.startswith((HUGGING_FACE, KAGGLE))
+
+
+def download(name: str) -> Download:
+    """Downloads a model, unless the cache has it.
+
+    Args:
+        name: str. `hf://owner/name`, `hf://owner/name@revision`, or
+            `kaggle://owner/model/keras/variation`, which a version may follow.
+
+    Raises:
+        UsageError: If the name is malformed, or the hub's library is not installed.
+        DataError: If the model cannot be had, or has no file that is safe to read.
+    """
+    if name.startswith(KAGGLE):
+        return _from_kaggle(name)
+    return _from_hugging_face(name, *_parse(name))
+
+
+def check_upload(name: str) -> None:
+    """Raises a UsageError if nothing can be uploaded under a name."""
+    if not name.startswith(HUGGING_FACE) or _parse(name)[1] is not None:
+        raise UsageError(f"push_to: expected hf://owner/name, received {name!r}")
+    _hugging_face(name)
+
+
+def upload(folder: str, name: str, message: str) -> str:
+    """Uploads the files of a folder in one commit.
+
+    A repository that does not exist is created as a private one. Files of an earlier
+    model that the folder does not have are removed from it, and no others.
+
+    Args:
+        folder: str. A local folder without inner folders.
+        name: str. `hf://owner/name`.
+        message: str. Message of the commit.
+
+    Returns:
+        The name with the new commit.
+
+    Raises:
+        UsageError: If the name is malformed, or the library is not installed.
+        DataError: If the upload fails.
+    """
+    check_upload(name)
+    hub = _hugging_face(name)
+    repository = _parse(name)[0]
+    names = sorted(os.listdir(folder))
+    add, delete = hub.CommitOperationAdd, hub.CommitOperationDelete
+    with _one_line(name, None, f"the model is in {folder}"):
+        api = hub.HfApi(library_name="albert_tf")
+        api.create_repo(repository, private=True, exist_ok=True)
+        stale = folders.OWN_NAMES & set(api.list_repo_files(repository)) - set(names)
+        commit = api.create_commit(
+            repository,
+            [
+                *(delete(name) for name in sorted(stale)),
+                *(add(name, os.path.join(folder, name)) for name in names),
+            ],
+            commit_message=message,
+        )
+    return f"{name}@{commit.oid}"
+
+
+def _parse(name: str) -> tuple[str, str | None]:
+    match = _HF_NAME.fullmatch(name.removeprefix(HUGGING_FACE))
+    if match is None or ".." in name:
+        raise UsageError(
+            f"{name}: expected hf://owner/name or hf://owner/name@revision"
+        )
+    return match[1], match[2]
+
+
+def _hugging_face(name: str):
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise _missing(name, "huggingface_hub") from None
+    return huggingface_hub
+
+
+def _missing(name: str, package: str) -> UsageError:
+    return UsageError(f"{name}: needs {package}; pip install 'albert_tf[hub]'")
+
+
+def _from_hugging_face(name: str, repository: str, revision: str | None) -> Download:
+    hub = _hugging_face(name)
+    with _one_line(name, revision, "run it again; complete files are kept"):
+        folder = hub.snapshot_download(
+            repository,
+            revision=revision,
+            allow_patterns=list(SAFE_FILES),
+            library_name="albert_tf",
+        )
+    commit = os.path.basename(folder)
+    # Other programs share the cache, so that a torch file may lie in the folder.
+    if not set(WEIGHTS) & set(os.listdir(folder)):
+        listed = _listed(lambda: hub.get_cached_repo_tree(repository, revision=commit))
+        raise DataError(_without_weights(name, listed))
+    return Download(folder, f"{HUGGING_FACE}{repository}@{commit}")
+
+
+def _listed(read: Callable) -> list[str]:
+    """Returns the names of all files of a repository, as far as the cache has them."""
+    # The cache may have been filled by an older version, which kept no list.
+    with contextlib.suppress(Exception):
+        return [file.path for file in read()]
+    return []
+
+
+def _without_weights(name: str, listed: Collection[str]) -> str:
+    programs = [file for file in listed if file.endswith(_PROGRAMS)]
+    text = f"{name}: has no {WEIGHTS[0]}"
+    if programs:
+        text += f"; files such as {programs[0]} may contain code and are not downloaded"
+    return text
+
+
+@contextlib.contextmanager
+def _one_line(name: str, revision: str | None, hint: str):
+    """Turns what huggingface_hub raises into one line.
+
+    Args:
+        name: str. What the user gave.
+        revision: str or None. The revision in it.
+        hint: str. What to do, or to know, if the hub fails.
+    """
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except errors.HFValidationError as e:
+        raise UsageError(f"{name}: {_first_line(e)}") from None
+    except errors.GatedRepoError:
+        raise DataError(
+            f"{name}: its owner grants access on request; ask on its page, and set "
+            "HF_TOKEN to a token of your account"
+        ) from None
+    except errors.RepositoryNotFoundError:
+        raise DataError(
+            f"{name}: no such repository, or a private one; for a private one, set "
+            "HF_TOKEN to a token that may read it"
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise DataError(f"{name}: has no revision {revision or 'main'!r}") from None
+    except errors.LocalEntryNotFoundError as e:
+        raise DataError(f"{name}: {_unreachable(e)}") from None
+    # The library passes on whatever its HTTP client and the disk raise.
+    except Exception as e:
+        status = getattr(getattr(e, "response", None), "status_code", None)
+        if status in (401, 403):
+            hint = "set HF_TOKEN to a token that may do this"
+        raise DataError(f"{name}: the hub failed: {_first_line(e)}; {hint}") from None
+
+
+def _unreachable(error: Exception) -> str:
+    from huggingface_hub import constants
+
+    if constants.is_offline_mode():
+        variable = "HF_HUB_OFFLINE"
+        if variable not in os.environ and "TRANSFORMERS_OFFLINE" in os.environ:
+            variable = "TRANSFORMERS_OFFLINE"
+        return (
+            f"not, or not completely, in the cache {constants.HF_HUB_CACHE}, and "
+            f"{variable} forbids to download it"
+        )
+    cause = error.__cause__ or error
+    return (
+        f"{constants.ENDPOINT} cannot be reached, and the cache has no complete copy: "
+        f"{_first_line(cause)}"
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).split("\n")
+    text = next((line for line in lines if line.strip()), type(error).__name__)
+    return text.strip().rstrip(".")[:200]
+
+
+def _from_kaggle(name: str) -> Download:
+    handle = name.removeprefix(KAGGLE)
+    if not _KAGGLE_NAME.fullmatch(handle) or ".." in handle:
+        raise UsageError(
+            f"{name}: expected kaggle://owner/model/keras/variation or "
+            "kaggle://owner/model/keras/variation/version"
+        )
+    # kagglehub logs to stdout, where commands write their results.
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            import kagglehub
+            from kagglehub import exceptions
+        except ImportError:
+            raise _missing(name, "kagglehub") from None
+        try:
+            folder = kagglehub.model_download(handle)
+        except exceptions.DataCorruptionError:
+            raise DataError(
+                f"{name}: a file was damaged on its way; run it again"
+            ) from None
+        except exceptions.KaggleApiHTTPError as e:
+            raise DataError(f"{name}: {_refusal(e)}") from None
+        # Whatever its HTTP client and the disk raise.
+        except Exception as e:
+            raise DataError(
+                f"{name}: Kaggle cannot be reached: {_first_line(e)}; run it again; a "
+                "name with a version needs no network once the cache has it"
+            ) from None
+    version = os.path.basename(folder)
+    pinned = handle if handle.endswith(f"/{version}") else f"{handle}/{version}"
+    return Download(folder, f"{KAGGLE}{pinned}")
+
+
+def _refusal(error: Exception) -> str:
+    status = getattr(error.response, "status_code", None)
+    if status in (401, 403, 404):
+        return (
+            "no such model or version, or one that asks for a login or for consent on "
+            "its page; for such a one, set KAGGLE_API_TOKEN"
+        )
+    return f"Kaggle failed: {_first_line(error)}; run it again"

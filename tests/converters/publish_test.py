@@ -1,0 +1,87 @@
+"""The card of an uploaded model has numbers of its own weights only."""
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.converters import publish
+from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.errors import UsageError
+from albert_tf.training.run_folder import RunFolder
+from tests.tiny import CONFIG
+
+NAME = "hf://owner/my-model"
+NUMBERS = "| held out, step 6 | 5.1234 |"
+CARD = f"# Model card\n\n![curves](curves.png)\n\n{NUMBERS}\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A pretraining run with its card, as far as loading its model needs it."""
+    folder = tmp_path_factory.mktemp("runs") / "base"
+    RunFolder(folder, {"num_train_steps": 6}).begin()
+    model = albert_tf.AlbertMaskedLM(CONFIG, seed=1)
+    albert_tf.save_pretrained(model, folder / "model")
+    (folder / "README.md").write_text(CARD)
+    return folder
+
+
+def card_of(model, format="albert_tf"):
+    return publish.card(from_model(model), model.loaded_from, NAME, format)
+
+
+def test_the_card_of_the_run_is_kept_as_long_as_its_weights_are(run):
+    for path in (run, run / "model"):
+        model = albert_tf.from_pretrained(path)
+        front, _, text = card_of(model).partition("\n---\n\n")
+        assert front == "---\nlibrary_name: albert_tf"
+        # A figure that is not uploaded is left out.
+        assert text == f"# Model card\n\n{NUMBERS}\n"
+        assert NUMBERS in card_of(model, "huggingface")
+    variable = model.weights[0]
+    variable.assign(variable + 1e-3)
+    assert NUMBERS not in card_of(model)
+    # Without its head, the model is another one.
+    assert NUMBERS not in card_of(albert_tf.from_pretrained(run, head=None))
+
+
+def test_a_card_from_the_config(run):
+    model = albert_tf.AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    model.labels = ("bad", "good")
+    text = card_of(model)
+    assert text.startswith("---\nlibrary_name: albert_tf\n---\n\n# my-model\n")
+    assert f"{sum(int(np.prod(v.shape)) for v in model.weights):,} parameters" in text
+    assert "Labels: bad, good." in text
+    assert 'albert_tf.from_pretrained("hf://owner/my-model")' in text
+    assert "license" not in text
+
+
+def test_the_license_of_a_card_is_kept(run, tmp_path):
+    model = albert_tf.from_pretrained(run)
+    model.save_pretrained(tmp_path / "model")
+    front = "---\nlicense: apache-2.0\nlibrary_name: other\n---\n"
+    (tmp_path / "model/README.md").write_text(front + CARD)
+    text = card_of(albert_tf.from_pretrained(tmp_path / "model"))
+    assert text.startswith("---\nlibrary_name: albert_tf\nlicense: apache-2.0\n---\n")
+    assert NUMBERS in text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"push_to": "owner/name"}, "push_to: expected hf://owner/name"),
+        ({"push_to": "hf://owner/name@main"}, "push_to: expected hf://owner/name"),
+        ({"push_to": "kaggle://a/b/keras/c"}, "push_to: expected hf://owner/name"),
+        ({"format": "keras_hub"}, "push_to: format must be one of albert_tf, hugg"),
+        ({"format": "tf1"}, "push_to: format must be one of albert_tf, hugg"),
+        ({"path": "gs://bucket/model"}, "push_to: needs a folder on this machine"),
+    ],
+)
+def test_what_cannot_be_uploaded_is_refused_before_it_is_written(
+    run, tmp_path, change, message
+):
+    model = albert_tf.from_pretrained(run)
+    values = {"path": tmp_path / "out", "push_to": NAME, **change}
+    with pytest.raises(UsageError, match=message):
+        model.save_pretrained(**values)
+    assert not (tmp_path / "out").exists()

@@ -70,6 +70,8 @@ def finetune(settings: FinetuneSettings) -> dict[str, Any]:
         for values in combinations:
             # What a recipe or the data decide does not hide a value that is searched.
             dataclasses.replace(resolved, **values).check_values()
+        # A branch on a hub may move before the last trial begins.
+        start_from = start.origin or settings.init_checkpoint
     run = folder.open_run(settings, content)
     if run is not None and run.is_finished:
         folder.tidy(settings.output_dir)
@@ -77,7 +79,8 @@ def finetune(settings: FinetuneSettings) -> dict[str, Any]:
     with folder.taken(settings, content, run, start.origin) as run:
         trials = []
         for values in combinations:
-            trials += _run_seeds(settings, values)
+            pinned = dataclasses.replace(settings, init_checkpoint=start_from)
+            trials += _run_seeds(pinned, values)
         return _finish(settings, run, trials)
 
 

@@ -15,7 +15,7 @@ from albert_tf.inference.predictor import Predictor
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.storage import folders
+from albert_tf.storage import folders, hubs
 from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.tasks.running.training_data import make_training_dataset
 from albert_tf.tasks.texts.text_classification import (
@@ -30,6 +30,32 @@ from albert_tf.training.finetuning.start import Start
 from albert_tf.training.finetuning.trials import finetune
 from tests.openings import count_openings
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
+
+
+@pytest.mark.parametrize(
+    "num_seeds",
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        pytest.param(2, marks=pytest.mark.broad),
+    ],
+)
+def test_a_model_by_name_is_recorded_with_its_commit(
+    tables, pretrained, tmp_path, monkeypatch, num_seeds
+):
+    name, origin, asked = "hf://owner/name", "hf://owner/name@0123", []
+
+    def download(name):
+        asked.append(name)
+        return hubs.Download(pretrained, origin)
+
+    monkeypatch.setattr(hubs, "download", download)
+    given = {**tables, "num_train_steps": 1, "num_seeds": num_seeds}
+    run(tmp_path / "run", init_checkpoint=name, **given)
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["init_checkpoint"] == origin
+    assert record["settings"]["init_checkpoint"] == name
+    # All seeds start from the commit that the first one found.
+    assert asked == [name] + [origin] * (num_seeds if num_seeds > 1 else 0)
 
 
 def test_it_learns(finished):

@@ -8,6 +8,7 @@ import pytest
 import albert_tf
 from albert_tf.converters.load import open_checkpoint
 from albert_tf.errors import UsageError
+from albert_tf.storage import hubs
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining.settings import PretrainSettings
 from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN, RECORDS
@@ -58,9 +59,13 @@ def test_another_depth_is_refused_unless_asked_for(small, tmp_path):
         settings(tmp_path, grow=True)
 
 
-def test_a_grown_model_is_trained(small, tmp_path):
-    given = settings(tmp_path, init_checkpoint=str(small), grow=True)
+def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
+    found = hubs.Download(str(small), "hf://owner/small@0123")
+    monkeypatch.setattr(hubs, "download", {"hf://owner/small": found}.get)
+    given = settings(tmp_path, init_checkpoint="hf://owner/small", grow=True)
     folder = pretrain.pretrain(given)
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["init_checkpoint"] == found.origin
     trained = albert_tf.from_pretrained(folder, head="pretraining")
     assert trained.config.num_hidden_layers == 5
     with open_checkpoint(str(small)) as start:

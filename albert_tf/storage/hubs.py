@@ -8,6 +8,7 @@ caches and read their settings from environment variables (`HF_HOME`, `HF_TOKEN`
 
 import contextlib
 import dataclasses
+import logging
 import os
 import re
 import sys
@@ -133,6 +134,10 @@ def _hugging_face(name: str):
         import huggingface_hub
     except ImportError:
         raise _missing(name, "huggingface_hub") from None
+    # Its HTTP client logs every request as information, which commands show.
+    for client in ("httpx", "httpx2"):
+        if logging.getLogger(client).level == logging.NOTSET:
+            logging.getLogger(client).setLevel(logging.WARNING)
     return huggingface_hub
 
 

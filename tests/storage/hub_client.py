@@ -4,6 +4,7 @@ It reads one JSON object a line, `{"do": ..., ...}`, and answers each with one l
 """
 
 import json
+import logging
 import sys
 
 
@@ -52,6 +53,7 @@ def heavy():
 
 def main():
     actions = {f.__name__: f for f in (download, upload, load, offline, heavy)}
+    logging.basicConfig(level=logging.INFO)  # as a command shows it
     # Whatever the libraries print does not come between the answers.
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:

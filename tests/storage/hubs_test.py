@@ -6,6 +6,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -50,10 +51,12 @@ class Client:
         known = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        self._stderr = tempfile.TemporaryFile("w+", dir=folder)  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.storage.hub_client"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._stderr,
             text=True,
             cwd=folder,
             env=known
@@ -74,9 +77,14 @@ class Client:
             answer["message"]
         )
 
-    def close(self):
+    def close(self) -> str:
+        """Ends the process; returns what it wrote to stderr."""
         self._process.stdin.close()
         self._process.wait(60)
+        self._process.stdout.close()
+        with self._stderr as file:
+            file.seek(0)
+            return file.read()
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +165,9 @@ def test_nothing_is_imported_before_it_is_used(hub, name, home):
         client("download", name=f"hf://{name}")
         assert client("heavy") == ["huggingface_hub"]
     finally:
-        client.close()
+        stderr = client.close()
+    # Nor is a line logged for each request.
+    assert "HTTP Request" not in stderr
 
 
 def test_only_files_that_cannot_run_are_downloaded(hub, client, name):

@@ -8,9 +8,10 @@ import pytest
 import safetensors.numpy
 
 import albert_tf
-from albert_tf.converters import detect
+from albert_tf.converters import detect, parity
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import hubs
 
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
@@ -32,6 +33,18 @@ def test_report(tmp_path):
     text = (tmp_path / "hf/parity.txt").read_text()
     assert "tensors matched: 32, equal bit for bit: 32" in text
     assert "sop_logits" in text
+
+
+def test_a_model_by_name_is_reported_with_its_commit(tmp_path, monkeypatch):
+    found = hubs.Download(str(HF), "hf://owner/name@0123")
+    monkeypatch.setattr(hubs, "download", {"hf://owner/name": found}.get)
+    asked = []
+    monkeypatch.setattr(parity, "run_peer", lambda _, path, batch: asked.append(path))
+    out = str(tmp_path / "out")
+    report = convert_checkpoint("hf://owner/name", out, "albert_tf", verify="peer")
+    assert report.source == found.origin
+    # Another library reads the files, which it would not find by that name.
+    assert asked[0] == str(HF)
 
 
 def test_every_pair_of_formats_keeps_every_bit(tmp_path):

@@ -48,7 +48,9 @@ class Client:
     """A `hub_client` with environment variables of its own; calls return its answer."""
 
     def __init__(self, folder, **variables):
-        known = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
+        others = ("HF_", "HUGGING", "TRANSFORMERS_")
+        known = {k: v for k, v in os.environ.items() if not k.startswith(others)}
+        local = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
         self._stderr = tempfile.TemporaryFile("w+", dir=folder)  # noqa: SIM115
@@ -61,7 +63,8 @@ class Client:
             cwd=folder,
             env=known
             | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-            | {"HF_HOME": str(folder / "home"), "NO_PROXY": "127.0.0.1"}
+            | {"HF_HOME": str(folder / "home")}
+            | local
             | quiet
             | variables,
         )

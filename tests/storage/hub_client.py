@@ -5,7 +5,61 @@ It reads one JSON object a line, `{"do": ..., ...}`, and answers each with one l
 
 import json
 import logging
+import os
+import pathlib
+import subprocess
 import sys
+import tempfile
+
+from albert_tf.errors import DataError, UsageError
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+class Client:
+    """A `hub_client` with environment variables of its own; calls return its answer."""
+
+    def __init__(self, folder, **variables):
+        others = ("HF_", "HUGGING", "TRANSFORMERS_")
+        known = {k: v for k, v in os.environ.items() if not k.startswith(others)}
+        local = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        self._stderr = tempfile.TemporaryFile("w+", dir=folder)  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.storage.hub_client"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            text=True,
+            cwd=folder,
+            env=known
+            | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+            | {"HF_HOME": str(folder / "home")}
+            | local
+            | quiet
+            | variables,
+        )
+
+    def __call__(self, do, **values):
+        self._process.stdin.write(json.dumps({"do": do, **values}) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        if "error" not in answer:
+            return answer["result"]
+        assert "\n" not in answer["message"]
+        raise {"DataError": DataError, "UsageError": UsageError}[answer["error"]](
+            answer["message"]
+        )
+
+    def close(self) -> str:
+        """Ends the process; returns what it wrote to stderr."""
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._process.stdout.close()
+        with self._stderr as file:
+            file.seek(0)
+            return file.read()
 
 
 def download(name):

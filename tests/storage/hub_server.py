@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.server
 import json
+import pathlib
 import re
 import threading
 import urllib.parse
@@ -51,6 +52,17 @@ class Hub:
     def asked(self, part: str = "") -> collections.Counter:
         """Counts requests by method, of paths that contain `part`."""
         return collections.Counter(m for m, path, _ in self.requests if part in path)
+
+
+def names_in(folder) -> set[str]:
+    """The files below a folder."""
+    found = [p for p in pathlib.Path(folder).rglob("*") if p.is_file()]
+    return {p.relative_to(folder).as_posix() for p in found}
+
+
+def read(folder) -> dict[str, bytes]:
+    """The files below a folder, as a repository has them."""
+    return {name: pathlib.Path(folder, name).read_bytes() for name in names_in(folder)}
 
 
 @contextlib.contextmanager

@@ -1,21 +1,18 @@
 """Models by name, from hubs that run in a thread of this process."""
 
-import json
-import os
 import pathlib
 import socket
-import subprocess
 import sys
-import tempfile
 
 import pytest
 
 import albert_tf
 from albert_tf.converters import load
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import hubs
 from tests.conftest import ROOT
 from tests.storage import hub_server
+from tests.storage.hub_client import Client
+from tests.storage.hub_server import names_in, read
 
 CONFIG = albert_tf.AlbertConfig(
     vocab_size=30000,
@@ -44,52 +41,6 @@ PROGRAMS = {
 }
 
 
-class Client:
-    """A `hub_client` with environment variables of its own; calls return its answer."""
-
-    def __init__(self, folder, **variables):
-        others = ("HF_", "HUGGING", "TRANSFORMERS_")
-        known = {k: v for k, v in os.environ.items() if not k.startswith(others)}
-        local = {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-        quiet = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-        self._stderr = tempfile.TemporaryFile("w+", dir=folder)  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.storage.hub_client"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            text=True,
-            cwd=folder,
-            env=known
-            | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-            | {"HF_HOME": str(folder / "home")}
-            | local
-            | quiet
-            | variables,
-        )
-
-    def __call__(self, do, **values):
-        self._process.stdin.write(json.dumps({"do": do, **values}) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        if "error" not in answer:
-            return answer["result"]
-        assert "\n" not in answer["message"]
-        raise {"DataError": DataError, "UsageError": UsageError}[answer["error"]](
-            answer["message"]
-        )
-
-    def close(self) -> str:
-        """Ends the process; returns what it wrote to stderr."""
-        self._process.stdin.close()
-        self._process.wait(60)
-        self._process.stdout.close()
-        with self._stderr as file:
-            file.seek(0)
-            return file.read()
-
-
 @pytest.fixture(scope="module")
 def hub():
     with hub_server.serve() as hub:
@@ -116,11 +67,6 @@ def name(hub, request):
     hub.repositories[name] = {"main": SAFE | PROGRAMS}
     hub.requests.clear()
     return name
-
-
-def names_in(folder):
-    found = [p for p in pathlib.Path(folder).rglob("*") if p.is_file()]
-    return {p.relative_to(folder).as_posix() for p in found}
 
 
 @pytest.mark.parametrize(
@@ -285,10 +231,6 @@ def folder(tmp_path_factory):
     return path
 
 
-def read(folder):
-    return {name: (folder / name).read_bytes() for name in names_in(folder)}
-
-
 @pytest.mark.slow
 def test_a_model_by_name_is_the_model_of_its_folder(hub, client, name, folder, home):
     hub.repositories[name]["main"] = read(folder) | PROGRAMS
@@ -355,80 +297,3 @@ def test_a_new_repository_is_private_and_one_commit(hub, client, tmp_path, home)
             stranger("upload", folder=str(tmp_path), name="hf://owner/other")
     finally:
         stranger.close()
-
-
-@pytest.fixture
-def kaggle(hub, tmp_path, monkeypatch):
-    """kagglehub, which reads its settings at each call, asks the hub of this process.
-
-    Its address is fixed, so that the hub is made its proxy.
-    """
-    variables = {
-        "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
-        "KAGGLE_API_TOKEN": hub_server.TOKEN,
-        "KAGGLEHUB_CACHE": str(tmp_path / "cache"),
-        "HOME": str(tmp_path),
-        "http_proxy": hub.url,
-        "no_proxy": "",
-    }
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    for name in ("HTTP_PROXY", "NO_PROXY", "KAGGLE_KERNEL_RUN_TYPE"):
-        monkeypatch.delenv(name, raising=False)
-    hub.requests.clear()
-    return hub
-
-
-@pytest.mark.slow
-def test_a_kaggle_preset_by_name(kaggle, tmp_path, monkeypatch, capsys):
-    preset = tmp_path / "preset"
-    model = albert_tf.AlbertMaskedLM(CONFIG, seed=2)
-    albert_tf.save_pretrained(model, preset, "keras_hub", tokenizer=SPIECE)
-    handle = "keras/albert/keras/tiny_en"
-    # The reader of presets has no use for a torch file, even a harmless one.
-    kaggle.kaggle[f"{handle}/1"] = {"config.json": b"{}"}
-    kaggle.kaggle[f"{handle}/2"] = read(preset) | {"pytorch_model.bin": b"a pickle"}
-    with load.open_checkpoint(preset) as expected:
-        digest = expected.digest()
-    for name in (f"kaggle://{handle}", f"kaggle://{handle}/2"):
-        with load.open_checkpoint(name) as checkpoint:
-            assert checkpoint.digest() == digest
-            assert checkpoint.make_tokenizer().sha256 == model_sha256(preset)
-            assert checkpoint.path == name
-            assert checkpoint.origin == f"kaggle://{handle}/2"
-    assert {token for _, _, token in kaggle.requests} == {hub_server.TOKEN}
-    assert not capsys.readouterr().out
-    # A version in the cache needs no network; the newest one does.
-    kaggle.requests.clear()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{taken.getsockname()[1]}")
-        load.open_checkpoint(f"kaggle://{handle}/2").resources.close()
-        with pytest.raises(DataError, match="cannot be reached.*with a version needs"):
-            load.open_checkpoint(f"kaggle://{handle}")
-    with pytest.raises(UsageError, match="format must be keras_hub"):
-        load.open_checkpoint(f"kaggle://{handle}/2", format="huggingface")
-    assert not kaggle.requests
-
-
-def model_sha256(preset):
-    with load.open_checkpoint(preset) as checkpoint:
-        return checkpoint.make_tokenizer().sha256
-
-
-def test_what_kaggle_refuses_or_damages(kaggle, tmp_path):
-    with pytest.raises(DataError, match="no such model or version, or one that asks"):
-        hubs.download("kaggle://keras/albert/keras/absent")
-    name = "kaggle://keras/albert/keras/damaged/1"
-    files = {"config.json": b"{}", "model.weights.h5": bytes(4096)}
-    kaggle.kaggle[name.removeprefix("kaggle://")] = files
-    kaggle.damaged.add("model.weights.h5")
-    with pytest.raises(DataError, match="damaged on its way"):
-        hubs.download(name)
-    kaggle.damaged.clear()
-    kaggle.cut.add("model.weights.h5")
-    with pytest.raises(DataError, match="cannot be reached.*run it again"):
-        hubs.download(name)
-    kaggle.cut.clear()
-    found = hubs.download(name)
-    assert read(pathlib.Path(found.folder)) == files

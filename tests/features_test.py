@@ -18,6 +18,7 @@ NAMES -= {features.LABELS, features.PLACES, features.IS_IMPOSSIBLE}
 # arguments of served endpoints.
 EXCEPTIONS = {
     "albert_tf/benchmarks/finetune_speed.py": {"input_ids"},
+    "albert_tf/benchmarks/step_speed.py": {"input_ids"},
     "albert_tf/converters/huggingface/peer.py": {"input_ids"},
     "albert_tf/converters/huggingface/tokenizer.py": {"input_ids"},
     "albert_tf/export/signatures.py": {"token_ids", "segment_ids", "mask_positions"},

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +20,9 @@ from albert_tf.training.pretraining.rollback import SkippedBatches
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
+
+_TRAINING_MASKS = ("masking", "masked_lm_prob", "ngram")
+_EVAL_MASKS = ("eval_masked_lm_prob", "eval_ngram")
 
 
 class RunBatches:
@@ -54,17 +57,11 @@ class RunBatches:
         self.settings = settings
         self.objective = objective
         self.tokenizer = tokenizer
-        masking = MaskingConfig.from_preset(
-            settings.masking,
-            masked_lm_prob=settings.masked_lm_prob,
-            max_predictions_per_seq=settings.max_predictions_per_seq,
-            **({"max_ngram": settings.ngram} if settings.masking == "albert" else {}),
-        )
         common: dict[str, Any] = {
             "tokenizer": tokenizer,
             "max_seq_length": settings.max_seq_length,
             "max_predictions_per_seq": settings.max_predictions_per_seq,
-            "masking": masking,
+            "masking": _masking(settings, settings.masked_lm_prob, settings.ngram),
             "seed": settings.seed,
             "packing": settings.packing,
         }
@@ -73,7 +70,10 @@ class RunBatches:
         self.keeps_masks = any(data.keeps_masks for data in self._training)
         self._held_out = None
         if settings.eval_file:
-            self._held_out = PretrainingData(settings.eval_file, **common)
+            masks = {"masking": _eval_masking(settings)}
+            self._held_out = PretrainingData(settings.eval_file, **(common | masks))
+            if self._held_out.keeps_masks:
+                _check_masks(settings, "eval_file", _EVAL_MASKS)
             check_pair_policy("eval_file", settings.eval_file, objective)
         # Every device takes the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
@@ -196,18 +196,42 @@ def _open(phase: Phase, common: dict[str, Any], objective) -> PretrainingData:
             "records, or smaller batches"
         )
     if data.keeps_masks:
-        _check_masks(settings)
+        _check_masks(settings, "input_file", _TRAINING_MASKS)
     return data
 
 
-def _check_masks(settings: PretrainSettings) -> None:
+def _masking(settings: PretrainSettings, prob: float, ngram: int) -> MaskingConfig:
+    return MaskingConfig.from_preset(
+        settings.masking,
+        masked_lm_prob=prob,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        **({"max_ngram": ngram} if settings.masking == "albert" else {}),
+    )
+
+
+def _eval_masking(settings: PretrainSettings) -> MaskingConfig:
+    """Returns what an evaluation masks: what training does, but for its settings."""
+    prob, ngram = settings.eval_masked_lm_prob, settings.eval_ngram
+    if ngram is not None and settings.masking != "albert":
+        raise UsageError(
+            f"--eval_ngram requires --masking=albert, received {ngram} with "
+            f"{settings.masking}"
+        )
+    return _masking(
+        settings,
+        settings.masked_lm_prob if prob is None else prob,
+        settings.ngram if ngram is None else ngram,
+    )
+
+
+def _check_masks(settings: PretrainSettings, flag: str, names: Sequence[str]) -> None:
     """Raises UsageError if a setting asks for masks other than the records have."""
     defaults = settings.defaults()
-    for name in ("masking", "masked_lm_prob", "ngram"):
+    for name in names:
         value = getattr(settings, name)
         if value != defaults[name]:
             raise UsageError(
-                f"--{name}={value}: --input_file={settings.input_file} already "
+                f"--{name}={value}: --{flag}={getattr(settings, flag)} already "
                 f"contains masks, which are used as they are; leave --{name} out, or "
                 "make the records with create_pretraining_data --masking=dynamic"
             )

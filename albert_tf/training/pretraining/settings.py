@@ -23,6 +23,8 @@ NOT_IN_IDENTITY = frozenset(
         "eval_file",
         "eval_batch_size",
         "max_eval_steps",
+        "eval_masked_lm_prob",
+        "eval_ngram",
         "eval_steps",
         "log_steps",
         "save_checkpoints_steps",
@@ -190,6 +192,15 @@ class PretrainSettings:
     eval_steps: int = setting("Steps between evaluations; 0: only at the end.", 5000)
     max_eval_steps: int = setting(
         "Maximum number of batches per evaluation; 0: all.", 100
+    )
+    eval_masked_lm_prob: float | None = setting(
+        "Fraction of the tokens to mask in evaluations. Default: --masked_lm_prob.",
+        None,
+    )
+    eval_ngram: int | None = setting(
+        "With --masking=albert: maximum number of words masked together in "
+        "evaluations. Default: --ngram.",
+        None,
     )
     on_divergence: str = setting(
         "When a loss or gradient is not finite, or far above the usual: stop, or "

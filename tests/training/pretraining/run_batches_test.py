@@ -2,13 +2,19 @@
 
 import pathlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf import features
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.prepare import local
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.pretraining.run_batches import RunBatches
+from albert_tf.training.pretraining.run_batches import RunBatches, _eval_masking
 from albert_tf.training.pretraining.settings import PretrainSettings
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
@@ -71,3 +77,68 @@ def test_a_batch_of_an_evaluation_that_is_rounded_is_named(caplog):
     assert not caplog.records
     make(2, eval_file=records, eval_batch_size=5)
     assert "--eval_batch_size=5: evaluates batches of 4" in caplog.text
+
+
+@pytest.mark.parametrize("changes", [{"eval_masked_lm_prob": 0.2}, {"eval_ngram": 1}])
+def test_held_out_records_with_masks_take_no_others(changes):
+    (name,) = changes
+    records = str(GOLDEN / "tf1_data/seq128_pred20.tfrecord")
+    make(eval_file=records)
+    with pytest.raises(UsageError, match=f"^--{name}=.*--eval_file=.* leave --{name}"):
+        make(eval_file=records, **changes)
+
+
+def test_evaluations_may_mask_otherwise_than_training(tmp_path):
+    local.create_pretraining_data(
+        Corpus(str(GOLDEN / "tf1_data/input.txt")),
+        str(tmp_path / "x"),
+        AlbertTokenizer(MODEL),
+        RecordConfig(pairs=PairConfig("clean", 64)),
+        num_processes=1,
+        progress=False,
+    )
+
+    def positions(**changes):
+        """Returns the masked positions of a training and of a held-out batch."""
+        settings = PretrainSettings(
+            str(tmp_path / "x"),
+            "out",
+            MODEL,
+            preset="albert_base_v2",
+            eval_file=str(tmp_path / "x"),
+            max_seq_length=64,
+            train_batch_size=8,
+            eval_batch_size=8,
+            max_predictions_per_seq=32,
+            **changes,
+        )
+        data = RunBatches(settings, ALBERT, AlbertTokenizer(MODEL), replicas=1)
+        return [
+            next(iter(batches))[features.MASK_POSITIONS].numpy()
+            for batches in (data.train(0), data.eval())
+        ]
+
+    train, held_out = positions()
+    other = {"masked_lm_prob": 0.4, "ngram": 1}
+    more, same = positions(**other, eval_masked_lm_prob=0.15, eval_ngram=3)
+    assert np.count_nonzero(more) > 2 * np.count_nonzero(train)
+    np.testing.assert_array_equal(same, held_out)
+    unchanged, single = positions(eval_ngram=1)
+    np.testing.assert_array_equal(unchanged, train)
+    assert np.any(single != held_out)
+    # Without settings of their own, evaluations follow the training.
+    assert np.count_nonzero(positions(**other)[1]) > 2 * np.count_nonzero(held_out)
+
+
+def test_ngrams_of_evaluations_belong_to_the_masking_of_albert():
+    with pytest.raises(UsageError, match="^--eval_ngram requires --masking=albert"):
+        _eval_masking(
+            PretrainSettings(
+                "in",
+                "out",
+                MODEL,
+                preset="albert_base_v2",
+                masking="bert",
+                eval_ngram=1,
+            )
+        )

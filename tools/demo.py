@@ -33,34 +33,7 @@ NUM_TRAIN_STEPS = flags.DEFINE_integer(
 TOOLS = pathlib.Path(__file__).resolve().parent
 CONFIGS = TOOLS.parent / "configs" / "pretrain"
 # One command per paragraph.
-RECIPE = """
-train_tokenizer --input_file={text} --output_model={out}/spiece.model
---vocab_size=4000 --input_sentence_size=100000
-
-create_pretraining_data --input_file={text} --output_file={out}/data/docs
---spm_model_file={out}/spiece.model --max_seq_length=64 --eval_fraction=0.02
---num_processes={cores}
-
-pretrain --config={configs}/demo.py --input_file={out}/data/docs
---eval_file={out}/data/docs-eval --spm_model_file={out}/spiece.model
---output_dir={out}/pretrain
-
-fill_mask --json --model={out}/pretrain/model
---text='if the given argument is not [MASK] , an error is raised .'
---text='returns a new [MASK] with the same shape as the input .'
---text='the [MASK] of the file to read .'
-
-finetune --init_checkpoint={out}/pretrain/model --output_dir={out}/classifier
---train_file={out}/topics.train.tsv --dev_file={out}/topics.dev.tsv --max_seq_length=64
---num_train_steps=120 --num_warmup_steps=12 --train_batch_size=32 --learning_rate=0.0005
-
-finetune --from_scratch --albert_config_file={configs}/demo_albert_config.json
---spm_model_file={out}/spiece.model --output_dir={out}/classifier_from_scratch
---train_file={out}/topics.train.tsv --dev_file={out}/topics.dev.tsv --max_seq_length=64
---num_train_steps=120 --num_warmup_steps=12 --train_batch_size=32 --learning_rate=0.0005
-
-export --model={out}/classifier --output_dir={out}/saved_model
-"""
+RECIPE = CONFIGS / "demo_commands.txt"
 RAW_TEXT = "Returns the element-wise sine of an array, with an optional out= buffer."
 # What a server runs; it must not need this package.
 SERVE = """
@@ -87,7 +60,7 @@ def main() -> None:
     write_topic_tables(out / "topics.train.tsv", out / "topics.dev.tsv")
     values = {"text": INPUT_FILE.value, "out": out, "configs": CONFIGS}
     values["cores"] = os.cpu_count() or 1
-    for paragraph in RECIPE.split("\n\n"):
+    for paragraph in files.read_text(RECIPE).split("\n\n"):
         name, *arguments = (one.format(**values) for one in shlex.split(paragraph))
         if name == "pretrain" and (steps := NUM_TRAIN_STEPS.value) is not None:
             arguments += [f"--num_train_steps={steps}"]

@@ -25,7 +25,7 @@ def summarize(output_dir: str, text: str, answer: str) -> str:
             f"SavedModel on `{text}`:",
             f"  {answer.strip()}",
             "",
-            "See also `pretrain/curves.png`, `data/dataset.md`, `pretrain/README.md`, "
+            "See also `report.html`, `data/dataset.md`, `pretrain/README.md`, "
             "`classifier/`, `saved_model/`.",
             "",
         ],

@@ -33,6 +33,7 @@ def test_whole_main_job(tmp_path):
         "pretrain/model/model.safetensors",
         "classifier/metrics.json",
         "saved_model/saved_model.pb",
+        "report.html",
     ):
         assert (out / name).stat().st_size > 0
     summary = (out / "README.md").read_text()
@@ -40,7 +41,7 @@ def test_whole_main_job(tmp_path):
     for part in ("MLM accuracy", "SOP accuracy", "random weights", "probabilities"):
         assert part in summary
     predictions = (out / "fill_mask.jsonl").read_text().splitlines()
-    assert [len(json.loads(line)["result"]) for line in predictions] == [5, 5, 5]
+    assert [len(json.loads(line)["result"]) for line in predictions] == [5] * 6
     # A second time into the same folder is refused, and nothing is touched.
     again = run(f"--output_dir={out}")
     assert again.returncode == 2

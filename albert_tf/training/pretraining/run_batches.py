@@ -217,11 +217,14 @@ def _eval_masking(settings: PretrainSettings) -> MaskingConfig:
             f"--eval_ngram requires --masking=albert, received {ngram} with "
             f"{settings.masking}"
         )
-    return _masking(
-        settings,
-        settings.masked_lm_prob if prob is None else prob,
-        settings.ngram if ngram is None else ngram,
-    )
+    prob = settings.masked_lm_prob if prob is None else prob
+    ngram = settings.ngram if ngram is None else ngram
+    try:
+        return _masking(settings, prob, ngram)
+    except UsageError as e:
+        raise UsageError(
+            f"--eval_masked_lm_prob={prob}, --eval_ngram={ngram}: {e}"
+        ) from None
 
 
 def _check_masks(settings: PretrainSettings, flag: str, names: Sequence[str]) -> None:

@@ -35,6 +35,8 @@ _MEETINGS = (
     "iterations_per_loop",
     "eval_batch_size",
     "max_eval_steps",
+    "eval_masked_lm_prob",
+    "eval_ngram",
     "on_divergence",
     "max_loss_ratio",
     "max_grad_norm_ratio",

@@ -130,15 +130,17 @@ def test_evaluations_may_mask_otherwise_than_training(tmp_path):
     assert np.count_nonzero(positions(**other)[1]) > 2 * np.count_nonzero(held_out)
 
 
-def test_ngrams_of_evaluations_belong_to_the_masking_of_albert():
-    with pytest.raises(UsageError, match="^--eval_ngram requires --masking=albert"):
-        _eval_masking(
-            PretrainSettings(
-                "in",
-                "out",
-                MODEL,
-                preset="albert_base_v2",
-                masking="bert",
-                eval_ngram=1,
-            )
-        )
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"masking": "bert", "eval_ngram": 1}, "^--eval_ngram requires --masking=alb"),
+        ({"eval_ngram": 0}, "--eval_ngram=0: max_ngram must be a positive integer"),
+        ({"eval_masked_lm_prob": 1.5}, r"^--eval_masked_lm_prob=1\.5.*received 1\.5"),
+    ],
+)
+def test_masks_that_an_evaluation_cannot_have(changes, message):
+    settings = PretrainSettings(
+        "in", "out", MODEL, preset="albert_base_v2", **{"eval_file": "in", **changes}
+    )
+    with pytest.raises(UsageError, match=message):
+        _eval_masking(settings)

@@ -12,6 +12,7 @@ import pytest
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.training.pretraining.pretrain_test import (
     CONFIG,
@@ -33,7 +34,7 @@ def records(tmp_path_factory):
         Corpus(str(GOLDEN / "tf1_data/input.txt")),
         str(folder / "x"),
         AlbertTokenizer(GOLDEN / "tokenization/spiece.model"),
-        RecordConfig(),
+        RecordConfig(pairs=PairConfig("clean", 128)),
         num_processes=1,
         progress=False,
     )

@@ -44,6 +44,12 @@ NOT_RUN = {
     "--output_file=docs/benchmarks/fidelity": (
         "needs the full recording; tests/benchmarks/fidelity_test.py has its beginning"
     ),
+    "albert-tf benchmark step": (
+        "a measurement; tests/peers/step_speed_test.py makes a small one"
+    ),
+    "albert-tf benchmark step --precision=float32 --output_file=docs/benchmarks/step": (
+        "a measurement; tests/peers/step_speed_test.py makes a small one"
+    ),
     "albert-tf benchmark data --memory_megabytes=20,200,2000 "
     "--output_file=docs/benchmarks/data": (
         "a measurement; tests/tools/benchmark_test.py runs a small one"

@@ -4,19 +4,16 @@ Both train with AdamW in one precision (transformers in bfloat16 by autocast, as
 Trainer does), in turns of one step. Legend: `U` examples of a batch.
 """
 
-import contextlib
 import dataclasses
-import tempfile
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from albert_tf import features
+from albert_tf.benchmarks import peer
 from albert_tf.benchmarks.report import Row
 from albert_tf.benchmarks.turns import seconds_in_turns
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.load import save_pretrained
-from albert_tf.errors import UsageError
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
@@ -66,14 +63,7 @@ def run(settings: Settings) -> list[Row]:
     Raises:
         UsageError: If transformers or torch is not installed.
     """
-    try:
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "benchmark finetune compares with transformers, which is not installed: "
-            "pip install 'albert_tf[peers]'"
-        ) from None
+    peer.require("finetune")
     encoded, pad_id, num_labels = _examples(settings)
     config = AlbertConfig.from_preset(settings.preset)
     policy = {"bfloat16": "mixed_bfloat16"}.get(settings.precision, settings.precision)
@@ -156,40 +146,23 @@ def _ours(settings, model, encoded, shape) -> Callable[[], None]:
 
 def _theirs(settings, model, encoded, pad_id, order) -> Callable[[], None]:
     """Returns a function that trains transformers' model a step."""
-    import torch
-    import transformers
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/model"
-        save_pretrained(model, path, format="huggingface")
-        kind = transformers.AlbertForSequenceClassification
-        theirs = kind.from_pretrained(path)
-    theirs.train()
-    optimizer = torch.optim.AdamW(theirs.parameters(), lr=_RATE, weight_decay=0.01)
+    theirs = peer.load(model, "AlbertForSequenceClassification")
+    step = peer.make_step(theirs, _RATE, settings.precision)
     batches = order(settings, encoded)
     labels = encoded.targets[features.LABELS]
-
-    autocast = contextlib.nullcontext()
-    if settings.precision == "bfloat16":
-        autocast = torch.autocast("cpu", dtype=torch.bfloat16)
 
     def train() -> None:
         rows = next(batches)
         length = int(encoded.rows.lengths[rows].max())
         batch = inputs.padded_inputs(encoded.rows, rows, length, pad_id)
-        given = {
-            "input_ids": batch[features.TOKEN_IDS],
-            "token_type_ids": batch[features.SEGMENT_IDS],
-            "attention_mask": batch[features.PADDING_MASK],
-            "labels": labels[rows],
-        }
-        tensors = {k: torch.from_numpy(v).long() for k, v in given.items()}
-        optimizer.zero_grad()
-        with autocast:
-            loss = theirs(**tensors).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-        optimizer.step()
+        step(
+            {
+                "input_ids": batch[features.TOKEN_IDS],
+                "token_type_ids": batch[features.SEGMENT_IDS],
+                "attention_mask": batch[features.PADDING_MASK],
+                "labels": labels[rows],
+            }
+        )
 
     return train
 

@@ -9,21 +9,18 @@ token, this package at those to be predicted.
 Legend: `B` batch, `T` sequence, `P` predictions.
 """
 
-import contextlib
 import dataclasses
 import statistics
-import tempfile
 from collections.abc import Callable
 
 import numpy as np
 
 from albert_tf import features
+from albert_tf.benchmarks import peer
 from albert_tf.benchmarks.operations import profile_operations
 from albert_tf.benchmarks.report import Report, Row
 from albert_tf.benchmarks.turns import seconds_in_turns
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.load import save_pretrained
-from albert_tf.errors import UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.optimizers.create import create_optimizer
@@ -62,14 +59,7 @@ def run(settings: Settings) -> Report:
     Raises:
         UsageError: If transformers or torch is not installed.
     """
-    try:
-        import torch  # noqa: F401
-        import transformers  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "benchmark step compares with transformers, which is not installed: "
-            "pip install 'albert_tf[peers]'"
-        ) from None
+    peer.require("step")
     config = AlbertConfig.from_preset(settings.preset)
     policy = {"bfloat16": "mixed_bfloat16"}.get(settings.precision, settings.precision)
     rows = []
@@ -160,18 +150,6 @@ def _ours(settings, model, batch) -> Callable[[], None]:
 
 def _theirs(settings, model, batch) -> Callable[[], None]:
     """Returns a function that trains transformers' model a step."""
-    import torch
-    import transformers
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/model"
-        save_pretrained(model, path, format="huggingface")
-        theirs = transformers.AlbertForPreTraining.from_pretrained(path)
-    theirs.train()
-    compiled = torch.compile(theirs)
-    optimizer = torch.optim.AdamW(
-        theirs.parameters(), lr=_RATE, weight_decay=0.01, fused=True
-    )
     labels = np.full(batch[features.TOKEN_IDS].shape, _IGNORED)
     np.put_along_axis(
         labels, batch[features.MASK_POSITIONS], batch[features.MASK_IDS], 1
@@ -183,17 +161,6 @@ def _theirs(settings, model, batch) -> Callable[[], None]:
         "labels": labels,
         "sentence_order_label": batch[features.SENTENCE_ORDER_LABELS],
     }
-    tensors = {name: torch.from_numpy(v).long() for name, v in given.items()}
-    autocast = contextlib.nullcontext()
-    if settings.precision == "bfloat16":
-        autocast = torch.autocast("cpu", dtype=torch.bfloat16)
-
-    def train() -> None:
-        optimizer.zero_grad()
-        with autocast:
-            loss = compiled(**tensors).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-        optimizer.step()
-
-    return train
+    theirs = peer.load(model, "AlbertForPreTraining")
+    train = peer.make_step(theirs, _RATE, settings.precision, compiled=True)
+    return lambda: train(given)

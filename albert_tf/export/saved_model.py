@@ -12,11 +12,8 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest, warmup
-from albert_tf.export.signatures import (
-    CLASSIFY_METHOD,
-    Signature,
-    make_signatures,
-)
+from albert_tf.export.signature import Signature
+from albert_tf.export.signatures import CLASSIFY_METHOD, make_signatures
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.heads import all_rows
 from albert_tf.models.classifiers import (
@@ -74,9 +71,7 @@ def export_saved_model(
     length = _checked_length(model, tokenizer, max_seq_length)
     text_inputs = TextInputs(tokenizer, length)
     signatures = make_signatures(model, text_inputs, labels)
-    requests = warmup.make_requests(
-        list(signatures), length, warmup_batch_sizes, tokenizer.unk_id
-    )
+    requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
     # A server waits for saved_model.pb: it must never find a part of a model.
     with folders.writing(target, last=manifest.MODEL_FILE) as out:
         _write(model, text_inputs, signatures, out.path)

@@ -1,19 +1,17 @@
 """Defines the signatures of an exported model, by the kind of model.
 
 Legend: `B` batch, `T` sequence, `D` hidden, `C` labels, `V` vocabulary.
-
-The names of inputs and outputs are the interface of a served model. All outputs are
-dense with the batch first, as the row format of TensorFlow Serving's REST API requires.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.export.signature import Signature, ints, strings, texts
 from albert_tf.export.text_inputs import TextInputs, token_inputs
 from albert_tf.heads import all_rows
 from albert_tf.models.backbone import AlbertBackbone
@@ -21,13 +19,6 @@ from albert_tf.models.classifiers import label_names, problem_type_of
 
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 _MASKED_LMS = tuple(row.load_class() for row in all_rows() if row.has_masked_lm)
-
-
-class Signature(NamedTuple):
-    """One endpoint: a function of tensors and the specifications of its inputs."""
-
-    function: Callable[..., dict[str, tf.Tensor]]
-    inputs: tuple[tf.TensorSpec, ...]
 
 
 def make_signatures(
@@ -69,29 +60,38 @@ def make_signatures(
         names = label_names(model, labels)
         answer = _classifier(model, tf.constant(names))
     from_tokens = _token_reader(model.config)
-    text, pair = _strings("text"), _strings("text_pair")
-    tokens = (_ints("token_ids", 2), _ints("lengths", 1), _ints("segment_ids", 2))
+    text, pair = strings("text"), strings("text_pair")
+    tokens = (ints("token_ids", 2), ints("lengths", 1), ints("segment_ids", 2))
     signatures = {
-        "serving_default": Signature(lambda text: answer(text_inputs(text)), (text,)),
+        "serving_default": Signature(
+            lambda text: answer(text_inputs(text)), (text,), _text, every_length=True
+        ),
         "pair": Signature(
-            lambda text, text_pair: answer(text_inputs(text, text_pair)), (text, pair)
+            lambda text, text_pair: answer(text_inputs(text, text_pair)),
+            (text, pair),
+            lambda length, size: {
+                "text": texts(length, size),
+                "text_pair": texts(length, size),
+            },
         ),
         "tokens": Signature(
             lambda token_ids, lengths, segment_ids: answer(
                 from_tokens(token_ids, lengths, segment_ids)
             ),
             tokens,
+            _tokens,
+            every_length=True,
         ),
-        "preprocess": Signature(lambda text: text_inputs(text), (text,)),
-        "embed": Signature(lambda text: embed(text_inputs(text)), (text,)),
+        "preprocess": Signature(lambda text: text_inputs(text), (text,), _text),
+        "embed": Signature(lambda text: embed(text_inputs(text)), (text,), _text),
     }
     if has_mlm:
         signatures["masked_lm"] = Signature(
-            _masked_lm(model, from_tokens), (*tokens, _ints("mask_positions", 2))
+            _masked_lm(model, from_tokens), (*tokens, ints("mask_positions", 2))
         )
     elif names and problem_type_of(model) != "regression":
         classify = _classify_api(answer, text_inputs, names)
-        signatures["classify"] = Signature(classify, (_strings("inputs"),))
+        signatures["classify"] = Signature(classify, (strings("inputs"),))
     return signatures
 
 
@@ -168,9 +168,12 @@ def _classify_api(answer, text_inputs, labels) -> Callable:
     return classify
 
 
-def _strings(name: str) -> tf.TensorSpec:
-    return tf.TensorSpec([None], tf.string, name)
+def _text(length: int, size: int) -> dict[str, np.ndarray]:
+    return {"text": texts(length, size)}
 
 
-def _ints(name: str, rank: int) -> tf.TensorSpec:
-    return tf.TensorSpec([None] * rank, tf.int32, name)
+def _tokens(length: int, size: int) -> dict[str, np.ndarray]:
+    # Every vocabulary has this token.
+    ids = np.zeros((size, length), np.int32)
+    lengths = np.full(size, length, np.int32)
+    return {"token_ids": ids, "lengths": lengths, "segment_ids": ids}

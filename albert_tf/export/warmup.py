@@ -8,12 +8,14 @@ written without the package that defines them (`tensorflow-serving-api`), which 
 else here needs; a test compares the two.
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
+from albert_tf.export.signature import Signature
 from albert_tf.storage import protobuf
 from albert_tf.text.inputs import length_buckets
 
@@ -24,38 +26,28 @@ Request = tuple[str, dict[str, np.ndarray]]
 
 
 def make_requests(
-    signatures: Sequence[str],
+    signatures: Mapping[str, Signature],
     max_seq_length: int,
     batch_sizes: Sequence[int],
-    token: int,
 ) -> list[Request]:
-    """Returns requests for every signature, length bucket and batch size.
+    """Returns requests for every signature, and length buckets where they matter.
 
     Args:
-        signatures: Sequence of str. Names from `signatures.make_signatures`.
+        signatures: dict. From `signatures.make_signatures`.
         max_seq_length: int. Maximum length of a row.
-        batch_sizes: Sequence of int. Batch sizes of the requests.
-        token: int. Token id that fills the rows of requests to `tokens`.
+        batch_sizes: Sequence of int. Batch sizes of the requests of every length.
 
     Returns:
         list of (signature, inputs).
     """
     requests = []
-    for length in length_buckets(max_seq_length):
-        for size in batch_sizes:
-            # At least one token per word; cut at max_seq_length.
-            text = np.array([b"a " * length] * size, object)
-            ids = np.full((size, length), token, np.int32)
-            lengths = np.full(size, length, np.int32)
-            tokens = {"token_ids": ids, "lengths": lengths, "segment_ids": ids * 0}
-            requests += [("serving_default", {"text": text}), ("tokens", tokens)]
-    text = np.array([b"a b"], object)
-    small = {
-        "pair": {"text": text, "text_pair": text},
-        "preprocess": {"text": text},
-        "embed": {"text": text},
-    }
-    requests += [(name, small[name]) for name in signatures if name in small]
+    for name, signature in signatures.items():
+        if signature.request is None:
+            continue
+        shapes = [(8, 1)]
+        if signature.every_length:
+            shapes = itertools.product(length_buckets(max_seq_length), batch_sizes)
+        requests += [(name, signature.request(*shape)) for shape in shapes]
     return requests[:MAX_RECORDS]
 
 

@@ -11,6 +11,8 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
 METRICS_FILE = "metrics.jsonl"
+# The batches that a run leaves out after divergences.
+SKIPPED_FILE = "skipped_batches.json"
 # The split of a line that follows one of training which a signal has ended early. It
 # holds what the next one begins with.
 UNFINISHED = "unfinished"
@@ -125,6 +127,18 @@ def unfinished_at(
     """Returns what the next training line of a run that stopped at a step begins with.
 
     None if no signal has stopped it there, between two lines.
+
+    Raises:
+        DataError: If what is on record is not numbers.
     """
     found = [x for x in lines if x.get("split") == UNFINISHED and x["step"] == step]
-    return found[-1] if found else None
+    if not found:
+        return None
+    sums, seconds = found[-1].get("sums"), found[-1].get("seconds")
+    numbers = [*sums.values(), seconds] if isinstance(sums, Mapping) else [None]
+    if not all(isinstance(value, int | float) for value in numbers):
+        raise DataError(
+            f"{METRICS_FILE}: the line of step {step} with split {UNFINISHED!r} must "
+            f"hold sums and seconds, received {found[-1]}"
+        )
+    return found[-1]

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from albert_tf.export import warmup
+from albert_tf.export.signatures import make_signatures
+from albert_tf.models.classifiers import AlbertTextClassifier
+from tests.export.signatures_test import CONFIG
 
 
 def requests():
-    names = ["serving_default", "pair", "tokens", "preprocess", "embed", "classify"]
-    return warmup.make_requests(names, 100, (1, 8), token=1)
+    signatures = make_signatures(AlbertTextClassifier(CONFIG, num_labels=2), None, None)
+    return warmup.make_requests(signatures, 100, (1, 8))
 
 
 def test_every_length_and_batch():

@@ -318,3 +318,13 @@ def test_pauses_are_not_measured(monkeypatch):
     with watch.paused():
         pass
     assert watch.lap() == 12.0
+
+
+@pytest.mark.parametrize(
+    "content", [{}, {"sums": 3, "seconds": 1.0}, {"sums": {"a": "x"}}]
+)
+def test_a_changed_line_of_a_stopped_run_is_named(content):
+    lines = [{"split": "unfinished", "step": 7, **content}]
+    assert unfinished_at(lines, 6) is None
+    with pytest.raises(DataError, match="the line of step 7 with split 'unfinished'"):
+        unfinished_at(lines, 7)

@@ -20,6 +20,7 @@ from albert_tf import features
 from albert_tf.data import keyed_random
 from albert_tf.data.batches.order import shuffled
 from albert_tf.data.batches.packing import PackPlan, make_plan, pack_batch
+from albert_tf.data.batches.python_op import python_op
 from albert_tf.data.batches.reader import ExampleReader, data_errors
 from albert_tf.data.masking.apply import mask_batch, unmask
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
@@ -288,8 +289,7 @@ class _PackedRows:
             members, counts = self.plan.members(rows, assignments)
             return members, np.repeat(epochs, counts), counts
 
-        # Not stateful, as in `ExampleReader`: a function of rows and epochs.
-        outputs = tf.numpy_function(find, [rows, epochs], [tf.int64] * 3, False)
+        outputs = python_op(find, [rows, epochs], [tf.int64] * 3)
         members, epochs = (tf.ensure_shape(one, [None]) for one in outputs[:2])
         counts = tf.ensure_shape(outputs[2], rows.shape)
         batch = self.examples.batch(members, epochs, pad_to_longest=True)

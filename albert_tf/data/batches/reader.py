@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
+from albert_tf.data.batches.python_op import python_op
 from albert_tf.data.masking.config import VocabInfo
 from albert_tf.data.records import card, schema
 from albert_tf.data.records.tfrecord import RecordSet
@@ -184,9 +185,7 @@ class ExampleReader:
                     self._fail("must be a tf.train.Example", number, payload[:16])
             return np.array(payloads, dtype=object)
 
-        # Not stateful: under `deterministic`, TensorFlow runs a data set with stateful
-        # operations one batch at a time, and only when the batch is asked for.
-        serialized = tf.numpy_function(read, [indices], tf.string, stateful=False)
+        serialized = python_op(read, [indices], tf.string)
         return tf.ensure_shape(serialized, indices.shape)
 
     def _parse(self, indices) -> dict[str, tf.RaggedTensor]:
@@ -268,7 +267,7 @@ class ExampleReader:
 
         def report():
             inputs = [tensor, indices, fits, values]
-            failed = tf.numpy_function(fail, inputs, tensor.dtype, stateful=False)
+            failed = python_op(fail, inputs, tensor.dtype)
             return tf.ensure_shape(failed, tensor.shape)
 
         return tf.cond(tf.reduce_all(fits), lambda: tensor, report)

@@ -4,12 +4,10 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from albert_tf.reports.metrics_file import SKIPPED_FILE
 from albert_tf.reports.page import Table, as_text
 from albert_tf.storage import files
 
-# Holds all of them. The log may lack some: a run that goes on from an older checkpoint,
-# because its last one is damaged, removes the later lines.
-_SKIPPED_FILE = "skipped_batches.json"
 _COUNTS = ("diverged_at", "restored_step", "batch")
 _LOST = "not finite"
 
@@ -55,7 +53,9 @@ def read_rollbacks(folder: str, lines: Sequence[Any]) -> list[Rollback]:
     Raises:
         DataError: If the record of the run is damaged.
     """
-    where = files.join(folder, _SKIPPED_FILE)
+    # Holds all of them. The log may lack some: a run that goes on from an older
+    # checkpoint, because its last one is damaged, removes the later lines.
+    where = files.join(folder, SKIPPED_FILE)
     if files.exists(where):
         recorded = files.read_json(where).get("skipped")
         lines = recorded if isinstance(recorded, list) else []

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.data.batches.order import shuffled
+from albert_tf.data.batches.python_op import python_op
 from albert_tf.tasks.definitions.family import EncodedExamples
 from albert_tf.tasks.running.batches import BatchShape, batch_maker, check
 
@@ -70,7 +71,7 @@ def make_training_dataset(
         rows = shuffled(rows, count, seed)[0]
         rows = rows[pipeline * share : (pipeline + 1) * share]
         kinds = [value.dtype for value in example.values()]
-        values = tf.numpy_function(lambda n: list(make(n).values()), [rows], kinds)
+        values = python_op(lambda n: list(make(n).values()), [rows], kinds)
         for name, value in zip(names, values, strict=True):
             value.set_shape(_static_shape(example[name], name, shape))
         return dict(zip(names, values, strict=True))

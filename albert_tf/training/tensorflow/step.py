@@ -84,11 +84,11 @@ class TrainStep:
         self._ratio_names = tuple(names[id(v)] for v in ratios)
         self._gradients = self._micro_step
         self._compile_chain = None
-        if isinstance(strategy, tf.distribute.TPUStrategy):
-            pass  # It compiles everything by itself.
-        elif fuse and not jit_compile and _only_cpus():
+        # A TPU compiles everything by itself.
+        on_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        if fuse and not on_tpu and not jit_compile and _only_cpus():
             self._compile_chain = _compile_chain
-        elif jit_compile:
+        if jit_compile and not on_tpu:
             self._gradients = tf.function(
                 self._micro_step, jit_compile=True, autograph=False
             )
@@ -248,11 +248,11 @@ class TrainStep:
 
     def _micro_step(self, batch, weights, seed, step):
         # Here, because a replica traces in a thread of its own.
-        with fused_elementwise(self._compile_chain), tf.GradientTape() as tape:
-            outputs = self.model(batch, training=True, seeds=StepSeeds(seed, step))
-            sums = self.objective.sums(outputs, batch)
-            loss = self.objective.loss(sums, weights)
         with fused_elementwise(self._compile_chain):
+            with tf.GradientTape() as tape:
+                outputs = self.model(batch, training=True, seeds=StepSeeds(seed, step))
+                sums = self.objective.sums(outputs, batch)
+                loss = self.objective.loss(sums, weights)
             gradients = tape.gradient(loss, self.variables)
         sums = self._stack(sums | _counts(batch))
         row = tf.concat([tf.cast(loss, tf.float32)[None], sums], 0)

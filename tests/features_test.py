@@ -22,7 +22,6 @@ EXCEPTIONS = {
     "albert_tf/converters/huggingface/peer.py": {"input_ids"},
     "albert_tf/converters/huggingface/tokenizer.py": {"input_ids"},
     "albert_tf/export/signatures.py": {"token_ids", "segment_ids", "mask_positions"},
-    "albert_tf/export/warmup.py": {"token_ids", "segment_ids"},
 }
 
 

@@ -16,8 +16,6 @@ from albert_tf.text import inputs
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
-MASK = "[MASK]"
-
 
 class FillMask(base.Loadable):
     """Predicts the tokens at `[MASK]`.
@@ -104,11 +102,10 @@ class FillMask(base.Loadable):
             UsageError: If the text contains no mask or is longer than the model allows.
         """
         tokenizer = self.tokenizer
-        mask = tokenizer.id_to_token(tokenizer.mask_id)
         text = to_unicode(text)
-        ids = tokenizer.encode(text.replace(MASK, mask), allow_special=(mask,))
-        ids = [tokenizer.cls_id, *ids, tokenizer.sep_id]
+        ids = [tokenizer.cls_id, *tokenizer.encode_masked(text), tokenizer.sep_id]
         if tokenizer.mask_id not in ids:
+            mask = tokenizer.id_to_token(tokenizer.mask_id)
             raise UsageError(f"text: expected {mask} in it, received {_short(text)}")
         longest = self.model.config.max_position_embeddings
         if len(ids) > longest:

@@ -74,6 +74,12 @@ class GraphByteBPE(GraphBase):
         )
         return words.with_values(ids).merge_dims(1, 2)
 
+    def tokenize_between(self, parts, is_first, is_last):
+        """See the base class. Removes the white space before a special token."""
+        del is_first
+        bare = tf.strings.regex_replace(parts, f"[{_SPACE}]+\\z", "")
+        return self.tokenize(tf.where(is_last, parts, bare))
+
     def _words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Splits each text into non-empty words, ragged string `[B, None]`."""
         if self._add_prefix_space:

@@ -185,6 +185,7 @@ class AlbertTokenizer(Tokenizer):
         return GraphTokenizer(
             self.model,
             [self.replacements.get(i, [i]) for i in range(self.vocab_size)],
+            [self._continuation(i) for i in range(self.vocab_size)],
             self.do_lower_case,
             self.keep_accents,
         )
@@ -258,11 +259,16 @@ class AlbertTokenizer(Tokenizer):
 
     def _continue_word(self, ids: list[int]) -> list[int]:
         """Removes the `▁` that SentencePiece puts before every text."""
-        first = self._vocabulary[ids[0]] if ids else ""
-        if first == _SPACE:
-            return ids[1:]
-        new = self.token_to_id(first[1:]) if first.startswith(_SPACE) else self.unk_id
-        return ids if new == self.unk_id else [new, *ids[1:]]
+        new = self._continuation(ids[0]) if ids else -1
+        return ids[1:] if new < 0 else [new, *ids[1:]]
+
+    def _continuation(self, token_id: int) -> int:
+        """Returns the id without its `▁`; -1 if nothing remains of it."""
+        token = self._vocabulary[token_id]
+        if token == _SPACE:
+            return -1
+        new = self.token_to_id(token[1:]) if token.startswith(_SPACE) else self.unk_id
+        return token_id if new == self.unk_id else new
 
 
 def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:

@@ -26,6 +26,8 @@ class GraphTokenizer(GraphBase):
         model: bytes. Serialized SentencePiece model.
         replacements: list of lists of int. For each id, the ids that replace it (the
             digit-comma rule).
+        continuations: list of int. For each id, the id that replaces it where it is the
+            first one of a text that continues a word; -1 for none.
         do_lower_case: bool. Whether to lower-case text.
         keep_accents: bool. Whether to skip NFKD and the removal of accents.
     """
@@ -34,6 +36,7 @@ class GraphTokenizer(GraphBase):
         self,
         model: bytes,
         replacements: list[list[int]],
+        continuations: list[int],
         do_lower_case: bool,
         keep_accents: bool,
     ):
@@ -47,6 +50,7 @@ class GraphTokenizer(GraphBase):
             self._characters = tf.RaggedTensor.from_row_splits(
                 tf.constant(table.values), tf.constant(table.splits)
             )
+            self._continuations = tf.constant(continuations, tf.int32)
             self._replacements = None
             if any(len(ids) != 1 for ids in replacements):
                 self._replacements = tf.RaggedTensor.from_row_splits(
@@ -60,6 +64,20 @@ class GraphTokenizer(GraphBase):
         if self._replacements is None:
             return ids
         return tf.gather(self._replacements, ids).merge_dims(1, 2)
+
+    def tokenize_between(self, parts, is_first, is_last):
+        """See the base class. Removes the `▁` of parts that continue a word."""
+        del is_last
+        ids = self.tokenize(parts)
+        white_space = normalization.white_space_pattern()
+        apart = tf.strings.regex_full_match(parts, f"(?s){white_space}.*")
+        continues = ~is_first & ~apart & (ids.row_lengths() > 0)
+        firsts = tf.boolean_mask(ids.row_starts(), continues)
+        new = tf.gather(self._continuations, tf.gather(ids.values, firsts))
+        ids = ids.with_values(
+            tf.tensor_scatter_nd_update(ids.values, firsts[:, None], new)
+        )
+        return tf.ragged.boolean_mask(ids, ids >= 0)
 
     def normalize(self, texts: tf.Tensor) -> tf.Tensor:
         """Normalizes a vector of strings as `normalization.normalize_text` does."""

@@ -15,6 +15,9 @@ import numpy as np
 from albert_tf import pretrained
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
+from albert_tf.text.normalization import to_unicode
+
+MASK = "[MASK]"  # stands for the mask token, whatever the vocabulary calls it
 
 
 class Tokenizer(abc.ABC):
@@ -69,6 +72,16 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
         """Returns the ids of a text, without special tokens around it."""
+
+    def encode_masked(self, text: str | bytes) -> list[int]:
+        """Returns the ids of a text in which `[MASK]` marks masked tokens.
+
+        The vocabulary's own name of the mask token (RoBERTa's `<mask>`) is accepted,
+        too. For the text around them, see `allow_special` of `encode`.
+        """
+        mask = self.id_to_token(self.mask_id)
+        text = to_unicode(text).replace(MASK, mask)
+        return self.encode(text, allow_special=(mask,))
 
     @abc.abstractmethod
     def encode_with_offsets(

@@ -1,15 +1,18 @@
 """Base class of the tokenizers that run in the TensorFlow graph.
 
-Legend: `B` strings.
+Legend: `B` strings, `N` parts.
 """
 
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
+from albert_tf.text.tokenizer import MASK
+
+_CUT = b"\xff"  # never occurs in UTF-8 text
 
 
 class GraphBase(tf.Module):
-    """Turns strings into ids; subclasses define `tokenize`."""
+    """Turns strings into ids; subclasses define `tokenize` and `tokenize_between`."""
 
     def __init__(self):
         super().__init__(name="graph_tokenizer")
@@ -32,6 +35,56 @@ class GraphBase(tf.Module):
                 f"received {texts.shape}"
             )
         return self.tokenize(texts)
+
+    def tokenize_masked(
+        self, texts: tf.Tensor, mask: str, mask_id: int
+    ) -> tf.RaggedTensor:
+        """Turns strings in which `[MASK]` marks masked tokens into ids.
+
+        It gives the same ids as `Tokenizer.encode_masked`.
+
+        Args:
+            texts: string `[B]`. Any bytes are accepted.
+            mask: str. The vocabulary's own name of the mask token.
+            mask_id: int. Its id.
+
+        Returns:
+            Ragged int32 `[B, None]`.
+        """
+        texts = tf.strings.regex_replace(as_utf8(texts), _exactly(MASK), mask)
+        texts = tf.strings.regex_replace(texts, _exactly(mask), _CUT)
+        parts = tf.strings.split(texts, _CUT)
+        row, place = parts.value_rowids(), tf.range(tf.size(parts.values, tf.int64))
+        is_first = place == tf.gather(parts.row_starts(), row)
+        is_last = place == tf.gather(parts.row_limits(), row) - 1
+        ids = self.tokenize_between(parts.values, is_first, is_last)
+        masks = tf.RaggedTensor.from_row_lengths(
+            tf.fill([tf.math.count_nonzero(~is_last)], mask_id),
+            tf.cast(~is_last, tf.int64),
+            validate=False,
+        )
+        ids = tf.concat([ids, masks], axis=1)
+        return parts.with_values(ids).merge_dims(1, 2)
+
+    def tokenize_between(
+        self, parts: tf.Tensor, is_first: tf.Tensor, is_last: tf.Tensor
+    ) -> tf.RaggedTensor:
+        """Tokenizes the parts of texts that were cut at special tokens.
+
+        Args:
+            parts: string `[N]`.
+            is_first: bool `[N]`. Whether no special token precedes the part.
+            is_last: bool `[N]`. Whether none follows it.
+
+        Returns:
+            Ragged int32 `[N, None]`.
+        """
+        raise NotImplementedError
+
+
+def _exactly(text: str) -> str:
+    """Returns an RE2 pattern that matches a text and nothing else."""
+    return "".join(f"\\x{{{ord(char):x}}}" for char in text)
 
 
 def as_utf8(texts: tf.Tensor) -> tf.Tensor:

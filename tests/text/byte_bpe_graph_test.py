@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 import tensorflow as tf
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from albert_tf.errors import UsageError
@@ -48,6 +48,7 @@ VARIANTS = [
     _variant(add_prefix_space=True),
     _variant(use_regex=False),
 ]
+RENAMED = ByteBPETokenizer(DATA.replace(b"[MASK]", b"<mask>"))
 
 
 @pytest.mark.parametrize("tokenizer", VARIANTS)
@@ -77,6 +78,30 @@ def test_any_strings(texts, tokenizer):
     made = tokenizer.graph(tf.constant(texts, tf.string, [len(texts)]))
     assert made.dtype == tf.int32 and made.shape.rank == 2
     assert made.to_list() == tokenizer.encode_batch(texts)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(["[MASK]", "<mask>", *PIECES]) | st.text(max_size=4),
+            max_size=12,
+        ).map("".join),
+        max_size=4,
+    ),
+    st.sampled_from([*VARIANTS, RENAMED]),
+)
+@example(["", "[MASK]", " [MASK]  [MASK]\u3000\x1c[MASK] x", "a \x1c [MASK]'s"], BPE)
+@example(["[MASK] <mask>", "<mask[MASK]<ma[MASK]sk>"], RENAMED)
+def test_masks_in_any_text(texts, tokenizer):
+    texts = [text.encode("utf-8", "replace").decode() for text in texts]
+    made = tokenizer.graph.tokenize_masked(
+        tf.constant(texts, tf.string, [len(texts)]),
+        tokenizer.id_to_token(tokenizer.mask_id),
+        tokenizer.mask_id,
+    )
+    assert made.dtype == tf.int32 and made.shape.rank == 2
+    assert made.to_list() == [tokenizer.encode_masked(text) for text in texts]
 
 
 @given(st.binary(max_size=20))

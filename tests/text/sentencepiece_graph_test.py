@@ -122,6 +122,46 @@ def test_special_pieces_are_plain_text():
     assert not set(ids) & (set(LOWER.special_ids) - {LOWER.unk_id})
 
 
+MASKED = [
+    "", "[MASK]", "[MASK][MASK] [MASK]", "x [MASK].", "x [MASK] .", "un[MASK]able",
+    "[MASK]\u3000y", "[MASK]\x1cy", "[MASK]\u0301y", "[MASK]\u0301", "[MASK]\0y",
+    "[MASK]中", "[MASK]☃", "[MASK]1990, [MASK]2,", "ΑΣ[MASK]Σ", "[MASK]'s",
+    "[MAS[MASK]K]", "[mask] [MASK", b"a\xff[MASK]\xff.", b"[MASK]\xffy",
+]  # fmt: skip
+
+
+def _assert_same_masked(tokenizer, texts):
+    mask = tokenizer.id_to_token(tokenizer.mask_id)
+    found = tokenizer.graph.tokenize_masked(
+        tf.constant(_bytes(texts)), mask, tokenizer.mask_id
+    )
+    assert found.dtype == tf.int32
+    for text, ids in zip(texts, found.to_list(), strict=True):
+        assert ids == tokenizer.encode_masked(text), ascii(text)
+
+
+@pytest.mark.parametrize("tokenizer", [LOWER, CASED, KEEP, PLAIN])
+def test_masks(tokenizer):
+    _assert_same_masked(tokenizer, MASKED)
+    mask_id = tokenizer.mask_id
+    assert tokenizer.encode_masked("a [MASK][MASK]").count(mask_id) == 2
+    empty = tokenizer.graph.tokenize_masked(tf.zeros([0], tf.string), "[MASK]", mask_id)
+    assert empty.shape.as_list() == [0, None]
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.lists(st.just("[MASK]") | st.text(max_size=6), max_size=6).map("".join),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_masks_in_any_text(texts):
+    for tokenizer in (LOWER, CASED):
+        _assert_same_masked(tokenizer, texts)
+
+
 def test_shapes():
     empty = LOWER(tf.zeros([0], tf.string))
     assert empty.shape.as_list() == [0, None]

@@ -36,6 +36,7 @@ _HOME = {
     "ByteBPETokenizer": "text.byte_bpe",
     "FillMask": "inference.fill_mask",
     "Classifier": "inference.classifier",
+    "Embedder": "inference.embedder",
     "QuestionAnswerer": "inference.question_answerer",
     "TokenClassifier": "inference.token_classifier",
     "MultipleChoice": "inference.multiple_choice",

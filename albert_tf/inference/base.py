@@ -11,7 +11,7 @@ from albert_tf.converters import load
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
-from albert_tf.heads import HEADS
+from albert_tf.heads import find
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -20,11 +20,12 @@ class Loadable:
     """A class made from a model and its tokenizer, which can be loaded from files.
 
     Attributes:
-        heads: tuple of str. Names of the heads that the model may have. The files' own
-            head is taken if it is one of them, and the first one otherwise.
+        heads: tuple of str or None. Names of the heads that the model may have; None
+            for the encoder alone. The files' own head is taken if it is one of them,
+            and the first one otherwise.
     """
 
-    heads: ClassVar[tuple[str, ...]]
+    heads: ClassVar[tuple[str | None, ...]]
 
     @classmethod
     def from_pretrained(
@@ -56,7 +57,8 @@ class Loadable:
         """
         if head is not None and head not in cls.heads:
             raise UsageError(
-                f"head must be one of {', '.join(cls.heads)}, received {head!r}"
+                f"head must be one of {', '.join(map(str, cls.heads))}, "
+                f"received {head!r}"
             )
         heads = cls.heads if head is None else (head,)
         model, tokenizer = _load_model(
@@ -74,7 +76,7 @@ def _load_model(
         model = keras_model.build_model(checkpoint, head)
         # Predictions of a head that was never trained are noise that looks like an
         # answer.
-        for part in HEADS[head].parts:
+        for part in find(head).parts:
             missing = [n for n in model.untrained_weights if n.startswith(f"{part}/")]
             if missing:
                 raise UsageError(
@@ -85,12 +87,12 @@ def _load_model(
         )
 
 
-def choose_head(checkpoint: Checkpoint, heads: Sequence[str]) -> str:
+def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | None:
     """Returns the head to build from an open checkpoint, before weights are read.
 
     Args:
         checkpoint: `Checkpoint`.
-        heads: sequence of str. Names of the heads that will do; see `Loadable`.
+        heads: sequence of str or None. Names of the heads that will do; see `Loadable`.
 
     Raises:
         UsageError: If a part of the head has no weights at all.
@@ -98,7 +100,7 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str]) -> str:
     """
     checkpoint.check_unknown(with_heads=False)
     head = checkpoint.head if checkpoint.head in heads else heads[0]
-    for part in HEADS[head].parts:
+    for part in find(head).parts:
         if not any(name.startswith(f"{part}/") for name in checkpoint.tensors):
             raise UsageError(
                 f"{checkpoint.path}: has no trained {part}, as a model has that was "

@@ -4,6 +4,7 @@ import pytest
 
 from albert_tf.errors import UsageError
 from albert_tf.inference.classifier import Classifier
+from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.inference.multiple_choice import MultipleChoice
 from albert_tf.inference.predictor import Predictor
@@ -15,6 +16,7 @@ from albert_tf.inference.token_classifier import TokenClassifier
     "kind",
     [
         Classifier,
+        Embedder,
         FillMask,
         MultipleChoice,
         Predictor,

@@ -1,0 +1,146 @@
+"""Turns texts into vectors with a trained encoder.
+
+Legend: `B` texts, `T` sequence, `D` hidden, `L` layers.
+"""
+
+from collections.abc import Callable, Sequence
+
+import keras
+import numpy as np
+
+from albert_tf import features
+from albert_tf.errors import UsageError
+from albert_tf.inference import base
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.text import inputs
+from albert_tf.text.tokenizer import Tokenizer
+
+POOLINGS = ("mean", "cls", "pooled")
+
+
+class Embedder(base.Loadable):
+    """Turns texts into vectors, after any layer of the encoder.
+
+    `from_pretrained` reads the encoder of a model with any head.
+
+    Args:
+        model: `AlbertBackbone`, or a model that has one.
+        tokenizer: `Tokenizer`.
+        max_seq_length: int. Longer texts are cut. Default: the length that `model` was
+            fine-tuned with, or else its maximum, as always in `from_pretrained`.
+        batch_size: int. Maximum number of texts per call of the model.
+
+    Example:
+        >>> embed = Embedder.from_pretrained("my_model")
+        >>> embed(["What a film!", "Never again."]).shape
+        (2, 768)
+    """
+
+    heads = (None,)
+
+    def __init__(
+        self,
+        model: keras.Model,
+        tokenizer: Tokenizer,
+        *,
+        max_seq_length: int | None = None,
+        batch_size: int = 32,
+    ):
+        backbone = getattr(model, "backbone", model)
+        if not isinstance(backbone, AlbertBackbone):
+            raise UsageError(
+                f"model must have an encoder, received {type(model).__name__}"
+            )
+        base.check_fits(backbone, tokenizer)
+        base.check_count("batch_size", batch_size)
+        longest = backbone.config.max_position_embeddings
+        if max_seq_length is None:
+            max_seq_length = getattr(model, "max_seq_length", None) or longest
+        inputs.check_max_seq_length(max_seq_length, pairs=False, longest=longest)
+        self.model = backbone
+        self.tokenizer = tokenizer
+        self.max_seq_length = max_seq_length
+        self.batch_size = batch_size
+        self._forwards = {}
+
+    def __call__(
+        self, texts: str | Sequence[str], layer: int = -1, pooling: str = "mean"
+    ) -> np.ndarray:
+        """Returns the vectors of texts.
+
+        Args:
+            texts: str or sequence of str.
+            layer: int. 0 for the embeddings (projected to `D`), `L` for the last layer.
+                Negative numbers count from the end.
+            pooling: str. `"mean"` for the mean over the tokens of the text, special
+                tokens included, `"cls"` for the vector of `[CLS]`, or `"pooled"` for
+                the pooler's output, which reads the last layer.
+
+        Returns:
+            float32 `[B, D]`, or `[D]` for a single text.
+
+        Raises:
+            UsageError: If an argument is invalid, or the model has no pooler.
+        """
+        if isinstance(texts, str | bytes):
+            return self([texts], layer, pooling)[0]
+        forward = self._forward(self._number(layer, pooling), pooling)
+        encoded = inputs.encode_texts(
+            self.tokenizer,
+            base.as_texts("texts", texts),
+            max_seq_length=self.max_seq_length,
+        )
+        vectors = np.zeros((len(encoded), self.model.config.hidden_size), np.float32)
+        # Rows of similar length together: less padding.
+        order = np.argsort(encoded.lengths, kind="stable")
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            longest = int(encoded.lengths[rows].max())
+            length = inputs.bucket_length(longest, self.max_seq_length)
+            vectors[rows] = forward(
+                inputs.padded_inputs(encoded, rows, length, self.tokenizer.pad_id)
+            )
+        return vectors
+
+    def _number(self, layer: int, pooling: str) -> int:
+        """Checks the arguments and returns the number of the layer from the front."""
+        last = self.model.config.num_hidden_layers
+        is_integer = isinstance(layer, int | np.integer) and not isinstance(layer, bool)
+        if not is_integer or not -last - 1 <= layer <= last:
+            raise UsageError(
+                f"layer must be from {-last - 1} to {last}, received {layer!r:.80}"
+            )
+        layer = int(layer) % (last + 1)
+        if pooling not in POOLINGS:
+            raise UsageError(
+                f"pooling must be one of {', '.join(POOLINGS)}, "
+                f"received {pooling!r:.80}"
+            )
+        if pooling == "pooled" and layer != last:
+            raise UsageError(
+                f"pooling: 'pooled' reads layer {last}, received layer {layer}"
+            )
+        if pooling == "pooled" and self.model.pooler is None:
+            raise UsageError("pooling: the model has no pooler, received 'pooled'")
+        return layer
+
+    def _forward(self, layer: int, pooling: str) -> Callable:
+        """Returns the compiled model; what comes after the layer is not computed."""
+        key = layer, pooling
+        if key not in self._forwards:
+            names = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
+            self._forwards[key] = base.as_graph(
+                lambda batch: self._vectors(batch, layer, pooling), names
+            )
+        return self._forwards[key]
+
+    def _vectors(self, batch, layer: int, pooling: str):
+        ops = keras.ops
+        outputs = self.model(batch, training=False, output_hidden_states=True)
+        if pooling == "pooled":
+            return ops.cast(outputs["pooled_output"], "float32")
+        x = ops.cast(outputs["hidden_states"][layer], "float32")
+        if pooling == "cls":
+            return x[:, 0]
+        mask = ops.cast(batch[features.PADDING_MASK], "float32")
+        return ops.einsum("btd,bt->bd", x, mask) / ops.sum(mask, -1, keepdims=True)

@@ -47,6 +47,9 @@ _LABELS = flags.DEFINE_list(
 _WARMUP_BATCH_SIZES = flags.DEFINE_list(
     "warmup_batch_sizes", ["1", "8"], "Batch sizes of warm-up requests; may be empty."
 )
+_TOP_K = flags.DEFINE_integer(
+    "top_k", 10, "Number of tokens per mask, for the signature fill_mask(text)."
+)
 # TensorFlow Serving has these operations; Python has them after an import.
 _LOADING = (
     "in Python: import tensorflow_text before tf.saved_model.load('%s')",
@@ -89,6 +92,7 @@ def main() -> None:
         max_seq_length=_MAX_SEQ_LENGTH.value,
         version=_VERSION.value,
         warmup_batch_sizes=[int(size) for size in sizes],
+        top_k=_TOP_K.value,
     )
     print(folder)
     for line in _LOADING:

@@ -26,8 +26,8 @@ _STRUCTURE = """
     StatefulPartitionedCall StatelessIf StatelessWhile While
 """
 _STRINGS = """
-    ParseExampleV2 StaticRegexFullMatch StaticRegexReplace StringJoin StringStrip Substr
-    UnicodeDecode UnicodeEncode UnicodeTranscode
+    ParseExampleV2 StaticRegexFullMatch StaticRegexReplace StringJoin StringLength
+    StringStrip Substr UnicodeDecode UnicodeEncode UnicodeTranscode
 """
 # For byte-level BPE; its table is filled from constants in the graph.
 _BYTE_BPE = """

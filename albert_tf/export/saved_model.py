@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest, warmup
+from albert_tf.export.fill_mask_signature import TOP_K
 from albert_tf.export.signature import Signature
 from albert_tf.export.signatures import CLASSIFY_METHOD, make_signatures
 from albert_tf.export.text_inputs import TextInputs
@@ -37,6 +38,7 @@ def export_saved_model(
     max_seq_length: int | None = None,
     version: int | None = None,
     warmup_batch_sizes: Sequence[int] = (1, 8),
+    top_k: int = TOP_K,
 ) -> str:
     """Writes a SavedModel with normalization, tokenizer, model and label names.
 
@@ -59,6 +61,8 @@ def export_saved_model(
         version: int or None. If given, the folder is `path/version`.
         warmup_batch_sizes: Sequence of int. Batch sizes of the warm-up requests; empty
             for no requests.
+        top_k: int. Number of tokens that `fill_mask(text)` returns for each mask, if
+            the model has a masked LM head.
 
     Returns:
         str. Path of the folder. The folder appears once it is complete.
@@ -70,7 +74,7 @@ def export_saved_model(
     target = _target(path, version)
     length = _checked_length(model, tokenizer, max_seq_length)
     text_inputs = TextInputs(tokenizer, length)
-    signatures = make_signatures(model, text_inputs, labels)
+    signatures = make_signatures(model, text_inputs, labels, top_k)
     requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
     # A server waits for saved_model.pb: it must never find a part of a model.
     with folders.writing(target, last=manifest.MODEL_FILE) as out:

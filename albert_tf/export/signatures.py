@@ -11,6 +11,11 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.export.embedding_signatures import (
+    embed_layer_signature,
+    make_embedder,
+)
+from albert_tf.export.fill_mask_signature import TOP_K, fill_mask_signature
 from albert_tf.export.signature import Signature, ints, strings, texts
 from albert_tf.export.text_inputs import TextInputs, token_inputs
 from albert_tf.heads import all_rows
@@ -22,7 +27,10 @@ _MASKED_LMS = tuple(row.load_class() for row in all_rows() if row.has_masked_lm)
 
 
 def make_signatures(
-    model: keras.Model, text_inputs: TextInputs, labels: Sequence[str] | None
+    model: keras.Model,
+    text_inputs: TextInputs,
+    labels: Sequence[str] | None,
+    top_k: int = TOP_K,
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
@@ -33,26 +41,28 @@ def make_signatures(
       The probabilities are independent of each other if the model's `problem_type` is
       multi-label. A regression model returns `scores`, the predicted values, and
       `logits`, both `[B, C]`.
-    * Any other model returns `mean_output` (the mean over the real tokens) and
-      `pooled_output`, both `[B, D]`.
+    * Any other model returns `mean_output`, `cls_output` and `pooled_output`, all
+      `[B, D]`; see `embedding_signatures`.
 
-    All models also have `embed(text)`, which returns `mean_output` and `pooled_output`,
+    All models also have `embed(text)`, which returns these, `embed_layer(text, layer)`,
     and `preprocess(text)`, which returns the model inputs. A classifier has
     `classify(inputs)` for TensorFlow Serving's Classify API, unless it is a regression
     model. A masked LM or pretrainer has
-    `masked_lm(token_ids, lengths, segment_ids, mask_positions)`.
+    `masked_lm(token_ids, lengths, segment_ids, mask_positions)` and `fill_mask(text)`;
+    see `fill_mask_signature`.
 
     Args:
         model: `AlbertTextClassifier`, `AlbertBackbone`, `AlbertPretrainer` or
             `AlbertMaskedLM`.
         text_inputs: `TextInputs`.
         labels: Sequence of str or None. Names of the `C` labels.
+        top_k: int. Number of tokens that `fill_mask` returns for each mask.
 
     Raises:
-        UsageError: If the model is of another kind, or the labels do not fit.
+        UsageError: If the model is of another kind, or labels or `top_k` do not fit.
     """
     backbone = model if isinstance(model, AlbertBackbone) else model.backbone
-    embed = _embedder(backbone)
+    embed = make_embedder(backbone)
     has_mlm = isinstance(model, _MASKED_LMS)
     names = None
     answer = embed
@@ -84,11 +94,13 @@ def make_signatures(
         ),
         "preprocess": Signature(lambda text: text_inputs(text), (text,), _text),
         "embed": Signature(lambda text: embed(text_inputs(text)), (text,), _text),
+        "embed_layer": embed_layer_signature(backbone, text_inputs),
     }
     if has_mlm:
         signatures["masked_lm"] = Signature(
             _masked_lm(model, from_tokens), (*tokens, ints("mask_positions", 2))
         )
+        signatures["fill_mask"] = fill_mask_signature(model, text_inputs, top_k)
     elif names and problem_type_of(model) != "regression":
         classify = _classify_api(answer, text_inputs, names)
         signatures["classify"] = Signature(classify, (strings("inputs"),))
@@ -125,20 +137,6 @@ def _classifier(model, labels: tf.Tensor) -> Callable:
         }
 
     return answer
-
-
-def _embedder(backbone) -> Callable:
-    def embed(inputs):
-        outputs = backbone(inputs, training=False)
-        sequence = tf.cast(outputs["sequence_output"], tf.float32)
-        mask = tf.cast(inputs[features.PADDING_MASK], tf.float32)
-        total = tf.einsum("btd,bt->bd", sequence, mask)
-        result = {"mean_output": total / tf.reduce_sum(mask, -1, keepdims=True)}
-        if "pooled_output" in outputs:
-            result["pooled_output"] = tf.cast(outputs["pooled_output"], tf.float32)
-        return result
-
-    return embed
 
 
 def _masked_lm(model, from_tokens) -> Callable:

@@ -3,6 +3,8 @@
 Legend: `B` batch, `T` sequence.
 """
 
+import functools
+
 import tensorflow as tf
 
 from albert_tf import features
@@ -29,11 +31,13 @@ class TextInputs(tf.Module):
 
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int):
         super().__init__(name="text_inputs")
+        self.tokenizer = tokenizer
         self.graph_tokenizer = tokenizer.graph
         self.max_seq_length = max_seq_length
         bound = bounded if tokenizer.collapses_white_space else bounded_exact
-        self._encode = inputs_graph.make_text_encoder(
-            lambda texts: self.graph_tokenizer(bound(texts)),
+        self._bound = bound
+        self._join = functools.partial(
+            inputs_graph.join_segments,
             cls_id=tokenizer.cls_id,
             sep_id=tokenizer.sep_id,
             pad_id=tokenizer.pad_id,
@@ -47,7 +51,35 @@ class TextInputs(tf.Module):
         `Tokenizer.encode`, bytes that are not UTF-8 count as spaces, and nothing after
         such a byte or after a NUL is lost.
         """
-        return self._encode(texts, text_pairs)
+        second = None if text_pairs is None else self._tokenize(text_pairs)
+        return self._join(self._tokenize(texts), second)
+
+    def masked(self, texts) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+        """Encodes strings `[B]` in which `[MASK]` marks masked tokens.
+
+        A text that is too long becomes a row without tokens: a cut could remove a mask,
+        or the context that determines its token.
+
+        Returns:
+            The model inputs (see `inputs_graph.join_segments`), and bool `[B]`, whether
+            a text is too long.
+        """
+        tokenizer = self.tokenizer
+        bound = self._bound(texts)
+        ids = self.graph_tokenizer.tokenize_masked(
+            bound, tokenizer.id_to_token(tokenizer.mask_id), tokenizer.mask_id
+        )
+        too_long = (
+            (ids.row_lengths() > self.max_seq_length - 2)
+            | (tf.strings.length(texts) > MAX_RAW_BYTES)
+            | (tf.strings.length(bound) >= MAX_TEXT_BYTES)
+        )
+        fits = tf.gather(~too_long, ids.value_rowids())
+        ids = tf.ragged.boolean_mask(ids, ids.with_values(fits))
+        return self._join(ids, None), too_long
+
+    def _tokenize(self, texts) -> tf.RaggedTensor:
+        return self.graph_tokenizer(self._bound(texts))
 
 
 def bounded(texts: tf.Tensor) -> tf.Tensor:

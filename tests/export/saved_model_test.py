@@ -13,6 +13,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.classifier import Classifier
+from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertQuestionAnswering, AlbertTextClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
@@ -105,6 +106,11 @@ def test_tokens_preprocess_embed_classify(ask, loaded, classify, tokenizer):
     mask = inputs["padding_mask"][..., None]
     mean = (outputs["sequence_output"] * mask).numpy().sum(1) / mask.sum(1)
     np.testing.assert_allclose(embedded["mean_output"], mean, atol=1e-5)
+    np.testing.assert_allclose(
+        embedded["cls_output"], outputs["sequence_output"][:, 0], atol=1e-5
+    )
+    layers = tf.constant([2, 2, -1, -1])
+    assert ask(TEXTS, "embed_layer", layer=layers).keys() < embedded.keys()
     examples = [
         tf.train.Example(
             features=tf.train.Features(
@@ -255,6 +261,7 @@ def test_manifest(folder):
         "tokens",
         "preprocess",
         "embed",
+        "embed_layer",
         "classify",
     }
 
@@ -321,17 +328,25 @@ def test_clean_process(folder, classify, tmp_path):
 def test_encoders(kind, tokenizer, tmp_path):
     model = kind(CONFIG, seed=1)
     made = export_saved_model(
-        model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=()
+        model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=(), top_k=3
     )
     extra = pathlib.Path(made, "assets.extra")
     assert [path.name for path in extra.iterdir()] == ["manifest.json"]
     loaded = tf.saved_model.load(made)
     got = loaded.signatures["serving_default"](text=tf.constant(["a cat", "b"]))
-    assert got.keys() == {"mean_output", "pooled_output"}
-    assert ("masked_lm" in loaded.signatures) == (kind is AlbertPretrainer)
+    assert got.keys() == {"mean_output", "cls_output", "pooled_output"}
+    for name in ("masked_lm", "fill_mask"):
+        assert (name in loaded.signatures) == (kind is AlbertPretrainer)
     assert "classify" not in loaded.signatures
     if kind is AlbertBackbone:
         return
+    got = loaded.signatures["fill_mask"](text=tf.constant(["a [MASK]", "b"]))
+    best = FillMask(model, tokenizer)("a [MASK]", top_k=3)
+    assert got["token_ids"].numpy().tolist() == [
+        [[row["token"] for row in best]],
+        [[-1] * 3],
+    ]
+    assert got["num_masks"].numpy().tolist() == [1, 0]
     tokens = {"token_ids": [[2, 4, 3]], "segment_ids": [[0, 0, 0]]}
     inputs = {k: tf.constant(v) for k, v in tokens.items()}
     inputs["mask_positions"] = tf.constant([[1]])

@@ -25,8 +25,9 @@ def test_every_length_and_batch():
         "tokens",
         "preprocess",
         "embed",
+        "embed_layer",
     }
-    assert len(made) == 2 * 2 * 4 + 3
+    assert len(made) == 2 * 2 * 4 + 4
 
 
 def test_written_and_read_back(tmp_path):

@@ -28,7 +28,7 @@ counts = count_openings(pytest.MonkeyPatch())
 
 def export(model, path, *, tokenizer, **kwargs):
     print(*sorted(counts.items()), sep="\\n")
-    print(type(model).__name__, model.labels, tokenizer.vocab_size)
+    print(type(model).__name__, model.labels, tokenizer.vocab_size, kwargs["top_k"])
     return path
 
 saved_model.export_saved_model = export
@@ -42,12 +42,13 @@ def test_the_model_is_opened_once(tmp_path, run_python):
     model = AlbertTextClassifier(CONFIG, num_labels=2)
     folder = tmp_path / "m"
     load.save_pretrained(model, folder, tokenizer=tokenizer, labels=["no", "yes"])
-    done = run_python("-c", _COUNT, TOOL, f"--model={folder}", "--output_dir=served")
+    flags = (f"--model={folder}", "--output_dir=served", "--top_k=7")
+    done = run_python("-c", _COUNT, TOOL, *flags)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"(('open', '{folder}'), 1)",
         f"(('verify', '{folder}'), 1)",
-        "AlbertTextClassifier ('no', 'yes') 30000",
+        "AlbertTextClassifier ('no', 'yes') 30000 7",
         "served",
     ]
     assert "Assets written" not in done.stderr  # to a temporary folder

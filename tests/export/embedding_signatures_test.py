@@ -1,0 +1,86 @@
+"""`embed` and `embed_layer` of an exported model give the vectors of `Embedder`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.text_inputs import TextInputs
+from albert_tf.inference.embedder import Embedder
+from albert_tf.models.backbone import AlbertBackbone
+from tests import tiny
+
+LAYERS = tiny.CONFIG.num_hidden_layers
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AlbertBackbone(tiny.CONFIG, seed=1)
+
+
+@pytest.fixture(scope="module")
+def embed(model, tokenizer):
+    return Embedder(model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def ask(model, tokenizer):
+    signatures = make_signatures(model, TextInputs(tokenizer, 24), None)
+    functions = {
+        name: tf.function(signatures[name].function, signatures[name].inputs)
+        for name in ("embed", "embed_layer")
+    }
+
+    def ask(name, *inputs):
+        outputs = functions[name](*map(tf.constant, inputs))
+        return {key: value.numpy() for key, value in outputs.items()}
+
+    return ask
+
+
+def test_embed_equals_python(ask, embed):
+    texts = ["the cat", "", "the dog " * 30, "ΑΣ, 1990, 😀"]
+    got = ask("embed", texts)
+    assert got.keys() == {"mean_output", "cls_output", "pooled_output"}
+    for name, value in got.items():
+        expected = embed(texts, pooling=name.removesuffix("_output"))
+        np.testing.assert_allclose(value, expected, atol=1e-6)
+
+
+@settings(max_examples=10)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(exclude_categories=["Cs"]), max_size=30),
+            st.integers(-LAYERS - 1, LAYERS),
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_every_text_has_its_own_layer(ask, embed, rows):
+    texts, layers = map(list, zip(*rows, strict=True))
+    got = ask("embed_layer", texts, layers)
+    assert got.keys() == {"mean_output", "cls_output"}
+    for i, (text, layer) in enumerate(rows):
+        for name in ("mean", "cls"):
+            np.testing.assert_allclose(
+                got[f"{name}_output"][i], embed(text, layer, name), atol=1e-6
+            )
+
+
+@pytest.mark.parametrize("layers", [[0, LAYERS + 1], [-LAYERS - 2, 0]])
+def test_a_layer_out_of_range(ask, layers):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match=rf"layer: from -{LAYERS + 1} to {LAYERS}, received(.|\n)*"
+        rf"{layers[0]} {layers[1]}",
+    ):
+        ask("embed_layer", ["a", "b"], layers)
+
+
+def test_a_layer_for_each_text(ask):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one for each text"):
+        ask("embed_layer", ["a", "b"], [1])

@@ -6,11 +6,9 @@ Example: `albert-tf evaluate --model=sentiment --eval_file=dev.tsv
 Example: `albert-tf evaluate --model=mnli --data_dir=glue`
 """
 
-import dataclasses
 import json
 import pathlib
 import sys
-from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -19,11 +17,11 @@ from absl import flags
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import UsageError
 from albert_tf.storage import files
 from albert_tf.tasks.data_settings import DataSettings
-from albert_tf.tasks.definitions.task import Task, warn_of_collapse
-from albert_tf.tasks.opening import TABLE, read_split
+from albert_tf.tasks.definitions.task import warn_of_collapse
+from albert_tf.tasks.opening import TABLE, read_labelled
 from albert_tf.tasks.registry import find_task as find_named_task
 
 _MODEL = flags.DEFINE_string(
@@ -50,16 +48,6 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace the files to be writ
 define_alias("dev_file", "eval_file")
 
 
-def _read(task: Task, settings: DataSettings, split: str) -> Any:
-    """Returns the labelled examples of a split."""
-    examples = read_split(task, settings, split, _EVAL_FILE.value)
-    policy = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
-    examples = task.family.to_evaluate(task, examples, policy)
-    if examples.labels is None:
-        raise DataError(f"{examples.path}: has no labels to compare with")
-    return examples
-
-
 def main() -> None:
     """Reads the examples, predicts and compares."""
     settings = read_settings(DataSettings)
@@ -79,7 +67,7 @@ def main() -> None:
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
     named = [s for s in task.splits if s.startswith("dev")] if settings.data_dir else []
     splits = [_SPLIT.value] if _SPLIT.value else named or ["dev"]
-    given = {split: _read(task, settings, split) for split in splits}
+    given = {s: read_labelled(task, settings, s, _EVAL_FILE.value) for s in splits}
     predictor = Predictor.from_pretrained(
         _MODEL.value,
         task=task,

@@ -2,6 +2,9 @@
 
 Example: `albert-tf export --model=sentiment --output_dir=served --version=1`
 
+Example: `albert-tf export --model=sentiment --output_dir=phone --format=litert
+--quantization=dynamic_int8 --eval_file=dev.tsv`
+
 Without `--version` the SavedModel is `--output_dir` itself. To load it in Python, or
 with saved_model_cli, import tensorflow_text first (the last lines of the output say
 how); TensorFlow Serving needs nothing.
@@ -12,44 +15,15 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from absl import flags, logging
+from absl import logging
 
-from albert_tf.cli.flags import define_alias
+from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
+from albert_tf.export.settings import ExportSettings
+from albert_tf.tasks.data_settings import DataSettings
 
-_MODEL = flags.DEFINE_string(
-    "model", None, "Model folder or checkpoint of any known format.", required=True
-)
-_OUTPUT_DIR = flags.DEFINE_string("output_dir", None, "Folder to write.", required=True)
-_VERSION = flags.DEFINE_integer(
-    "version", None, "Write to output_dir/version, where servers look for it."
-)
-_HEAD = flags.DEFINE_string(
-    "head", "auto", "auto: the head in the files; none: the encoder; or a head's name."
-)
-_SPM_MODEL_FILE = flags.DEFINE_string(
-    "spm_model_file",
-    "",
-    "SentencePiece model or tokenizer.json, if the model folder has none.",
-)
-_DO_LOWER_CASE = flags.DEFINE_bool(
-    "do_lower_case", None, "Lower-case text, if the model does not say. Default: true."
-)
-_KEEP_ACCENTS = flags.DEFINE_bool(
-    "keep_accents", None, "Keep accents, if the model does not say. Default: false."
-)
-_MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length", None, "Longer texts are cut. Default: the model's maximum."
-)
-_LABELS = flags.DEFINE_list(
-    "labels", [], "Names of the labels. Default: those in the model folder."
-)
-_WARMUP_BATCH_SIZES = flags.DEFINE_list(
-    "warmup_batch_sizes", ["1", "8"], "Batch sizes of warm-up requests; may be empty."
-)
-_TOP_K = flags.DEFINE_integer(
-    "top_k", 10, "Number of tokens per mask, for the signature fill_mask(text)."
-)
+define_settings(ExportSettings)
+define_settings(DataSettings)
 # TensorFlow Serving has these operations; Python has them after an import.
 _LOADING = (
     "in Python: import tensorflow_text before tf.saved_model.load('%s')",
@@ -59,40 +33,71 @@ _LOADING = (
 define_alias("init_checkpoint", "model")
 define_alias("export_dir", "output_dir")
 define_alias("tokenizer_file", "spm_model_file")
+define_alias("dev_file", "eval_file")
+
+
+def _accuracy_check(model, tokenizer, settings: ExportSettings):
+    """Returns what compares a converted model with this one; None without examples."""
+    data = read_settings(DataSettings)
+    if not (settings.eval_file or data.data_dir):
+        return None
+    from albert_tf.inference.converted import accuracy_check
+    from albert_tf.inference.predictor import Predictor
+    from albert_tf.tasks.opening import read_labelled
+
+    predictor = Predictor(
+        model,
+        tokenizer,
+        task=data.task,
+        max_seq_length=settings.max_seq_length,
+        on_bad_input=data.on_bad_input,
+    )
+    examples = read_labelled(predictor.task, data, "dev", settings.eval_file)
+    return accuracy_check(predictor, examples, settings.max_accuracy_drop)
 
 
 def main() -> None:
     """Loads the model, exports it and prints the folder."""
+    settings = read_settings(ExportSettings)
     from albert_tf.converters import load
     from albert_tf.converters.checkpoint import keras_model
-    from albert_tf.errors import UsageError
-    from albert_tf.export.saved_model import export_saved_model
 
-    sizes = _WARMUP_BATCH_SIZES.value
-    if not all(size.isdecimal() and int(size) for size in sizes):
-        raise UsageError(
-            "--warmup_batch_sizes: expected positive numbers, received "
-            f"{','.join(sizes)}"
-        )
-    head = None if _HEAD.value in ("", "none") else _HEAD.value
-    with load.open_checkpoint(_MODEL.value) as checkpoint:
+    head = None if settings.head in ("", "none") else settings.head
+    with load.open_checkpoint(settings.model) as checkpoint:
         checkpoint.check_unknown(with_heads=head == "auto")
         model = keras_model.build_model(checkpoint, head)
         tokenizer = load.choose_tokenizer(
             checkpoint,
-            _SPM_MODEL_FILE.value or None,
-            _DO_LOWER_CASE.value,
-            _KEEP_ACCENTS.value,
+            settings.spm_model_file or None,
+            settings.do_lower_case,
+            settings.keep_accents,
         )
+    common = {
+        "tokenizer": tokenizer,
+        "labels": settings.labels or None,
+        "max_seq_length": settings.max_seq_length,
+    }
+    if settings.format == "litert":
+        from albert_tf.export.litert import export_litert
+
+        folder = export_litert(
+            model,
+            settings.output_dir,
+            quantization=settings.quantization,
+            check=_accuracy_check(model, tokenizer, settings),
+            **common,
+        )
+        print(folder)
+        return
+    from albert_tf.export.saved_model import export_saved_model
+
     folder = export_saved_model(
         model,
-        _OUTPUT_DIR.value,
-        tokenizer=tokenizer,
-        labels=_LABELS.value or None,
-        max_seq_length=_MAX_SEQ_LENGTH.value,
-        version=_VERSION.value,
-        warmup_batch_sizes=[int(size) for size in sizes],
-        top_k=_TOP_K.value,
+        settings.output_dir,
+        version=settings.version,
+        warmup_batch_sizes=[int(size) for size in settings.warmup_batch_sizes],
+        top_k=settings.top_k,
+        **common,
     )
     print(folder)
     for line in _LOADING:

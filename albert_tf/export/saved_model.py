@@ -72,7 +72,8 @@ def export_saved_model(
         DataError: If the model returns NaN or infinity.
     """
     target = _target(path, version)
-    length = _checked_length(model, tokenizer, max_seq_length)
+    _check_kind(model)
+    length = checked_length(model, tokenizer, max_seq_length)
     text_inputs = TextInputs(tokenizer, length)
     signatures = make_signatures(model, text_inputs, labels, top_k)
     requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
@@ -101,12 +102,27 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
     return target
 
 
-def _checked_length(model, tokenizer, max_seq_length: int | None) -> int:
+def _check_kind(model: keras.Model) -> None:
     if not isinstance(model, _KINDS):
         raise UsageError(
             f"model must be one of {', '.join(kind.__name__ for kind in _KINDS)}, "
             f"received {type(model).__name__}"
         )
+
+
+def checked_length(
+    model: keras.Model, tokenizer: Tokenizer, max_seq_length: int | None
+) -> int:
+    """Returns the maximum length of a row: that given, or that of fine-tuning.
+
+    Args:
+        model: keras.Model.
+        tokenizer: `Tokenizer`. Must have no more tokens than the model.
+        max_seq_length: int or None.
+
+    Raises:
+        UsageError: If the length or the tokenizer does not fit the model.
+    """
     longest = model.config.max_position_embeddings
     length = max_seq_length
     if length is None:

@@ -24,7 +24,7 @@ from albert_tf.tasks.definitions.family import EncodedExamples, Options
 from albert_tf.tasks.definitions.task import REGRESSION, Task
 from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.tasks.running.forward import as_forward
-from albert_tf.tasks.running.outputs import collect_outputs
+from albert_tf.tasks.running.outputs import Forward, collect_outputs
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -52,6 +52,8 @@ class Predictor(base.Loadable):
         max_seq_length: int. Maximum length of a row. Default: as in fine-tuning, or
             else the model's maximum.
         batch_size: int. Rows per call of the model.
+        forward: callable or None. What runs batches in place of the model: the same
+            model in another format (see `inference.converted`).
         **options: Other fields of `tasks.family.Options`, such as `doc_stride` or
             `null_threshold`; None for that of fine-tuning. `on_bad_input` is "stop"
             unless given.
@@ -77,6 +79,7 @@ class Predictor(base.Loadable):
         task: str | Task = "",
         max_seq_length: int | None = None,
         batch_size: int = 32,
+        forward: Forward | None = None,
         **options,
     ):
         base.check_fits(model, tokenizer)
@@ -99,7 +102,7 @@ class Predictor(base.Loadable):
             model.config.max_position_embeddings,
             tokenizer.pad_id,
         )
-        self._forward = as_forward(model, self.head)
+        self._forward = forward or as_forward(model, self.head)
 
     @property
     def options(self) -> Options:

@@ -60,11 +60,11 @@ def attention_bias(padding_mask=None, pack_ids=None, readers=None):
             visible = ops.not_equal(readers.gather(padding_mask), 0)
         else:
             return None
-        visible = visible[:, None, None, :]
+        visible = ops.expand_dims(visible, (1, 2))
     elif pack_ids is not None:
         visible = ops.equal(pack_ids[:, None, :, None], pack_ids[:, None, None, :])
     elif padding_mask is not None:
-        visible = ops.not_equal(padding_mask[:, None, None, :], 0)
+        visible = ops.expand_dims(ops.not_equal(padding_mask, 0), (1, 2))
     else:
         return None
     return (1.0 - ops.cast(visible, "float32")) * MASKED_SCORE

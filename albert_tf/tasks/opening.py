@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from absl import logging
 
-from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.tasks import own_files, prepared, registry
 from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.files.tfds_source import is_tfds
@@ -95,6 +95,23 @@ def read_split(task: Task, settings, split: str, path: str = "") -> Any:
     task = _with_policy(task, settings.on_bad_input)
     source = _source(task, split)
     return source.read_file(path) if path else source.read(settings.data_dir)
+
+
+def read_labelled(task: Task, settings, split: str, path: str = "") -> Any:
+    """Returns the examples of a split with which a model is evaluated.
+
+    Args:
+        task, settings, split, path: As for `read_split`.
+
+    Raises:
+        DataError: If they have no labels.
+    """
+    examples = read_split(task, settings, split, path)
+    policy = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
+    examples = task.family.to_evaluate(task, examples, policy)
+    if examples.labels is None:
+        raise DataError(f"{examples.path}: has no labels to compare with")
+    return examples
 
 
 def _with_policy(task: Task, on_bad_input: str) -> Task:

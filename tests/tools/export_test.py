@@ -1,6 +1,9 @@
 """`albert-tf export` before it exports: what it loads, and what it refuses."""
 
+import json
 import pathlib
+
+import pytest
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
@@ -63,3 +66,43 @@ def test_warmup_batch_sizes_are_checked(run_python):
     assert "--warmup_batch_sizes: expected positive numbers, received 1,x" in (
         done.stderr
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--quantization=float16"], "--quantization: only with --format=litert"),
+        (["--eval_file=dev.tsv"], "--eval_file: only with --format=litert"),
+        (["--format=litert", "--version=1"], "--version: TensorFlow Serving's"),
+    ],
+)
+def test_flags_of_the_other_format_are_refused(run_python, flags, message):
+    done = run_python(TOOL, "--model=m", "--output_dir=o", *flags)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@pytest.mark.broad
+def test_litert_is_compared_on_a_table(tmp_path, run_python):
+    tokenizer = AlbertTokenizer(ROOT / "tests/golden/tokenization/spiece.model")
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    load.save_pretrained(
+        model, tmp_path / "m", tokenizer=tokenizer, labels=["no", "yes"]
+    )
+    rows = "".join(f"{'yes' if i % 2 else 'no'}\ttext {i}\n" for i in range(20))
+    (tmp_path / "dev.tsv").write_text("label\ttext\n" + rows)
+    out = tmp_path / "phone"
+    given = [f"--model={tmp_path / 'm'}", f"--eval_file={tmp_path / 'dev.tsv'}"]
+    given += ["--format=litert", "--text_column=text", "--label_column=label"]
+    given += ["--quantization=dynamic_int8"]
+    refused = run_python(TOOL, *given, f"--output_dir={out}", "--max_accuracy_drop=-50")
+    assert refused.returncode == 1
+    assert "accuracy falls from" in refused.stderr
+    assert not out.exists()
+    done = run_python(TOOL, *given, f"--output_dir={out}", "--max_accuracy_drop=100")
+    assert done.returncode == 0, done.stderr
+    check = json.loads((out / "manifest.json").read_text())["check"]
+    assert (check["metric"], check["examples"]) == ("accuracy", 20)
+    pytest.importorskip("ai_edge_litert")
+    answer = run_python(out / "example.py", "a text")
+    assert answer.stdout.split()[0] in ("no", "yes"), answer.stderr

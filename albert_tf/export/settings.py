@@ -1,0 +1,85 @@
+"""Settings of the command `export`."""
+
+import dataclasses
+
+from albert_tf.errors import UsageError
+from albert_tf.settings import setting
+
+FORMATS = ("saved_model", "litert")
+QUANTIZATIONS = ("none", "float16", "dynamic_int8")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSettings:
+    """What is exported, as what, and where to."""
+
+    model: str = setting("Model folder or checkpoint of any known format.")
+    output_dir: str = setting("Folder to write.")
+    format: str = setting(
+        "saved_model: takes strings, for TensorFlow Serving. litert: takes token ids, "
+        "for phones and small CPUs.",
+        FORMATS[0],
+        choices=FORMATS,
+    )
+    version: int | None = setting(
+        "Write a SavedModel to output_dir/version, where servers look for it.", None
+    )
+    head: str = setting(
+        "auto: the head in the files; none: the encoder; or a head's name.", "auto"
+    )
+    spm_model_file: str = setting(
+        "SentencePiece model or tokenizer.json, if the model folder has none.", ""
+    )
+    do_lower_case: bool | None = setting(
+        "Lower-case text, if the model does not say. Default: true.", None
+    )
+    keep_accents: bool | None = setting(
+        "Keep accents, if the model does not say. Default: false.", None
+    )
+    max_seq_length: int | None = setting(
+        "Longer texts are cut. Default: as in fine-tuning, or else the model's "
+        "maximum.",
+        None,
+    )
+    labels: tuple[str, ...] = setting(
+        "Names of the labels. Default: those in the model folder.", ()
+    )
+    warmup_batch_sizes: tuple[str, ...] = setting(
+        "Batch sizes of warm-up requests; may be empty.", ("1", "8")
+    )
+    top_k: int = setting(
+        "Number of tokens per mask, for the signature fill_mask(text).", 10
+    )
+    quantization: str = setting(
+        "Of LiteRT: float16 weights, or int8 weights and matrix products.",
+        QUANTIZATIONS[0],
+        choices=QUANTIZATIONS,
+    )
+    eval_file: str = setting(
+        "Labelled examples on which LiteRT is compared with the model, instead of "
+        "--data_dir. See `evaluate`.",
+        "",
+    )
+    max_accuracy_drop: float = setting(
+        "Points (hundredths) that the task's metric may fall by; if it falls by more, "
+        "nothing is written.",
+        1.0,
+    )
+
+    def __post_init__(self):
+        if not all(size.isdecimal() and int(size) for size in self.warmup_batch_sizes):
+            raise UsageError(
+                "--warmup_batch_sizes: expected positive numbers, received "
+                f"{','.join(self.warmup_batch_sizes)}"
+            )
+        if self.format != "litert":
+            for name, value in (
+                ("quantization", self.quantization != QUANTIZATIONS[0]),
+                ("eval_file", self.eval_file),
+            ):
+                if value:
+                    raise UsageError(f"{name}: only with --format=litert")
+        elif self.version is not None:
+            raise UsageError(
+                f"version: TensorFlow Serving's, not of LiteRT, received {self.version}"
+            )

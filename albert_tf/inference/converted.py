@@ -1,0 +1,85 @@
+"""Measures what the conversion of a model to another runtime costs in its metric."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from albert_tf import features
+from albert_tf.errors import DataError
+from albert_tf.heads import HEADS
+from albert_tf.inference.predictor import Predictor
+from albert_tf.tasks.running.outputs import Forward
+
+Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+_ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
+# Metrics of this task are percentages already.
+_PERCENT = ("question_answering", "beam_question_answering")
+
+
+def as_forward(run: Run, head: str) -> Forward:
+    """Returns the function of batches that a `Predictor` calls.
+
+    Args:
+        run: callable. Takes and returns what `export.litert.export_litert` says.
+        head: str. Name of the model's head.
+    """
+
+    def forward(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        if HEADS[head].input_rank == 3:
+            # A choice is a row of its own; the model takes all choices of a question.
+            batch = {name: batch[name][:, None] for name in _ROWS}
+        outputs = run(batch)
+        if head == "token_classifier":
+            logits = outputs["logits"]
+            flat = logits.reshape(-1, logits.shape[-1])
+            outputs = {"logits": flat[batch[features.PLACES]]}
+        return outputs
+
+    return forward
+
+
+def accuracy_check(
+    predictor: Predictor, examples: Any, max_drop: float
+) -> Callable[[Run], dict[str, Any]]:
+    """Returns a function that compares a converted model with that of a predictor.
+
+    Args:
+        predictor: `Predictor`. With the model before its conversion.
+        examples: Labelled examples of the task's family.
+        max_drop: float. How many points (hundredths) the metric by which fine-tuning
+            selects models may fall.
+
+    Returns:
+        callable. Takes what runs the converted model; returns the name of the metric,
+        its values and the drop in points, and raises a `DataError` if it is larger.
+    """
+
+    def check(run: Run) -> dict[str, Any]:
+        head, name = predictor.head, predictor.task.selecting_metric
+        converted = Predictor(
+            predictor.model,
+            predictor.tokenizer,
+            task=predictor.task,
+            batch_size=predictor.batch_size,
+            forward=as_forward(run, head),
+        )
+        before, after = (
+            one.metrics(examples, one.answers(examples))[name]
+            for one in (predictor, converted)
+        )
+        drop = (before - after) * (1.0 if head in _PERCENT else 100.0)
+        if not drop <= max_drop:
+            raise DataError(
+                f"{examples.path}: {name} falls from {before:.4f} to {after:.4f}, by "
+                f"{drop:.2f} points; max_accuracy_drop is {max_drop:g}"
+            )
+        return {
+            "metric": name,
+            "examples": len(examples),
+            "before": before,
+            "after": after,
+            "drop_in_points": drop,
+        }
+
+    return check

@@ -1,0 +1,61 @@
+"""A converted model is judged by the metric of its task, whatever its head."""
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import DataError
+from albert_tf.export import litert
+from albert_tf.inference.converted import accuracy_check, as_forward
+from albert_tf.inference.predictor import Predictor
+from albert_tf.tasks.registry import find_task
+from albert_tf.tasks.texts.text_table import TextTable
+from tests.inference.predictor_test import CASES, make_model
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("name", CASES)
+def test_litert_answers_as_the_model(name, tokenizer, tmp_path):
+    head, sizes, make = CASES[name]
+    predictor = Predictor(make_model(head, find_task(name), **sizes), tokenizer)
+    examples = make()
+    found = {}
+
+    def check(run):
+        found.update(accuracy_check(predictor, examples, 0.0)(run))
+        return found
+
+    litert.export_litert(
+        predictor.model, tmp_path / "m", tokenizer=tokenizer, check=check
+    )
+    assert found["metric"] == predictor.task.selecting_metric
+    assert found["before"] == found["after"] and found["drop_in_points"] == 0.0
+
+
+def test_a_drop_is_refused(tokenizer):
+    texts = ["a b", "the dog", "an egg"]
+    labels = ["entailment", "neutral", "entailment"]
+    examples = TextTable("dev.tsv", texts, texts, labels, [2, 3, 4])
+    model = make_model("text_classifier", find_task("mnli"), num_labels=3)
+    names = Predictor(model, tokenizer).task.labels
+
+    def always(label):
+        row = np.array([name == label for name in names], np.float32)
+        return lambda batch: {"logits": np.tile(row, (len(batch["token_ids"]), 1))}
+
+    predictor = Predictor(model, tokenizer, forward=always("entailment"))
+    check = accuracy_check(predictor, examples, 33.0)
+    assert check(always("entailment"))["drop_in_points"] == 0.0
+    with pytest.raises(DataError, match=r"falls from 0.6667 to 0.3333, by 33.33 po"):
+        check(always("neutral"))
+    found = accuracy_check(predictor, examples, 34.0)(always("neutral"))
+    assert (found["metric"], found["examples"]) == ("accuracy", 3)
+
+
+def test_words_are_picked_after_the_model():
+    logits = np.arange(24.0).reshape(2, 4, 3)
+    forward = as_forward(lambda batch: {"logits": logits}, "token_classifier")
+    places = np.array([[0, 2], [5, 7]])
+    np.testing.assert_array_equal(
+        forward({"places": places})["logits"],
+        [[logits[0, 0], logits[0, 2]], [logits[1, 1], logits[1, 3]]],
+    )

@@ -61,7 +61,10 @@ def main() -> None:
     settings = read_settings(ExportSettings)
     from albert_tf.converters import load
     from albert_tf.converters.checkpoint import keras_model
+    from albert_tf.export import server_files
 
+    if settings.server_files:
+        server_files.make_server_files(settings.output_dir)  # before the work
     head = None if settings.head in ("", "none") else settings.head
     with load.open_checkpoint(settings.model) as checkpoint:
         checkpoint.check_unknown(with_heads=head == "auto")
@@ -100,6 +103,9 @@ def main() -> None:
         **common,
     )
     print(folder)
+    if settings.server_files:
+        for file in server_files.write_server_files(settings.output_dir):
+            print(file)
     for line in _LOADING:
         logging.info(line, folder)
 

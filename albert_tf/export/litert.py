@@ -229,7 +229,7 @@ def _difference(model, head: Head, run: Run, quantization: str, length: int) -> 
 
 def _example(labels: Sequence[str], length: int) -> str:
     """Returns a program that classifies a text with the files of the folder."""
-    return f'''# Needs ai-edge-litert, absl-py, numpy, sentencepiece; albert_tf (--no-deps).
+    return f'''# Needs ai-edge-litert, absl-py, numpy, sentencepiece and albert_tf.
 import pathlib, sys, albert_tf, numpy as np
 from ai_edge_litert.interpreter import Interpreter
 here = pathlib.Path(__file__).parent

@@ -47,6 +47,11 @@ class ExportSettings:
     warmup_batch_sizes: tuple[str, ...] = setting(
         "Batch sizes of warm-up requests; may be empty.", ("1", "8")
     )
+    server_files: bool = setting(
+        "Also write models.config, batching.config, Dockerfile and kserve.yaml beside "
+        "output_dir; needs --version.",
+        False,
+    )
     top_k: int = setting(
         "Number of tokens per mask, for the signature fill_mask(text).", 10
     )
@@ -72,6 +77,8 @@ class ExportSettings:
                 "--warmup_batch_sizes: expected positive numbers, received "
                 f"{','.join(self.warmup_batch_sizes)}"
             )
+        if self.server_files and self.version is None:
+            raise UsageError("server_files: needs --version, received none")
         if self.format != "litert":
             for name, value in (
                 ("quantization", self.quantization != QUANTIZATIONS[0]),

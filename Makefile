@@ -1,7 +1,8 @@
 # make demo        the whole main job on an embedded corpus, in a fresh environment
 # make test        ruff and all tests except the next three
 # make test-broad  every case of what other tests show in one (long)
-# make test-peers  the comparisons with transformers, torch and KerasHub
+# make test-peers  the comparisons with transformers, torch and KerasHub, and the tests
+#                  that need the messages and a client of TensorFlow Serving
 # make test-beam   the Apache Beam pipeline, in an environment without TensorFlow
 # make lint | format | lock | clean
 
@@ -13,6 +14,9 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 # Processes that share the tests. One TensorFlow takes about 1.5 GB.
 JOBS ?= 2
 PYTEST_FLAGS ?=
+# They run in make test, too, except for what needs the extra [serving].
+SERVING_TESTS = tests/export/server_test.py tests/export/server_files_test.py \
+  tests/export/warmup_test.py
 DEMO_FLAGS ?=
 
 BIN := $(VENV)/bin
@@ -42,7 +46,7 @@ test-broad: install-dev
 	$(BIN)/python -m pytest -n $(JOBS) -m broad --durations=10 $(PYTEST_FLAGS)
 
 test-peers: $(VENV)/.installed-peers
-	$(BIN)/python -m pytest tests/peers --durations=10 $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest tests/peers $(SERVING_TESTS) --durations=10 $(PYTEST_FLAGS)
 
 test-beam: $(BEAM_VENV)/.installed
 	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py $(PYTEST_FLAGS)
@@ -77,7 +81,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-peers: $(VENV)/.installed-dev
 	@echo "Installing the peers into $(VENV)"
-	@$(INSTALL) -e ".[dev,peers]"
+	@$(INSTALL) -e ".[dev,peers,serving]"
 	@touch $@
 
 $(BEAM_VENV)/.installed: $(CONSTRAINTS)

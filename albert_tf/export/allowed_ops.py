@@ -22,7 +22,7 @@ _ALSO_COMPUTE = """
 """
 # Control flow, calls of the graph's own functions, inputs, checks of inputs.
 _STRUCTURE = """
-    Assert If PartitionedCall Placeholder PlaceholderWithDefault
+    Assert EnsureShape If PartitionedCall Placeholder PlaceholderWithDefault
     StatefulPartitionedCall StatelessIf StatelessWhile While
 """
 _STRINGS = """

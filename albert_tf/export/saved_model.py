@@ -1,9 +1,10 @@
 """Exports a model as one SavedModel that takes raw strings."""
 
+import functools
 import importlib.metadata
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -163,7 +164,8 @@ def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) ->
     # Without this the vocabulary is an "untracked resource" and saving fails.
     archive.track(text_inputs)
     for name, signature in signatures.items():
-        archive.add_endpoint(name, signature.function, list(signature.inputs))
+        function = _checking_shapes(signature)
+        archive.add_endpoint(name, function, list(signature.inputs))
     archive.write_out(folder, verbose=False)
     # TensorFlow writes "predict" for every signature, but a server's Classify call
     # looks for its own method name.
@@ -173,6 +175,24 @@ def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) ->
             meta_graph.signature_def["classify"].method_name = CLASSIFY_METHOD
     data = saved_model.SerializeToString(deterministic=True)
     pathlib.Path(folder, manifest.MODEL_FILE).write_bytes(data)
+
+
+def _checking_shapes(signature: Signature) -> Callable:
+    """Returns a signature's function that refuses inputs of another rank.
+
+    A server checks their names and types only, and would answer for a part of them.
+    """
+    shapes = {spec.name: spec.shape for spec in signature.inputs}
+
+    @functools.wraps(signature.function)  # the names of its arguments
+    def function(*values):
+        checked = {
+            name: tf.ensure_shape(value, shape)
+            for (name, shape), value in zip(shapes.items(), values, strict=True)
+        }
+        return signature.function(**checked)
+
+    return function
 
 
 def _run_requests(folder: str, file: str) -> None:

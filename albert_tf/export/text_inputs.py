@@ -4,6 +4,7 @@ Legend: `B` batch, `T` sequence.
 """
 
 import functools
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -123,8 +124,17 @@ def token_inputs(
     Raises:
         InvalidArgumentError: When run, if a value is out of range.
     """
-    width = tf.shape(token_ids)[1]
-    mask = tf.sequence_mask(lengths, width, tf.int32)
+    rows, width = tf.unstack(tf.shape(token_ids))
+    # Different shapes would be broadcast, and answered.
+    rules = [
+        (tf.shape(lengths)[0] == rows, "lengths: one for each row of token_ids"),
+        (
+            tf.reduce_all(tf.shape(segment_ids) == [rows, width]),
+            "segment_ids: of the shape of token_ids",
+        ),
+    ]
+    with tf.control_dependencies(_assertions(rules)):
+        mask = tf.sequence_mask(lengths, width, tf.int32)
     token_ids, segment_ids = token_ids * mask, segment_ids * mask
     rules = [
         (width <= max_positions, f"token_ids: at most {max_positions} columns"),
@@ -135,13 +145,16 @@ def token_inputs(
             f"segment_ids: from 0 to {type_vocab_size - 1}",
         ),
     ]
-    checks = [tf.debugging.Assert(rule, [message]) for rule, message in rules]
-    with tf.control_dependencies(checks):
+    with tf.control_dependencies(_assertions(rules)):
         return {
             features.TOKEN_IDS: tf.identity(token_ids),
             features.SEGMENT_IDS: segment_ids,
             features.PADDING_MASK: mask,
         }
+
+
+def _assertions(rules: Sequence[tuple[tf.Tensor, str]]) -> list:
+    return [tf.debugging.Assert(rule, [message]) for rule, message in rules]
 
 
 def _within(values, low, high) -> tf.Tensor:

@@ -1,25 +1,76 @@
-"""Runs a SavedModel with TensorFlow's C library alone; a script for `c_api_test.py`.
+"""Runs a SavedModel with TensorFlow's C library alone; a script and a module.
 
-`python c_api.py FOLDER TEXTS_AS_JSON` prints the outputs of `serving_default` as JSON.
-`TF_LoadSessionFromSavedModel` calls the loader that TensorFlow Serving calls; Python's
-TensorFlow is never imported.
+`python c_api.py FOLDER < REQUESTS` reads a JSON list of `{"signature_name": …,
+"inputs": …}` and prints `{"outputs": […], "imported": […]}`, the second being which of
+TensorFlow's Python and Keras were imported: neither. In JSON, bytes that are not text
+are `{"b64": …}`, as in TensorFlow Serving's REST API.
+
+`TF_LoadSessionFromSavedModel` calls the loader that TensorFlow Serving calls.
 """
 
+import base64
 import ctypes
+import importlib.util
 import json
+import math
 import pathlib
 import sys
-import sysconfig
+from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
 
 import numpy as np
 
-SITE = pathlib.Path(sysconfig.get_paths()["purelib"])
+from albert_tf.storage import protobuf
+
+# Where TensorFlow is; it is not imported.
+SITE = pathlib.Path(importlib.util.find_spec("tensorflow").origin).parents[1]
 STRING, STRING_SIZE = 7, 24
-Pointer = ctypes.c_void_p
+DTYPES = {1: np.float32, 2: np.float64, 3: np.int32, 9: np.int64, 10: np.bool_}
+INVALID_ARGUMENT, NOT_FOUND = 3, 5
 
 
 class Output(ctypes.Structure):
-    _fields_ = [("operation", Pointer), ("index", ctypes.c_int)]
+    _fields_ = [("operation", c_void_p), ("index", c_int)]
+
+
+# Result and arguments of the functions used here.
+_FUNCTIONS = {
+    "TF_NewStatus": (c_void_p,),
+    "TF_DeleteStatus": (None, c_void_p),
+    "TF_GetCode": (c_int, c_void_p),
+    "TF_Message": (c_char_p, c_void_p),
+    "TF_LoadLibrary": (c_void_p, c_char_p, c_void_p),
+    "TF_NewGraph": (c_void_p,),
+    "TF_NewSessionOptions": (c_void_p,),
+    "TF_LoadSessionFromSavedModel": (
+        *(c_void_p, c_void_p, c_void_p, c_char_p, POINTER(c_char_p), c_int, c_void_p),
+        *(c_void_p, c_void_p),
+    ),
+    "TF_GraphOperationByName": (c_void_p, c_void_p, c_char_p),
+    "TF_AllocateTensor": (c_void_p, c_int, POINTER(c_int64), c_int, c_size_t),
+    "TF_DeleteTensor": (None, c_void_p),
+    "TF_TensorData": (c_void_p, c_void_p),
+    "TF_TensorType": (c_int, c_void_p),
+    "TF_NumDims": (c_int, c_void_p),
+    "TF_Dim": (c_int64, c_void_p, c_int),
+    "TF_StringInit": (None, c_void_p),
+    "TF_StringCopy": (None, c_void_p, c_char_p, c_size_t),
+    "TF_StringDealloc": (None, c_void_p),
+    "TF_StringGetSize": (c_size_t, c_void_p),
+    "TF_StringGetDataPointer": (c_void_p, c_void_p),
+    "TF_SessionRun": (
+        *(None, c_void_p, c_void_p, POINTER(Output), POINTER(c_void_p), c_int),
+        *(POINTER(Output), POINTER(c_void_p), c_int, c_void_p, c_int, c_void_p),
+        c_void_p,
+    ),
+}
+
+
+class Error(RuntimeError):
+    """What TensorFlow answered instead of a result, with its code."""
+
+    def __init__(self, code: int, message: str):
+        super().__init__(message)
+        self.code = code
 
 
 class Library:
@@ -30,101 +81,246 @@ class Library:
     """
 
     def __init__(self):
-        self._libraries = [
+        libraries = [
             ctypes.CDLL(str(SITE / "tensorflow" / name), mode=ctypes.RTLD_LOCAL)
             for name in ("libtensorflow_framework.so.2", "libtensorflow_cc.so.2")
         ]
-        self.status = Pointer(self("TF_NewStatus", Pointer))
+        for name, (result, *arguments) in _FUNCTIONS.items():
+            owner = next(lib for lib in libraries if hasattr(lib, name))
+            function = getattr(owner, name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
 
-    def __call__(self, name, result, *arguments):
-        for library in self._libraries:
-            if hasattr(library, name):
-                function = getattr(library, name)
-                function.restype = result
-                value = function(*arguments)
-                break
-        else:
-            raise AttributeError(name)
-        if arguments and arguments[-1] is getattr(self, "status", 0):
-            self._check()
-        return value
+    def checked(self, name: str, *arguments):
+        """Calls a function whose last argument is a status.
 
-    def _check(self):
-        code = self._libraries[0].TF_GetCode(self.status)
-        if code:
-            message = self._libraries[0].TF_Message
-            message.restype = ctypes.c_char_p
-            raise RuntimeError(message(self.status).decode())
+        Raises:
+            Error: If the status is not OK.
+        """
+        status = self.TF_NewStatus()
+        try:
+            result = getattr(self, name)(*arguments, status)
+            if code := self.TF_GetCode(status):
+                message = self.TF_Message(status).decode(errors="replace")
+                raise Error(code, message)
+            return result
+        finally:
+            self.TF_DeleteStatus(status)
 
 
-def main(folder, texts):
-    """Loads, runs, prints."""
-    tf = Library()
-    file = SITE / "tensorflow_text/python/ops/_sentencepiece_tokenizer.so"
-    tf("TF_LoadLibrary", Pointer, str(file).encode(), tf.status)
-    graph = Pointer(tf("TF_NewGraph", Pointer))
-    options = Pointer(tf("TF_NewSessionOptions", Pointer))
-    tags = (ctypes.c_char_p * 1)(b"serve")
-    session = Pointer(
-        tf(
-            "TF_LoadSessionFromSavedModel",
-            Pointer,
-            options,
-            None,
-            folder.encode(),
-            tags,
-            1,
-            graph,
-            None,
-            tf.status,
+class Model:
+    """A loaded SavedModel.
+
+    `signatures` has for each name two dicts, of the inputs and of the outputs: by name,
+    the tensor and its type.
+    """
+
+    def __init__(self, folder):
+        self._tf = tf = Library()
+        for name in ("_sentencepiece_tokenizer.so", "_normalize_ops.so"):
+            file = SITE / "tensorflow_text/python/ops" / name
+            tf.checked("TF_LoadLibrary", str(file).encode())
+        self._graph = tf.TF_NewGraph()
+        options, tags = tf.TF_NewSessionOptions(), (c_char_p * 1)(b"serve")
+        arguments = (options, None, str(folder).encode(), tags, 1, self._graph, None)
+        self._session = tf.checked("TF_LoadSessionFromSavedModel", *arguments)
+        self.signatures = read_signatures(folder)
+
+    def run(self, signature: str, inputs: dict[str, np.ndarray]) -> dict:
+        """Returns the outputs by name; strings are arrays of bytes.
+
+        Raises:
+            Error: If the signature does not exist, or refuses the inputs.
+        """
+        if signature not in self.signatures:
+            raise Error(NOT_FOUND, f"no signature {signature!r}")
+        takes, gives = self.signatures[signature]
+        if takes.keys() != inputs.keys():
+            raise Error(
+                INVALID_ARGUMENT,
+                f"{signature} takes {sorted(takes)}, received {sorted(inputs)}",
+            )
+        tensors = []
+        try:
+            for name, value in inputs.items():
+                tensors.append(self._tensor(name, value, takes[name][1]))
+            return self._run(takes, list(inputs), tensors, gives)
+        finally:
+            for tensor in tensors:
+                self._delete_input(tensor)
+
+    def _run(self, takes, names, tensors, gives):
+        feeds = (Output * len(names))(*(self._output(takes[n][0]) for n in names))
+        fetches = (Output * len(gives))(*(self._output(t) for t, _ in gives.values()))
+        values = (c_void_p * len(tensors))(*tensors)
+        results = (c_void_p * len(gives))()
+        self._tf.checked(
+            "TF_SessionRun",
+            *(self._session, None, feeds, values, len(names)),
+            *(fetches, results, len(gives), None, 0, None),
         )
-    )
+        try:
+            return {
+                name: self._array(result)
+                for name, result in zip(gives, results, strict=True)
+            }
+        finally:
+            for result in results:
+                self._tf.TF_DeleteTensor(result)
 
-    def output(name):
-        operation, index = name.split(":")
-        found = tf("TF_GraphOperationByName", Pointer, graph, operation.encode())
+    def _output(self, tensor: str) -> Output:
+        operation, _, index = tensor.partition(":")
+        found = self._tf.TF_GraphOperationByName(self._graph, operation.encode())
         return Output(found, int(index))
 
-    names = json.loads(pathlib.Path(folder, "names.json").read_text())
-    keys = ["logits", "label"]
-    feed = (Output * 1)(output(names["text"]))
-    fetch = (Output * 2)(*(output(names[key]) for key in keys))
-    values, results = (Pointer * 1)(strings(tf, texts)), (Pointer * 2)()
-    arguments = [session, None, feed, values, 1, fetch, results, 2, None, 0, None]
-    tf("TF_SessionRun", None, *arguments, tf.status)
-    logits = np.ctypeslib.as_array(
-        ctypes.cast(data(tf, results[0]), ctypes.POINTER(ctypes.c_float)),
-        (len(texts), tf("TF_Dim", ctypes.c_int64, Pointer(results[0]), 1)),
-    )
-    first = data(tf, results[1])
-    labels = []
-    for i in range(len(texts)):
-        string = Pointer(first + i * STRING_SIZE)
-        size = tf("TF_StringGetSize", ctypes.c_size_t, string)
-        start = tf("TF_StringGetDataPointer", Pointer, string)
-        labels.append(ctypes.string_at(start, size).decode())
-    imported = "tensorflow" in sys.modules
-    report = {"logits": logits.tolist(), "labels": labels, "tensorflow": imported}
-    print(json.dumps(report))
+    def _tensor(self, name: str, value: np.ndarray, dtype: int) -> int:
+        tf, shape = self._tf, (c_int64 * max(value.ndim, 1))(*value.shape)
+        if (value.dtype == object) != (dtype == STRING):
+            raise Error(INVALID_ARGUMENT, f"{name}: wrong type")
+        if dtype != STRING:
+            value = np.ascontiguousarray(value, DTYPES[dtype])
+            tensor = tf.TF_AllocateTensor(dtype, shape, value.ndim, value.nbytes)
+            ctypes.memmove(tf.TF_TensorData(tensor), value.ctypes.data, value.nbytes)
+            return tensor
+        size = STRING_SIZE * value.size
+        tensor = tf.TF_AllocateTensor(STRING, shape, value.ndim, size)
+        for string, content in zip(self._strings(tensor), value.flat, strict=True):
+            tf.TF_StringInit(string)
+            tf.TF_StringCopy(string, content, len(content))
+        return tensor
+
+    def _array(self, tensor: int) -> np.ndarray:
+        shape, dtype = self._shape(tensor), self._tf.TF_TensorType(tensor)
+        if dtype == STRING:
+            found = np.empty(math.prod(shape), object)
+            found[:] = [
+                ctypes.string_at(
+                    self._tf.TF_StringGetDataPointer(string),
+                    self._tf.TF_StringGetSize(string),
+                )
+                for string in self._strings(tensor)
+            ]
+            return found.reshape(shape)
+        size = math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize
+        data = ctypes.string_at(self._tf.TF_TensorData(tensor), size) if size else b""
+        return np.frombuffer(data, DTYPES[dtype]).reshape(shape)
+
+    def _shape(self, tensor: int) -> list[int]:
+        rank = self._tf.TF_NumDims(tensor)
+        return [self._tf.TF_Dim(tensor, i) for i in range(rank)]
+
+    def _strings(self, tensor: int) -> list[int]:
+        """Addresses of a tensor's strings."""
+        count = math.prod(self._shape(tensor))
+        start = self._tf.TF_TensorData(tensor) if count else 0
+        return [start + i * STRING_SIZE for i in range(count)]
+
+    def _delete_input(self, tensor: int) -> None:
+        # The strings of a tensor that TensorFlow made are freed with it, ours are not.
+        if self._tf.TF_TensorType(tensor) == STRING:
+            for string in self._strings(tensor):
+                self._tf.TF_StringDealloc(string)
+        self._tf.TF_DeleteTensor(tensor)
 
 
-def strings(tf, texts):
-    """A string tensor of rank 1."""
-    shape = (ctypes.c_int64 * 1)(len(texts))
-    size = ctypes.c_size_t(STRING_SIZE * len(texts))
-    tensor = tf("TF_AllocateTensor", Pointer, STRING, shape, 1, size)
-    start = data(tf, tensor)
-    for i, text in enumerate(texts):
-        string, content = Pointer(start + i * STRING_SIZE), text.encode()
-        tf("TF_StringInit", None, string)
-        tf("TF_StringCopy", None, string, content, ctypes.c_size_t(len(content)))
-    return tensor
+def read_signatures(folder) -> dict[str, tuple[dict, dict]]:
+    """Reads `MetaGraphDef.signature_def` without the classes of its messages."""
+
+    def tensors(signature: bytes, field: int) -> dict[str, tuple[str, int]]:
+        found = {}
+        for number, entry in protobuf.fields(signature):
+            if number == field:
+                name, info = (dict(protobuf.fields(entry))[i] for i in (1, 2))
+                info = dict(protobuf.fields(info))
+                found[name.decode()] = (info[1].decode(), info[2])
+        return found
+
+    saved_model = pathlib.Path(folder, "saved_model.pb").read_bytes()
+    meta_graph = dict(protobuf.fields(saved_model))[2]
+    signatures = {}
+    for number, entry in protobuf.fields(meta_graph):
+        if number == 5:
+            name, signature = (dict(protobuf.fields(entry)).get(i, b"") for i in (1, 2))
+            if not name.startswith(b"__"):  # the loader's own
+                both = tensors(signature, 1), tensors(signature, 2)
+                signatures[name.decode()] = both
+    return signatures
 
 
-def data(tf, tensor):
-    """Address of a tensor's values."""
-    return tf("TF_TensorData", Pointer, Pointer(tensor))
+def to_array(value, dtype: int) -> np.ndarray:
+    """Turns a JSON value into an array.
+
+    Raises:
+        Error: If the value is not a matrix of the type.
+    """
+    try:
+        if dtype == STRING:
+            found = _nested(value)
+            strings = [_to_bytes(item) for item in found.flat]
+            found = np.empty(found.shape, object)
+            found.reshape(-1)[:] = strings
+            return found
+        plain = np.array(value)
+        if plain.size == 0:
+            return plain.astype(DTYPES[dtype])
+        if plain.dtype.kind not in ("iuf" if dtype < 3 else "iu"):
+            raise TypeError(f"a number of another type: {str(value)[:80]}")
+        limits = np.iinfo(DTYPES[dtype]) if dtype > 2 else np.finfo(DTYPES[dtype])
+        if plain.min() < limits.min or plain.max() > limits.max:
+            raise ValueError("a number out of range")
+        return plain.astype(DTYPES[dtype])
+    except (TypeError, ValueError, OverflowError) as e:
+        raise Error(INVALID_ARGUMENT, f"not a tensor of the type: {e}") from None
+
+
+def _nested(value) -> np.ndarray:
+    """An array of the leaves of nested lists, which are strings or `{"b64": …}`."""
+    shape, level = [], value
+    while isinstance(level, list):
+        shape.append(len(level))
+        if not level:
+            break
+        level = level[0]
+    leaves = [value]
+    for size in shape:
+        if not all(isinstance(x, list) and len(x) == size for x in leaves):
+            raise ValueError("lists of different lengths")
+        leaves = [item for row in leaves for item in row]
+    found = np.empty(len(leaves), object)
+    found[:] = leaves
+    return found.reshape(shape)
+
+
+def _to_bytes(item) -> bytes:
+    if isinstance(item, str):
+        return item.encode("utf-8", "surrogateescape")
+    if isinstance(item, dict) and item.keys() == {"b64"}:
+        return base64.b64decode(item["b64"], validate=True)
+    raise TypeError(f"expected a string, received {str(item)[:80]}")
+
+
+def to_json(value: np.ndarray):
+    """Turns an array into what JSON can hold."""
+    if value.dtype != object:
+        return value.tolist()
+    text = [item.decode(errors="replace") for item in value.flat]
+    found = np.empty(len(text), object)
+    found[:] = text
+    return found.reshape(value.shape).tolist()
+
+
+def main(folder: str) -> None:
+    """Loads, runs, prints."""
+    model, outputs = Model(folder), []
+    for request in json.load(sys.stdin):
+        name = request["signature_name"]
+        takes, _ = model.signatures[name]
+        inputs = {k: to_array(v, takes[k][1]) for k, v in request["inputs"].items()}
+        found = model.run(name, inputs)
+        outputs.append({k: to_json(v) for k, v in found.items()})
+    imported = sorted({"tensorflow", "keras"} & set(sys.modules))
+    print(json.dumps({"outputs": outputs, "imported": imported}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    main(sys.argv[1])

@@ -1,0 +1,60 @@
+"""A small model of every head that can be exported, and inputs of its signatures."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import heads
+from albert_tf.export import manifest, warmup
+from tests import tiny
+
+EXPORTED = [row.name for row in heads.all_rows() if row.can_export]
+TEXTS = ["I loved it!", "", "a\0b", "The 1990, café's " * 30]
+# What the models take beside their config.
+_OPTIONS = {
+    "text_classifier": {"num_labels": 3},
+    "token_classifier": {"num_labels": 3},
+}
+
+
+def make_model(name: str | None) -> keras.Model:
+    """Returns a model of a head; None is the encoder alone."""
+    options = _OPTIONS.get(name, {})
+    return heads.find(name).load_class()(tiny.CONFIG, seed=5, **options)
+
+
+def requests_of(folder: str) -> dict[str, dict[str, np.ndarray]]:
+    """Returns a request for every signature of an exported folder.
+
+    A signature with an input that is not known here gets its last warm-up request.
+    """
+    file = f"{folder}/assets.extra/{warmup.FILE}"
+    requests = dict(warmup.read_requests(file))
+    for meta_graph in manifest.read_saved_model(folder).meta_graphs:
+        for name, signature in meta_graph.signature_def.items():
+            inputs = {k: _known(k, info) for k, info in signature.inputs.items()}
+            if inputs and all(value is not None for value in inputs.values()):
+                requests[name] = inputs
+    return requests
+
+
+def _known(name: str, info) -> np.ndarray | None:
+    value = _KNOWN.get(name, _STRINGS)
+    of_type = (value.dtype == object) == (info.dtype == tf.string)
+    return value if of_type and value.ndim == len(info.tensor_shape.dim) else None
+
+
+def _example(text: str) -> bytes:
+    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
+    features = tf.train.Features(feature={"text": feature})
+    return tf.train.Example(features=features).SerializeToString()
+
+
+_STRINGS = np.array([text.encode() for text in TEXTS], object)
+_KNOWN = {
+    "token_ids": np.array([[2, 7, 4, 3], [2, 9, 3, 0]], np.int32),
+    "lengths": np.array([4, 3], np.int32),
+    "segment_ids": np.zeros((2, 4), np.int32),
+    "mask_positions": np.array([[1, 2], [1, 0]], np.int32),
+    "inputs": np.array([_example(text) for text in TEXTS], object),
+}

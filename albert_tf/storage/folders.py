@@ -6,6 +6,7 @@ and the file `INCOMPLETE` exists as long as the upload has not finished.
 """
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -108,16 +109,21 @@ def writing(
         last: str. Name of the file that is uploaded last: the one that readers of the
             format wait for.
 
+    Of several processes that write the same folder without `overwrite`, one succeeds.
+
     Raises:
-        UsageError: If the folder exists and may not be replaced.
+        UsageError: If the folder exists, even only since now, and may not be replaced.
         DataError: If the upload fails. The remote folder then is not complete (see
             `is_complete`); another attempt replaces it, even without `overwrite`.
     """
     path = os.fspath(path).rstrip("/")
     check_free(path, overwrite, own_names)
+    unfinished = bool(_read_marker(path))
     if files.is_remote(path):
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as temporary:
             yield FolderWriter(temporary)
+            if not unfinished and not overwrite and _is_taken(path):
+                raise _taken(path)
             upload(temporary, path, last, own_names)
         return
     parent, name = os.path.split(os.path.abspath(path))
@@ -130,10 +136,30 @@ def writing(
         raise UsageError(str(e).replace(temporary, path)) from e
     try:
         yield FolderWriter(temporary)
-        files.replace_folder(temporary, path)
+        if overwrite or unfinished:
+            files.replace_folder(temporary, path)
+        else:
+            _rename_new(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _rename_new(temporary: str, path: str) -> None:
+    try:
+        os.rename(temporary, path)  # refused if a folder with files is there
+    except OSError as e:
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        raise _taken(path) from None
+
+
+def _is_taken(path: str) -> bool:
+    return files.exists(path) and bool(files.list_folder(path))
+
+
+def _taken(path: str) -> UsageError:
+    return UsageError(f"{path}: exists already: another process has just written it")
 
 
 def upload(
@@ -144,6 +170,10 @@ def upload(
 ) -> None:
     """Copies a local folder to a remote one, in place of what it held before.
 
+    Of two uploads at once the later one goes on, and the other stops at its next file.
+    Only a file that both copy in the same moment may be of either; then the folder does
+    not match its manifest.
+
     Args:
         local: str. The complete local folder.
         target: str. The remote folder.
@@ -152,25 +182,36 @@ def upload(
             first. Those of an interrupted upload are removed too, and no others.
 
     Raises:
+        UsageError: If another process has begun to upload the same folder.
         DataError: If the upload fails.
     """
     import tensorflow as tf
 
     names = sorted(digests.tree(local), key=lambda name: (name == last, name))
     marker = files.join(target, INCOMPLETE)
+    # Listed like a file; there is none of this name.
+    token = f".upload-{uuid.uuid4().hex}"
+
+    def check_ours():
+        if token not in _read_marker(target):
+            raise _taken(target)
+
     try:
         files.make_folder(target)
         own = {*own_names, *_top(_read_marker(target))}
         old = {name for name in remote_tree(target) if name.split("/")[0] in own}
         old.discard(INCOMPLETE)
         # An interrupted second upload must still be recognized as ours.
-        files.write_text(marker, json.dumps(sorted({*names, *old}), indent=2) + "\n")
+        listed = sorted({*names, *old, token})
+        files.write_text(marker, json.dumps(listed, indent=2) + "\n")
         for name in sorted(old, key=lambda name: name != last):
             tf.io.gfile.remove(files.join(target, name))
         for name in names:
+            check_ours()
             remote = files.join(target, name)
             files.make_folder(os.path.dirname(remote))
             tf.io.gfile.copy(os.path.join(local, name), remote, overwrite=True)
+        check_ours()
         files.remove(marker)
     except (OSError, tf.errors.OpError) as e:
         reason = str(getattr(e, "message", None) or e).partition("\n")[0]

@@ -1,5 +1,6 @@
 """Folders appear completely or not at all, on this machine and in a bucket."""
 
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import uuid
 
 import pytest
@@ -156,6 +158,56 @@ def test_a_failed_replacement_leaves_no_manifest(remote, monkeypatch):
     with pytest.raises(UsageError, match="contains thesis.txt"):
         write(remote, b"new", overwrite=True)
     assert files.read_text(files.join(remote, "thesis.txt")) == "years of work"
+
+
+def test_of_two_writers_the_first_to_finish_wins(path):
+    with (
+        pytest.raises(UsageError, match="model: exists already: another process"),
+        folders.writing(path) as slow,
+    ):
+        slow.write("model.safetensors", b"slow")
+        write(path, b"fast")
+    assert files.read_bytes(files.join(path, "model.safetensors")) == b"fast"
+    assert folders.is_complete(path)
+    assert len(folders.verify(path)) == 3
+    assert files.list_folder(os.path.dirname(path)) == ["model"]
+
+
+def test_one_of_many_writers_wins(tmp_path):
+    path, barrier = str(tmp_path / "model"), threading.Barrier(4)
+
+    def attempt(number):
+        try:
+            with folders.writing(path) as out:
+                out.write("number", b"%d" % number)
+                out.write_manifest()
+                barrier.wait()
+        except UsageError as e:
+            assert "model: exists already: another process" in str(e)
+            return None
+        return number
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        (won,) = [n for n in pool.map(attempt, range(4)) if n is not None]
+    assert files.read_bytes(f"{path}/number") == b"%d" % won
+    assert folders.verify(path) == {"number"}
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_of_two_uploads_the_later_one_goes_on(remote, monkeypatch):
+    copy = tf.io.gfile.copy
+
+    def meet_another(source, target, overwrite=False):
+        copy(source, target, overwrite)
+        monkeypatch.undo()
+        write(remote, b"later")
+
+    monkeypatch.setattr(tf.io.gfile, "copy", meet_another)
+    with pytest.raises(UsageError, match="model: exists already: another process"):
+        write(remote, b"earlier")
+    assert files.read_bytes(files.join(remote, "model.safetensors")) == b"later"
+    assert folders.is_complete(remote)
+    assert len(folders.verify(remote)) == 3
 
 
 def test_the_file_that_readers_wait_for_is_uploaded_last(remote, monkeypatch):

@@ -18,6 +18,7 @@ VERBS = (
     "fill_mask",
     "convert_checkpoint",
     "export",
+    "verify_export",
     "benchmark",
     "facts",
     "demo",

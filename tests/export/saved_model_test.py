@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import manifest
+from albert_tf.export import manifest, verify
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.fill_mask import FillMask
@@ -212,6 +212,8 @@ def test_huge_texts_cost_little(ask, text):
         ({"segment_ids": [[0, 2, 0]]}, "segment_ids: from 0 to 1"),
         ({"lengths": [0]}, "lengths: from 1 to the columns"),
         ({"lengths": [4]}, "lengths: from 1 to the columns"),
+        ({"lengths": [3, 3]}, "lengths: one for each row of token_ids"),
+        ({"segment_ids": [[0]]}, "segment_ids: of the shape of token_ids"),
         (
             {"token_ids": [[2] * 41], "segment_ids": [[0] * 41]},
             "token_ids: at most 40 columns",
@@ -252,6 +254,7 @@ def test_manifest(folder):
     listed = digests.of_tree(folder)
     del listed[manifest.FILE]
     assert found["files"] == listed
+    assert verify.verify(folder) == found
     assert found["labels"] == LABELS
     assert found["max_seq_length"] == 40
     assert found["signatures"]["tokens"]["lengths"] == "int32 [None]"

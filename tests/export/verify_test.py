@@ -1,0 +1,204 @@
+"""A folder that was edited after its export is refused, and the file is named."""
+
+import json
+import os
+import pathlib
+import shutil
+import uuid
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.export import manifest, verify
+from albert_tf.storage import digests, files, folders
+
+TOOL = pathlib.Path(__file__).parents[2] / "tools/verify_export.py"
+
+
+def save(path, function):
+    """Saves a function of `text` as `serving_default`."""
+    module = tf.Module()
+    spec = tf.TensorSpec([None], tf.string, name="text")
+    module.answer = tf.function(function, input_signature=[spec])
+    tf.saved_model.save(module, path, signatures={"serving_default": module.answer})
+
+
+def write(path):
+    """Writes a small model the way `export_saved_model` does."""
+    with folders.writing(path, last=manifest.MODEL_FILE) as out:
+        save(out.path, lambda text: {"answer": tf.strings.strip(text)})
+        content = {
+            "operations": sorted(manifest.check_operations(out.path)),
+            "signatures": {"serving_default": {"text": "string [None]"}},
+        }
+        manifest.write_manifest(out, content)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    path = tmp_path_factory.mktemp("export") / "1"
+    write(str(path))
+    return path
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    return pathlib.Path(shutil.copytree(original, tmp_path / "1"))
+
+
+def edit(folder, **changes):
+    """Changes entries of the manifest."""
+    file = folder / manifest.FILE
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, **changes}))
+
+
+def list_anew(folder):
+    """Makes the manifest list the files as they are now."""
+    found = digests.of_tree(folder)
+    del found[manifest.FILE]
+    edit(folder, files=found)
+
+
+def test_what_was_exported(folder):
+    content = verify.verify(folder)
+    assert "saved_model.pb" in content["files"]
+    assert verify.verify(folder, digests.of_file(folder / manifest.FILE)["sha256"])
+    assert verify.describe(folder) == [
+        "serving_default(text: string [None]) -> answer: string [None]"
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["file", "ram"])
+def test_in_a_bucket(scheme, tmp_path):
+    base = f"file://{tmp_path}" if scheme == "file" else f"ram://{uuid.uuid4().hex}"
+    files.make_folder(base)
+    path = f"{base}/1"
+    write(path)
+    verify.verify(f"{path}/")
+    files.make_folder(f"{path}/assets")
+    files.write_text(f"{path}/assets/new.py", "import os")
+    with pytest.raises(DataError, match=r"1: not what .*: assets/new.py was added$"):
+        verify.verify(path)
+    files.write_text(f"{path}/{folders.INCOMPLETE}", "[]")
+    with pytest.raises(DataError, match="1: incomplete"):
+        verify.verify(path)
+
+
+def test_every_edited_file_is_named(folder):
+    (folder / "variables/variables.index").write_bytes(b"x")
+    (folder / "fingerprint.pb").unlink()
+    (folder / "assets.extra/more").write_bytes(b"x")
+    with pytest.raises(DataError) as raised:
+        verify.verify(folder)
+    assert str(raised.value) == (
+        f"{folder}: not what was exported: assets.extra/more was added; "
+        "fingerprint.pb is missing; variables/variables.index was changed"
+    )
+
+
+def test_one_bit(folder):
+    data = bytearray((folder / "saved_model.pb").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "saved_model.pb").write_bytes(data)
+    with pytest.raises(DataError, match="exported: saved_model.pb was changed$"):
+        verify.verify(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("saved_model.pb", "saved_model.pb is a link"),
+        ("variables", "variables/variables.index is missing"),
+        ("assets.extra", "assets.extra/manifest.json is a link"),
+    ],
+)
+def test_a_link(folder, tmp_path, name, message):
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match=message):
+        verify.verify(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "assets/../../x", "/etc/passwd", "gs://a/b", "a\\..\\..\\b"],
+)
+def test_a_name_that_leaves_the_folder(folder, name):
+    listed = json.loads((folder / manifest.FILE).read_text())["files"]
+    listed[name] = {"size": 1, "sha256": "0" * 64}
+    edit(folder, files=listed)
+    with pytest.raises(DataError, match="manifest.json: names a file outside"):
+        verify.verify(folder)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "unlisted"])
+def test_an_asset_that_leaves_the_folder(folder, name):
+    """Also if whoever edited the model has edited the manifest."""
+    file = folder / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    saved_model.meta_graphs[0].asset_file_def.add(filename=name)
+    file.write_bytes(saved_model.SerializeToString())
+    list_anew(folder)
+    with pytest.raises(DataError, match="not in the manifest: '.*(passwd|unlisted)'"):
+        verify.verify(folder)
+
+
+def test_an_operation_that_is_not_allowed(folder):
+    shutil.rmtree(folder / "variables")
+    save(str(folder), lambda text: {"answer": tf.map_fn(tf.io.read_file, text)})
+    list_anew(folder)
+    with pytest.raises(DataError, match=r"not allowed: .*ReadFile"):
+        verify.verify(folder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"operations": ["Const"]}, "lists other operations than saved_model.pb"),
+        ({"operations": None}, "lists other operations than saved_model.pb"),
+        ({"signatures": {}}, "lists other signatures than saved_model.pb"),
+        ({"files": None}, "not the manifest of an exported model"),
+        ({"files": {"a": {"size": "x"}}}, "not the manifest of an exported model"),
+    ],
+)
+def test_a_manifest_that_does_not_match(folder, changes, message):
+    edit(folder, **changes)
+    with pytest.raises(DataError, match=f"manifest.json: {message}"):
+        verify.verify(folder)
+
+
+def test_a_manifest_that_was_exchanged(folder):
+    sha256 = digests.of_file(folder / manifest.FILE)["sha256"]
+    edit(folder, labels=["good", "bad"])
+    verify.verify(folder)
+    with pytest.raises(DataError, match=f"expected sha256 {sha256}, found"):
+        verify.verify(folder, sha256)
+    with pytest.raises(UsageError, match="64 hexadecimal digits, received 12"):
+        verify.verify(folder, "12")
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "[" * 100_000])
+def test_no_manifest(folder, content):
+    file = folder / manifest.FILE
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(DataError, match="manifest.json: "):
+        verify.verify(folder)
+
+
+def test_the_command(folder, run_python):
+    done = run_python(TOOL, f"--model={folder}")
+    assert done.returncode == 0, done.stderr
+    sha256 = digests.of_file(folder / manifest.FILE)["sha256"]
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"sha256 {sha256}"
+    assert lines[-1].startswith("serving_default(text: string [None]) -> ")
+    os.remove(folder / "fingerprint.pb")
+    done = run_python(TOOL, f"--model={folder}", f"--sha256={sha256}")
+    assert done.returncode == 1
+    assert done.stderr.endswith("fingerprint.pb is missing\n")
+    assert "Traceback" not in done.stderr

@@ -67,6 +67,12 @@ NOT_RUN |= {
     for item in ITEMS
     if item.page == "docs/tpu.md" and not item.text.startswith("albert-tf ")
 }
+NOT_RUN |= {
+    item.text: "asks or starts a server; tests/serving_page_test.py asks one of ours"
+    for item in ITEMS
+    if item.page == "docs/serving.md"
+    and item.text.startswith(("curl ", "docker ", "kubectl "))
+}
 GONE = {"make build-file"}
 # Flags of the original that the help does not list: they say what to use instead.
 NOT_LISTED = {*original_flags._REFUSED, "do_train", "do_eval", "do_predict"}

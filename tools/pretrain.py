@@ -6,10 +6,10 @@ Example:
 
 Flags take precedence over --config, and --config over the defaults. Writes to
 --output_dir: run.json, the tokenizer, metrics.jsonl, tensorboard/, checkpoints/,
-curves.png, report.html, README.md (the model card) and model/, with --keep_best also
-best/. All commands accept the folder as a model; while the run is unfinished, they use
-its latest checkpoint. A run that is stopped leaves a report.html of what it has
-reached.
+curves.png, report.html, README.md (the model card) and model/, with --eval_file also
+samples.jsonl, with --keep_best best/. All commands accept the folder as a model; while
+the run is unfinished, they use its latest checkpoint. A run that is stopped leaves a
+report.html of what it has reached.
 """
 
 import pathlib

@@ -18,7 +18,7 @@ from absl import flags, logging
 from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
-from albert_tf.reports.interactive import prompts as samples
+from albert_tf.reports import prompts as samples
 from albert_tf.reports.interactive import run_files
 from albert_tf.reports.interactive.run_page import RunPage, render_runs
 from albert_tf.storage import files
@@ -40,8 +40,8 @@ _COST_PER_HOUR = flags.DEFINE_float(
 _SAMPLES = flags.DEFINE_bool(
     "samples",
     False,
-    "Let every kept checkpoint and the model of each pretraining run fill in the masks "
-    "of some sentences. Loads TensorFlow.",
+    "Let every kept checkpoint, the best model and the last of each pretraining run "
+    "fill in the masks of some sentences. Loads TensorFlow.",
 )
 _PROMPTS_FILE = flags.DEFINE_string(
     "prompts_file",

@@ -1,4 +1,4 @@
-"""What the checkpoints of a pretraining run answer, from the first to the model."""
+"""What the kept checkpoints and models of a pretraining run answer."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _CHECKPOINT = re.compile(r"step-(\d+)\.index")
 def answer_all(
     run: str, prompts: Sequence[str], top_k: int = 5
 ) -> Iterator[dict[str, Any]]:
-    """Answers the same texts with every kept checkpoint and with the model.
+    """Answers the same texts with every kept checkpoint, the best model and the last.
 
     A checkpoint that a run in progress removes meanwhile is left out, with a warning.
 
@@ -27,8 +27,9 @@ def answer_all(
         top_k: int. Number of tokens per mask.
 
     Yields:
-        dict: `name` ("step 600" or "model") and `answers`. The latter has for each
-        text a list of masks, each with a list of (token, probability).
+        dict: `name` ("step 600", "best, step 400" or "model", with the kind of weights
+        if the run has averages) and `answers`. The latter has for each text a list of
+        masks, each with a list of (token, probability).
 
     Raises:
         UsageError: If a text cannot be answered, for example because it is too long.
@@ -55,14 +56,35 @@ def answer_all(
 
 
 def _sources(run: str) -> list[tuple[str, str]]:
-    """Returns names and paths of what can answer, the oldest first."""
+    """Returns names and paths of what can answer: checkpoints by age, best, model.
+
+    The names of a run with averages say which weights its files give.
+    """
     folder = files.join(run, "checkpoints")
     names = files.list_folder(folder) if files.is_folder(folder) else []
     steps = sorted(
         int(match[1]) for match in map(_CHECKPOINT.fullmatch, names) if match
     )
-    found = [(f"step {step:,}", files.join(folder, f"step-{step}")) for step in steps]
+    where = files.join(run, "run.json")
+    settings = files.read_json(where).get("settings") if files.exists(where) else {}
+    has_averages = bool(settings.get("ema_decay"))
+
+    def name(of: str, averaged: bool) -> str:
+        kind = "averaged" if averaged else "last"
+        return f"{of}, {kind} weights" if has_averages else of
+
+    averaged = settings.get("export_weights") == "average"
+    # Before the first update there is no average.
+    found = [
+        (name(f"step {step:,}", averaged and step > 0), f"{folder}/step-{step}")
+        for step in steps
+    ]
+    best = files.join(run, "best")
+    if folders.is_complete(os.fspath(best)):
+        record = files.read_json(files.join(best, "best.json"))
+        of_average = str(record.get("metric")).startswith("ema_")
+        found.append((name(f"best, step {record.get('step')}", of_average), best))
     model = files.join(run, "model")
     if folders.is_complete(os.fspath(model)):
-        found.append(("model", model))
+        found.append((name("model", averaged), model))
     return found

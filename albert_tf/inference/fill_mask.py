@@ -13,7 +13,6 @@ from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.inference import base
 from albert_tf.text import inputs
-from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 
@@ -86,8 +85,7 @@ class FillMask(base.Loadable):
         for start in range(0, len(rows), self.batch_size):
             numbers = order[start : start + self.batch_size]
             batch = [rows[i] for i in numbers]
-            for i, scores in zip(numbers, self._scores(batch), strict=True):
-                masks = self._masks(rows[i])
+            for i, (masks, scores) in zip(numbers, self._scores(batch), strict=True):
                 per_mask = [
                     self._candidates(rows[i], position, values, top_k)
                     for position, values in zip(masks, scores, strict=True)
@@ -101,39 +99,17 @@ class FillMask(base.Loadable):
         Raises:
             UsageError: If the text contains no mask or is longer than the model allows.
         """
-        tokenizer = self.tokenizer
-        text = to_unicode(text)
-        ids = [tokenizer.cls_id, *tokenizer.encode_masked(text), tokenizer.sep_id]
-        if tokenizer.mask_id not in ids:
-            mask = tokenizer.id_to_token(tokenizer.mask_id)
-            raise UsageError(f"text: expected {mask} in it, received {_short(text)}")
         longest = self.model.config.max_position_embeddings
-        if len(ids) > longest:
-            raise UsageError(
-                f"text: expected at most {longest} tokens (max_position_embeddings), "
-                f"received {len(ids)}: {_short(text)}"
-            )
-        return ids
+        return inputs.encode_masked(
+            self.tokenizer, text, longest, "max_position_embeddings"
+        )
 
-    def _scores(self, rows: list[list[int]]) -> Iterator[np.ndarray]:
-        """Yields each row's probabilities at its masks, `[P, V]`."""
-        masks = [self._masks(row) for row in rows]
+    def _scores(self, rows: list[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:
+        """Yields the positions of each row's masks, and its scores there, `[P, V]`."""
         longest = self.model.config.max_position_embeddings
-        length = inputs.bucket_length(max(map(len, rows)), longest)
-        token_ids = np.full((len(rows), length), self.tokenizer.pad_id, np.int32)
-        positions = np.zeros((len(rows), max(map(len, masks))), np.int32)
-        for i, (row, columns) in enumerate(zip(rows, masks, strict=True)):
-            token_ids[i, : len(row)] = row
-            positions[i, : len(columns)] = columns
-        lengths = np.array([len(row) for row in rows])[:, None]
-        batch = {
-            features.TOKEN_IDS: token_ids,
-            features.SEGMENT_IDS: np.zeros_like(token_ids),
-            features.PADDING_MASK: (np.arange(length) < lengths).astype(np.int32),
-            features.MASK_POSITIONS: positions,
-        }
+        batch, masks = inputs.masked_inputs(self.tokenizer, rows, longest)
         for values, columns in zip(self._forward(batch), masks, strict=True):
-            yield values[: len(columns)]
+            yield columns, values[: len(columns)]
 
     def _probabilities(self, batch):
         outputs = self.model(batch, training=False)
@@ -155,10 +131,3 @@ class FillMask(base.Loadable):
                 }
             )
         return candidates
-
-    def _masks(self, row: list[int]) -> list[int]:
-        return [i for i, token in enumerate(row) if token == self.tokenizer.mask_id]
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")

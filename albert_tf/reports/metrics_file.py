@@ -11,6 +11,9 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
 METRICS_FILE = "metrics.jsonl"
+# What a pretraining run answers to masked sentences at its evaluations; a file of the
+# same kind.
+SAMPLES_FILE = "samples.jsonl"
 # The batches that a run leaves out after divergences.
 SKIPPED_FILE = "skipped_batches.json"
 # The split of a line that follows one of training which a signal has ended early. It

@@ -2,7 +2,7 @@
 
 A second text without a token counts as none, as in the original: `[CLS] A [SEP]`.
 
-Legend: `B` batch, `T` sequence.
+Legend: `B` batch, `T` sequence, `P` masks in a text.
 
 This is the NumPy path, used by data sets and by Python callers. `inputs_graph` does the
 same in TensorFlow operations, for exported models.
@@ -15,6 +15,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import UsageError
+from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 # Lengths that rows are padded to: few different shapes, and little padding.
@@ -147,6 +148,66 @@ def padded_inputs(
     }
 
 
+def encode_masked(
+    tokenizer: Tokenizer, text: str | bytes, longest: int, limit: str
+) -> list[int]:
+    """Returns the token ids of a text with masks, special tokens included.
+
+    Args:
+        tokenizer: `Tokenizer`.
+        text: str. `[MASK]` in it stands for the tokenizer's mask token, whatever the
+            vocabulary calls it.
+        longest: int. Number of tokens that the text may have. It is not cut: that
+            could remove a mask, or what decides its token.
+        limit: str. What sets `longest`, for messages.
+
+    Raises:
+        UsageError: If the text contains no mask or is too long.
+    """
+    text = to_unicode(text)
+    ids = [tokenizer.cls_id, *tokenizer.encode_masked(text), tokenizer.sep_id]
+    if tokenizer.mask_id not in ids:
+        mask = tokenizer.id_to_token(tokenizer.mask_id)
+        raise UsageError(f"text: expected {mask} in it, received {_short(text)}")
+    if len(ids) > longest:
+        raise UsageError(
+            f"text: expected at most {longest} tokens ({limit}), received {len(ids)}: "
+            f"{_short(text)}"
+        )
+    return ids
+
+
+def masked_inputs(
+    tokenizer: Tokenizer, rows: Sequence[Sequence[int]], longest: int
+) -> tuple[dict[str, np.ndarray], list[list[int]]]:
+    """Returns rows of `encode_masked` as a padded batch, and where their masks are.
+
+    Args:
+        tokenizer: `Tokenizer`.
+        rows: Sequence of `B` rows.
+        longest: int. The length that no row exceeds.
+
+    Returns:
+        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`; and `[B, P]`
+        `mask_positions`, padded with zeros. List of the positions in each row.
+    """
+    masks = [[i for i, one in enumerate(r) if one == tokenizer.mask_id] for r in rows]
+    length = bucket_length(max(map(len, rows)), longest)
+    token_ids = np.full((len(rows), length), tokenizer.pad_id, np.int32)
+    positions = np.zeros((len(rows), max(map(len, masks))), np.int32)
+    for i, (row, columns) in enumerate(zip(rows, masks, strict=True)):
+        token_ids[i, : len(row)] = row
+        positions[i, : len(columns)] = columns
+    lengths = np.array([len(row) for row in rows])[:, None]
+    batch = {
+        features.TOKEN_IDS: token_ids,
+        features.SEGMENT_IDS: np.zeros_like(token_ids),
+        features.PADDING_MASK: (np.arange(length) < lengths).astype(np.int32),
+        features.MASK_POSITIONS: positions,
+    }
+    return batch, masks
+
+
 def length_buckets(max_seq_length: int) -> tuple[int, ...]:
     """Returns the lengths that rows may be padded to, in ascending order."""
     shorter = [length for length in LENGTH_BUCKETS if length < max_seq_length]
@@ -180,3 +241,7 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Concatenates the ranges `starts[i], ..., starts[i] + counts[i] - 1`."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

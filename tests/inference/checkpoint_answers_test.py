@@ -1,12 +1,14 @@
 """What the checkpoints of a run answer, with one of them gone."""
 
 import json
+import shutil
 
 import pytest
 import tensorflow as tf
 
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
+from albert_tf.inference import checkpoint_answers
 from albert_tf.inference.checkpoint_answers import answer_all
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.base import weight_names
@@ -52,6 +54,33 @@ def test_checkpoints_answer_in_their_order(run, caplog):
                 one["token_str"],
                 pytest.approx(one["score"], 1e-4),
             )
+
+
+def test_what_answers_says_which_weights_it_has(run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "checkpoints/step-10.index").rename(copy / "checkpoints/step-0.index")
+    record = json.loads((run / "run.json").read_text())
+    record["settings"] |= {"ema_decay": 0.9, "export_weights": "average"}
+    (copy / "run.json").write_text(json.dumps(record))
+    best = {"metric": "loss", "step": 4}
+    shutil.copytree(run / "model", copy / "best")
+    (copy / "best/best.json").write_text(json.dumps(best))
+    assert [name for name, _ in checkpoint_answers._sources(str(copy))] == [
+        "step 0, last weights",
+        "step 9, averaged weights",
+        "best, step 4, last weights",
+        "model, averaged weights",
+    ]
+    record["settings"]["export_weights"] = "last"
+    (copy / "run.json").write_text(json.dumps(record))
+    best["metric"] = "ema_loss"
+    (copy / "best/best.json").write_text(json.dumps(best))
+    assert [name for name, _ in checkpoint_answers._sources(str(copy))][1:] == [
+        "step 9, last weights",
+        "best, step 4, averaged weights",
+        "model, last weights",
+    ]
 
 
 def test_a_text_that_is_too_long_is_refused(run):

@@ -10,6 +10,7 @@ from albert_tf.data.records import card, shards
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.interactive.measurements import COLLAPSED, Measurements, collect
 from albert_tf.reports.interactive.rollbacks import Rollback, read_rollbacks
+from albert_tf.reports.interactive.samples import Sample, read_samples
 from albert_tf.reports.metrics_file import METRICS_FILE, iterate_metrics
 from albert_tf.storage import files, folders
 
@@ -43,6 +44,7 @@ class RunFiles:
         data_card: Mapping. Card of the training data; empty if it cannot be found.
         trials: Sequence of dict. Results of the seeds, or of a search.
         rollbacks: Sequence of `Rollback`. Divergences after which the run went back.
+        samples: Sequence of `Sample`. What was answered to masked sentences.
         notices: Sequence of str. What the reader must know.
     """
 
@@ -57,6 +59,7 @@ class RunFiles:
     data_card: Mapping[str, Any]
     trials: Sequence[Mapping[str, Any]] = ()
     rollbacks: Sequence[Rollback] = ()
+    samples: Sequence[Sample] = ()
     notices: Sequence[str] = ()
 
     @property
@@ -138,6 +141,7 @@ def _read(path: str, name: str) -> list[RunFiles]:
         data_card={} if kind else _data_card(path, _records(settings)),
         trials=_trials(path) if kind else (),
         rollbacks=read_rollbacks(path, measurements.rollbacks),
+        samples=() if kind else read_samples(path),
         notices=_notices(name, measurements),
     )
     if kind and not run.is_finished:

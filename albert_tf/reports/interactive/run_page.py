@@ -16,6 +16,7 @@ from typing import Any
 from albert_tf.reports.interactive import charts, comparison
 from albert_tf.reports.interactive.rollbacks import rollback_table
 from albert_tf.reports.interactive.run_files import PRETRAINING, RunFiles
+from albert_tf.reports.interactive.samples import sample_tables, show_masks
 from albert_tf.reports.page import (
     PREVIEW,
     Block,
@@ -149,12 +150,14 @@ def _sections(page: RunPage) -> list[Section]:
     runs = page.runs
     values = comparison.last_and_best(runs)
     differing = comparison.differing_settings(runs) if len(runs) > 1 else None
+    samples = {run.name: run.samples for run in runs}
     left_out = rollback_table({run.name: run.rollbacks for run in runs})
     return [
         Section("Values", [values] if values else []),
         Section("Batches left out", [Text(_LEFT_OUT), left_out] if left_out else []),
         Section("Settings that differ", [differing] if differing else []),
-        Section("Answers over time", _answers(page)),
+        Section("Answers over time", sample_tables(samples)),
+        Section("Answers of checkpoints", _answers(page)),
         Section("Trials", _trials(runs)),
     ]
 
@@ -165,11 +168,7 @@ def _answers(page: RunPage) -> list[Block]:
         rows = []
         for run, found in page.answers.items():
             for one in found:
-                masks = [
-                    ", ".join(f"{token or '▁'} {score:.1%}" for token, score in mask)
-                    for mask in one["answers"][number]
-                ]
-                rows.append([run, one["name"], " | ".join(masks)])
+                rows.append([run, one["name"], show_masks(one["answers"][number])])
         if len(page.answers) == 1:
             names, rows = ["checkpoint", "answers"], [row[1:] for row in rows]
         else:

@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 from albert_tf.errors import UsageError
+from albert_tf.reports.prompts import MASK
 from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.schedules import check_schedule
 
@@ -40,6 +41,9 @@ def check_settings(settings: Any) -> None:
         raise UsageError(
             f"--keep_best requires --eval_file, received {settings.keep_best!r} alone"
         )
+    for text in filter(None, settings.sample_texts):
+        if MASK not in text:
+            raise UsageError(f"--sample_texts must contain {MASK}, received {text!r}")
     _check_numbers(settings)
     _check_averages(settings)
     if settings.num_warmup_steps > settings.num_train_steps:

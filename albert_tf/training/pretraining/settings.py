@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from albert_tf.optimizers.arguments import SCHEDULES
+from albert_tf.reports.prompts import PROMPTS
 from albert_tf.settings import setting
 from albert_tf.training.intervals import Intervals
 from albert_tf.training.pretraining import checks
@@ -30,6 +31,7 @@ NOT_IN_IDENTITY = frozenset(
         "save_checkpoints_steps",
         "keep_checkpoint_max",
         "keep_best",
+        "sample_texts",
         "async_checkpoint",
         "iterations_per_loop",
         "distribution",
@@ -182,6 +184,12 @@ class PretrainSettings:
         "Metric of the evaluations, such as loss, mlm_accuracy or ema_loss: the model "
         "with the best value is kept in best/, beside the checkpoints.",
         "",
+    )
+    sample_texts: tuple[str, ...] = setting(
+        "Sentence with [MASK] that the model fills in at each evaluation, for "
+        "samples.jsonl; may be repeated. Empty: none. Not on a TPU.",
+        PROMPTS,
+        repeated=True,
     )
     async_checkpoint: bool | None = setting(
         "Continue training while a checkpoint is written. Default: on one machine.",

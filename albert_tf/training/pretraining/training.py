@@ -17,6 +17,7 @@ from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.pretraining.keep_best import BEST_FOLDER, KeepBest
 from albert_tf.training.pretraining.rollback import SkippedBatches, describe
 from albert_tf.training.pretraining.run_batches import RunBatches
+from albert_tf.training.pretraining.samples import Samples
 from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
@@ -126,7 +127,8 @@ def _train_on(
         title="pretrain",
         shown=step.objective.shown,
     )
-    with bar as progress, data_errors():
+    samples = Samples(folder, first, settings, step, averages, data.tokenizer)
+    with bar as progress, samples, data_errors():
         if note:
             progress.log(f"warning: {describe(note)}")
             progress.note("skipped", first, note)
@@ -136,7 +138,7 @@ def _train_on(
                 progress.log(settings.describe_learning_rate())
         if first:
             progress.log(f"continuing from step {first}")
-        evaluate = _make_evaluate(settings, folder, data, step, strategy, averages)
+        evaluate = _make_evaluate(settings, folder, data, step, averages, samples)
         for phase in data.phases:
             start = max(checkpoints.step, phase.first_step)
             if start > phase.last_step:
@@ -166,10 +168,14 @@ def _train_on(
         averages.replace_weights()
 
 
-def _make_evaluate(settings, folder, data, step, strategy, averages):
+def _make_evaluate(settings, folder, data, step, averages, samples):
     """Returns what an evaluation does, or None without held-out data."""
-    evaluate = data.make_evaluate(step, strategy, averages)
-    if not settings.keep_best or helper_name(strategy):
+    evaluate = data.make_evaluate(step, step.strategy, averages)
+    if not evaluate or helper_name(step.strategy):
+        return evaluate
+    reached = lambda: int(step.optimizer.iterations.numpy())  # noqa: E731
+    evaluate = samples.around(evaluate, reached)
+    if not settings.keep_best:
         return evaluate
     best = KeepBest(
         folder.join(BEST_FOLDER),
@@ -179,4 +185,4 @@ def _make_evaluate(settings, folder, data, step, strategy, averages):
         data.tokenizer,
         data.evaluated_on(),
     )
-    return best.around(evaluate, lambda: int(step.optimizer.iterations.numpy()))
+    return best.around(evaluate, reached)

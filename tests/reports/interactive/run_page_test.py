@@ -117,7 +117,7 @@ def test_a_run_without_lines_has_a_page(tmp_path):
     assert "a: nothing is on record yet." in parsed.text
 
 
-def test_answers_over_time(tmp_path):
+def test_answers_of_checkpoints(tmp_path):
     path = write_run(tmp_path / "a")
     answers = [
         {"name": "step 600", "answers": [[[("the", 0.25), ("", 0.125)]]]},
@@ -125,8 +125,20 @@ def test_answers_over_time(tmp_path):
     ]
     more = {"prompts": ["a [MASK] ."], "answers": {"a": answers}}
     parsed = RunsPage(page_of(path, **more))
-    assert "Answers over time" in parsed.titles
+    assert "Answers of checkpoints" in parsed.titles
+    assert "Answers over time" not in parsed.titles
     for text in ("a [MASK] .", "the 25.0%, ▁ 12.5%", "cat 50.0% | dog 25.0%"):
+        assert text in parsed.text
+
+
+def test_answers_over_time(tmp_path):
+    path = write_run(tmp_path / "a")
+    answers = [{"text": "a [MASK] .", "masks": [[["the", 0.25]]]}]
+    line = {"step": 1600, "weights": "last", "answers": answers}
+    (tmp_path / "a/samples.jsonl").write_text(json.dumps(line))
+    parsed = RunsPage(page_of(path))
+    assert "Answers over time" in parsed.titles
+    for text in ("a [MASK] .", "the 25.0%", "1,600"):
         assert text in parsed.text
 
 

@@ -98,6 +98,13 @@ def test_averages_are_evaluated_saved_resumed_and_exported(tmp_path, monkeypatch
     name = "model/model.safetensors"
     assert (stopped / name).read_bytes() == (run / name).read_bytes()
     assert evaluations(stopped) == lines
+    name = "samples.jsonl"
+    assert (stopped / name).read_bytes() == (run / name).read_bytes()
+    found = [json.loads(line) for line in (run / name).read_text().splitlines()]
+    assert [(line["step"], line["weights"]) for line in found] == [
+        *((3, "last"), (3, "average"), (6, "last"), (6, "average"))
+    ]
+    assert found[2]["answers"] != found[3]["answers"]
     text = (run / "model/../README.md").read_text()
     assert "decay 0.9; this model has the average" in text
     # Other averages are another run.

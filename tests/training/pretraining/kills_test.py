@@ -79,6 +79,8 @@ def test_twenty_random_kills(records, tmp_path, precision, packing):
     assert (whole / model).read_bytes() == (killed / model).read_bytes()
     evaluations = [m for m in metrics(whole) if m["split"] == "eval"]
     assert evaluations == [m for m in metrics(killed) if m["split"] == "eval"]
+    samples = (whole / "samples.jsonl").read_bytes()
+    assert samples and samples == (killed / "samples.jsonl").read_bytes()
     left = sorted(path.name for path in (killed / "checkpoints").iterdir())
     assert left == sorted(path.name for path in (whole / "checkpoints").iterdir())
     print(f"kills: {number + 1}, last lines at steps {sorted(reached)}")

@@ -100,6 +100,14 @@ def test_two_workers_equal_one_device(tmp_path):
             assert first[name] == second[name]
         for name in ("loss", "mlm_accuracy", "sop_accuracy"):
             assert first[name] == pytest.approx(second[name], abs=1e-4)
+    samples = [(f / "samples.jsonl").read_text().splitlines() for f in (one, two)]
+    for first, second in zip(*(map(json.loads, x) for x in samples), strict=True):
+        assert first["step"] == second["step"]
+        scores = [
+            [score for answer in line["answers"] for _, score in answer["masks"][0]]
+            for line in (first, second)
+        ]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-2)
     # Only the chief's checkpoints are left.
     names = {path.name.split(".")[0] for path in (two / "checkpoints").iterdir()}
     assert names == {"checkpoint", "step-4", "step-6"}
@@ -184,6 +192,8 @@ def check_death(tmp_path, count, victim):
     lines = [(f / "metrics.jsonl").read_text().splitlines() for f in (whole, output)]
     evaluations = [[x for x in part if '"eval"' in x] for part in lines]
     assert evaluations[0] == evaluations[1] and len(evaluations[0]) == 4
+    samples = [(f / "samples.jsonl").read_bytes() for f in (whole, output)]
+    assert samples[0] == samples[1] and samples[0].count(b"\n") == 4
     names = [
         sorted(p.name for p in (f / "checkpoints").iterdir()) for f in (whole, output)
     ]

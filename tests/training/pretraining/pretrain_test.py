@@ -171,6 +171,9 @@ def test_killed_run_continues_to_the_same_bits(config_file, tmp_path, whole):
     evaluations = [m for m in metrics(whole) if m["split"] == "eval"]
     assert evaluations == [m for m in metrics(killed) if m["split"] == "eval"]
     assert [m["step"] for m in metrics(killed)] == [m["step"] for m in metrics(whole)]
+    samples = (whole / "samples.jsonl").read_bytes()
+    assert samples.count(b"\n") == 3 and b"[MASK]" in samples
+    assert samples == (killed / "samples.jsonl").read_bytes()
     for name in ("curves.png", "report.html"):
         assert (whole / name).stat().st_size > 10_000
     assert "held out" in (whole / "README.md").read_text()

@@ -101,6 +101,9 @@ def test_a_model_is_pretrained_and_saved_without_them(tmp_path, run_python):
         "train_batch_size": 4,
         "num_train_steps": 2,
         "num_warmup_steps": 1,
+        "eval_file": records,
+        "eval_batch_size": 4,
+        "eval_steps": 2,
     }
     command = [str(ROOT / "tools/pretrain.py")]
     command += [f"--{name}={value}" for name, value in flags.items()]
@@ -112,3 +115,5 @@ def test_a_model_is_pretrained_and_saved_without_them(tmp_path, run_python):
     assert re.search(r"curves\.png: not written: .*matplotlib", done.stderr)
     assert (tmp_path / "run/model/model.safetensors").stat().st_size > 0
     assert (tmp_path / "run/README.md").stat().st_size > 0
+    (line,) = (tmp_path / "run/samples.jsonl").read_text().splitlines()
+    assert json.loads(line)["answers"]

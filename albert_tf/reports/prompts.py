@@ -1,9 +1,9 @@
-"""The texts whose masks the checkpoints of a run fill in."""
+"""The texts whose masks a run and its checkpoints fill in."""
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 
-_MASK = "[MASK]"
+MASK = "[MASK]"
 # Neutral sentences: what they lack depends on grammar and common knowledge.
 PROMPTS = (
     "the capital of france is [MASK] .",
@@ -27,10 +27,10 @@ def read_prompts(path: str) -> list[str]:
         return list(PROMPTS)
     lines = [line.strip() for line in files.read_text(path).splitlines()]
     for number, line in enumerate(lines, 1):
-        if line and _MASK not in line:
+        if line and MASK not in line:
             raise DataError(
-                f"{path}: line {number} must contain {_MASK}, received {line[:60]!r}"
+                f"{path}: line {number} must contain {MASK}, received {line[:60]!r}"
             )
     if not any(lines):
-        raise DataError(f"{path}: must contain a sentence with {_MASK}, is empty")
+        raise DataError(f"{path}: must contain a sentence with {MASK}, is empty")
     return [line for line in lines if line]

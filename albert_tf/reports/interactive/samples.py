@@ -1,0 +1,110 @@
+"""What a run answered to masked sentences, as tables over time."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from albert_tf.reports.metrics_file import SAMPLES_FILE, iterate_metrics
+from albert_tf.reports.page import Table
+from albert_tf.storage import files
+
+# Rows per table and kind of weights: the first, some between, and the last.
+_MOMENTS = 9
+# What the weights of --export_weights are called.
+WEIGHTS = {"last": "last", "average": "averaged"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """The answers to a text at an evaluation.
+
+    Attributes:
+        step: int. The step of the evaluation.
+        weights: str. Whether the last or the averaged weights answered.
+        text: str. The text, with masks.
+        masks: Sequence. For each mask, the best tokens with their probabilities.
+    """
+
+    step: int
+    weights: str
+    text: str
+    masks: Sequence[Sequence[tuple[str, float]]]
+
+
+def read_samples(folder: str) -> list[Sample]:
+    """Returns the answers on record of a run, in the order of their lines.
+
+    Args:
+        folder: str. The folder of the run.
+
+    Raises:
+        DataError: If a line but the last one is not JSON.
+    """
+    return list(_parse(iterate_metrics(files.join(folder, SAMPLES_FILE))))
+
+
+def show_masks(masks: Iterable[Iterable[tuple[str, float]]]) -> str:
+    """Returns the answers to a text on one line."""
+    return " | ".join(
+        ", ".join(f"{token or '▁'} {score:.1%}" for token, score in mask)
+        for mask in masks
+    )
+
+
+def sample_tables(runs: Mapping[str, Sequence[Sample]]) -> list[Table]:
+    """Returns a table for each text: what was answered at some of the evaluations.
+
+    Args:
+        runs: Mapping. The answers by the name of the run.
+    """
+    found = [(name, one) for name, several in runs.items() for one in several]
+    several = len({name for name, _ in found}) > 1
+    averaged = len({one.weights for _, one in found}) > 1
+    tables = []
+    for text in dict.fromkeys(one.text for _, one in found):
+        mine = [(name, one) for name, one in found if one.text == text]
+        shown = {
+            (name, step)
+            for name in runs
+            for step in _some(sorted({s.step for n, s in mine if n == name}))
+        }
+        rows = [
+            [
+                *([name] if several else []),
+                one.step,
+                *([WEIGHTS[one.weights]] if averaged else []),
+                show_masks(one.masks),
+            ]
+            for name, one in mine
+            if (name, one.step) in shown
+        ]
+        names = ["run"] * several + ["step"] + ["weights"] * averaged + ["answers"]
+        tables.append(Table(text, names, rows, stacked=True))
+    return tables
+
+
+def _some(steps: Sequence[int]) -> list[int]:
+    """Returns the first step, the last one, and some between at equal distances."""
+    last = len(steps) - 1
+    if last < _MOMENTS:
+        return list(steps)
+    return [steps[round(i * last / (_MOMENTS - 1))] for i in range(_MOMENTS)]
+
+
+def _parse(lines: Iterable[Any]) -> Iterator[Sample]:
+    """Yields what can be read; a file that a person has changed ends no page."""
+    for line in lines:
+        line = line if isinstance(line, Mapping) else {}
+        step, weights = line.get("step"), line.get("weights")
+        answers = line.get("answers")
+        known = isinstance(weights, str) and weights in WEIGHTS
+        if type(step) is not int or not known or not isinstance(answers, list):
+            continue
+        for one in answers:
+            try:
+                text, masks = one["text"], one["masks"]
+                read = [[(str(t), float(score)) for t, score in m] for m in masks]
+            except (LookupError, TypeError, ValueError, OverflowError):
+                continue
+            if isinstance(text, str):
+                yield Sample(step, weights, text, read)

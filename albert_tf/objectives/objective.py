@@ -91,6 +91,14 @@ class Objective:
             f"{term.name}_accuracy": f"{term.name}_acc" for term in self.terms
         }
 
+    def with_pair_weight(self, weight: float) -> "Objective":
+        """Returns the objective with another factor of the loss about pairs."""
+        terms = (
+            dataclasses.replace(term, loss_weight=weight) if term.optional else term
+            for term in self.terms
+        )
+        return dataclasses.replace(self, terms=tuple(terms))
+
     def sums(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict:
         """Returns summed losses, hits and weights of a batch.
 

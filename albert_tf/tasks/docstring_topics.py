@@ -27,27 +27,29 @@ def write_topic_tables(
     train_file: str | os.PathLike,
     dev_file: str | os.PathLike,
     *,
-    per_topic: int = 250,
-    dev_fraction: float = 0.4,
+    train_per_topic: int = 40,
+    dev_per_topic: int = 250,
     seed: int = 0,
 ) -> None:
     """Writes two TSV tables with the columns `text` and `label`.
 
-    Every topic of `TOPICS` has the same number of docstrings, and no docstring is in
-    both tables.
+    In each table, every topic of `TOPICS` has the same number of docstrings, and no
+    docstring is in both. There are few to learn from, because that is when pretraining
+    is worth the most, and many to measure with.
 
     Args:
         train_file: str. Path of the training table.
         dev_file: str. Path of the dev table.
-        per_topic: int. Docstrings per topic, in both tables together.
-        dev_fraction: float. Share of the rows that go into the dev table.
+        train_per_topic: int. Docstrings per topic in the training table.
+        dev_per_topic: int. Docstrings per topic in the dev table.
         seed: int. Seed of the draw.
 
     Raises:
         DataError: If a package has too few docstrings.
     """
     rng = random.Random(seed)
-    rows = []
+    per_topic = train_per_topic + dev_per_topic
+    train, dev = [], []
     for label, package in TOPICS.items():
         texts = [" ".join(p) for p in docstrings.read_docstrings(_files(package), None)]
         if len(texts) < per_topic:
@@ -55,11 +57,12 @@ def write_topic_tables(
                 f"docstrings of {label}: expected at least {per_topic}, received "
                 f"{len(texts)}"
             )
-        rows += [(text, label) for text in rng.sample(texts, per_topic)]
-    rng.shuffle(rows)
-    cut = round(len(rows) * dev_fraction)
-    _write(dev_file, rows[:cut])
-    _write(train_file, rows[cut:])
+        rows = [(text, label) for text in rng.sample(texts, per_topic)]
+        dev += rows[:dev_per_topic]
+        train += rows[dev_per_topic:]
+    for path, rows in ((train_file, train), (dev_file, dev)):
+        rng.shuffle(rows)
+        _write(path, rows)
 
 
 def _files(package: str | None) -> list[str]:

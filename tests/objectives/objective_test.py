@@ -78,6 +78,17 @@ def test_means_are_those_of_the_original(outputs, batch):
     assert means["sop_accuracy"] == pytest.approx(sop_hits.mean())
 
 
+def test_the_loss_about_pairs_has_a_weight(outputs, batch):
+    objective = ALBERT.with_pair_weight(0.25)
+    sums = objective.sums(outputs, batch)
+    means = numbers(objective.means(sums))
+    expected = means["mlm_loss"] + 0.25 * means["sop_loss"]
+    assert means["loss"] == pytest.approx(expected, rel=1e-6)
+    loss = float(objective.loss(sums, objective.weights(batch)))
+    assert loss == pytest.approx(expected, rel=1e-6)
+    assert means["sop_loss"] == numbers(pretraining_loss(outputs, batch))["sop_loss"]
+
+
 def test_sums_of_parts_are_the_sums_of_the_whole(outputs, batch):
     whole = numbers(ALBERT.sums(outputs, batch))
     parts = [

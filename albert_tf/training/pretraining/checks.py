@@ -45,6 +45,11 @@ def check_settings(settings: Any) -> None:
         if MASK not in text:
             raise UsageError(f"--sample_texts must contain {MASK}, received {text!r}")
     _check_numbers(settings)
+    if not 0 <= settings.pair_loss_weight < math.inf:
+        raise UsageError(
+            "--pair_loss_weight must be a number from 0 on, received "
+            f"{settings.pair_loss_weight}"
+        )
     _check_averages(settings)
     if settings.num_warmup_steps > settings.num_train_steps:
         raise UsageError(

@@ -144,7 +144,7 @@ def _find_objective(settings: PretrainSettings) -> Objective:
     if settings.keep_best:
         with_averages = bool(settings.ema_decay)
         check_metric(settings.keep_best, OBJECTIVES[name], with_averages)
-    return OBJECTIVES[name]
+    return OBJECTIVES[name].with_pair_weight(settings.pair_loss_weight)
 
 
 def _check_length(settings: PretrainSettings, folder: RunFolder) -> None:

@@ -98,6 +98,11 @@ class PretrainSettings:
     objective: str = setting(
         "What to learn: albert, or bert for records of --pair_policy=nsp.", "albert"
     )
+    pair_loss_weight: float = setting(
+        "Factor of the loss about a pair of segments (SOP, or NSP) beside that of the "
+        "masked tokens.",
+        1.0,
+    )
     preset: str = setting(
         "Size of the model, such as albert_base_v2. Exclusive with "
         "--albert_config_file.",

@@ -86,6 +86,21 @@ def test_an_unknown_objective_is_a_usage_error(tmp_path):
         pretrain.pretrain(settings)
 
 
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_weight_of_the_pair_loss_is_that_of_the_settings(name):
+    settings = PretrainSettings(
+        *("x", "out", "s"), preset="p", objective=name, pair_loss_weight=0.5
+    )
+    weights = [term.loss_weight for term in pretrain._find_objective(settings).terms]
+    assert weights == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("weight", [-0.1, float("inf"), float("nan")])
+def test_a_weight_that_is_no_weight_is_a_usage_error(weight):
+    with pytest.raises(UsageError, match=f"--pair_loss_weight .* received {weight}"):
+        PretrainSettings("x", "out", "s", preset="p", pair_loss_weight=weight)
+
+
 def run_tool(config_file, data, output, **changes):
     flags = {
         "input_file": data,
@@ -118,14 +133,16 @@ def test_next_sentence_prediction_from_records_to_the_card(
     records, config_file, tmp_path
 ):
     out = tmp_path / "run"
-    result = run_tool(config_file, records["nsp"], out, objective="bert")
+    result = run_tool(
+        config_file, records["nsp"], out, objective="bert", pair_loss_weight=0.5
+    )
     assert result.returncode == 0, result.stderr
     assert "NSP accuracy" in result.stderr and "SOP" not in result.stderr
     lines = [json.loads(x) for x in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["split"] for line in lines] == ["train", "train", "eval"]
     for line in lines:
         assert 0 <= line["nsp_accuracy"] <= 1
-        assert line["loss"] == pytest.approx(line["mlm_loss"] + line["nsp_loss"])
+        assert line["loss"] == pytest.approx(line["mlm_loss"] + 0.5 * line["nsp_loss"])
         assert not [name for name in line if name.startswith("sop")]
     assert lines[-1]["nsp_baseline"] >= 0.5
     card = (out / "README.md").read_text()

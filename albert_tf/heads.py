@@ -134,6 +134,7 @@ HEADS: dict[str, Head] = {
             fixed_labels=1,
             input_rank=3,
             huggingface_class="ForMultipleChoice",
+            can_export=True,
         ),
     )
 }

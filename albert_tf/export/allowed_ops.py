@@ -7,16 +7,16 @@ choose instead.
 
 _COMPUTE = """
     AddV2 All Any ArgMax BatchMatMulV2 BiasAdd BroadcastTo Cast ConcatV2 Const Cumsum
-    Einsum Equal Erfc ExpandDims Fill FloorDiv FloorMod GatherV2 GreaterEqual Identity
-    IdentityN Less LessEqual LogicalAnd MatMul Max Maximum Mean Min Minimum Mul Neg
-    NoOp NotEqual OneHot Pack Pow Prod RaggedGather RaggedRange RaggedTensorToTensor
+    Einsum Equal Erfc ExpandDims Fill FloorDiv FloorMod GatherNd GatherV2 GreaterEqual
+    Identity IdentityN Less LessEqual LogicalAnd MatMul Max Maximum Mean Min Minimum Mul
+    Neg NoOp NotEqual OneHot Pack Pow Prod RaggedGather RaggedRange RaggedTensorToTensor
     Range RealDiv Relu Reshape Rsqrt Select SelectV2 Shape Sigmoid Softmax Square
     SquaredDifference Squeeze StopGradient StridedSlice Sub Sum Tanh TensorScatterUpdate
     Tile Transpose Unpack Where
 """
 _ALSO_COMPUTE = """
     Abs Add AddN BatchMatMulV3 Bitcast BroadcastArgs Ceil Erf Exp Expm1 Floor
-    FusedBatchNormV3 GatherNd Greater LeakyRelu Log Log1p LogicalNot LogicalOr
+    FusedBatchNormV3 Greater LeakyRelu Log Log1p LogicalNot LogicalOr
     LogSoftmax OnesLike PadV2 Rank Reciprocal Round ScatterNd Selu Sign Size Slice
     Softplus Split SplitV Sqrt TensorScatterAdd TopKV2 ZerosLike
 """
@@ -27,7 +27,7 @@ _STRUCTURE = """
 """
 _STRINGS = """
     ParseExampleV2 StaticRegexFullMatch StaticRegexReplace StringJoin StringLength
-    StringStrip Substr UnicodeDecode UnicodeEncode UnicodeTranscode
+    StringStrip Substr UnicodeDecode UnicodeEncode UnicodeTranscode UnsortedSegmentJoin
 """
 # For byte-level BPE; its table is filled from constants in the graph.
 _BYTE_BPE = """

@@ -13,17 +13,20 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest, warmup
+from albert_tf.export.choice_signatures import choice_options
 from albert_tf.export.fill_mask_signature import TOP_K
 from albert_tf.export.signature import Signature
 from albert_tf.export.signatures import CLASSIFY_METHOD, make_signatures
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.heads import all_rows
 from albert_tf.models.classifiers import (
+    AlbertMultipleChoice,
     AlbertTextClassifier,
     label_names,
     problem_type_of,
 )
 from albert_tf.storage import files, folders
+from albert_tf.tasks import saved
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -50,7 +53,8 @@ def export_saved_model(
     run once, and `assets.extra/manifest.json` lists files, digests and operations.
 
     Args:
-        model: `AlbertTextClassifier`, `AlbertBackbone`, `AlbertPretrainer` or
+        model: `AlbertTextClassifier`, `AlbertMultipleChoice`,
+            `AlbertBackbone`, `AlbertPretrainer` or
             `AlbertMaskedLM`.
         path: str or path. The folder to write. With `version`, the folder that
             TensorFlow Serving watches (`--model_base_path`).
@@ -127,7 +131,7 @@ def checked_length(
     longest = model.config.max_position_embeddings
     length = max_seq_length
     if length is None:
-        length = getattr(model, "max_seq_length", None) or longest
+        length = _trained_length(model) or longest
     inputs.check_max_seq_length(length, pairs=True, longest=longest)
     if tokenizer.vocab_size > model.config.vocab_size:
         raise UsageError(
@@ -135,6 +139,13 @@ def checked_length(
             f"as the model has, received {tokenizer.vocab_size}"
         )
     return length
+
+
+def _trained_length(model) -> int | None:
+    """Returns the length of rows in fine-tuning, as the classes in Python take it."""
+    if isinstance(model, AlbertMultipleChoice):
+        return saved.task_of(model, model.head, None).options.max_seq_length
+    return getattr(model, "max_seq_length", None)
 
 
 def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any]:
@@ -155,6 +166,8 @@ def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any
         problem_type = problem_type_of(model)
         if problem_type != "single_label_classification":
             content["problem_type"] = problem_type
+    if isinstance(model, AlbertMultipleChoice):
+        content |= choice_options(model)
     return content
 
 

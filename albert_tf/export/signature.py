@@ -31,9 +31,9 @@ class Signature(NamedTuple):
     every_length: bool = False
 
 
-def strings(name: str) -> tf.TensorSpec:
-    """Returns the specification of an input of strings `[B]`."""
-    return tf.TensorSpec([None], tf.string, name)
+def strings(name: str, rank: int = 1) -> tf.TensorSpec:
+    """Returns the specification of an input of strings, `[B]` unless said otherwise."""
+    return tf.TensorSpec([None] * rank, tf.string, name)
 
 
 def ints(name: str, rank: int) -> tf.TensorSpec:

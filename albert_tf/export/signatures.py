@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.export.choice_signatures import make_choice_signatures
 from albert_tf.export.embedding_signatures import (
     embed_layer_signature,
     make_embedder,
@@ -20,7 +21,11 @@ from albert_tf.export.signature import Signature, ints, strings, texts
 from albert_tf.export.text_inputs import TextInputs, token_inputs
 from albert_tf.heads import all_rows
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.classifiers import label_names, problem_type_of
+from albert_tf.models.classifiers import (
+    AlbertMultipleChoice,
+    label_names,
+    problem_type_of,
+)
 
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 _MASKED_LMS = tuple(row.load_class() for row in all_rows() if row.has_masked_lm)
@@ -34,7 +39,8 @@ def make_signatures(
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
-    All models have `serving_default(text)`, `pair(text, text_pair)` and
+    A multiple choice model has those of `choice_signatures.make_choice_signatures`, and
+    `embed(text)`. All others have `serving_default(text)`, `pair(text, text_pair)` and
     `tokens(token_ids, lengths, segment_ids)`, which give the model's answer:
 
     * A text classifier returns `probabilities` and `logits` `[B, C]` and `label` `[B]`.
@@ -52,7 +58,8 @@ def make_signatures(
     see `fill_mask_signature`.
 
     Args:
-        model: `AlbertTextClassifier`, `AlbertBackbone`, `AlbertPretrainer` or
+        model: `AlbertTextClassifier`, `AlbertMultipleChoice`,
+            `AlbertBackbone`, `AlbertPretrainer` or
             `AlbertMaskedLM`.
         text_inputs: `TextInputs`.
         labels: Sequence of str or None. Names of the `C` labels.
@@ -63,14 +70,19 @@ def make_signatures(
     """
     backbone = model if isinstance(model, AlbertBackbone) else model.backbone
     embed = make_embedder(backbone)
+    from_tokens = _token_reader(model.config)
+    text, pair = strings("text"), strings("text_pair")
+    embed_text = Signature(lambda text: embed(text_inputs(text)), (text,), _text)
+    embed_layer = embed_layer_signature(backbone, text_inputs)
+    if isinstance(model, AlbertMultipleChoice):
+        own = make_choice_signatures(model, text_inputs, from_tokens)
+        return own | {"embed": embed_text, "embed_layer": embed_layer}
     has_mlm = isinstance(model, _MASKED_LMS)
     names = None
     answer = embed
     if not has_mlm and model is not backbone:
         names = label_names(model, labels)
         answer = _classifier(model, tf.constant(names))
-    from_tokens = _token_reader(model.config)
-    text, pair = strings("text"), strings("text_pair")
     tokens = (ints("token_ids", 2), ints("lengths", 1), ints("segment_ids", 2))
     signatures = {
         "serving_default": Signature(
@@ -93,8 +105,8 @@ def make_signatures(
             every_length=True,
         ),
         "preprocess": Signature(lambda text: text_inputs(text), (text,), _text),
-        "embed": Signature(lambda text: embed(text_inputs(text)), (text,), _text),
-        "embed_layer": embed_layer_signature(backbone, text_inputs),
+        "embed": embed_text,
+        "embed_layer": embed_layer,
     }
     if has_mlm:
         signatures["masked_lm"] = Signature(

@@ -35,8 +35,6 @@ class TextInputs(tf.Module):
         self.tokenizer = tokenizer
         self.graph_tokenizer = tokenizer.graph
         self.max_seq_length = max_seq_length
-        bound = bounded if tokenizer.collapses_white_space else bounded_exact
-        self._bound = bound
         self._join = functools.partial(
             inputs_graph.join_segments,
             cls_id=tokenizer.cls_id,
@@ -66,7 +64,7 @@ class TextInputs(tf.Module):
             a text is too long.
         """
         tokenizer = self.tokenizer
-        bound = self._bound(texts)
+        bound = self.shortened(texts)
         ids = self.graph_tokenizer.tokenize_masked(
             bound, tokenizer.id_to_token(tokenizer.mask_id), tokenizer.mask_id
         )
@@ -80,23 +78,31 @@ class TextInputs(tf.Module):
         return self._join(ids, None), too_long
 
     def _tokenize(self, texts) -> tf.RaggedTensor:
-        return self.graph_tokenizer(self._bound(texts))
+        return self.graph_tokenizer(self.shortened(texts))
+
+    def shortened(self, texts: tf.Tensor, keep_end: bool = False) -> tf.Tensor:
+        """Returns texts of bounded length, without their end, or without their start.
+
+        White space is collapsed first, if the tokenizer does so.
+        """
+        part = _end if keep_end else _start
+        if not self.tokenizer.collapses_white_space:
+            return part(texts, MAX_TEXT_BYTES)
+        # Before white space is replaced: an invalid byte would end the search.
+        texts = as_utf8(part(texts, MAX_RAW_BYTES))
+        white_space = normalization.white_space_pattern()
+        texts = tf.strings.strip(tf.strings.regex_replace(texts, white_space, " "))
+        # The cut may split a character; the tokenizer treats its rest as a space.
+        return part(texts, MAX_TEXT_BYTES)
 
 
-def bounded(texts: tf.Tensor) -> tf.Tensor:
-    """Returns texts of at most `MAX_TEXT_BYTES`, with white space collapsed first."""
-    texts = tf.strings.substr(texts, 0, MAX_RAW_BYTES)
-    # Before white space is replaced: an invalid byte would end the search.
-    texts = as_utf8(texts)
-    white_space = normalization.white_space_pattern()
-    texts = tf.strings.strip(tf.strings.regex_replace(texts, white_space, " "))
-    # The cut may split a character; the tokenizer treats the rest of it as a space.
-    return tf.strings.substr(texts, 0, MAX_TEXT_BYTES)
+def _start(texts: tf.Tensor, size: int) -> tf.Tensor:
+    return tf.strings.substr(texts, 0, size)
 
 
-def bounded_exact(texts: tf.Tensor) -> tf.Tensor:
-    """Returns the first `MAX_TEXT_BYTES`, for a tokenizer that keeps white space."""
-    return tf.strings.substr(texts, 0, MAX_TEXT_BYTES)
+def _end(texts: tf.Tensor, size: int) -> tf.Tensor:
+    before = tf.maximum(tf.strings.length(texts) - size, 0)
+    return tf.strings.substr(texts, before, tf.fill(tf.shape(texts), size))
 
 
 def token_inputs(

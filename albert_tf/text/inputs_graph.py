@@ -49,16 +49,33 @@ def join_segments(
         ids = tf.concat([cls, first, sep], axis=1)
     else:
         first, second = _truncate_pair(first, second, max_seq_length)
-        last_sep = _first_tokens(
+        last_sep = first_tokens(
             tf.RaggedTensor.from_tensor(sep), tf.minimum(second.row_lengths(), 1)
         )
         ids = tf.concat([cls, first, sep, second, last_sep], axis=1)
+    first_lengths = tf.cast(first.row_lengths(), tf.int32) + 2
+    return padded_rows(ids, first_lengths, pad_id, max_seq_length)
+
+
+def padded_rows(
+    ids: tf.RaggedTensor, first_lengths: tf.Tensor, pad_id: int, max_seq_length: int
+) -> dict[str, tf.Tensor]:
+    """Pads rows to the smallest bucket that holds them.
+
+    Args:
+        ids: int32 `[B, None]`. Tokens with special tokens.
+        first_lengths: int32 `[B]`. Number of tokens in segment 0.
+        pad_id: int. Token id used as padding.
+        max_seq_length: int. Maximum length of a row.
+
+    Returns:
+        dict as of `join_segments`.
+    """
     lengths = tf.cast(ids.row_lengths(), tf.int32)
     buckets = tf.constant(inputs.length_buckets(max_seq_length))
     longest = tf.reduce_max(tf.concat([lengths, buckets[:1]], axis=0))
     length = tf.reduce_min(tf.boolean_mask(buckets, buckets >= longest))
     mask = tf.sequence_mask(lengths, length, tf.int32)
-    first_lengths = tf.cast(first.row_lengths(), tf.int32) + 2
     segments = mask - tf.sequence_mask(first_lengths, length, tf.int32)
     padded = ids.to_tensor(pad_id, shape=[None, max_seq_length])[:, :length]
     return {
@@ -133,10 +150,11 @@ def _truncate_pair(first, second, max_seq_length):
     keep_a = tf.minimum(a, tf.maximum(budget - b, budget - half))
     keep_a = tf.where(b > 0, keep_a, tf.minimum(a, max_seq_length - 2))
     keep_b = tf.minimum(b, tf.maximum(budget - a, half))
-    return _first_tokens(first, keep_a), _first_tokens(second, keep_b)
+    return first_tokens(first, keep_a), first_tokens(second, keep_b)
 
 
-def _first_tokens(ids, counts):
+def first_tokens(ids: tf.RaggedTensor, counts: tf.Tensor) -> tf.RaggedTensor:
+    """Returns the first `counts` int64 `[B]` tokens of each row."""
     position = tf.ragged.range(ids.row_lengths()).values
     kept = position < tf.gather(counts, ids.value_rowids())
     return tf.RaggedTensor.from_row_lengths(

@@ -1,0 +1,225 @@
+"""Multiple choice in a SavedModel answers as `MultipleChoice` does in Python."""
+
+import json
+import pathlib
+import types
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.converters import load
+from albert_tf.export import manifest, row_steps
+from albert_tf.export.saved_model import export_saved_model
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.text_inputs import TextInputs
+from albert_tf.inference.multiple_choice import MultipleChoice
+from albert_tf.models.classifiers import AlbertMultipleChoice
+from albert_tf.tasks import saved
+from albert_tf.tasks.registry import find_task
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
+from tests import tiny
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(tiny.SPIECE)
+
+
+@pytest.fixture(scope="module")
+def race(tokenizer):
+    model = AlbertMultipleChoice(tiny.CONFIG, seed=3)
+    model.task = saved.describe(find_task("race"))
+    model.task["options"] |= {"max_seq_length": 20, "max_qa_length": 9}
+    return MultipleChoice(model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("served") / "race"
+
+
+@pytest.fixture(scope="module")
+def loaded(race, folder):
+    made = export_saved_model(
+        race.model, folder, tokenizer=race.tokenizer, warmup_batch_sizes=(1,)
+    )
+    return tf.saved_model.load(made)
+
+
+def unsaved(choose):
+    """The signatures of a model, without the time that tracing and saving take."""
+    length = choose.predictor.options.max_seq_length
+    text_inputs = TextInputs(choose.tokenizer, length)
+    made = make_signatures(choose.model, text_inputs, None)
+    functions = {name: signature.function for name, signature in made.items()}
+    return types.SimpleNamespace(signatures=functions)
+
+
+def check(choose, loaded, contexts, questions, rows):
+    """Compares both signatures with Python; `rows` are the choices of each question."""
+    width = max(map(len, rows))
+    padded = [row + [""] * (width - len(row)) for row in rows]
+    inputs = {"context": contexts, "question": questions, "choices": padded}
+    inputs = {name: tf.constant(value, tf.string) for name, value in inputs.items()}
+    counts = tf.constant([len(row) for row in rows], tf.int32)
+    got = loaded.signatures["counted"](**inputs, num_choices=counts)
+    got = {name: value.numpy() for name, value in got.items()}
+    assert got.keys() == {"probabilities", "logits", "index", "choice"}
+    expected = choose(contexts, rows, questions)
+    for i, ranked in enumerate(expected):
+        scores = [row["score"] for row in sorted(ranked, key=lambda r: r["index"])]
+        scores += [0] * (width - len(scores))
+        np.testing.assert_allclose(got["probabilities"][i], scores, atol=1e-6)
+        best = got["index"][i]
+        assert scores[best] == pytest.approx(ranked[0]["score"], abs=1e-6)
+        chosen = rows[i][best]
+        raw = chosen if isinstance(chosen, bytes) else chosen.encode()
+        assert got["choice"][i] == raw
+        assert (got["logits"][i][len(rows[i]) :] == -1e9).all()
+    if all(row[-1] for row in rows):
+        default = loaded.signatures["serving_default"](**inputs)
+        for name, value in default.items():
+            np.testing.assert_array_equal(value, got[name])
+
+
+QUESTIONS = [
+    ("Anna has a dog.", "Anna has a _ .", ["cat", "dog", "Émile's  house"]),
+    ("the " * 300, "Why?", ["yes", "no " * 40]),
+    ("", "", ["only one"]),
+    ("a", "_", ["b", "", "c"]),
+    ("a", "__ x _", ["b", "b"]),
+    ("ΟΔΟΣ", "ΟΔΟΣ＿", ["ΟΔΟΣ", "x\0y", "😀 \u0301"]),
+    ("a", "_ " * 30 + "end of it", ["some", "more"]),
+    (b"a\xff\xfeb", b"\xc3", [b"\xf0 _", b"_"]),
+]
+
+
+@pytest.mark.parametrize("kind", ["race", "table", "byte_bpe"])
+def test_equals_python(request, kind, race, tokenizer):
+    if kind == "race":
+        choose, loaded = race, request.getfixturevalue("loaded")
+    else:
+        model = AlbertMultipleChoice(tiny.CONFIG, seed=3)
+        if kind == "byte_bpe":
+            texts = [str(row) for row in QUESTIONS]
+            data = train_tokenizer(
+                texts, model_type="byte_bpe", vocab_size=300, progress=False
+            )
+            model.task = race.model.task
+            tokenizer = ByteBPETokenizer(data)
+        choose = MultipleChoice(model, tokenizer)
+        loaded = unsaved(choose)
+    check(choose, loaded, *map(list, zip(*QUESTIONS, strict=True)))
+    for context, question, choices in QUESTIONS:
+        check(choose, loaded, [context], [question], [choices])
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("a _.\0Σ\n"))
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(
+    st.lists(st.tuples(TEXT, TEXT, st.lists(TEXT, min_size=1)), min_size=1, max_size=3)
+)
+def test_any_text_equals_python(race, loaded, rows):
+    check(race, loaded, *map(list, zip(*rows, strict=True)))
+
+
+def test_tokens(race, loaded, tokenizer):
+    rows = [
+        [2, *tokenizer.encode("anna has"), 3, *tokenizer.encode(choice), 3]
+        for choice in ("a cat", "dogs")
+    ]
+    first = len(tokenizer.encode("anna has")) + 2
+    width = max(map(len, rows)) + 3
+    got = loaded.signatures["tokens"](
+        token_ids=tf.constant([[row + [9] * (width - len(row)) for row in rows]] * 2),
+        lengths=tf.constant([[*map(len, rows)], [len(rows[0]), 0]], tf.int32),
+        segment_ids=tf.constant([[[0] * first + [1] * (width - first)] * 2] * 2),
+    )
+    expected = race("anna has", ["a cat", "dogs"])
+    scores = [row["score"] for row in sorted(expected, key=lambda r: r["index"])]
+    np.testing.assert_allclose(got["probabilities"], [scores, [1, 0]], atol=1e-6)
+    assert got["index"].numpy().tolist() == [expected[0]["index"], 0]
+    assert got.keys() == {"probabilities", "logits", "index"}
+
+
+def test_a_bad_row_does_not_harm_its_mates(race, loaded, monkeypatch):
+    huge = [b"_" * 300_000, b"word " * 100_000, b"\xff" * 100_000, b""]
+    good = [b"Anna has _ .", b"a dog", b"b"]
+    rows = [good, *([text] * 3 for text in huge), good]
+    inputs = {
+        "context": tf.constant([row[0] for row in rows]),
+        "question": tf.constant([row[0] for row in rows]),
+        "choices": tf.constant([row[1:] for row in rows]),
+    }
+    for counts in ([2] * 6, [2, -5, 0, 99, 2, 2]):
+        got = loaded.signatures["counted"](**inputs, num_choices=tf.constant(counts))
+        assert np.isfinite(got["probabilities"]).all()
+        ranked = race("Anna has _ .", ["a dog", "b"], "Anna has _ .")
+        for i in (0, 5):
+            best = got["probabilities"][i].numpy().max()
+            assert best == pytest.approx(ranked[0]["score"], abs=1e-6)
+            assert got["index"][i] == ranked[0]["index"]
+
+
+def test_many_choices_are_scored_in_steps(race, loaded):
+    choices = [f"choice {i}" for i in range(2 * row_steps.ROWS + 1)]
+    check(race, loaded, ["Anna"], ["which _ is it"], [choices])
+
+
+def test_nothing(loaded):
+    ask = loaded.signatures["serving_default"]
+    none = tf.constant([], tf.string)
+    got = ask(context=none, question=none, choices=tf.zeros([0, 3], tf.string))
+    assert got["probabilities"].shape == (0, 3)
+    got = ask(
+        context=tf.constant(["a"]),
+        question=tf.constant(["b"]),
+        choices=tf.constant([["", ""]]),
+    )
+    np.testing.assert_array_equal(got["probabilities"], [[1, 0]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="at least one choice"):
+        ask(
+            context=tf.constant(["a"]),
+            question=tf.constant(["b"]),
+            choices=tf.zeros([1, 0], tf.string),
+        )
+
+
+def test_manifest(loaded, folder):
+    found = json.loads(pathlib.Path(folder, manifest.FILE).read_text())
+    assert found["kind"] == "AlbertMultipleChoice"
+    assert (found["max_seq_length"], found["max_qa_length"]) == (20, 9)
+    assert found["fills_blanks"] is True
+    assert found["signatures"]["counted"] == {
+        "context": "string [None]",
+        "question": "string [None]",
+        "choices": "string [None, None]",
+        "num_choices": "int32 [None]",
+    }
+    assert found["signatures"].keys() == {
+        "serving_default",
+        "counted",
+        "tokens",
+        "embed",
+    }
+
+
+@pytest.mark.broad
+def test_the_command_exports_a_finetuned_folder(race, tmp_path, run_python):
+    load.save_pretrained(race.model, tmp_path / "m", tokenizer=race.tokenizer)
+    made = tmp_path / "served"
+    arguments = (f"--model={tmp_path / 'm'}", f"--output_dir={made}")
+    done = run_python("tools/export.py", *arguments, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    again = MultipleChoice.from_pretrained(tmp_path / "m")
+    rows = list(map(list, zip(*QUESTIONS, strict=True)))
+    check(again, tf.saved_model.load(made), *rows)

@@ -103,6 +103,7 @@ HEADS: dict[str, Head] = {
             keras_class="classifiers.AlbertTokenClassifier",
             layers=("classifier",),
             huggingface_class="ForTokenClassification",
+            can_export=True,
         ),
         Head(
             name="question_answering",

@@ -12,7 +12,7 @@ _COMPUTE = """
     Neg NoOp NotEqual OneHot Pack Pow Prod RaggedGather RaggedRange RaggedTensorToTensor
     Range RealDiv Relu Reshape Rsqrt Select SelectV2 Shape Sigmoid Softmax Square
     SquaredDifference Squeeze StopGradient StridedSlice Sub Sum Tanh TensorScatterUpdate
-    Tile Transpose Unpack Where
+    Tile Transpose Unpack UpperBound Where
 """
 _ALSO_COMPUTE = """
     Abs Add AddN BatchMatMulV3 Bitcast BroadcastArgs Ceil Erf Exp Expm1 Floor

@@ -17,11 +17,13 @@ from albert_tf.export.choice_signatures import choice_options
 from albert_tf.export.fill_mask_signature import TOP_K
 from albert_tf.export.signature import Signature
 from albert_tf.export.signatures import CLASSIFY_METHOD, make_signatures
+from albert_tf.export.tag_signatures import tag_labels
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.heads import all_rows
 from albert_tf.models.classifiers import (
     AlbertMultipleChoice,
     AlbertTextClassifier,
+    AlbertTokenClassifier,
     label_names,
     problem_type_of,
 )
@@ -53,8 +55,8 @@ def export_saved_model(
     run once, and `assets.extra/manifest.json` lists files, digests and operations.
 
     Args:
-        model: `AlbertTextClassifier`, `AlbertMultipleChoice`,
-            `AlbertBackbone`, `AlbertPretrainer` or
+        model: `AlbertTextClassifier`, `AlbertTokenClassifier`,
+            `AlbertMultipleChoice`, `AlbertBackbone`, `AlbertPretrainer` or
             `AlbertMaskedLM`.
         path: str or path. The folder to write. With `version`, the folder that
             TensorFlow Serving watches (`--model_base_path`).
@@ -143,7 +145,7 @@ def checked_length(
 
 def _trained_length(model) -> int | None:
     """Returns the length of rows in fine-tuning, as the classes in Python take it."""
-    if isinstance(model, AlbertMultipleChoice):
+    if isinstance(model, AlbertMultipleChoice | AlbertTokenClassifier):
         return saved.task_of(model, model.head, None).options.max_seq_length
     return getattr(model, "max_seq_length", None)
 
@@ -168,6 +170,8 @@ def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any
             content["problem_type"] = problem_type
     if isinstance(model, AlbertMultipleChoice):
         content |= choice_options(model)
+    if isinstance(model, AlbertTokenClassifier):
+        content["labels"] = tag_labels(model, labels)
     return content
 
 

@@ -18,11 +18,13 @@ from albert_tf.export.embedding_signatures import (
 )
 from albert_tf.export.fill_mask_signature import TOP_K, fill_mask_signature
 from albert_tf.export.signature import Signature, ints, strings, texts
+from albert_tf.export.tag_signatures import make_tag_signatures
 from albert_tf.export.text_inputs import TextInputs, token_inputs
 from albert_tf.heads import all_rows
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import (
     AlbertMultipleChoice,
+    AlbertTokenClassifier,
     label_names,
     problem_type_of,
 )
@@ -39,7 +41,8 @@ def make_signatures(
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
-    A multiple choice model has those of `choice_signatures.make_choice_signatures`, and
+    A multiple choice model has those of `choice_signatures.make_choice_signatures`, a
+    token classifier those of `tag_signatures.make_tag_signatures`, and both have
     `embed(text)`. All others have `serving_default(text)`, `pair(text, text_pair)` and
     `tokens(token_ids, lengths, segment_ids)`, which give the model's answer:
 
@@ -58,8 +61,8 @@ def make_signatures(
     see `fill_mask_signature`.
 
     Args:
-        model: `AlbertTextClassifier`, `AlbertMultipleChoice`,
-            `AlbertBackbone`, `AlbertPretrainer` or
+        model: `AlbertTextClassifier`, `AlbertTokenClassifier`,
+            `AlbertMultipleChoice`, `AlbertBackbone`, `AlbertPretrainer` or
             `AlbertMaskedLM`.
         text_inputs: `TextInputs`.
         labels: Sequence of str or None. Names of the `C` labels.
@@ -72,11 +75,16 @@ def make_signatures(
     embed = make_embedder(backbone)
     from_tokens = _token_reader(model.config)
     text, pair = strings("text"), strings("text_pair")
-    embed_text = Signature(lambda text: embed(text_inputs(text)), (text,), _text)
-    embed_layer = embed_layer_signature(backbone, text_inputs)
+    embeddings = {
+        "embed": Signature(lambda text: embed(text_inputs(text)), (text,), _text),
+        "embed_layer": embed_layer_signature(backbone, text_inputs),
+    }
     if isinstance(model, AlbertMultipleChoice):
         own = make_choice_signatures(model, text_inputs, from_tokens)
-        return own | {"embed": embed_text, "embed_layer": embed_layer}
+        return own | embeddings
+    if isinstance(model, AlbertTokenClassifier):
+        own = make_tag_signatures(model, text_inputs, labels, from_tokens)
+        return own | embeddings
     has_mlm = isinstance(model, _MASKED_LMS)
     names = None
     answer = embed
@@ -105,8 +113,7 @@ def make_signatures(
             every_length=True,
         ),
         "preprocess": Signature(lambda text: text_inputs(text), (text,), _text),
-        "embed": embed_text,
-        "embed_layer": embed_layer,
+        **embeddings,
     }
     if has_mlm:
         signatures["masked_lm"] = Signature(

@@ -4,8 +4,11 @@ Legend: `N` sentences. Tags are lists per sentence and stay so: in a list of all
 entities of neighbouring sentences would grow together.
 """
 
+import dataclasses
 import functools
 from collections.abc import Sequence
+
+import numpy as np
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks.tags import tag_schemes
@@ -107,6 +110,45 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     if all(tag == tag_schemes.OUTSIDE for tag in tags):
         return []
     return _seqeval()[0].get_entities(list(tags))
+
+
+@dataclasses.dataclass(frozen=True)
+class EntityTables:
+    """Where entities start and end, as `entities` finds them, for code without seqeval.
+
+    Row `i` of a table is the tag of a word, column `j` that of the next one. Row `C` is
+    the place before the first word of a sentence, column `C` that after the last one.
+
+    Attributes:
+        starts: bool `[C + 1, C + 1]`. Whether the next word starts an entity.
+        ends: bool `[C + 1, C + 1]`. Whether an entity ends with the word.
+        kinds: list of str `[C]`. Type of an entity whose last word has the tag.
+    """
+
+    starts: np.ndarray
+    ends: np.ndarray
+    kinds: list[str]
+
+
+def entity_tables(labels: Sequence[str]) -> EntityTables:
+    """Returns the tables of `C` tags.
+
+    Args:
+        labels: sequence of `C` str. Tags, none of which is empty.
+    """
+    seqeval, _ = _seqeval()
+    tags = [(tag[0], tag[1:].split("-", 1)[-1] or "_") for tag in labels]
+
+    def table(rule):
+        rows = [*tags, (tag_schemes.OUTSIDE, "")]
+        columns = [*tags, (tag_schemes.OUTSIDE, "_")]
+        return np.array([[rule(a, b, x, y) for b, y in columns] for a, x in rows])
+
+    return EntityTables(
+        table(seqeval.start_of_chunk),
+        table(seqeval.end_of_chunk),
+        [kind for _, kind in tags],
+    )
 
 
 def flat(rows: Tags) -> list[str]:

@@ -1,0 +1,289 @@
+"""The signatures of a token classifier.
+
+Legend: `B` texts or sentences, `W` words, `E` entities; `P` words and `G` entities of
+all texts; `T` sequence, `C` tags.
+
+They answer as Python's `TokenClassifier` does.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.errors import UsageError
+from albert_tf.export.row_steps import in_steps
+from albert_tf.export.signature import Signature, ints, strings, texts
+from albert_tf.export.text_inputs import MAX_TEXT_BYTES, TextInputs
+from albert_tf.export.word_rows import make_rows
+from albert_tf.export.words_graph import Words, split_words
+from albert_tf.models.classifiers import AlbertTokenClassifier
+from albert_tf.tasks import saved
+from albert_tf.tasks.tags import tag_schemes, tagging_metrics
+from albert_tf.text import inputs_graph
+
+
+def tag_labels(
+    model: AlbertTokenClassifier, labels: Sequence[str] | None = None
+) -> list[str]:
+    """Returns the names of a token classifier's tags.
+
+    Args:
+        model: `AlbertTokenClassifier`.
+        labels: sequence of str or None. Names that replace the model's own.
+
+    Raises:
+        UsageError: If their number is not that of the model's labels, or one is empty.
+    """
+    if labels is None:
+        labels = saved.task_of(model, model.head, None).labels
+    found = list(labels) or [f"LABEL_{i}" for i in range(model.num_labels)]
+    if len(found) != model.num_labels or not all(found):
+        raise UsageError(
+            f"labels: expected {model.num_labels} names, as many as the model has "
+            f"labels, none of them empty, received {found!r:.200}"
+        )
+    return found
+
+
+def make_tag_signatures(
+    model: AlbertTokenClassifier,
+    text_inputs: TextInputs,
+    labels: Sequence[str] | None,
+    from_tokens: Callable,
+) -> dict[str, Signature]:
+    """Returns the signatures of a token classifier.
+
+    * `serving_default(text)` finds the entities of texts, string `[B]`: `num_entities`
+      int32 `[B]`; `entities` (their types), `scores` (the mean probability of their
+      words' tags), `words` (the text of each), and `starts` and `ends`, `[B, E]`.
+      Places count characters (code points) of the text, in which each byte that is not
+      UTF-8 counts as a space. If the tags mark no entities, every word has its entry.
+    * `tag(text)` tags all words of texts: `num_words` `[B]`; `tags`, `scores`, `words`,
+      `starts` and `ends`, `[B, W]`.
+    * `words(words, num_words)` tags words, string `[B, W]`, of which each sentence has
+      `num_words`, int32 `[B]`: `tags` and `scores`, `[B, W]`.
+    * `tokens(token_ids, lengths, segment_ids)` returns `probabilities` and `logits`
+      `[B, T, C]` of all tokens.
+
+    Rows with fewer words or entities than others end in empty strings and zeros. The
+    first 64 KiB of a text are read.
+    """
+    tagger = Tagger(model, text_inputs, tag_labels(model, labels))
+
+    def read(text):
+        words = split_words(tf.strings.substr(text, 0, MAX_TEXT_BYTES))
+        return words, *tagger(words.strings, words.splits)
+
+    def default(text):
+        words, tags, scores = read(text)
+        groups = tagger.entities(tags, scores, words.splits)
+        names = {"count": "num_entities", "kinds": "entities"}
+        return _dense(words, groups, names)
+
+    def tag(text):
+        words, tags, scores = read(text)
+        groups = tagger.every_word(tags, scores, words.splits)
+        return _dense(words, groups, {"count": "num_words", "kinds": "tags"})
+
+    def tag_words(words, num_words):
+        width = tf.shape(words)[1]
+        counts = tf.cast(tf.clip_by_value(num_words, 0, width), tf.int64)
+        is_word = tf.sequence_mask(counts, width)
+        given = text_inputs.shortened(tf.boolean_mask(words, is_word))
+        tags, scores = tagger(given, tf.concat([[0], tf.cumsum(counts)], 0))
+        places = tf.where(is_word)
+
+        def dense(values, nothing):
+            filled = tf.fill(tf.shape(words), nothing)
+            return tf.tensor_scatter_nd_update(filled, places, values)
+
+        names = tf.gather(tagger.labels, tags)
+        return {"tags": dense(names, ""), "scores": dense(scores, 0.0)}
+
+    def tokens(token_ids, lengths, segment_ids):
+        logits = model(from_tokens(token_ids, lengths, segment_ids), training=False)
+        return {"probabilities": tf.nn.softmax(logits), "logits": logits}
+
+    text = (strings("text"),)
+    return {
+        "serving_default": Signature(default, text, _text, every_length=True),
+        "tag": Signature(tag, text, _text),
+        "words": Signature(
+            tag_words, (strings("words", rank=2), ints("num_words", 1)), _words
+        ),
+        "tokens": Signature(
+            tokens,
+            (ints("token_ids", 2), ints("lengths", 1), ints("segment_ids", 2)),
+            _tokens,
+            every_length=True,
+        ),
+    }
+
+
+class Groups(NamedTuple):
+    """Runs of words that belong together.
+
+    Attributes:
+        kinds: string `[G]`.
+        scores: float32 `[G]`.
+        firsts, lasts: int64 `[G]`. Numbers of the first and the last word.
+        splits: int64 `[B + 1]`. Text `i` has the groups from `splits[i]` to before
+            `splits[i + 1]`.
+    """
+
+    kinds: tf.Tensor
+    scores: tf.Tensor
+    firsts: tf.Tensor
+    lasts: tf.Tensor
+    splits: tf.Tensor
+
+
+class Tagger:
+    """Tags words, and joins them to entities.
+
+    Args:
+        model: `AlbertTokenClassifier`.
+        text_inputs: `TextInputs`.
+        labels: list of `C` str.
+    """
+
+    def __init__(self, model, text_inputs: TextInputs, labels: list[str]):
+        self._model = model
+        self._text_inputs = text_inputs
+        self.labels = np.array(labels, object)
+        self._tables = None
+        if tag_schemes.mark_entities(labels):
+            self._tables = tagging_metrics.entity_tables(labels)
+
+    def __call__(self, words, splits) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the tags of words, int32 `[P]`, and their probabilities.
+
+        Args:
+            words: string `[P]`.
+            splits: int64 `[B + 1]`. Words of each text.
+        """
+        tokenizer, length = (
+            self._text_inputs.tokenizer,
+            self._text_inputs.max_seq_length,
+        )
+        rows = make_rows(
+            words,
+            splits,
+            tokenize=self._text_inputs.graph_tokenizer,
+            unk_id=tokenizer.unk_id,
+            room=length - 2,
+        )
+
+        def answer(start, stop):
+            inputs = inputs_graph.join_segments(
+                rows.ids[start:stop],
+                None,
+                cls_id=tokenizer.cls_id,
+                sep_id=tokenizer.sep_id,
+                pad_id=tokenizer.pad_id,
+                max_seq_length=length,
+            )
+            words_of = rows.word_splits[start : stop + 1]
+            width = tf.shape(inputs[features.TOKEN_IDS], tf.int64)[1]
+            row_of = tf.repeat(
+                tf.range(tf.cast(stop - start, tf.int64)), words_of[1:] - words_of[:-1]
+            )
+            places = row_of * width + rows.places[words_of[0] : words_of[-1]]
+            inputs[features.PLACES] = tf.cast(places, tf.int32)[:, None]
+            return self._model(inputs, training=False)[:, 0]
+
+        logits = in_steps(
+            answer, rows.ids.nrows(tf.int32), tf.zeros([0, len(self.labels)])
+        )
+        probabilities = tf.nn.softmax(logits)
+        tags = tf.argmax(probabilities, -1, tf.int32)
+        return tags, tf.reduce_max(probabilities, -1)
+
+    def every_word(self, tags, scores, splits) -> Groups:
+        """Returns every word as a group, of which its tag is the kind."""
+        places = tf.range(tf.size(tags, tf.int64))
+        return Groups(tf.gather(self.labels, tags), scores, places, places, splits)
+
+    def entities(self, tags, scores, splits) -> Groups:
+        """Returns entities as `tagging_metrics.entities` finds them, or every word.
+
+        Args:
+            tags: int32 `[P]`.
+            scores: float32 `[P]`. Probabilities of the tags.
+            splits: int64 `[B + 1]`. Words of each text.
+        """
+        if self._tables is None:
+            return self.every_word(tags, scores, splits)
+        places = tf.range(tf.size(tags, tf.int64))
+        text_of = tf.repeat(tf.range(tf.size(splits) - 1), splits[1:] - splits[:-1])
+        text_starts = tf.gather(splits, text_of)
+        # A tag that does not exist stands for the place before and after a text.
+        outside = tf.constant([len(self.labels)])
+        is_first = places == text_starts
+        is_last = places + 1 == tf.gather(splits, text_of + 1)
+        before = tf.where(is_first, outside, tf.concat([outside, tags], 0)[:-1])
+        after = tf.where(is_last, outside, tf.concat([tags, outside], 0)[1:])
+        starts = tf.gather_nd(self._tables.starts, tf.stack([before, tags], 1))
+        ends = tf.gather_nd(self._tables.ends, tf.stack([tags, after], 1))
+        # An entity begins at the last start of the text up to its end.
+        started = tf.concat([[0], tf.cumsum(tf.cast(starts, tf.int32))], 0)
+        begins = tf.concat([[0], tf.where(starts)[:, 0]], 0)
+        begins = tf.maximum(tf.gather(begins, started[1:]), text_starts)
+        firsts, lasts = tf.boolean_mask(begins, ends), tf.where(ends)[:, 0]
+        kinds = np.array(self._tables.kinds, object)
+        # In double precision: the difference of two sums over a long text.
+        total = tf.concat([[0.0], tf.cumsum(tf.cast(scores, tf.float64))], 0)
+        sums = tf.gather(total, lasts + 1) - tf.gather(total, firsts)
+        means = sums / tf.cast(lasts + 1 - firsts, tf.float64)
+        ended = tf.concat([[0], tf.cumsum(tf.cast(ends, tf.int64))], 0)
+        return Groups(
+            tf.gather(kinds, tf.gather(tags, lasts)),
+            tf.cast(means, tf.float32),
+            firsts,
+            lasts,
+            tf.gather(ended, splits),
+        )
+
+
+def _dense(words: Words, groups: Groups, names: dict[str, str]) -> dict[str, tf.Tensor]:
+    """Returns the groups of each text in a row."""
+    first, last = (
+        tf.gather(words.starts, groups.firsts),
+        tf.gather(words.ends, groups.lasts),
+    )
+    places = tf.ragged.range(first, last)
+    characters = places.with_values(tf.gather(words.characters.values, places.values))
+    counts = groups.splits[1:] - groups.splits[:-1]
+    text_starts = tf.repeat(words.characters.row_starts(), counts)
+
+    def dense(values):
+        rows = tf.RaggedTensor.from_row_splits(values, groups.splits, validate=False)
+        return rows.to_tensor()
+
+    return {
+        names["count"]: tf.cast(counts, tf.int32),
+        names["kinds"]: dense(groups.kinds),
+        "scores": dense(groups.scores),
+        "words": dense(tf.strings.unicode_encode(characters, "UTF-8")),
+        "starts": dense(tf.cast(first - text_starts, tf.int32)),
+        "ends": dense(tf.cast(last - text_starts, tf.int32)),
+    }
+
+
+def _text(length: int, size: int) -> dict[str, np.ndarray]:
+    # With [CLS] and [SEP] they fill a row.
+    return {"text": texts(length - 2, size)}
+
+
+def _words(length: int, size: int) -> dict[str, np.ndarray]:
+    words = np.full((size, length), b"a", object)
+    return {"words": words, "num_words": np.full(size, length, np.int32)}
+
+
+def _tokens(length: int, size: int) -> dict[str, np.ndarray]:
+    ids = np.zeros((size, length), np.int32)
+    lengths = np.full(size, length, np.int32)
+    return {"token_ids": ids, "lengths": lengths, "segment_ids": ids}

@@ -1,0 +1,253 @@
+"""Token classification in a SavedModel answers as `TokenClassifier` does in Python."""
+
+import json
+import pathlib
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import UsageError
+from albert_tf.export import manifest, row_steps
+from albert_tf.export.saved_model import export_saved_model
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.tag_signatures import Tagger
+from albert_tf.export.text_inputs import TextInputs
+from albert_tf.inference.token_classifier import TokenClassifier
+from albert_tf.models.classifiers import AlbertTokenClassifier
+from albert_tf.tasks.tags.tagging_metrics import entities
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
+from tests import tiny
+
+LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+LENGTH = 12
+TEXTS = [
+    "Anna Seghers, a writer, lived in Mainz. " * 3,
+    "",
+    " \n",
+    "(U.S.-based) don't stop... now!? €5 -- ok",
+    "a\u00a0b\u3000c\x1cd\u0085e",
+    "हिन्दी है। ¿Émile? ΟΔΟΣ 😀😀 👩‍👩‍👧 \u0301 \U0010ffff",
+    "x" * 300 + " " + "?" * 100 + "…a\0b",
+    "\ufeffbyte order mark",
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AlbertTokenizer(tiny.SPIECE)
+
+
+def make(tokenizer, labels):
+    model = AlbertTokenClassifier(tiny.CONFIG, num_labels=len(labels), seed=7)
+    model.labels = labels
+    model.max_seq_length = LENGTH
+    return TokenClassifier(model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def find(tokenizer):
+    return make(tokenizer, LABELS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("served") / "tags"
+
+
+@pytest.fixture(scope="module")
+def signatures(find, folder):
+    made = export_saved_model(
+        find.model, folder, tokenizer=find.tokenizer, warmup_batch_sizes=(1,)
+    )
+    loaded = tf.saved_model.load(made)
+    return dict(loaded.signatures), loaded
+
+
+def unsaved(find):
+    """The signatures of a model, without the time that tracing and saving take."""
+    text_inputs = TextInputs(find.tokenizer, LENGTH)
+    made = make_signatures(find.model, text_inputs, None)
+    return {name: signature.function for name, signature in made.items()}
+
+
+def entries(outputs):
+    """The answers in a SavedModel's outputs, in the form of Python's."""
+    values = {name: value.numpy().tolist() for name, value in outputs.items()}
+    joined = "num_entities" in values
+    counts = values.pop("num_entities" if joined else "num_words")
+    names = ["entities" if joined else "tags", "scores", "words", "starts", "ends"]
+    assert values.keys() == set(names)
+    columns = [values[name] for name in names]
+    rows = []
+    for i, count in enumerate(counts):
+        row = list(zip(*(column[i] for column in columns), strict=True))
+        assert set(row[count:]) <= {(b"", 0.0, b"", 0, 0)}
+        rows.append(row[:count])
+    return rows
+
+
+def check(find, signatures, texts):
+    """Compares all signatures that take strings with Python."""
+    for name, aggregate in (("serving_default", True), ("tag", False)):
+        got = entries(signatures[name](text=tf.constant(texts, tf.string)))
+        expected = find(texts, aggregate=aggregate)
+        for a, b in zip(got, expected, strict=True):
+            assert [(x[0].decode(), x[2].decode(), *x[3:]) for x in a] == [
+                (x["entity"], x["word"], x["start"], x["end"]) for x in b
+            ]
+            scores = [x["score"] for x in b]
+            np.testing.assert_allclose([x[1] for x in a], scores, atol=1e-6)
+    words = [[row["word"] for row in rows] for rows in expected]
+    check_words(find, signatures, words)
+
+
+def check_words(find, signatures, words):
+    width = max(map(len, words))
+    padded = [row + ["not read"] * (width - len(row)) for row in words]
+    got = signatures["words"](
+        words=tf.reshape(tf.constant(padded, tf.string), [len(words), width]),
+        num_words=tf.constant([*map(len, words)], tf.int32),
+    )
+    assert got.keys() == {"tags", "scores"}
+    for i, rows in enumerate(find(words, aggregate=False)):
+        tags = [tag.decode() for tag in got["tags"][i].numpy()]
+        missing = width - len(rows)
+        assert tags == [row["entity"] for row in rows] + [""] * missing
+        scores = [row["score"] for row in rows] + [0] * missing
+        np.testing.assert_allclose(got["scores"][i], scores, atol=1e-6)
+
+
+def test_equals_python(find, signatures):
+    check(find, signatures[0], TEXTS)
+    for text in TEXTS:
+        check(find, signatures[0], [text])
+    check_words(find, signatures[0], [["a", "", "\u0301", " b c "], [], ["w" * 5000]])
+    assert len({row["entity"] for row in find(TEXTS[0], aggregate=False)}) > 1
+
+
+CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("aB .,-\0\n€")
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(st.lists(st.text(CHARACTERS), min_size=1, max_size=4))
+def test_any_text_equals_python(find, signatures, texts):
+    check(find, signatures[0], texts)
+
+
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(st.binary(max_size=12))
+@hypothesis.example(b"a\xff\xfeb \xc3(\xe2\x82 x \xf0\x9f\x98 \xed\xa0\x80 \xc0\xaf y")
+def test_any_bytes_equal_python(find, signatures, text):
+    check(find, signatures[0], [text])
+
+
+def test_byte_bpe_equals_python():
+    data = train_tokenizer(TEXTS, model_type="byte_bpe", vocab_size=300, progress=False)
+    find = make(ByteBPETokenizer(data), LABELS)
+    check(find, unsaved(find), TEXTS)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [["NOUN", "VERB", "X"], ["O", "B", "I"], ["LABEL_0", "LABEL_1"]],
+)
+def test_other_labels(tokenizer, labels):
+    find = make(tokenizer, labels)
+    check(find, unsaved(find), TEXTS[:4])
+
+
+SCHEMES = [
+    LABELS,
+    ["B", "I", "O"],
+    [*(f"{p}-{t}" for t in ("X", "Y-Z") for p in "BIESLU"), "O"],
+    ["I-X", "B-_", "L", ".", "O", "odd"],
+]
+
+
+@hypothesis.settings(max_examples=100)
+@hypothesis.given(st.data())
+def test_entities_are_those_of_python(tokenizer, data):
+    labels = data.draw(st.sampled_from(SCHEMES))
+    tags = st.lists(st.integers(0, len(labels) - 1), max_size=9)
+    rows = data.draw(st.lists(tags, min_size=1, max_size=3))
+    flat = np.array([tag for row in rows for tag in row], np.int32)
+    scores = np.linspace(0.1, 1, len(flat), dtype=np.float32)
+    splits = np.cumsum([0, *map(len, rows)])
+    tagger = Tagger(None, TextInputs(tokenizer, LENGTH), labels)
+    got = tagger.entities(tf.constant(flat), tf.constant(scores), tf.constant(splits))
+    kinds = [kind.decode() for kind in got.kinds.numpy()]
+    found = list(zip(kinds, got.firsts.numpy(), got.lasts.numpy(), strict=True))
+    for i, row in enumerate(rows):
+        expected = entities([labels[tag] for tag in row])
+        start = splits[i]
+        mine = found[got.splits[i] : got.splits[i + 1]]
+        assert mine == [(kind, a + start, b + start) for kind, a, b in expected]
+    means = [scores[a : b + 1].mean() for _, a, b in found]
+    np.testing.assert_allclose(got.scores, means, atol=1e-6)
+
+
+def test_a_long_text_is_tagged_in_steps(find, signatures):
+    text = "Anna Seghers lived in Mainz . " * (row_steps.ROWS * 3)
+    check(find, signatures[0], [text, "a"])
+
+
+def test_a_bad_text_does_not_harm_its_mates(find, signatures):
+    good = "Anna Seghers lived in Mainz."
+    huge = [b"word " * 40_000, b"?" * 100_000, b"\xff" * 100_000, b"!a" * 50_000]
+    got = entries(signatures[0]["tag"](text=tf.constant([good, *huge, good])))
+    alone = entries(signatures[0]["tag"](text=tf.constant([good])))[0]
+    for row in (got[0], got[-1]):
+        assert [x[0] for x in row] == [x[0] for x in alone]
+        np.testing.assert_allclose(
+            [x[1] for x in row], [x[1] for x in alone], atol=1e-6
+        )
+    # The first 64 KiB of a text are read.
+    assert len(got[1]) == -(-(1 << 16) // 5)
+    assert len(got[2]) == 1
+    assert got[3] == []
+    words = tf.constant([["a", "b"]] * 4)
+    counts = tf.constant([-3, 1, 2, 99])
+    tags = signatures[0]["words"](words=words, num_words=counts)["tags"].numpy()
+    assert (tags != b"").sum(1).tolist() == [0, 1, 2, 2]
+
+
+def test_tokens_and_nothing(find, signatures, tokenizer):
+    ids = [tokenizer.cls_id, *tokenizer.encode("Anna lived"), tokenizer.sep_id]
+    got = signatures[0]["tokens"](
+        token_ids=tf.constant([ids + [7]]),
+        lengths=tf.constant([len(ids)]),
+        segment_ids=tf.zeros([1, len(ids) + 1], tf.int32),
+    )
+    rows = find("Anna lived", aggregate=False)
+    first = got["probabilities"].numpy()[0, 1].max()
+    assert first == pytest.approx(rows[0]["score"], abs=1e-6)
+    assert got["logits"].shape == (1, len(ids) + 1, 5)
+    none = signatures[0]["serving_default"](text=tf.constant([], tf.string))
+    assert none["entities"].shape == (0, 0)
+    assert none["num_entities"].shape == (0,)
+
+
+def test_manifest(signatures, folder):
+    found = json.loads(pathlib.Path(folder, manifest.FILE).read_text())
+    assert found["kind"] == "AlbertTokenClassifier"
+    assert found["labels"] == LABELS
+    assert found["max_seq_length"] == LENGTH
+    names = {"serving_default", "tag", "words", "tokens", "embed"}
+    assert found["signatures"].keys() == names
+    assert found["signatures"]["words"] == {
+        "words": "string [None, None]",
+        "num_words": "int32 [None]",
+    }
+
+
+def test_labels_must_fit(find, tmp_path):
+    for labels in (["O", "B-X"], ["O", "", "a", "b", "c"]):
+        with pytest.raises(UsageError, match="labels: expected 5 names, .*received"):
+            export_saved_model(
+                find.model, tmp_path / "m", tokenizer=find.tokenizer, labels=labels
+            )

@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "albert_tf/converters/huggingface/peer.py": {"input_ids"},
     "albert_tf/converters/huggingface/tokenizer.py": {"input_ids"},
     "albert_tf/export/choice_signatures.py": {"token_ids", "segment_ids"},
+    "albert_tf/export/fill_mask_signature.py": {"token_ids"},
     "albert_tf/export/signatures.py": {"token_ids", "segment_ids", "mask_positions"},
     "albert_tf/export/tag_signatures.py": {"token_ids", "segment_ids"},
 }

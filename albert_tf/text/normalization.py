@@ -95,9 +95,15 @@ def character_table(do_lower_case: bool, keep_accents: bool) -> CharacterTable:
 
 
 @functools.lru_cache
+def white_space() -> tuple[str, ...]:
+    """Returns the characters at which `str.split` splits, in order."""
+    return tuple(c for c in _characters() if c.isspace())
+
+
+@functools.lru_cache
 def white_space_pattern() -> str:
     """Returns an RE2 pattern for a run of characters at which `str.split` splits."""
-    return f"[{_re2_class(c for c in _characters() if c.isspace())}]+"
+    return f"[{_re2_class(white_space())}]+"
 
 
 @functools.lru_cache

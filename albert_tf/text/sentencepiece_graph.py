@@ -63,7 +63,20 @@ class GraphTokenizer(GraphBase):
         ids = self._sentencepiece.tokenize(self.normalize(texts))
         if self._replacements is None:
             return ids
-        return tf.gather(self._replacements, ids).merge_dims(1, 2)
+        return self.replace(ids).merge_dims(1, 2)
+
+    def tokenize_with_bytes(self, normalized: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
+        """Tokenizes normalized strings `[B]`, without the digit-comma rule.
+
+        Returns:
+            Three ragged tensors `[B, None]`: ids (int32), and the first byte of each
+            piece and the one after its last (int64).
+        """
+        return self._sentencepiece.tokenize_with_offsets(normalized)
+
+    def replace(self, ids) -> tf.RaggedTensor:
+        """Returns the ids that replace each id (the digit-comma rule)."""
+        return tf.gather(self._replacements, ids)
 
     def tokenize_between(self, parts, is_first, is_last):
         """See the base class. Removes the `▁` of parts that continue a word."""
@@ -84,8 +97,19 @@ class GraphTokenizer(GraphBase):
         texts = as_utf8(texts)
         pattern = normalization.white_space_pattern()
         texts = tf.strings.strip(tf.strings.regex_replace(texts, pattern, " "))
-        codes = self._fold(tf.strings.unicode_decode(texts, "UTF-8"))
-        texts = tf.strings.unicode_encode(codes, "UTF-8")
+        codes = tf.strings.unicode_decode(texts, "UTF-8")
+        new = self.fold(codes.values)
+        splits = tf.gather(new.row_splits, codes.row_splits)
+        codes = tf.RaggedTensor.from_row_splits(new.values, splits, validate=False)
+        return self.lower_sigma(tf.strings.unicode_encode(codes, "UTF-8"), codes)
+
+    def lower_sigma(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> tf.Tensor:
+        """Lower-cases the capital sigmas of folded texts, if the text is lower-cased.
+
+        Args:
+            texts: string `[B]`.
+            codes: ragged int32 `[B, None]`. Their characters.
+        """
         if not self._do_lower_case:
             return texts
         return tf.cond(
@@ -94,10 +118,16 @@ class GraphTokenizer(GraphBase):
             lambda: texts,
         )
 
-    def _fold(self, codes: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Replaces every code point by its row of the character table."""
+    def fold(self, old: tf.Tensor) -> tf.RaggedTensor:
+        """Returns the row of the character table of every code point.
+
+        Args:
+            old: int32 `[n]`.
+
+        Returns:
+            Ragged int32 `[n, None]`.
+        """
         size = normalization.PAGE_SIZE
-        old = codes.values
         slots = tf.gather(self._pages, old // size) * size + old % size
         rows = tf.gather(self._row_of, slots)
         folded = tf.gather(self._characters, rows)
@@ -107,8 +137,7 @@ class GraphTokenizer(GraphBase):
             tf.gather(folded.row_splits, same),
             tf.gather(old, same[:, 0]),
         )
-        splits = tf.gather(folded.row_splits, codes.row_splits)
-        return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        return folded.with_values(values)
 
 
 def _lower_sigma(texts: tf.Tensor) -> tf.Tensor:

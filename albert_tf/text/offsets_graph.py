@@ -1,0 +1,240 @@
+"""Which characters of the raw text each token comes from, as TensorFlow operations.
+
+It gives the same result as `offsets`, inside a SavedModel.
+
+Legend: `B` strings, `n` characters of all raw texts, `k` of them that are kept, `m`
+characters after normalization, `P` pieces.
+
+Everything is computed for all strings at once, on flat vectors. The graph's tokenizer
+folds characters by a table, so the raw character of each folded one is known, and
+`SentencepieceTokenizeWithOffsetsOp` gives each piece's bytes in the folded text.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.errors import UsageError
+from albert_tf.text import normalization
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.text.tokenizer_graph import as_utf8
+
+_SPACE = "▁"
+_WHOLE = -1  # in place of a part of a piece: all of it
+
+
+class TokensWithOffsets(NamedTuple):
+    """The tokens of `B` strings; see `Tokenizer.encode_with_offsets`.
+
+    Attributes:
+        ids: ragged int32 `[B, None]`.
+        starts: ragged int32 `[B, None]`. First character of each token.
+        ends: ragged int32 `[B, None]`. Character after its last.
+        codes: ragged int32 `[B, None]`. The characters of the raw texts.
+    """
+
+    ids: tf.RaggedTensor
+    starts: tf.RaggedTensor
+    ends: tf.RaggedTensor
+    codes: tf.RaggedTensor
+
+
+class _Folded(NamedTuple):
+    """Normalized texts, and where each character comes from in its raw text.
+
+    Attributes:
+        codes: ragged int32 `[B, None]`. `m` characters.
+        starts: int64 `[m]`. First raw character.
+        ends: int64 `[m]`. The raw character after the last.
+        stops: int64 `[B]`. End of the last word in the raw text, 0 without any.
+    """
+
+    codes: tf.RaggedTensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    stops: tf.Tensor
+
+
+class GraphOffsets(tf.Module):
+    """Turns strings into ids with offsets, as `AlbertTokenizer.encode_with_offsets`.
+
+    They differ in one case: of a piece that the digit-comma rule splits and whose
+    characters SentencePiece's own normalization has changed, every part may have all
+    characters, and the space before them. Attach the object to the model that is saved.
+
+    Args:
+        tokenizer: `Tokenizer`.
+
+    Raises:
+        UsageError: If it is not an `AlbertTokenizer`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        super().__init__(name="graph_offsets")
+        if not isinstance(tokenizer, AlbertTokenizer):
+            raise UsageError(
+                "tokenizer: the graph can say which characters a token comes from for "
+                f"a SentencePiece model only, received {type(tokenizer).__name__}"
+            )
+        self.graph_tokenizer = tokenizer.graph
+        self._space_id = tokenizer.token_to_id(_SPACE)
+        pieces = tokenizer.vocabulary
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._begins = tf.constant([p.startswith(_SPACE) for p in pieces])
+            self._lengths = tf.constant([len(piece) for piece in pieces], tf.int64)
+            self._parts = None
+            if tokenizer.replacements:
+                parts, splits = _part_table(tokenizer)
+                self._parts = tf.RaggedTensor.from_row_splits(
+                    tf.constant(parts), tf.constant(splits)
+                )
+
+    def __call__(self, texts: tf.Tensor) -> TokensWithOffsets:
+        """Tokenizes strings `[B]`; any bytes are accepted."""
+        codes = tf.strings.unicode_decode(as_utf8(texts), "UTF-8")
+        folded = self._fold(codes)
+        normalized = tf.strings.unicode_encode(folded.codes, "UTF-8")
+        normalized = self.graph_tokenizer.lower_sigma(normalized, folded.codes)
+        ids, starts, ends = self.graph_tokenizer.tokenize_with_bytes(normalized)
+        begin, end = _characters(folded.codes, starts, ends)
+        splits, rows = ids.row_splits, ids.value_rowids()
+        ids = ids.values
+        if self._parts is not None:
+            new = self.graph_tokenizer.replace(ids)
+            begin, end = self._split_spans(folded.codes, ids, begin, end)
+            splits = tf.gather(new.row_splits, splits)
+            rows = tf.gather(rows, new.value_rowids())
+            ids = new.values
+        # SentencePiece gives an expanded character to the last of its pieces only.
+        limits = tf.gather(folded.codes.row_limits(), rows)
+        partial = (begin == end) & (ids != self._space_id) & (end < limits)
+        end += tf.cast(partial, tf.int64)
+        # One more character, so that no index is out of range.
+        first = tf.gather(tf.concat([folded.starts, [0]], 0), begin)
+        first = tf.where(begin < limits, first, tf.gather(folded.stops, rows))
+        last = tf.gather(tf.concat([[0], folded.ends], 0), end)
+        last = tf.where(end > begin, last, first)
+        opens = tf.range(tf.size(ids, tf.int64)) == tf.gather(splits, rows)
+        opens &= tf.gather(self._begins, ids)
+        first = tf.where(opens, tf.zeros_like(first), first)
+
+        def ragged(values):
+            return tf.RaggedTensor.from_row_splits(
+                tf.cast(values, tf.int32), splits, validate=False
+            )
+
+        return TokensWithOffsets(ragged(ids), ragged(first), ragged(last), codes)
+
+    def _fold(self, codes: tf.RaggedTensor) -> _Folded:
+        """Normalizes texts, as `offsets.source_map` does."""
+        old, rows = codes.values, codes.value_rowids()
+        row_starts = codes.row_starts()
+        word = ~is_space(old)
+        words = counts_before(word)
+        before = words[:-1] - tf.gather(tf.gather(words, row_starts), rows)
+        after = tf.gather(tf.gather(words, codes.row_limits()), rows) - words[:-1]
+        # Of each run of white space inside a text, the first character is kept.
+        after_word = tf.concat([tf.zeros_like(word[:1]), word[:-1]], 0)
+        kept = word | (after_word & (before > 0) & (after > 0))
+        places = tf.where(kept)[:, 0]
+        new = self.graph_tokenizer.fold(
+            tf.where(tf.gather(word, places), tf.gather(old, places), ord(" "))
+        )
+        splits = tf.gather(
+            new.row_splits, tf.gather(counts_before(kept), codes.row_splits)
+        )
+        # What is dropped belongs to what precedes it, except white space at the end.
+        held = new.row_lengths() > 0
+        holders = tf.boolean_mask(places, held)
+        stops = _last_ends(word, words, codes)
+        holder_rows = tf.gather(rows, holders)
+        next_holders = tf.concat([holders[1:], holders[:1]], 0)
+        same_row = tf.concat([holder_rows[1:] == holder_rows[:-1], holders[:1] < 0], 0)
+        ends = tf.where(same_row, next_holders, tf.gather(stops, holder_rows))
+        holder = tf.gather(counts_before(held), new.value_rowids())
+        base = tf.gather(tf.gather(row_starts, holder_rows), holder)
+        return _Folded(
+            tf.RaggedTensor.from_row_splits(new.values, splits, validate=False),
+            tf.gather(holders, holder) - base,
+            tf.gather(ends, holder) - base,
+            stops - row_starts,
+        )
+
+    def _split_spans(self, codes, ids, begin, end):
+        """Returns the spans of the parts of pieces; see `offsets._split_span`."""
+        parts = tf.gather(self._parts, ids)
+        piece = parts.value_rowids()
+        first = tf.gather(tf.concat([codes.values, [ord(" ")]], 0), begin)
+        # The first word has no space before it that its piece has.
+        missing = tf.gather(self._begins, ids) & (first != ord(" "))
+        missing = tf.cast(missing, tf.int64)
+        same = end - begin + missing == tf.gather(self._lengths, ids)
+        begin, end, missing, same = (
+            tf.gather(column, piece) for column in (begin, end, missing, same)
+        )
+        cut = same & (parts.values[:, 0] != _WHOLE)
+        bounds = begin[:, None] + tf.maximum(parts.values - missing[:, None], 0)
+        return (
+            tf.where(cut, bounds[:, 0], begin),
+            tf.where(cut, bounds[:, 1], end),
+        )
+
+
+def is_space(codes: tf.Tensor) -> tf.Tensor:
+    """Returns which characters `str.isspace` calls white space."""
+    spaces = normalization.white_space()
+    table = np.zeros(ord(spaces[-1]) + 2, np.bool_)
+    table[[ord(char) for char in spaces]] = True
+    return tf.gather(tf.constant(table), tf.minimum(codes, len(table) - 1))
+
+
+def counts_before(flags: tf.Tensor) -> tf.Tensor:
+    """Returns the number of true flags before each place and before the end, int64."""
+    return tf.concat([[0], tf.cumsum(tf.cast(flags, tf.int64))], 0)
+
+
+def _last_ends(word, words, codes: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the place after the last word of each text, its start without any."""
+    places = tf.concat([[-1], tf.where(word)[:, 0]], 0)
+    last = tf.gather(places, tf.gather(words, codes.row_limits()))
+    return tf.maximum(last + 1, codes.row_starts())
+
+
+def _characters(codes: tf.RaggedTensor, starts: tf.RaggedTensor, ends):
+    """Turns bytes of encoded texts into characters of all texts, int64 `[P]`."""
+    values = codes.values
+    sizes = 1 + sum(tf.cast(values >= c, tf.int64) for c in (0x80, 0x800, 0x10000))
+    character_of = tf.RaggedTensor.from_row_lengths(
+        tf.zeros([tf.reduce_sum(sizes)], tf.bool), sizes, validate=False
+    ).value_rowids()
+    character_of = tf.concat([character_of, [tf.size(values, tf.int64)]], 0)
+    bytes_before = tf.concat([[0], tf.cumsum(sizes)], 0)
+    base = tf.gather(tf.gather(bytes_before, codes.row_starts()), starts.value_rowids())
+    return (
+        tf.gather(character_of, base + starts.values),
+        tf.gather(character_of, base + ends.values),
+    )
+
+
+def _part_table(tokenizer: AlbertTokenizer) -> tuple[np.ndarray, np.ndarray]:
+    """Returns where in each piece the parts lie that replace it.
+
+    Returns:
+        int64 `[parts, 2]`: first character of each part in its piece and the one after
+        its last, and int64 `[V + 1]`: row splits. `_WHOLE` at both ends = all of it.
+    """
+    rows, splits = [], [0]
+    for i, piece in enumerate(tokenizer.vocabulary):
+        spans, at = [], 0
+        for part in map(tokenizer.id_to_token, tokenizer.replacements.get(i, ())):
+            at = piece.find(part, at)
+            if at < 0:
+                break
+            spans.append((at, at + len(part)))
+            at += len(part)
+        count = len(tokenizer.replacements.get(i, (i,)))
+        rows += spans if len(spans) == count else [(_WHOLE, _WHOLE)] * count
+        splits.append(len(rows))
+    return np.array(rows, np.int64).reshape(-1, 2), np.array(splits, np.int64)

@@ -111,6 +111,7 @@ HEADS: dict[str, Head] = {
             layers=("classifier",),
             fixed_labels=2,
             huggingface_class="ForQuestionAnswering",
+            can_export=True,
             answers_spans=True,
         ),
         Head(
@@ -125,6 +126,7 @@ HEADS: dict[str, Head] = {
                 "answer_head/dense_1",
             ),
             options=("start_n_top", "end_n_top"),
+            can_export=True,
             answers_spans=True,
         ),
         Head(

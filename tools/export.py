@@ -101,6 +101,7 @@ def main() -> None:
         warmup_batch_sizes=[int(size) for size in settings.warmup_batch_sizes],
         top_k=settings.top_k,
         **common,
+        answering=settings.answering,
     )
     print(folder)
     if settings.server_files:

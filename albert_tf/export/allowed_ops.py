@@ -34,8 +34,13 @@ _BYTE_BPE = """
     DecodeRaw DenseBincount HashTableV2 LookupTableFindV2 LookupTableImportV2
     StringSplit StringSplitV2 UnsortedSegmentMin UnsortedSegmentSum
 """
+# For question answering.
+_QUESTIONS = "Exp Pad ReverseV2 TopKV2 Unique UnsortedSegmentMax UnsortedSegmentMin"
 # From TensorFlow Text; part of every TensorFlow Serving since 2.13.
-_TENSORFLOW_TEXT = "NormalizeUTF8 SentencepieceOp SentencepieceTokenizeOp"
+_TENSORFLOW_TEXT = """
+    NormalizeUTF8 SentencepieceOp SentencepieceTokenizeOp
+    SentencepieceTokenizeWithOffsetsOp
+"""
 # A SavedModel reads its own variables with these. The loader determines the file
 # names; no signature can change them.
 _VARIABLES = """
@@ -51,6 +56,7 @@ ALLOWED_OPS = frozenset(
             _STRUCTURE,
             _STRINGS,
             _BYTE_BPE,
+            _QUESTIONS,
             _TENSORFLOW_TEXT,
             _VARIABLES,
         ]

@@ -52,7 +52,7 @@ def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> se
     A SavedModel is a program: it can read and write files when it is loaded or run.
     Models of this package need few operations. Operations that access files or Python
     are rejected, and so are those that a stock TensorFlow Serving does not have (from
-    TensorFlow Text, all its versions have `SentencepieceOp`, `SentencepieceTokenizeOp`
+    TensorFlow Text, all its versions have the operations of one SentencePiece model
     and `NormalizeUTF8`) and functions that require XLA, which servers refuse.
 
     Args:

@@ -4,7 +4,7 @@ import functools
 import importlib.metadata
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -15,6 +15,8 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest, warmup
 from albert_tf.export.choice_signatures import choice_options
 from albert_tf.export.fill_mask_signature import TOP_K
+from albert_tf.export.question_signatures import answering_of, is_answering
+from albert_tf.export.question_windows import QuestionInputs
 from albert_tf.export.signature import Signature
 from albert_tf.export.signatures import CLASSIFY_METHOD, make_signatures
 from albert_tf.export.tag_signatures import tag_labels
@@ -45,6 +47,7 @@ def export_saved_model(
     version: int | None = None,
     warmup_batch_sizes: Sequence[int] = (1, 8),
     top_k: int = TOP_K,
+    answering: Mapping[str, Any] | None = None,
 ) -> str:
     """Writes a SavedModel with normalization, tokenizer, model and label names.
 
@@ -55,9 +58,7 @@ def export_saved_model(
     run once, and `assets.extra/manifest.json` lists files, digests and operations.
 
     Args:
-        model: `AlbertTextClassifier`, `AlbertTokenClassifier`,
-            `AlbertMultipleChoice`, `AlbertBackbone`, `AlbertPretrainer` or
-            `AlbertMaskedLM`.
+        model: keras.Model. One of the kinds that `heads` calls exportable.
         path: str or path. The folder to write. With `version`, the folder that
             TensorFlow Serving watches (`--model_base_path`).
         tokenizer: `Tokenizer`. The one the model was trained with.
@@ -70,6 +71,9 @@ def export_saved_model(
             for no requests.
         top_k: int. Number of tokens that `fill_mask(text)` returns for each mask, if
             the model has a masked LM head.
+        answering: mapping or None. Of a model that answers questions: options of
+            `QuestionAnswerer` to change, such as `null_threshold`, `n_best_size` or
+            `unanswerable`. Default: as `QuestionAnswerer` has them with this model.
 
     Returns:
         str. Path of the folder. The folder appears once it is complete.
@@ -81,13 +85,26 @@ def export_saved_model(
     target = _target(path, version)
     _check_kind(model)
     length = checked_length(model, tokenizer, max_seq_length)
-    text_inputs = TextInputs(tokenizer, length)
-    signatures = make_signatures(model, text_inputs, labels, top_k)
+    answers = None
+    if is_answering(model):
+        answers = answering_of(model, max_seq_length, answering or {})
+        length = answers.options.max_seq_length
+        text_inputs = QuestionInputs(tokenizer, answers.options)
+    elif answering:
+        raise UsageError(
+            f"answering: {type(model).__name__} does not answer questions, received "
+            f"{', '.join(answering)}"
+        )
+    else:
+        text_inputs = TextInputs(tokenizer, length)
+    signatures = make_signatures(model, text_inputs, labels, top_k, answers)
     requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
     # A server waits for saved_model.pb: it must never find a part of a model.
     with folders.writing(target, last=manifest.MODEL_FILE) as out:
         _write(model, text_inputs, signatures, out.path)
         content = _content(model, tokenizer, labels, signatures, length)
+        if answers is not None:
+            content["answering"] = answers.describe()
         content["operations"] = sorted(manifest.check_operations(out.path))
         extra = os.path.join(out.path, "assets.extra")
         os.makedirs(extra)

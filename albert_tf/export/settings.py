@@ -55,6 +55,14 @@ class ExportSettings:
     top_k: int = setting(
         "Number of tokens per mask, for the signature fill_mask(text).", 10
     )
+    null_threshold: float | None = setting(
+        "Question answering: a question whose null score is not below it is not "
+        "answered. Default: as in fine-tuning.",
+        None,
+    )
+    n_best_size: int | None = setting(
+        "Question answering: number of answers. Default: as in fine-tuning.", None
+    )
     quantization: str = setting(
         "Of LiteRT: float16 weights, or int8 weights and matrix products.",
         QUANTIZATIONS[0],
@@ -90,3 +98,9 @@ class ExportSettings:
             raise UsageError(
                 f"version: TensorFlow Serving's, not of LiteRT, received {self.version}"
             )
+
+    @property
+    def answering(self) -> dict[str, float]:
+        """The given options of question answering."""
+        given = {"null_threshold": self.null_threshold, "n_best_size": self.n_best_size}
+        return {name: value for name, value in given.items() if value is not None}

@@ -41,6 +41,14 @@ def ints(name: str, rank: int) -> tf.TensorSpec:
     return tf.TensorSpec([None] * rank, tf.int32, name)
 
 
+def token_request(length: int, size: int) -> dict[str, np.ndarray]:
+    """Returns a request of `size` rows of `length` tokens."""
+    # Every vocabulary has this token.
+    ids = np.zeros((size, length), np.int32)
+    lengths = np.full(size, length, np.int32)
+    return {"token_ids": ids, "lengths": lengths, "segment_ids": ids}
+
+
 def texts(length: int, size: int) -> np.ndarray:
     """Returns `size` texts of at least `length` tokens, one per word."""
     return np.array([b"a " * length] * size, object)

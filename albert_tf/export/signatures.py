@@ -11,13 +11,22 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.export import question_signatures
 from albert_tf.export.choice_signatures import make_choice_signatures
 from albert_tf.export.embedding_signatures import (
     embed_layer_signature,
     make_embedder,
 )
 from albert_tf.export.fill_mask_signature import TOP_K, fill_mask_signature
-from albert_tf.export.signature import Signature, ints, strings, texts
+from albert_tf.export.question_signatures import Answering, is_answering
+from albert_tf.export.question_windows import QuestionInputs
+from albert_tf.export.signature import (
+    Signature,
+    ints,
+    strings,
+    texts,
+    token_request,
+)
 from albert_tf.export.tag_signatures import make_tag_signatures
 from albert_tf.export.text_inputs import TextInputs, token_inputs
 from albert_tf.heads import all_rows
@@ -35,15 +44,17 @@ _MASKED_LMS = tuple(row.load_class() for row in all_rows() if row.has_masked_lm)
 
 def make_signatures(
     model: keras.Model,
-    text_inputs: TextInputs,
+    text_inputs: TextInputs | QuestionInputs,
     labels: Sequence[str] | None,
     top_k: int = TOP_K,
+    answering: Answering | None = None,
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
-    A multiple choice model has those of `choice_signatures.make_choice_signatures`, a
-    token classifier those of `tag_signatures.make_tag_signatures`, and both have
-    `embed(text)`. All others have `serving_default(text)`, `pair(text, text_pair)` and
+    Those of a model that answers questions are in `question_signatures`. A multiple
+    choice model has those of `choice_signatures.make_choice_signatures`, a token
+    classifier those of `tag_signatures.make_tag_signatures`, and both have the
+    embeddings. All others have `serving_default(text)`, `pair(text, text_pair)` and
     `tokens(token_ids, lengths, segment_ids)`, which give the model's answer:
 
     * A text classifier returns `probabilities` and `logits` `[B, C]` and `label` `[B]`.
@@ -61,19 +72,23 @@ def make_signatures(
     see `fill_mask_signature`.
 
     Args:
-        model: `AlbertTextClassifier`, `AlbertTokenClassifier`,
-            `AlbertMultipleChoice`, `AlbertBackbone`, `AlbertPretrainer` or
-            `AlbertMaskedLM`.
-        text_inputs: `TextInputs`.
+        model: keras.Model. One of the kinds that `heads` calls exportable.
+        text_inputs: `TextInputs`, or `QuestionInputs` of a model that answers
+            questions.
         labels: Sequence of str or None. Names of the `C` labels.
         top_k: int. Number of tokens that `fill_mask` returns for each mask.
+        answering: `Answering` or None. How questions are answered.
 
     Raises:
         UsageError: If the model is of another kind, or labels or `top_k` do not fit.
     """
+    from_tokens = _token_reader(model.config)
+    if is_answering(model):
+        return question_signatures.make_signatures(
+            model, text_inputs, answering, from_tokens
+        )
     backbone = model if isinstance(model, AlbertBackbone) else model.backbone
     embed = make_embedder(backbone)
-    from_tokens = _token_reader(model.config)
     text, pair = strings("text"), strings("text_pair")
     embeddings = {
         "embed": Signature(lambda text: embed(text_inputs(text)), (text,), _text),
@@ -109,7 +124,7 @@ def make_signatures(
                 from_tokens(token_ids, lengths, segment_ids)
             ),
             tokens,
-            _tokens,
+            token_request,
             every_length=True,
         ),
         "preprocess": Signature(lambda text: text_inputs(text), (text,), _text),
@@ -187,10 +202,3 @@ def _classify_api(answer, text_inputs, labels) -> Callable:
 
 def _text(length: int, size: int) -> dict[str, np.ndarray]:
     return {"text": texts(length, size)}
-
-
-def _tokens(length: int, size: int) -> dict[str, np.ndarray]:
-    # Every vocabulary has this token.
-    ids = np.zeros((size, length), np.int32)
-    lengths = np.full(size, length, np.int32)
-    return {"token_ids": ids, "lengths": lengths, "segment_ids": ids}

@@ -22,6 +22,7 @@ from albert_tf.models.classifiers import problem_type_of
 from albert_tf.tasks import saved
 from albert_tf.tasks.definitions.family import EncodedExamples, Options
 from albert_tf.tasks.definitions.task import REGRESSION, Task
+from albert_tf.tasks.questions.squad_features import with_room
 from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.tasks.running.forward import as_forward
 from albert_tf.tasks.running.outputs import Forward, collect_outputs
@@ -94,7 +95,7 @@ class Predictor(base.Loadable):
         _check_options(given, model.config.max_position_embeddings)
         start = dataclasses.replace(found.options, **given)
         if HEADS[self.head].answers_spans and not getattr(model, "task", None):
-            start = dataclasses.replace(_with_room(start), **given)
+            start = dataclasses.replace(with_room(start), **given)
         self.task: Task = dataclasses.replace(found, options=start)
         self._shape = BatchShape(
             self.head,
@@ -245,17 +246,3 @@ def _check_options(given: dict[str, Any], longest: int) -> None:
     if "max_seq_length" in given:
         length = given["max_seq_length"]
         inputs.check_max_seq_length(length, pairs=False, longest=longest)
-
-
-def _with_room(options: Options) -> Options:
-    """Returns options that leave room for a text, for models without a record.
-
-    The usual sizes are kept if they fit. Otherwise a question takes at most a quarter
-    of a row, and windows overlap by half.
-    """
-    length = options.max_seq_length
-    if options.doc_stride <= length - options.max_query_length - 3:
-        return options
-    query = min(options.max_query_length, max(1, length // 4))
-    stride = min(options.doc_stride, max(1, (length - query - 3) // 2))
-    return dataclasses.replace(options, max_query_length=query, doc_stride=stride)

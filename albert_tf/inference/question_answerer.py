@@ -9,6 +9,7 @@ import keras
 from albert_tf.errors import UsageError
 from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
+from albert_tf.tasks import saved
 from albert_tf.tasks.questions.squad_answers import Answers, Candidate
 from albert_tf.tasks.questions.squad_data import ask
 from albert_tf.text.tokenizer import Tokenizer
@@ -52,8 +53,7 @@ class QuestionAnswerer(Answerer):
     ):
         super().__init__(model, tokenizer, null_threshold=null_threshold, **kwargs)
         if unanswerable is None:
-            sources = self.predictor.task.splits.values()
-            recorded = any(getattr(source, "unanswerable", False) for source in sources)
+            recorded = saved.may_lack_answers(self.predictor.task)
             unanswerable = recorded or null_threshold is not None
         self.unanswerable = bool(unanswerable)
 

@@ -107,6 +107,12 @@ def task_of(
     )
 
 
+def may_lack_answers(task: Task) -> bool:
+    """Returns whether a task has questions without an answer (SQuAD 2.0)."""
+    sources = task.splits.values()
+    return any(getattr(source, "unanswerable", False) for source in sources)
+
+
 def _with_positive(task: Task, recorded: Any) -> Task:
     """Returns a task whose F1 is about the same label as in training.
 

@@ -15,7 +15,7 @@ from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.classifiers import AlbertQuestionAnswering, AlbertTextClassifier
+from albert_tf.models.classifiers import AlbertMultipleChoice, AlbertTextClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.storage import digests
 from albert_tf.text.byte_bpe import ByteBPETokenizer
@@ -375,8 +375,8 @@ def test_refuses(classify, folder, tokenizer, tmp_path):
         export(version=0)
     with pytest.raises(UsageError, match="max_position_embeddings=40, received 41"):
         export(max_seq_length=41)
-    with pytest.raises(UsageError, match="received AlbertQuestionAnswering"):
-        export(AlbertQuestionAnswering(CONFIG))
+    with pytest.raises(UsageError, match="received AlbertMultipleChoice"):
+        export(AlbertMultipleChoice(CONFIG))
     with pytest.raises(UsageError, match="labels: expected 3 names, .* received 2"):
         export(labels=["a", "b"])
     with pytest.raises(UsageError, match="at most vocab_size=40 tokens"):

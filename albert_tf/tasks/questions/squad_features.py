@@ -95,6 +95,20 @@ def check_options(options: Options) -> None:
         )
 
 
+def with_room(options: Options) -> Options:
+    """Returns options that leave room for a text, for models without a record.
+
+    The usual sizes are kept if they fit. Otherwise a question takes at most a quarter
+    of a row, and windows overlap by half.
+    """
+    length = options.max_seq_length
+    if options.doc_stride <= length - options.max_query_length - 3:
+        return options
+    query = min(options.max_query_length, max(1, length // 4))
+    stride = min(options.doc_stride, max(1, (length - query - 3) // 2))
+    return dataclasses.replace(options, max_query_length=query, doc_stride=stride)
+
+
 def encode_questions(
     questions: Questions, tokenizer: Tokenizer, options: Options
 ) -> EncodedExamples:

@@ -1,0 +1,252 @@
+"""Turns candidates into answers inside a SavedModel, as `QuestionAnswerer` does.
+
+Legend: `B` questions, `K` answers of each, `M` candidates of all, `n` characters of all
+texts.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from albert_tf.export.question_candidates import Candidates
+from albert_tf.export.text_inputs import MAX_TEXT_BYTES
+from albert_tf.tasks.definitions.family import Options
+from albert_tf.text.offsets_graph import TokensWithOffsets, counts_before, is_space
+
+_IMPOSSIBLE = -2e6  # score of a made-up answer, see `squad_answers`
+# Two hashes of texts: (prime, base).
+_HASHES = ((2147483647, 1000003), (2147483629, 998244353))
+
+
+class Found(NamedTuple):
+    """The distinct answers of each question, best first, without "no answer".
+
+    Attributes:
+        score: float64 `[B, K]`.
+        start: int64 `[B, K]`. First of the `n` characters.
+        end: int64 `[B, K]`. The one after the last.
+        count: int64 `[B]`. Number of answers; what follows has no meaning.
+    """
+
+    score: tf.Tensor
+    start: tf.Tensor
+    end: tf.Tensor
+    count: tf.Tensor
+
+
+class Ranked(NamedTuple):
+    """What is answered.
+
+    Attributes:
+        score: float64 `[B, K]`. Probability of each answer.
+        count: int64 `[B]`. Number of answers.
+        place: int64 `[B]`. Rank of "no answer"; the answers from there on follow it.
+        none: float64 `[B]`. Probability of "no answer".
+        null: float64 `[B]`. Its null score.
+    """
+
+    score: tf.Tensor
+    count: tf.Tensor
+    place: tf.Tensor
+    none: tf.Tensor
+    null: tf.Tensor
+
+
+def distinct(
+    candidates: Candidates,
+    context: TokensWithOffsets,
+    count: tf.Tensor,
+    options: Options,
+    *,
+    with_empty: bool,
+) -> Found:
+    """Returns the best candidates with different texts.
+
+    Args:
+        candidates: `Candidates`.
+        context: `TokensWithOffsets`. The texts.
+        count: int64. B.
+        options: `Options`. `n_best_size` is K.
+        with_empty: bool. Whether a text without characters counts.
+    """
+    question = candidates.question
+    base = tf.gather(context.codes.row_starts(), question)
+    start = base + tf.cast(tf.gather(context.starts.values, candidates.start), tf.int64)
+    end = base + tf.cast(tf.gather(context.ends.values, candidates.end), tf.int64)
+    start, end = _stripped(context.codes.values, start, end)
+    key = _keys(context.codes, start, end)
+    # `tf.unique` numbers values by their first place, so `first` ascends.
+    kinds, number = tf.unique(key, tf.int64)
+    _, number = tf.unique(question * tf.size(kinds, tf.int64) + number, tf.int64)
+    place = tf.range(tf.size(number, tf.int64))
+    size = tf.reduce_max(tf.concat([[0], number + 1], 0))
+    first = tf.math.unsorted_segment_min(place, number, size)
+    columns = (question, candidates.score, start, end)
+    question, score, start, end = (tf.gather(c, first) for c in columns)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(question), question, count)
+    rank = tf.range(tf.size(question, tf.int64))
+    rank -= tf.gather(tf.cumsum(counts, exclusive=True), question)
+    # Python drops empty texts from the list after it was cut.
+    kept = rank < options.n_best_size
+    if not with_empty:
+        kept &= start < end
+    columns = (question, score, start, end)
+    question, score, start, end = (tf.boolean_mask(c, kept) for c in columns)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(question), question, count)
+    slot = tf.range(options.n_best_size, dtype=tf.int64)
+    source = tf.cumsum(counts, exclusive=True)[:, None] + slot
+    source = tf.where(slot < counts[:, None], source, tf.size(score, tf.int64))
+    score = tf.concat([score, tf.constant([-float("inf")], tf.float64)], 0)
+    dense = [tf.gather(tf.concat([c, [0]], 0), source) for c in (start, end)]
+    return Found(tf.gather(score, source), *dense, counts)
+
+
+def rank_answerable(found: Found) -> Ranked:
+    """Ranks answers where every text has one (SQuAD 1.1)."""
+    score = _softmax(found.score)
+    nothing = tf.zeros_like(score[:, 0])
+    # "No answer" is given only where nothing was found.
+    place = tf.cast(found.count > 0, tf.int64) * score.shape[1]
+    return Ranked(score, found.count, place, nothing, nothing)
+
+
+def rank_beams(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
+    """Ranks the answers of the beam head and "no answer".
+
+    Args:
+        found: `Found`.
+        null: float64 `[B]`. The logit of "no answer".
+        threshold: float. A question is answered if its null score is below it.
+    """
+    none = tf.sigmoid(tf.maximum(null, -700.0))
+    score = _softmax(found.score) * (1 - none)[:, None]
+    none = tf.where(found.count > 0, none, 1.0)
+    answered = (found.start[:, 0] < found.end[:, 0]) & (null < threshold)
+    return _placed(score, found.count, answered, none, null)
+
+
+def rank_logits(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
+    """Ranks the answers of the 2-logit head and "no answer" (SQuAD 2.0).
+
+    Args:
+        found: `Found`. Without empty texts.
+        null: float64 `[B]`. The logits of `[CLS]`.
+        threshold: float. A question is answered if its null score is below it.
+    """
+    most = found.score.shape[1]
+    best = tf.where(found.count > 0, found.score[:, 0], _IMPOSSIBLE)
+    odds = null - best
+    # "No answer" is one of the candidates, if it is among the best.
+    before = tf.reduce_sum(tf.cast(found.score >= null[:, None], tf.int64), 1)
+    listed = before < most
+    count = tf.minimum(found.count, most - tf.cast(listed, tf.int64))
+    inside = tf.range(most, dtype=tf.int64) < count[:, None]
+    scores = tf.where(inside, found.score, -float("inf"))
+    null = tf.where(listed, null, -float("inf"))
+    score = _softmax(tf.concat([scores, null[:, None]], 1))
+    score, none = score[:, :most], score[:, most]
+    none = tf.where(listed, none, score[:, 0] * tf.exp(tf.minimum(odds, 0.0)))
+    if most == 1:
+        # A list of one, which is "no answer".
+        only = (count == 0) & (found.count > 0)
+        score = tf.where(only[:, None], tf.exp(tf.minimum(-odds, 0.0))[:, None], score)
+        count = found.count
+    none = tf.where(count > 0, none, 1.0)
+    answered = (found.count > 0) & (odds < threshold)
+    return _placed(score, count, answered, none, odds)
+
+
+def outputs(found: Found, ranked: Ranked, codes: tf.RaggedTensor, has_null: bool):
+    """Returns what the signature answers.
+
+    Args:
+        found: `Found`.
+        ranked: `Ranked`. Of the same answers.
+        codes: ragged int32 `[B, None]`. The characters of the texts.
+        has_null: bool. Whether to return the null score.
+    """
+    most = found.score.shape[1]
+    slot = tf.range(most, dtype=tf.int64)
+    place = ranked.place[:, None]
+    source = slot - tf.cast(slot > place, tf.int64)
+    is_none = slot == place
+    is_answer = ~is_none & (source < ranked.count[:, None])
+    start, end, score = (
+        tf.gather(column, source, batch_dims=1)
+        for column in (found.start, found.end, ranked.score)
+    )
+    end = tf.where(is_answer, end, start)
+    texts = tf.ragged.range(tf.reshape(start, [-1]), tf.reshape(end, [-1]))
+    texts = texts.with_values(tf.gather(codes.values, texts.values))
+    texts = tf.strings.unicode_encode(texts, "UTF-8")
+    base = codes.row_starts()[:, None]
+    rest = tf.where(is_none, tf.constant(0, tf.int64), -1)
+    score = tf.where(is_none, ranked.none[:, None], tf.where(is_answer, score, 0.0))
+    listed = {
+        "answer": tf.reshape(texts, tf.shape(score)),
+        "score": tf.cast(score, tf.float32),
+        "start": tf.cast(tf.where(is_answer, start - base, rest), tf.int32),
+        "end": tf.cast(tf.where(is_answer, end - base, rest), tf.int32),
+    }
+    result = {name: values[:, 0] for name, values in listed.items()}
+    result |= {f"n_best_{name}s": values for name, values in listed.items()}
+    if has_null:
+        result["null_score"] = tf.cast(ranked.null, tf.float32)
+    return result
+
+
+def _placed(score, count, answered, none, null) -> Ranked:
+    """Puts "no answer" first, or behind the answer by its score, last on a tie."""
+    slot = tf.range(score.shape[1], dtype=tf.int64)
+    above = (score >= none[:, None]) & (slot > 0) & (slot < count[:, None])
+    behind = 1 + tf.reduce_sum(tf.cast(above, tf.int64), 1)
+    return Ranked(score, count, tf.where(answered, behind, 0), none, null)
+
+
+def _softmax(scores: tf.Tensor) -> tf.Tensor:
+    """Returns probabilities over the last axis, 0 for minus infinity."""
+    top = tf.reduce_max(scores, 1, keepdims=True)
+    shares = tf.exp(scores - tf.maximum(top, scores.dtype.min))
+    return shares / tf.maximum(tf.reduce_sum(shares, 1, keepdims=True), 1e-300)
+
+
+def _stripped(codes: tf.Tensor, start, end):
+    """Leaves white space at both ends of parts of texts out, as `str.strip`."""
+    word = ~is_space(codes)
+    before = counts_before(word)
+    places = tf.concat([tf.where(word)[:, 0], [tf.size(codes, tf.int64)]], 0)
+    first, stop = tf.gather(before, start), tf.gather(before, end)
+    start = tf.minimum(tf.gather(places, first), end)
+    last = tf.gather(places, tf.maximum(stop - 1, 0))
+    return start, tf.where(stop > first, last + 1, start)
+
+
+def _keys(codes: tf.RaggedTensor, start, end) -> tf.Tensor:
+    """Returns numbers that differ if parts of texts differ, int64 `[M]`.
+
+    Two hashes of 31 bits each: a comparison of all texts could cost a thousand times
+    more. Different texts have the same number once in 10^18 pairs.
+    """
+    rows = codes.value_rowids()
+    place = tf.range(tf.size(rows, tf.int64)) - tf.gather(codes.row_starts(), rows)
+    origin = tf.gather(place, tf.minimum(start, tf.size(rows, tf.int64) - 1))
+    values = tf.cast(codes.values, tf.int64) + 1
+    key = tf.zeros_like(start)
+    for prime, base in _HASHES:
+        sums = tf.cumsum(values * _power(base, place, prime) % prime)
+        sums = tf.concat([[0], sums], 0)
+        part = (tf.gather(sums, end) - tf.gather(sums, start)) % prime
+        # As if every part began at the last place.
+        part = part * _power(base, MAX_TEXT_BYTES - origin, prime) % prime
+        key = key * prime + part
+    return key
+
+
+def _power(base: int, exponents: tf.Tensor, prime: int) -> tf.Tensor:
+    """Returns `base ** exponents % prime`, for exponents up to `MAX_TEXT_BYTES`."""
+    result = tf.ones_like(exponents)
+    for bit in range(MAX_TEXT_BYTES.bit_length()):
+        factor = pow(base, 1 << bit, prime)
+        is_set = exponents // (1 << bit) % 2 == 1
+        result = tf.where(is_set, result * factor % prime, result)
+    return result

@@ -1,0 +1,127 @@
+"""A SavedModel that answers questions: from a fine-tuned folder, as in Python."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.converters import load
+from albert_tf.errors import UsageError
+from albert_tf.export import manifest, warmup
+from albert_tf.export.saved_model import export_saved_model
+from albert_tf.heads import HEADS
+from albert_tf.inference.question_answerer import QuestionAnswerer
+from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.tasks import saved
+from albert_tf.tasks.registry import find_task
+from tests import tiny
+
+CONFIG = tiny.CONFIG.replace(max_position_embeddings=40, num_hidden_layers=1)
+LOGITS, BEAM = "question_answering", "beam_question_answering"
+SIZES = {"max_seq_length": 24, "doc_stride": 4, "max_query_length": 6}
+QUESTIONS = ["Which river?", "", "a\0b \xff"]
+CONTEXTS = ["The Main, since 1990, runs through Café Straße. " * 3, "no", ""]
+
+
+def fine_tuned(head: str, tokenizer, path: pathlib.Path) -> pathlib.Path:
+    """A model folder like that of a fine-tuning on SQuAD 2.0."""
+    model = HEADS[head].load_class()(CONFIG, seed=3)
+    model.task = saved.describe(find_task("squad2"))
+    model.task["options"] |= {**SIZES, "n_best_size": 5, "null_threshold": 0.25}
+    load.save_pretrained(model, path, tokenizer=tokenizer)
+    return path
+
+
+def assert_answers_as_python(served: pathlib.Path, folder: pathlib.Path) -> None:
+    answer = QuestionAnswerer.from_pretrained(folder)
+    loaded = tf.saved_model.load(served)
+    got = loaded.signatures["serving_default"](
+        question=tf.constant(QUESTIONS), context=tf.constant(CONTEXTS)
+    )
+    rows = answer(QUESTIONS, CONTEXTS, top_k=5)
+    assert got["n_best_scores"].shape == (3, 5)
+    for i, row in enumerate(rows):
+        best = {name: got[name][i].numpy() for name in ("answer", "start", "end")}
+        best["answer"] = best["answer"].decode()
+        assert {**best, "score": row[0]["score"]} == row[0]
+        scores = [entry["score"] for entry in row] + [0] * (5 - len(row))
+        np.testing.assert_allclose(got["n_best_scores"][i], scores, atol=1e-6)
+        np.testing.assert_allclose(got["score"][i], scores[0], atol=1e-6)
+    tokens = {
+        "token_ids": tf.constant([[2, 9, 3, 11, 12, 3, 0, 0]]),
+        "segment_ids": tf.constant([[0, 0, 0, 1, 1, 1, 0, 0]]),
+    }
+    outputs = loaded.signatures["tokens"](lengths=tf.constant([6]), **tokens)
+    mask = {"padding_mask": tf.constant([[1] * 6 + [0] * 2])}
+    expected = answer.model({**tokens, **mask}, training=False)
+    assert outputs.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(outputs[name], values, rtol=1e-5, atol=1e-5)
+
+
+def test_from_a_fine_tuned_model(tokenizer, tmp_path):
+    folder = fine_tuned(LOGITS, tokenizer, tmp_path / "m")
+    model = load.from_pretrained(folder)
+    served = export_saved_model(
+        model, tmp_path / "served", tokenizer=tokenizer, warmup_batch_sizes=(1,)
+    )
+    assert_answers_as_python(served, folder)
+    content = json.loads(pathlib.Path(served, manifest.FILE).read_text())
+    assert content["max_seq_length"] == 24
+    assert content["answering"] == {
+        "doc_stride": 4,
+        "max_query_length": 6,
+        "n_best_size": 5,
+        "max_answer_length": 30,
+        "null_threshold": 0.25,
+        "unanswerable": True,
+        "max_windows": 64,
+    }
+    assert content["signatures"] == {
+        "serving_default": {"question": "string [None]", "context": "string [None]"},
+        "tokens": {
+            "token_ids": "int32 [None, None]",
+            "lengths": "int32 [None]",
+            "segment_ids": "int32 [None, None]",
+        },
+    }
+    custom = {name for name in content["operations"] if "entencepiece" in name}
+    assert custom == {
+        "SentencepieceOp",
+        "SentencepieceTokenizeOp",
+        "SentencepieceTokenizeWithOffsetsOp",
+    }
+    assert not [name for name in content["operations"] if ">" in name]
+    file = str(pathlib.Path(served, "assets.extra", warmup.FILE))
+    sizes = [
+        (name, len(request["context"][0].split()))
+        for name, request in warmup.read_requests(file)
+        if name == "serving_default"
+    ]
+    # With a question of one token and three special ones: 16 and 24.
+    assert sizes == [("serving_default", 12), ("serving_default", 20)]
+
+
+@pytest.mark.broad
+def test_the_command(run_python, tokenizer, tmp_path):
+    folder = fine_tuned(BEAM, tokenizer, tmp_path / "m")
+    served = tmp_path / "served"
+    flags = [f"--model={folder}", f"--output_dir={served}", "--warmup_batch_sizes=1,2"]
+    result = run_python("tools/export.py", *flags)
+    assert result.returncode == 0, result.stderr
+    assert_answers_as_python(served, folder)
+    result = run_python(
+        "tools/export.py", *flags[:1], f"--output_dir={served}2", "--n_best_size=0"
+    )
+    assert result.returncode == 2
+    assert "n_best_size must be at least 1, received 0" in result.stderr
+
+
+def test_options_are_for_question_answering(tokenizer, tmp_path):
+    model = AlbertTextClassifier(CONFIG, num_labels=2)
+    with pytest.raises(UsageError, match="AlbertTextClassifier does not answer quest"):
+        export_saved_model(
+            model, tmp_path / "m", tokenizer=tokenizer, answering={"n_best_size": 3}
+        )

@@ -1,0 +1,240 @@
+"""Question answering in the graph answers as `QuestionAnswerer`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from albert_tf import features
+from albert_tf.errors import UsageError
+from albert_tf.export import question_candidates, question_signatures, question_windows
+from albert_tf.export.question_windows import QuestionInputs
+from albert_tf.heads import HEADS
+from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
+from albert_tf.tasks.questions.squad_answers import make_answers
+from albert_tf.tasks.questions.squad_data import ask
+from albert_tf.text.normalization import to_unicode
+from tests import tiny
+from tests.text.offsets_test import ODD
+
+CONFIG = tiny.CONFIG.replace(max_position_embeddings=40, num_hidden_layers=1)
+LOGITS, BEAM = "question_answering", "beam_question_answering"
+SIZES = {"doc_stride": 4, "max_query_length": 6, "n_best_size": 7}
+CASES = {
+    "1.1": (LOGITS, {"unanswerable": False}),
+    "2.0": (LOGITS, {"null_threshold": 0.5}),
+    "2.0, eager": (LOGITS, {"null_threshold": 1e9}),
+    "2.0, one answer": (LOGITS, {"null_threshold": -1.0, "n_best_size": 1}),
+    "beam": (BEAM, {"unanswerable": True}),
+    "beam, eager": (BEAM, {"null_threshold": 1e9}),
+    "beam, 1.1": (BEAM, {"unanswerable": False, "max_answer_length": 3}),
+}
+RIVER = "The river Main (524\u00a0km) meets  the Rhine at Mainz; E\u0301 ½ Straße. "
+PAIRS = [
+    ("Which river?", RIVER * 4),
+    ("Where?", "\u2003" + RIVER.upper() + "\n"),
+    ("", "In 1990, 1,204 of x1990, caf\u00e9 cafe\u0301, \U0001d6ba ΑΣ"),
+    ("What is a question that is far too long for a row?", "a a a A a b A. " * 9),
+    ("no context", ""),
+    ("", " \t\n "),
+    ("nul", "a\0b \ufeff\u200b c"),
+]
+
+
+class Pair:
+    """`QuestionAnswerer`, and the function of the signature as one graph."""
+
+    def __init__(self, case: str, tokenizer):
+        head, options = CASES[case]
+        options = {**SIZES, **options}
+        self.model = HEADS[head].load_class()(CONFIG, seed=3)
+        self.is_beam = head == BEAM
+        self.answer = QuestionAnswerer(
+            self.model, tokenizer, max_seq_length=24, **options
+        )
+        self.answering = question_signatures.answering_of(self.model, 24, options)
+        self.inputs = QuestionInputs(tokenizer, self.answering.options)
+        function = question_signatures.make_answer(
+            self.model, self.inputs, self.answering
+        )
+        spec = tf.TensorSpec([None], tf.string)
+        self.graph = tf.function(function, input_signature=[spec, spec])
+
+    def from_outputs(self, questions, contexts, outputs):
+        windows = self.inputs(questions, contexts)
+        mask = windows.inputs[features.PADDING_MASK]
+        found = question_candidates.read_outputs(outputs, mask, self.answering.options)
+        return question_signatures.answers_of(
+            found, windows, self.answering, self.is_beam
+        )
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        case if case in ("2.0", "beam") else pytest.param(case, marks=pytest.mark.broad)
+        for case in CASES
+    ],
+)
+def pair(request, tokenizer):
+    return Pair(request.param, tokenizer)
+
+
+def as_tensor(texts):
+    raw = [t if isinstance(t, bytes) else to_unicode(t).encode() for t in texts]
+    return tf.constant(raw, tf.string)
+
+
+def rows_of(outputs) -> list[list[dict]]:
+    """The n-best lists of the graph, in the form of `QuestionAnswerer`."""
+    values = {name: value.numpy() for name, value in outputs.items()}
+    names = ("answer", "score", "start", "end")
+    lists = []
+    for columns in zip(*(values[f"n_best_{name}s"] for name in names), strict=True):
+        row = [
+            {"answer": a.decode(), "score": float(s), "start": int(b), "end": int(e)}
+            for a, s, b, e in zip(*columns, strict=True)
+        ]
+        kept = [entry for entry in row if entry["start"] >= 0]
+        filled = {"answer": "", "score": 0.0, "start": -1, "end": -1}
+        assert row == kept + [filled] * (len(row) - len(kept))
+        lists.append(kept)
+    for name in names:
+        np.testing.assert_array_equal(values[name], values[f"n_best_{name}s"][:, 0])
+    return lists
+
+
+def expected_rows(pair, pairs) -> list[list[dict]]:
+    most = pair.answering.options.n_best_size
+    rows = pair.answer(*map(list, zip(*pairs, strict=True)), top_k=most)
+    return rows if most > 1 else [[row] for row in rows]
+
+
+def assert_same(pair, pairs) -> None:
+    questions, contexts = zip(*pairs, strict=True)
+    outputs = pair.graph(as_tensor(questions), as_tensor(contexts))
+    found = rows_of(outputs)
+    for (question, context), want, got in zip(
+        pairs, expected_rows(pair, pairs), found, strict=True
+    ):
+        message = ascii((question, context))
+        scores = [entry["score"] for entry in want]
+        np.testing.assert_allclose(
+            [entry["score"] for entry in got], scores, atol=1e-6, err_msg=message
+        )
+        for i, entry in enumerate(got):
+            # The order of equals is that of rounding errors.
+            equals = [
+                w for w, s in zip(want, scores, strict=True) if near(s, scores[i])
+            ]
+            places = [(w["answer"], w["start"], w["end"]) for w in equals]
+            place = (entry["answer"], entry["start"], entry["end"])
+            assert place in places, message
+    if pair.answering.unanswerable:
+        texts = ([unicode(text) for text in column] for column in (questions, contexts))
+        answers = pair.answer.predictor.answers(ask(*texts, True))
+        np.testing.assert_allclose(
+            outputs["null_score"], answers.null_scores, rtol=1e-5, atol=1e-5
+        )
+    assert ("null_score" in outputs) == pair.answering.unanswerable
+
+
+def unicode(text) -> str:
+    return text if isinstance(text, str) else to_unicode(text)
+
+
+def near(a: float, b: float) -> bool:
+    return abs(a - b) < 2e-6
+
+
+def test_fixed_texts(pair):
+    assert_same(pair, PAIRS)
+    assert_same(pair, [(b"caf\xc3 \xff", b"x\xed\xa0\x80y \xf0\x9f caf\xc3")])
+    assert pair.graph(as_tensor([]), as_tensor([]))["n_best_ends"].shape[0] == 0
+
+
+def test_from_the_same_outputs_every_answer_is_the_same(pair):
+    """Outputs with few distinct values: the rules for ties decide."""
+    questions, contexts = map(list, zip(*PAIRS, strict=True))
+    windows = pair.inputs(as_tensor(questions), as_tensor(contexts))
+    predictor = pair.answer.predictor
+    examples = ask(questions, contexts, pair.answering.unanswerable)
+    encoded = predictor.encoded(examples)
+    lengths = encoded.rows.lengths
+    mask = windows.inputs[features.PADDING_MASK].numpy()
+    np.testing.assert_array_equal(mask.sum(1), lengths)
+    ids = windows.inputs[features.TOKEN_IDS].numpy()
+    np.testing.assert_array_equal(ids[mask == 1], encoded.rows.ids)
+    segments = windows.inputs[features.SEGMENT_IDS].numpy()
+    first = (mask == 1).sum(1) - segments.sum(1)
+    np.testing.assert_array_equal(first, encoded.rows.first_lengths)
+    outputs = pair.model(windows.inputs, training=False)
+    outputs = {
+        name: value if value.dtype == tf.int32 else tf.round(value)
+        for name, value in outputs.items()
+    }
+    flat = {name: value.numpy() for name, value in outputs.items()}
+    if not pair.is_beam:
+        flat = {name: value[mask == 1] for name, value in flat.items()}
+    answers = make_answers(examples, encoded, flat, predictor.options)
+    most = predictor.options.n_best_size
+    got = rows_of(pair.from_outputs(as_tensor(questions), as_tensor(contexts), outputs))
+    for i, row in enumerate(got):
+        want = _ranked(answers, i)[:most]
+        scores = [entry.pop("score") for entry in want]
+        found = [entry.pop("score") for entry in row]
+        assert row == want
+        np.testing.assert_allclose(found, scores, rtol=1e-6, atol=1e-30)
+
+
+TEXTS = st.text(max_size=60) | st.text(
+    st.sampled_from(sorted({*ODD, *"abAB19., "} - {"\ud800"})), max_size=60
+)
+
+
+@given(pairs=st.lists(st.tuples(TEXTS, TEXTS), min_size=6, max_size=6))
+@settings(max_examples=3)
+def test_random_texts(pair, pairs):
+    assert_same(pair, pairs)
+
+
+@pytest.mark.broad
+@given(pairs=st.lists(st.tuples(TEXTS, TEXTS), min_size=6, max_size=6))
+@settings(max_examples=100)
+def test_many_random_texts(pair, pairs):
+    assert_same(pair, pairs)
+
+
+@pytest.mark.parametrize("text", [b"the cat " * 131_072, b" \xff" * 500_000])
+def test_huge_texts_cost_little(tokenizer, text):
+    pair = Pair("2.0", tokenizer)
+    windows = pair.inputs(tf.constant([text, b"x"]), tf.constant([text, b"x y"]))
+    rows = question_windows.MAX_WINDOWS if text[:1] == b"t" else 1
+    assert np.bincount(windows.question).tolist() == [rows, 1]
+    got = rows_of(pair.graph(tf.constant([text, b"x"]), tf.constant([text, b"x y"])))
+    assert got[1] == rows_of(pair.graph(as_tensor(["x"]), as_tensor(["x y"])))[0]
+    # What is read is answered as if it were all.
+    read = text[:600].decode(errors="ignore") if rows > 1 else ""
+    if rows > 1:
+        budget = 24 - 3 - 6
+        tokens = budget + (rows - 1) * pair.answering.options.doc_stride
+        read = "the cat " * (tokens // 2) + "the" * (tokens % 2)
+    want = expected_rows(pair, [(text[:600], read)])[0]
+    assert [e["answer"] for e in got[0]] == [e["answer"] for e in want]
+
+
+def test_refuses(tokenizer):
+    model = HEADS[LOGITS].load_class()(CONFIG, seed=3)
+    with pytest.raises(UsageError, match="answering: expected .* received stride$"):
+        question_signatures.answering_of(model, None, {"stride": 3})
+    for value in ("1", True, float("nan")):
+        with pytest.raises(UsageError, match="null_threshold must be a number, receiv"):
+            question_signatures.answering_of(model, None, {"null_threshold": value})
+    with pytest.raises(UsageError, match="unanswerable must be True or False, receiv"):
+        question_signatures.answering_of(model, None, {"unanswerable": 1})
+    with pytest.raises(UsageError, match="doc_stride must be from 1 to"):
+        question_signatures.answering_of(model, None, {"doc_stride": 300})
+    pair = Pair("2.0", tokenizer)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="one for each question"):
+        pair.graph(as_tensor(["a"]), as_tensor(["b", "c"]))

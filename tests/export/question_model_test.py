@@ -61,6 +61,7 @@ def assert_answers_as_python(served: pathlib.Path, folder: pathlib.Path) -> None
         np.testing.assert_allclose(outputs[name], values, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_from_a_fine_tuned_model(tokenizer, tmp_path):
     folder = fine_tuned(LOGITS, tokenizer, tmp_path / "m")
     model = load.from_pretrained(folder)

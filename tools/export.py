@@ -102,6 +102,7 @@ def main() -> None:
         top_k=settings.top_k,
         **common,
         answering=settings.answering,
+        precision=settings.precision,
     )
     print(folder)
     if settings.server_files:

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import manifest, warmup
+from albert_tf.export import cpu, fast_forward, manifest, warmup
 from albert_tf.export.choice_signatures import choice_options
 from albert_tf.export.fill_mask_signature import TOP_K
 from albert_tf.export.question_signatures import answering_of, is_answering
@@ -48,6 +48,7 @@ def export_saved_model(
     warmup_batch_sizes: Sequence[int] = (1, 8),
     top_k: int = TOP_K,
     answering: Mapping[str, Any] | None = None,
+    precision: str = "float32",
 ) -> str:
     """Writes a SavedModel with normalization, tokenizer, model and label names.
 
@@ -74,12 +75,15 @@ def export_saved_model(
         answering: mapping or None. Of a model that answers questions: options of
             `QuestionAnswerer` to change, such as `null_threshold`, `n_best_size` or
             `unanswerable`. Default: as `QuestionAnswerer` has them with this model.
+        precision: str. "float32", or "bfloat16" for CPUs with AVX512_BF16 or AMX_BF16;
+            on others it is much slower, or ends the process that runs the model.
 
     Returns:
         str. Path of the folder. The folder appears once it is complete.
 
     Raises:
-        UsageError: If the folder exists, or an argument does not fit the model.
+        UsageError: If the folder exists, or an argument does not fit the model or, with
+            "bfloat16", this CPU.
         DataError: If the model returns NaN or infinity.
     """
     target = _target(path, version)
@@ -99,12 +103,17 @@ def export_saved_model(
         text_inputs = TextInputs(tokenizer, length)
     signatures = make_signatures(model, text_inputs, labels, top_k, answers)
     requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
+    forward = fast_forward.choose(model, precision)
+    cpu.check(precision, will_run=bool(warmup_batch_sizes))
     # A server waits for saved_model.pb: it must never find a part of a model.
     with folders.writing(target, last=manifest.MODEL_FILE) as out:
-        _write(model, text_inputs, signatures, out.path)
+        with fast_forward.replacing(model, forward):
+            _write(text_inputs, signatures, out.path)
         content = _content(model, tokenizer, labels, signatures, length)
         if answers is not None:
             content["answering"] = answers.describe()
+        content["precision"] = precision
+        content["forward"] = fast_forward.describe(forward)
         content["operations"] = sorted(manifest.check_operations(out.path))
         extra = os.path.join(out.path, "assets.extra")
         os.makedirs(extra)
@@ -192,9 +201,9 @@ def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any
     return content
 
 
-def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) -> None:
+def _write(text_inputs, signatures: dict[str, Signature], folder: str) -> None:
+    # The archive finds the variables that signatures read, and leaves the others out.
     archive = keras.export.ExportArchive()
-    archive.track(model)
     # Without this the vocabulary is an "untracked resource" and saving fails.
     archive.track(text_inputs)
     for name, signature in signatures.items():

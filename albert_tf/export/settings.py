@@ -52,6 +52,12 @@ class ExportSettings:
         "output_dir; needs --version.",
         False,
     )
+    precision: str = setting(
+        "Of a SavedModel. bfloat16 needs CPUs with AVX512_BF16 or AMX_BF16 where the "
+        "model is served.",
+        "float32",
+        choices=("float32", "bfloat16"),
+    )
     top_k: int = setting(
         "Number of tokens per mask, for the signature fill_mask(text).", 10
     )

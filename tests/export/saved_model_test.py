@@ -1,6 +1,7 @@
 """The exported model: equal to the Keras model, robust, and nothing but computation."""
 
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import manifest, verify
+from albert_tf.export import cpu, manifest, verify
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.fill_mask import FillMask
@@ -91,6 +92,10 @@ def test_pair_equals_the_keras_model(ask, classify):
 def test_tokens_preprocess_embed_classify(ask, loaded, classify, tokenizer):
     inputs = ask(TEXTS, "preprocess")
     assert inputs["token_ids"].shape == (4, 40)
+    # A short text does not pay for the longest.
+    for count, width in ((1, 16), (14, 16), (15, 32), (30, 32), (31, 40), (99, 40)):
+        found = ask(["x", "a " * count], "preprocess")
+        assert found["token_ids"].shape == found["padding_mask"].shape == (2, width)
     tokens = {
         "token_ids": tf.constant(inputs["token_ids"]),
         "lengths": tf.constant(inputs["padding_mask"].sum(1), tf.int32),
@@ -257,6 +262,7 @@ def test_manifest(folder):
     assert verify.verify(folder) == found
     assert found["labels"] == LABELS
     assert found["max_seq_length"] == 40
+    assert (found["precision"], found["forward"]) == ("float32", "fast")
     assert found["signatures"]["tokens"]["lengths"] == "int32 [None]"
     assert found["signatures"].keys() == {
         "serving_default",
@@ -267,6 +273,49 @@ def test_manifest(folder):
         "embed_layer",
         "classify",
     }
+
+
+def test_every_weight_is_stored_once(folder, classify):
+    shapes = dict(tf.train.list_variables(str(folder / "variables/variables")))
+    sizes = [math.prod(shape) for name, shape in shapes.items() if shape]
+    assert sum(sizes) == classify.model.count_params()
+
+
+@pytest.mark.slow
+def test_bfloat16(classify, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(cpu, "flags", lambda: frozenset({"avx512f", "amx_bf16"}))
+    made = export_saved_model(
+        classify.model,
+        tmp_path / "m",
+        tokenizer=tokenizer,
+        warmup_batch_sizes=(1,),
+        precision="bfloat16",
+    )
+    found = json.loads(pathlib.Path(made, manifest.FILE).read_text())
+    assert (found["precision"], found["forward"]) == ("bfloat16", "fast")
+    reader = tf.train.load_checkpoint(f"{made}/variables/variables")
+    types = reader.get_variable_to_dtype_map().values()
+    # For one shared block: the projection, query-key-value, output and both of the
+    # feed-forward, each with a bias.
+    assert sum(dtype == tf.bfloat16 for dtype in types) == 10
+    served = tf.saved_model.load(made).signatures["serving_default"]
+    got = served(text=tf.constant(TEXTS))["logits"].numpy()
+    error = np.abs(got - classify.logits(TEXTS)).max()
+    assert 1e-5 < error < 0.2
+
+
+@pytest.mark.slow
+def test_another_dtype_is_left_to_keras(classify, tokenizer, tmp_path):
+    model = AlbertTextClassifier(CONFIG, num_labels=3, dtype="mixed_bfloat16")
+    model.set_weights(classify.model.get_weights())
+    made = export_saved_model(
+        model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=()
+    )
+    found = json.loads(pathlib.Path(made, manifest.FILE).read_text())
+    assert (found["precision"], found["forward"]) == ("float32", "keras")
+    got = tf.saved_model.load(made).signatures["serving_default"](text=["a cat"])
+    expected = Classifier(model, tokenizer, LABELS).logits(["a cat"])
+    np.testing.assert_allclose(got["logits"], expected, atol=0.02)
 
 
 def test_a_program_that_reads_files_is_refused(tmp_path):
@@ -361,7 +410,7 @@ def test_encoders(kind, tokenizer, tmp_path):
         loaded.signatures["masked_lm"](lengths=tf.constant([3]), **inputs)
 
 
-def test_refuses(classify, folder, tokenizer, tmp_path):
+def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
     def export(model=classify.model, path=tmp_path / "m", **kwargs):
         export_saved_model(model, path, **{"tokenizer": tokenizer, **kwargs})
 
@@ -381,6 +430,9 @@ def test_refuses(classify, folder, tokenizer, tmp_path):
         export(labels=["a", "b"])
     with pytest.raises(UsageError, match="at most vocab_size=40 tokens"):
         export(AlbertBackbone(CONFIG.replace(vocab_size=40)))
+    monkeypatch.setattr(cpu, "flags", lambda: frozenset({"avx2"}))
+    with pytest.raises(UsageError, match="received a CPU without AVX-512"):
+        export(precision="bfloat16")
     assert not list(tmp_path.iterdir())
 
 

@@ -1,0 +1,288 @@
+"""Computes an encoder for serving, in the form that TensorFlow's optimizer fuses.
+
+oneDNN adds the bias and applies the activation inside a product, if the graph says
+`MatMul`, `BiasAdd` and the activation of `tf.nn`, one after the other and for matrices.
+Keras's layers say it for `[B, T, D]`. What does not change from request to request
+(query, key and value in one matrix, the scale of the scores, weights in another dtype)
+is computed when the model is exported.
+
+Legend: `B` batch, `T` sequence, `M` all tokens `B * T`, `E` embedding, `D` hidden, `N`
+heads, `H` head size.
+"""
+
+import contextlib
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import features
+from albert_tf.errors import UsageError
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.base import as_inputs, without_padding
+
+PRECISIONS = ("float32", "bfloat16")
+# Added to the scores of masked keys, as `layers.attention` does.
+_MASKED_SCORE = -10000.0
+_numpy = keras.ops.convert_to_numpy
+_ACTIVATIONS: dict[str, Callable] = {
+    "gelu_new": functools.partial(tf.nn.gelu, approximate=True),
+    "gelu": functools.partial(tf.nn.gelu, approximate=False),
+    "relu": tf.nn.relu,
+    "tanh": tf.tanh,
+    "silu": tf.nn.silu,
+    "linear": tf.identity,
+}
+
+
+class _Linear(NamedTuple):
+    """Weights of one product."""
+
+    kernel: tf.Variable  # [I, O]
+    bias: tf.Variable  # [O]
+
+
+class FastForward:
+    """Computes what a backbone computes, in fewer and larger operations.
+
+    In bfloat16, the weights of the encoder and its products are bfloat16; what is added
+    up over the layers, layer norms, softmax, embeddings and pooler stay float32.
+
+    Args:
+        backbone: `AlbertBackbone` of dtype float32. Its weights are read now.
+        precision: str. One of `PRECISIONS`.
+
+    Call arguments:
+        As those of `AlbertBackbone`. What no exported model needs (training, packed
+        rows, hidden states, attentions) is left to the backbone and logged.
+
+    Returns:
+        As `AlbertBackbone`; float32.
+    """
+
+    def __init__(self, backbone: AlbertBackbone, precision: str = "float32"):
+        self._backbone = backbone
+        self._config = backbone.config
+        self._dtype = tf.as_dtype(precision)
+        self._activation = _ACTIVATIONS[self._config.hidden_act]
+        encoder = backbone.encoder
+        self._projection = None
+        if encoder.embedding_projection is not None:
+            self._projection = self._dense(encoder.embedding_projection)
+        self._qkv = [self._joined(layer.dense) for layer in encoder.attentions]
+        self._outputs = [
+            self._dense(layer.dense["output"]) for layer in encoder.attentions
+        ]
+        self._inner = [self._dense(layer.intermediate) for layer in encoder.ffns]
+        self._outer = [self._dense(layer.output_dense) for layer in encoder.ffns]
+        self.left_to_keras: set[str] = set()
+
+    def __call__(
+        self,
+        inputs,
+        training=False,
+        seeds=None,
+        output_hidden_states=False,
+        output_attentions=False,
+        pooled_only=False,
+    ):
+        inputs = as_inputs(inputs)
+        options = {
+            "training": training,
+            "output_hidden_states": output_hidden_states,
+            "output_attentions": output_attentions,
+        }
+        unusual = {name for name, is_set in options.items() if is_set}
+        others = (features.PACK_IDS, features.CLS_POSITIONS)
+        unusual |= {name for name in others if name in inputs}
+        if pooled_only and features.PLACES in inputs:
+            unusual.add(features.PLACES)
+        if unusual:
+            logging.warning(
+                "%s: computed by Keras's layers, which are slower", sorted(unusual)
+            )
+            self.left_to_keras |= unusual
+            options |= {"seeds": seeds, "pooled_only": pooled_only}
+            return type(self._backbone).call(self._backbone, inputs, **options)
+        if pooled_only and self._backbone.pooler is None:
+            raise UsageError("pooled_only: needs a model with add_pooler=True")
+        return self._forward(inputs, pooled_only)
+
+    def _forward(self, inputs, pooled_only: bool) -> dict[str, tf.Tensor]:
+        backbone, D = self._backbone, self._config.hidden_size
+        x = backbone.embeddings(
+            inputs[features.TOKEN_IDS],
+            segment_ids=inputs.get(features.SEGMENT_IDS),
+            position_ids=inputs.get(features.POSITION_IDS),
+        )
+        B, T = tf.unstack(tf.shape(x)[:2])
+        bias = self._bias(inputs)
+        x = tf.reshape(x, [-1, x.shape[-1]])
+        if self._projection is not None:
+            x = self._linear(x, self._projection)
+        table = self._config.layer_table()
+        for number, row in enumerate(table, start=1):
+            # Nothing reads the other tokens of the last block.
+            only_first = pooled_only and number == len(table)
+            x = self._block(x, row, bias, (B, T), only_first)
+        if pooled_only:
+            return {"pooled_output": backbone.pooler(x)}
+        sequence = tf.reshape(x, [B, T, D])
+        outputs = {"sequence_output": sequence}
+        if backbone.pooler is not None:
+            outputs["pooled_output"] = backbone.pooler(sequence[:, 0])
+        return outputs
+
+    def _bias(self, inputs) -> tf.Tensor | None:
+        """Returns what is added to the scores, `[B, 1, 1, T]`."""
+        mask = inputs.get(features.PADDING_MASK)
+        if mask is None and self._backbone.pad_id is not None:
+            mask = without_padding(inputs[features.TOKEN_IDS], self._backbone.pad_id)
+        if mask is None:
+            return None
+        hidden = tf.cast(tf.equal(mask, 0), tf.float32)
+        return (hidden * _MASKED_SCORE)[:, None, None, :]
+
+    def _block(self, x, row, bias, shape, only_first: bool) -> tf.Tensor:
+        """Returns the states `[M, D]` after a block; `[B, D]` of the first tokens."""
+        encoder, D = self._backbone.encoder, self._config.hidden_size
+        context = self._attend(x, self._qkv[row.attention], bias, shape, only_first)
+        if only_first:
+            x = tf.reshape(x, [*shape, D])[:, 0]
+        update = self._linear(context, self._outputs[row.attention])
+        x = _normalize(
+            x + update, encoder.attention_layer_norms[row.attention_layer_norm]
+        )
+        inner = self._inner[row.ffn]
+        update = tf.matmul(tf.cast(x, self._dtype), inner.kernel)
+        update = self._activation(tf.nn.bias_add(update, inner.bias))
+        update = self._linear(update, self._outer[row.ffn])
+        return _normalize(x + update, encoder.ffn_layer_norms[row.ffn_layer_norm])
+
+    def _attend(self, x, qkv: _Linear, bias, shape, only_first: bool) -> tf.Tensor:
+        """Returns the contexts `[M, D]`; `[B, D]` of the first tokens."""
+        N, D, H = (
+            self._config.num_attention_heads,
+            self._config.hidden_size,
+            self._config.head_size,
+        )
+        if self._dtype == tf.float32:
+            x = tf.reshape(self._linear(x, qkv), [*shape, 3, N, H])
+        else:
+            # Not fused, as in `_linear`: the reshape stands between.
+            x = tf.matmul(tf.cast(x, self._dtype), qkv.kernel)
+            x = tf.reshape(x, [*shape, 3, N, H]) + tf.reshape(qkv.bias, [3, N, H])
+        q, k, v = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), 3)
+        q = q[:, :, :1] if only_first else q
+        scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32)
+        scores = scores if bias is None else scores + bias
+        probs = tf.cast(tf.nn.softmax(scores), self._dtype)
+        context = tf.transpose(tf.matmul(probs, v), [0, 2, 1, 3])
+        return tf.reshape(context, [-1, D])
+
+    def _linear(self, x, weights: _Linear) -> tf.Tensor:
+        """Computes `x W + b` in float32, from a product in the dtype."""
+        y = tf.matmul(tf.cast(x, self._dtype), weights.kernel)
+        if self._dtype == tf.float32:
+            return tf.nn.bias_add(y, weights.bias)
+        # oneDNN's fused product of bfloat16 does not use the matrix units (AMX), and
+        # loses more than it gains except for the activation.
+        return tf.cast(y, tf.float32) + tf.cast(weights.bias, tf.float32)
+
+    def _dense(self, layer: keras.layers.Dense) -> _Linear:
+        kernel, bias = layer.kernel, layer.bias
+        # With LoRA the kernel is a sum.
+        if self._dtype == tf.float32 and isinstance(kernel, keras.Variable):
+            # No copies: the file would hold both if anything else reads these.
+            return _Linear(kernel.value, bias.value)
+        return self._constants(_numpy(kernel), _numpy(bias))
+
+    def _joined(self, dense: dict[str, keras.layers.Dense]) -> _Linear:
+        """Returns query, key and value as one, the queries scaled for the scores."""
+        layers = [dense[name] for name in ("query", "key", "value")]
+        scale = np.float32(1.0 / math.sqrt(self._config.head_size))
+        kernels = [_numpy(layer.kernel) for layer in layers]
+        biases = [_numpy(layer.bias) for layer in layers]
+        return self._constants(
+            np.concatenate([kernels[0] * scale, *kernels[1:]], axis=1),
+            np.concatenate([biases[0] * scale, *biases[1:]]),
+        )
+
+    def _constants(self, kernel: np.ndarray, bias: np.ndarray) -> _Linear:
+        # Not constants: each layer of a shared block would pack its own copy, which was
+        # no faster, and every signature would hold them.
+        pair = (tf.cast(value, self._dtype) for value in (kernel, bias))
+        return _Linear(*(tf.Variable(value, trainable=False) for value in pair))
+
+
+def _normalize(x: tf.Tensor, layer) -> tf.Tensor:
+    """Computes layer normalization; without a gradient, so fewer operations."""
+    centered = x - tf.reduce_mean(x, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(centered), -1, keepdims=True)
+    normal = centered * tf.math.rsqrt(variance + layer.epsilon)
+    return normal * layer.gamma.value + layer.beta.value
+
+
+def choose(model: keras.Model, precision: str) -> FastForward | None:
+    """Returns the forward of a model's encoder, or None if Keras's layers compute it.
+
+    Raises:
+        UsageError: If the precision is unknown, or needs a forward that cannot be had.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(
+            f"precision: must be one of {', '.join(PRECISIONS)}, received {precision!r}"
+        )
+    backbone = _backbone_of(model)
+    reason = _reason_against(backbone)
+    if reason is None:
+        return FastForward(backbone, precision)
+    if precision != "float32":
+        raise UsageError(f"precision: {precision} is not available: {reason}")
+    logging.warning("computed by Keras's layers, which are slower: %s", reason)
+    return None
+
+
+def describe(forward: FastForward | None) -> str:
+    """Returns what computes the signatures traced so far, for the manifest."""
+    if forward is None:
+        return "keras"
+    return "fast and keras" if forward.left_to_keras else "fast"
+
+
+@contextlib.contextmanager
+def replacing(model: keras.Model, forward: FastForward | None) -> Iterator[None]:
+    """Lets a forward stand in for the encoder while a model's signatures are traced.
+
+    Every head calls its backbone, so that no signature has to know of the forward.
+    """
+    if forward is None:
+        yield
+        return
+    backbone = _backbone_of(model)
+    vars(backbone)["call"] = forward
+    try:
+        yield
+    finally:
+        del vars(backbone)["call"]
+
+
+def _backbone_of(model: keras.Model) -> keras.Model:
+    return getattr(model, "backbone", model)
+
+
+def _reason_against(backbone: keras.Model) -> str | None:
+    if keras.backend.backend() != "tensorflow":
+        return f"Keras's backend is {keras.backend.backend()}"
+    if type(backbone) is not AlbertBackbone:
+        return f"{type(backbone).__name__} may compute something else"
+    if backbone.dtype_policy.name != "float32":
+        return f"the encoder's dtype is {backbone.dtype_policy.name}"
+    if backbone.config.hidden_act not in _ACTIVATIONS:
+        return f"hidden_act is {backbone.config.hidden_act}"
+    return None

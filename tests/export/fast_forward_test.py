@@ -1,0 +1,237 @@
+"""The forward of exported models computes what the backbone computes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.config import ACTIVATIONS
+from albert_tf.errors import UsageError
+from albert_tf.export import fast_forward
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.classifiers import AlbertTextClassifier
+from tests import tiny
+
+CONFIGS = {
+    "as it is": {},
+    "groups": {"num_hidden_layers": 5, "num_hidden_groups": 2},
+    "inner groups": {"inner_group_num": 2, "num_hidden_groups": 2},
+    "attention shared": {"sharing": "attention"},
+    "ffn shared": {"sharing": "ffn"},
+    "nothing shared": {"sharing": "none"},
+    "own layer norms": {"share_layer_norm": False},
+    "epsilon": {"layer_norm_eps": 0.1},
+    "no projection": {"embedding_size": 12},
+    "projection of equal sizes": {
+        "embedding_size": 12,
+        "embedding_projection": "always",
+    },
+    "group skipped": {
+        "num_hidden_layers": 18,
+        "num_hidden_groups": 14,
+        "group_rule": "original",
+    },
+    "one head": {"num_attention_heads": 1},
+    **{name: {"hidden_act": name} for name in ACTIVATIONS},
+}
+
+
+def make_backbone(changes=None, **kwargs):
+    """Returns a backbone whose biases and layer norms have no initial values either."""
+    model = AlbertBackbone(tiny.CONFIG.replace(**(changes or {})), seed=3, **kwargs)
+    rng = np.random.default_rng(3)
+    for weight in model.weights:
+        noise = rng.normal(0, 0.2, weight.shape).astype("float32")
+        weight.assign(weight.numpy() + noise)
+    return model
+
+
+def make_inputs():
+    rng = np.random.default_rng(5)
+    rows, length = 4, 9
+    lengths = [9, 5, 1, 2]
+    return {
+        "token_ids": tf.constant(rng.integers(0, 30000, (rows, length)), tf.int32),
+        "segment_ids": tf.constant(rng.integers(0, 2, (rows, length)), tf.int32),
+        "padding_mask": tf.sequence_mask(lengths, length, tf.int32),
+    }
+
+
+def traced(model, forward, **options):
+    """Returns a function that calls the model while the forward stands in for it."""
+    specs = {name: tf.TensorSpec([None, None], tf.int32) for name in make_inputs()}
+    function = tf.function(
+        lambda inputs: model(inputs, **options), input_signature=[specs]
+    )
+    with fast_forward.replacing(model, forward):
+        function.get_concrete_function()
+    return function
+
+
+@pytest.mark.parametrize("case", CONFIGS)
+def test_equals_the_backbone(case):
+    model = make_backbone(CONFIGS[case])
+    forward = fast_forward.choose(model, "float32")
+    inputs = make_inputs()
+    got, expected = forward(inputs), model(inputs)
+    assert got.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, atol=1e-5, err_msg=name)
+        assert got[name].shape == value.shape
+    only = forward(inputs, pooled_only=True)
+    assert only.keys() == {"pooled_output"}
+    np.testing.assert_allclose(
+        only["pooled_output"], expected["pooled_output"], atol=1e-5
+    )
+    assert fast_forward.describe(forward) == "fast"
+
+
+def test_other_inputs():
+    model = make_backbone(add_pooler=False)
+    forward = fast_forward.choose(model, "float32")
+    inputs = make_inputs()
+    tokens = inputs["token_ids"]
+    ends = tf.concat([tokens[:, :6], tf.ones([4, 3], tf.int32)], 1)
+    positions = tf.tile(tf.range(9)[None, ::-1], [4, 1])
+    many = (tokens, {"token_ids": ends}, inputs | {"position_ids": positions})
+    for given in many:
+        for pad_id in (None, 1):
+            model.pad_id = pad_id
+            got, expected = forward(given), model(given)
+            assert got.keys() == expected.keys() == {"sequence_output"}
+            np.testing.assert_allclose(
+                got["sequence_output"], expected["sequence_output"], atol=1e-5
+            )
+    with pytest.raises(UsageError, match="needs a model with add_pooler=True"):
+        forward(inputs, pooled_only=True)
+
+
+def test_a_row_without_tokens_attends_as_if_unmasked():
+    model = make_backbone()
+    forward = fast_forward.choose(model, "float32")
+    inputs = make_inputs() | {"padding_mask": tf.zeros([4, 9], tf.int32)}
+    got, expected = forward(inputs), model(inputs)
+    # Sums with -10000 are exact to 0.001.
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, atol=5e-3)
+
+
+def test_lora_counts():
+    model = make_backbone()
+    attention = model.encoder.attentions[0].dense
+    for layer in (attention["key"], attention["output"]):
+        layer.enable_lora(2)
+        layer.lora_kernel_b.assign(np.ones_like(layer.lora_kernel_b))
+    got = fast_forward.choose(model, "float32")(make_inputs())
+    expected = model(make_inputs())["sequence_output"]
+    np.testing.assert_allclose(got["sequence_output"], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "options", "named"),
+    [
+        ({}, {"output_hidden_states": True}, "output_hidden_states"),
+        ({"cls_positions": tf.constant([[0, 2]] * 4)}, {}, "cls_positions"),
+        ({"pack_ids": tf.ones([4, 9], tf.int32)}, {}, "pack_ids"),
+        ({"places": tf.constant([1, 9])}, {"pooled_only": True}, "places"),
+    ],
+)
+def test_what_it_does_not_know_is_left_to_keras(inputs, options, named, caplog):
+    model = make_backbone()
+    forward = fast_forward.choose(model, "float32")
+    inputs = make_inputs() | inputs
+    got, expected = forward(inputs, **options), model(inputs, **options)
+    assert got.keys() == expected.keys()
+    np.testing.assert_allclose(got["pooled_output"], expected["pooled_output"])
+    assert fast_forward.describe(forward) == "fast and keras"
+    assert f"['{named}']: computed by Keras's layers" in caplog.text
+
+
+class _Doubled(AlbertBackbone):
+    def call(self, *args, **kwargs):
+        return {k: 2.0 * v for k, v in super().call(*args, **kwargs).items()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "reason"),
+    [
+        (AlbertBackbone, "mixed_bfloat16", "the encoder's dtype is mixed_bfloat16"),
+        (_Doubled, None, "_Doubled may compute something else"),
+    ],
+)
+def test_falls_back_openly(kind, dtype, reason, caplog):
+    model = kind(tiny.CONFIG, seed=3, dtype=dtype)
+    forward = fast_forward.choose(model, "float32")
+    assert forward is None
+    assert fast_forward.describe(forward) == "keras"
+    assert f"computed by Keras's layers, which are slower: {reason}" in caplog.text
+    with fast_forward.replacing(model, forward):
+        assert "call" not in vars(model)
+    with pytest.raises(UsageError, match=f"bfloat16 is not available: {reason}"):
+        fast_forward.choose(model, "bfloat16")
+    with pytest.raises(UsageError, match="one of float32, bfloat16, received 'int8'"):
+        fast_forward.choose(model, "int8")
+
+
+def test_stands_in_for_the_encoder_of_a_head_and_goes_again():
+    model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=3)
+    calls = []
+    forward = fast_forward.choose(model, "float32")
+
+    def recorded(*args, **kwargs):
+        calls.append(kwargs)
+        return forward(*args, **kwargs)
+
+    function = traced(model, recorded)
+    assert len(calls) == 1 and calls[0]["pooled_only"]
+    inputs = make_inputs()
+    np.testing.assert_allclose(function(inputs), model(inputs), atol=1e-5)
+    assert len(calls) == 1
+    with (
+        pytest.raises(RuntimeError, match="trace"),
+        fast_forward.replacing(model, recorded),
+    ):
+        raise RuntimeError("trace")
+    assert "call" not in vars(model.backbone)
+
+
+def test_the_form_that_is_fused():
+    model = make_backbone()
+    found = {}
+    for precision in fast_forward.PRECISIONS:
+        forward = fast_forward.choose(model, precision)
+        graph = traced(model, forward).get_concrete_function().graph
+        products = [op for op in graph.get_operations() if op.type == "MatMul"]
+        weights = [
+            op
+            for op in products
+            if op.inputs[1].op.type == "ReadVariableOp"
+            and op.inputs[0].dtype.name == precision
+        ]
+        assert not any(op.get_attr("transpose_b") for op in weights)
+        followers = [
+            [after.type for after in op.outputs[0].consumers()] for op in weights
+        ]
+        found[precision] = [types[0] for types in followers if len(types) == 1]
+    # The projection; for two layers query-key-value, output, F1, F2. Before them are
+    # the segments, after them the pooler, both Keras's.
+    layer = ["BiasAdd"] * 4
+    assert found["float32"][1:10] == ["BiasAdd", *layer, *layer]
+    layer = ["Reshape", "Cast", "BiasAdd", "Cast"]
+    assert found["bfloat16"] == ["Cast", *layer, *layer]
+
+
+def test_bfloat16_is_near_float32():
+    changes = {"hidden_size": 48, "intermediate_size": 96, "initializer_range": 0.1}
+    model = AlbertBackbone(tiny.CONFIG.replace(num_hidden_layers=4, **changes), seed=3)
+    forward = fast_forward.choose(model, "bfloat16")
+    inputs = make_inputs()
+    got, expected = forward(inputs), model(inputs)
+    assert np.std(expected["sequence_output"]) == pytest.approx(1, abs=0.1)
+    for name, value in expected.items():
+        assert got[name].dtype == tf.float32
+        error = np.abs(got[name] - value)
+        assert 1e-5 < error.max() < 5e-2, name
+    pooled = forward(inputs, pooled_only=True)["pooled_output"]
+    np.testing.assert_allclose(pooled, expected["pooled_output"], atol=5e-2)
+    assert keras.backend.standardize_dtype(model.word_embeddings.dtype) == "float32"

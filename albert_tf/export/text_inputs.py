@@ -18,6 +18,9 @@ from albert_tf.text.tokenizer_graph import as_utf8
 # after runs of white space are collapsed, the bytes that go through the Unicode tables.
 MAX_RAW_BYTES = 1 << 20
 MAX_TEXT_BYTES = 1 << 16
+# Rows are padded to a multiple of this. The graph takes any length, and nothing is
+# compiled for one, so that only the padding has a price.
+ROW_STEP = 16
 
 
 class TextInputs(tf.Module):
@@ -41,6 +44,7 @@ class TextInputs(tf.Module):
             sep_id=tokenizer.sep_id,
             pad_id=tokenizer.pad_id,
             max_seq_length=max_seq_length,
+            row_lengths=(*range(ROW_STEP, max_seq_length, ROW_STEP), max_seq_length),
         )
 
     def __call__(self, texts, text_pairs=None) -> dict[str, tf.Tensor]:

@@ -8,7 +8,7 @@ Only core TensorFlow is used. TensorFlow Text has trimmers for the truncation, b
 TensorFlow Serving before 2.20 does not know their operations.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -25,6 +25,7 @@ def join_segments(
     sep_id: int,
     pad_id: int,
     max_seq_length: int,
+    row_lengths: Sequence[int] | None = None,
 ) -> dict[str, tf.Tensor]:
     """Builds `[CLS] A [SEP] B [SEP]`, truncated and padded to the smallest bucket.
 
@@ -36,10 +37,12 @@ def join_segments(
         sep_id: int. Id of `[SEP]`.
         pad_id: int. Token id used as padding.
         max_seq_length: int. Maximum length of a row, special tokens included.
+        row_lengths: Sequence of int or None. The lengths that rows may have, ascending
+            to `max_seq_length`. Default: `inputs.length_buckets`.
 
     Returns:
-        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T` is
-        chosen when the graph runs; it is one of `inputs.length_buckets`.
+        dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`. `T`, chosen
+        when the graph runs, is the shortest row length that holds all rows.
     """
     inputs.check_max_seq_length(max_seq_length, pairs=second is not None)
     column = tf.ones_like(first.row_starts(), tf.int32)[:, None]
@@ -72,7 +75,7 @@ def padded_rows(
         dict as of `join_segments`.
     """
     lengths = tf.cast(ids.row_lengths(), tf.int32)
-    buckets = tf.constant(inputs.length_buckets(max_seq_length))
+    buckets = tf.constant(row_lengths or inputs.length_buckets(max_seq_length))
     longest = tf.reduce_max(tf.concat([lengths, buckets[:1]], axis=0))
     length = tf.reduce_min(tf.boolean_mask(buckets, buckets >= longest))
     mask = tf.sequence_mask(lengths, length, tf.int32)

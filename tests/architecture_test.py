@@ -313,5 +313,6 @@ def test_third_party_imports_are_declared():
         for dep in rule["deps"]
         if dep.startswith("@")
     }
-    # TensorFlow and protobuf come together; setuptools belongs to setup.py.
-    assert names - declared <= {"protobuf"}
+    # TensorFlow and protobuf come together; the benchmark of serving measures the other
+    # two only where somebody has installed them.
+    assert names - declared <= {"protobuf", "onnxruntime", "openvino"}

@@ -4,8 +4,9 @@ Example: `albert-tf benchmark data --output_file=docs/benchmarks/data`
 Topics: `data` (text to records against the original's algorithm, masking, waiting for
 batches, peak memory), `convert` (time and memory of converting the largest model),
 `finetune` (sentences per second, in turns with transformers), `step` (a pretraining
-step, in turns with transformers), `fidelity` (every step of a recorded run of the
-original against ours; docs/fidelity.md).
+step, in turns with transformers), `serving` (an exported classifier, in turns with
+transformers and, where installed, onnxruntime and OpenVINO), `fidelity` (every step of
+a recorded run of the original against ours; docs/fidelity.md).
 """
 
 import pathlib
@@ -20,7 +21,7 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
-_TOPICS = ("data", "convert", "finetune", "step", "fidelity")
+_TOPICS = ("data", "convert", "finetune", "step", "serving", "fidelity")
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
     "output_file",
@@ -30,16 +31,16 @@ _OUTPUT = flags.DEFINE_string(
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing files.")
 flags.DEFINE_string(
-    "input_file", "docstrings:", "data: text, as for create_pretraining_data."
+    "input_file", "docstrings:", "data, serving: text, as for create_pretraining_data."
 )
 flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model. Default, for data: one trained on the text.",
+    "SentencePiece model. Default, for data and serving: one trained on the text.",
 )
-flags.DEFINE_integer("max_bytes", 5_000_000, "data: bytes of text to use.")
+flags.DEFINE_integer("max_bytes", 5_000_000, "data, serving: bytes of text to use.")
 flags.DEFINE_integer("rounds", 3, "data: runs; medians are compared.")
-flags.DEFINE_integer("max_seq_length", 512, "data: tokens per example.")
+flags.DEFINE_integer("max_seq_length", 512, "data, serving: tokens per example.")
 flags.DEFINE_float("seconds", 20.0, "data: time to measure masking.")
 flags.DEFINE_list(
     "memory_megabytes",
@@ -49,8 +50,8 @@ flags.DEFINE_list(
 flags.DEFINE_string(
     "preset",
     "",
-    "convert, finetune, step: model size. Default: albert_xxlarge_v2 for convert, "
-    "albert_base_v2 for the others.",
+    "convert, finetune, step, serving: model size. Default: albert_xxlarge_v2 for "
+    "convert, albert_base_v2 for the others.",
 )
 flags.DEFINE_string(
     "train_file", "", "finetune: table of texts and labels, such as SST-2's train.tsv."
@@ -61,7 +62,13 @@ flags.DEFINE_bool(
     "quoting", False, "finetune: whether quotes enclose cells; not in GLUE's files."
 )
 flags.DEFINE_integer("train_batch_size", 32, "finetune: examples per step.", 1)
-flags.DEFINE_integer("steps", 12, "finetune, step: steps of every contestant.", 2)
+flags.DEFINE_integer(
+    "steps", 12, "finetune, step, serving: steps of every contestant.", 2
+)
+flags.DEFINE_integer("num_texts", 64, "serving: texts of mixed lengths.", 8)
+flags.DEFINE_bool(
+    "imitate_bfloat16", False, "serving: bfloat16 also on a CPU without it; slow."
+)
 flags.DEFINE_list("shapes", ["8x128", "2x512"], "step: rows x tokens of the batches.")
 flags.DEFINE_bool("jit_compile", False, "step: whether XLA compiles our step.")
 flags.DEFINE_bool("fuse_elementwise", True, "step: as for pretrain.")
@@ -82,6 +89,8 @@ def main() -> None:
     """Measures, prints the table, writes the files."""
     if _TOPIC.value == "step":
         onednn.choose(flags.FLAGS.precision)
+    if _TOPIC.value == "serving":
+        onednn.choose("float32")
     from albert_tf.benchmarks import report, topics
     from albert_tf.reports import environment
 

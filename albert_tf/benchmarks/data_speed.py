@@ -60,7 +60,7 @@ def run(settings: Settings) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         text = os.path.join(folder, "text.txt")
         size = write_lines(settings.input_file, text, settings.max_bytes)
-        model = settings.spm_model_file or _train(text, folder)
+        model = settings.spm_model_file or train_spm(text, folder)
         rows = _speed(settings, text, size, model)
         rows += _input_pipeline(settings, text, model, folder)
         rows += _memory(settings, text, size, model, folder)
@@ -82,7 +82,8 @@ def write_lines(input_file: str, path: str, max_bytes: int) -> int:
     return os.path.getsize(path)
 
 
-def _train(text: str, folder: str) -> str:
+def train_spm(text: str, folder: str) -> str:
+    """Trains a tokenizer on a text and returns its file, in the folder."""
     from albert_tf.text.train import train_tokenizer
 
     path = os.path.join(folder, "spiece.model")

@@ -31,12 +31,14 @@ class Report(NamedTuple):
         rows: list of `Row`. Its table.
         series: dict or None. Lists of numbers that the rows follow from, for the JSON.
         picture: bytes or None. A PNG.
+        notes: tuple of str. Sentences on what the table lacks.
     """
 
     title: str
     rows: list[Row]
     series: dict[str, Any] | None = None
     picture: bytes | None = None
+    notes: tuple[str, ...] = ()
 
 
 def to_markdown(report: Report, about: dict[str, Any]) -> str:
@@ -44,6 +46,7 @@ def to_markdown(report: Report, about: dict[str, Any]) -> str:
     title, rows = report.title, report.rows
     lines = [f"# {title}", "", "| what | measured | aim |", "|---|---|---|"]
     lines += [f"| {row.name} | {row.text()} | {row.target} |" for row in rows]
+    lines += ["", *report.notes] if report.notes else []
     cpu = about["cpu"]
     versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items() if v)
     lines += [
@@ -71,6 +74,8 @@ def write(path: str, report: Report, about: dict[str, Any]) -> None:
         files.make_folder(folder)
     rows = [row._asdict() for row in report.rows]
     content = {"title": report.title, "machine": about, "rows": rows}
+    if report.notes:
+        content["notes"] = report.notes
     if report.series:
         content["series"] = report.series
     files.write_text(f"{path}.json", _to_json(content), True)

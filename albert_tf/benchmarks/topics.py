@@ -11,7 +11,7 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
     """Measures a topic.
 
     Args:
-        topic: str. "data", "convert", "finetune", "step" or "fidelity".
+        topic: str. "data", "convert", "finetune", "step", "serving" or "fidelity".
         values: dict. Values of the command's flags by name.
 
     Raises:
@@ -23,6 +23,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
         return Report("Benchmark of fine-tuning", _measure_finetuning(values))
     if topic == "step":
         return _measure_step(values)
+    if topic == "serving":
+        return _measure_serving(values)
     if topic == "fidelity":
         return _measure_fidelity(values)
     from albert_tf.benchmarks import convert_speed
@@ -101,6 +103,23 @@ def _shape(text: str) -> tuple[int, int]:
             f"received {text!r}"
         )
     return int(rows), int(length)
+
+
+def _measure_serving(values: Mapping[str, Any]) -> Report:
+    from albert_tf.benchmarks import serving_speed
+
+    length = values["max_seq_length"]
+    if length < 8:
+        raise UsageError(f"--max_seq_length: must be at least 8, received {length}")
+    names = ("input_file", "spm_model_file", "max_bytes", "num_texts", "steps")
+    settings = serving_speed.Settings(
+        preset=values["preset"] or "albert_base_v2",
+        max_seq_length=length,
+        num_tokens=min(length, 128),
+        imitate=values["imitate_bfloat16"],
+        **{name: values[name] for name in names},
+    )
+    return serving_speed.run(settings)
 
 
 def _measure_fidelity(values: Mapping[str, Any]) -> Report:

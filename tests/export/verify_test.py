@@ -78,9 +78,9 @@ def test_in_a_bucket(scheme, tmp_path):
     path = f"{base}/1"
     write(path)
     verify.verify(f"{path}/")
-    files.make_folder(f"{path}/assets")
-    files.write_text(f"{path}/assets/new.py", "import os")
-    with pytest.raises(DataError, match=r"1: not what .*: assets/new.py was added$"):
+    files.make_folder(f"{path}/more")
+    files.write_text(f"{path}/more/new.py", "import os")
+    with pytest.raises(DataError, match=r"1: not what .*: more/new.py was added$"):
         verify.verify(path)
     files.write_text(f"{path}/{folders.INCOMPLETE}", "[]")
     with pytest.raises(DataError, match="1: incomplete"):

@@ -18,11 +18,15 @@ NAMES -= {features.LABELS, features.PLACES, features.IS_IMPOSSIBLE}
 # arguments of served endpoints.
 EXCEPTIONS = {
     "albert_tf/benchmarks/finetune_speed.py": {"input_ids"},
+    "albert_tf/benchmarks/serving_peers.py": {"input_ids"},
+    "albert_tf/benchmarks/serving_speed.py": {"token_ids", "segment_ids"},
     "albert_tf/benchmarks/step_speed.py": {"input_ids"},
     "albert_tf/converters/huggingface/peer.py": {"input_ids"},
     "albert_tf/converters/huggingface/tokenizer.py": {"input_ids"},
     "albert_tf/export/choice_signatures.py": {"token_ids", "segment_ids"},
     "albert_tf/export/fill_mask_signature.py": {"token_ids"},
+    "albert_tf/export/question_signatures.py": {"token_ids", "segment_ids"},
+    "albert_tf/export/signature.py": {"token_ids", "segment_ids"},
     "albert_tf/export/signatures.py": {"token_ids", "segment_ids", "mask_positions"},
     "albert_tf/export/tag_signatures.py": {"token_ids", "segment_ids"},
 }

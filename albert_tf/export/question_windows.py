@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.export.text_inputs import MAX_TEXT_BYTES, bounded
+from albert_tf.export.text_inputs import MAX_TEXT_BYTES, shorten
 from albert_tf.tasks.definitions.family import Options
 from albert_tf.text.inputs import length_buckets
 from albert_tf.text.offsets_graph import GraphOffsets, TokensWithOffsets
@@ -63,7 +63,7 @@ class QuestionInputs(tf.Module):
 
     def __call__(self, question: tf.Tensor, context: tf.Tensor) -> Windows:
         """Cuts strings `[B]`; any bytes are accepted."""
-        query = self._offsets.graph_tokenizer(bounded(question))
+        query = self._offsets.graph_tokenizer(shorten(question))
         context = self._offsets(tf.strings.substr(context, 0, MAX_TEXT_BYTES))
         asked = tf.minimum(query.row_lengths(), self.options.max_query_length)
         budget = self.options.max_seq_length - 3 - asked

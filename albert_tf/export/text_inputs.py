@@ -85,19 +85,29 @@ class TextInputs(tf.Module):
         return self.graph_tokenizer(self.shortened(texts))
 
     def shortened(self, texts: tf.Tensor, keep_end: bool = False) -> tf.Tensor:
-        """Returns texts of bounded length, without their end, or without their start.
+        """Returns texts of bounded length; see `shorten`."""
+        return shorten(texts, self.tokenizer.collapses_white_space, keep_end)
 
-        White space is collapsed first, if the tokenizer does so.
-        """
-        part = _end if keep_end else _start
-        if not self.tokenizer.collapses_white_space:
-            return part(texts, MAX_TEXT_BYTES)
-        # Before white space is replaced: an invalid byte would end the search.
-        texts = as_utf8(part(texts, MAX_RAW_BYTES))
-        white_space = normalization.white_space_pattern()
-        texts = tf.strings.strip(tf.strings.regex_replace(texts, white_space, " "))
-        # The cut may split a character; the tokenizer treats its rest as a space.
+
+def shorten(
+    texts: tf.Tensor, collapse: bool = True, keep_end: bool = False
+) -> tf.Tensor:
+    """Returns texts of bounded length, without their end, or without their start.
+
+    Args:
+        texts: string `[B]`.
+        collapse: bool. Whether to collapse white space first, as the tokenizer does.
+        keep_end: bool. Whether to keep the end instead of the start.
+    """
+    part = _end if keep_end else _start
+    if not collapse:
         return part(texts, MAX_TEXT_BYTES)
+    # Before white space is replaced: an invalid byte would end the search.
+    texts = as_utf8(part(texts, MAX_RAW_BYTES))
+    white_space = normalization.white_space_pattern()
+    texts = tf.strings.strip(tf.strings.regex_replace(texts, white_space, " "))
+    # The cut may split a character; the tokenizer treats its rest as a space.
+    return part(texts, MAX_TEXT_BYTES)
 
 
 def _start(texts: tf.Tensor, size: int) -> tf.Tensor:

@@ -27,7 +27,7 @@ def join_segments(
     max_seq_length: int,
     row_lengths: Sequence[int] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Builds `[CLS] A [SEP] B [SEP]`, truncated and padded to the smallest bucket.
+    """Builds `[CLS] A [SEP] B [SEP]`, truncated and padded to the same length.
 
     Args:
         first: int32 `[B, None]`. Tokens of A.
@@ -57,19 +57,24 @@ def join_segments(
         )
         ids = tf.concat([cls, first, sep, second, last_sep], axis=1)
     first_lengths = tf.cast(first.row_lengths(), tf.int32) + 2
-    return padded_rows(ids, first_lengths, pad_id, max_seq_length)
+    return padded_rows(ids, first_lengths, pad_id, max_seq_length, row_lengths)
 
 
 def padded_rows(
-    ids: tf.RaggedTensor, first_lengths: tf.Tensor, pad_id: int, max_seq_length: int
+    ids: tf.RaggedTensor,
+    first_lengths: tf.Tensor,
+    pad_id: int,
+    max_seq_length: int,
+    row_lengths: Sequence[int] | None = None,
 ) -> dict[str, tf.Tensor]:
-    """Pads rows to the smallest bucket that holds them.
+    """Pads rows to the smallest length that holds them.
 
     Args:
         ids: int32 `[B, None]`. Tokens with special tokens.
         first_lengths: int32 `[B]`. Number of tokens in segment 0.
         pad_id: int. Token id used as padding.
         max_seq_length: int. Maximum length of a row.
+        row_lengths: Sequence of int or None. As for `join_segments`.
 
     Returns:
         dict as of `join_segments`.

@@ -59,7 +59,7 @@ class FastForward:
 
     Call arguments:
         As those of `AlbertBackbone`. What no exported model needs (training, packed
-        rows, hidden states, attentions) is left to the backbone and logged.
+        rows, attentions) is left to the backbone and logged.
 
     Returns:
         As `AlbertBackbone`; float32.
@@ -94,7 +94,6 @@ class FastForward:
         inputs = as_inputs(inputs)
         options = {
             "training": training,
-            "output_hidden_states": output_hidden_states,
             "output_attentions": output_attentions,
         }
         unusual = {name for name, is_set in options.items() if is_set}
@@ -102,6 +101,9 @@ class FastForward:
         unusual |= {name for name in others if name in inputs}
         if pooled_only and features.PLACES in inputs:
             unusual.add(features.PLACES)
+        if pooled_only and output_hidden_states:
+            unusual.add("output_hidden_states")
+        options["output_hidden_states"] = output_hidden_states
         if unusual:
             logging.warning(
                 "%s: computed by Keras's layers, which are slower", sorted(unusual)
@@ -111,31 +113,38 @@ class FastForward:
             return type(self._backbone).call(self._backbone, inputs, **options)
         if pooled_only and self._backbone.pooler is None:
             raise UsageError("pooled_only: needs a model with add_pooler=True")
-        return self._forward(inputs, pooled_only)
+        return self._forward(inputs, pooled_only, output_hidden_states)
 
-    def _forward(self, inputs, pooled_only: bool) -> dict[str, tf.Tensor]:
+    def _forward(self, inputs, pooled_only: bool, with_states: bool) -> dict:
         backbone, D = self._backbone, self._config.hidden_size
         x = backbone.embeddings(
             inputs[features.TOKEN_IDS],
             segment_ids=inputs.get(features.SEGMENT_IDS),
             position_ids=inputs.get(features.POSITION_IDS),
         )
+        embedded = x
         B, T = tf.unstack(tf.shape(x)[:2])
         bias = self._bias(inputs)
         x = tf.reshape(x, [-1, x.shape[-1]])
         if self._projection is not None:
             x = self._linear(x, self._projection)
+        states = [x]
         table = self._config.layer_table()
         for number, row in enumerate(table, start=1):
             # Nothing reads the other tokens of the last block.
             only_first = pooled_only and number == len(table)
             x = self._block(x, row, bias, (B, T), only_first)
+            states.append(x)
         if pooled_only:
             return {"pooled_output": backbone.pooler(x)}
         sequence = tf.reshape(x, [B, T, D])
         outputs = {"sequence_output": sequence}
         if backbone.pooler is not None:
             outputs["pooled_output"] = backbone.pooler(sequence[:, 0])
+        if with_states:
+            outputs["embedding_output"] = embedded
+            states = [tf.reshape(state, [B, T, D]) for state in states]
+            outputs["hidden_states"] = tuple(states)
         return outputs
 
     def _bias(self, inputs) -> tf.Tensor | None:

@@ -210,6 +210,7 @@ def test_manifest(loaded, folder):
         "counted",
         "tokens",
         "embed",
+        "embed_layer",
     }
 
 

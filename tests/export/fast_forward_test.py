@@ -73,11 +73,15 @@ def test_equals_the_backbone(case):
     model = make_backbone(CONFIGS[case])
     forward = fast_forward.choose(model, "float32")
     inputs = make_inputs()
-    got, expected = forward(inputs), model(inputs)
+    got, expected = (f(inputs, output_hidden_states=True) for f in (forward, model))
     assert got.keys() == expected.keys()
+    states = got.pop("hidden_states"), expected.pop("hidden_states")
+    for made, wanted in zip(*states, strict=True):
+        np.testing.assert_allclose(made, wanted, atol=1e-5)
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, atol=1e-5, err_msg=name)
         assert got[name].shape == value.shape
+    assert forward(inputs).keys() == model(inputs).keys()
     only = forward(inputs, pooled_only=True)
     assert only.keys() == {"pooled_output"}
     np.testing.assert_allclose(
@@ -130,7 +134,7 @@ def test_lora_counts():
 @pytest.mark.parametrize(
     ("inputs", "options", "named"),
     [
-        ({}, {"output_hidden_states": True}, "output_hidden_states"),
+        ({}, {"output_attentions": True}, "output_attentions"),
         ({"cls_positions": tf.constant([[0, 2]] * 4)}, {}, "cls_positions"),
         ({"pack_ids": tf.ones([4, 9], tf.int32)}, {}, "pack_ids"),
         ({"places": tf.constant([1, 9])}, {"pooled_only": True}, "places"),

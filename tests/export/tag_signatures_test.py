@@ -237,7 +237,7 @@ def test_manifest(signatures, folder):
     assert found["kind"] == "AlbertTokenClassifier"
     assert found["labels"] == LABELS
     assert found["max_seq_length"] == LENGTH
-    names = {"serving_default", "tag", "words", "tokens", "embed"}
+    names = {"serving_default", "tag", "words", "tokens", "embed", "embed_layer"}
     assert found["signatures"].keys() == names
     assert found["signatures"]["words"] == {
         "words": "string [None, None]",

@@ -23,12 +23,16 @@ EXCEPTIONS = {
     "albert_tf/benchmarks/step_speed.py": {"input_ids"},
     "albert_tf/converters/huggingface/peer.py": {"input_ids"},
     "albert_tf/converters/huggingface/tokenizer.py": {"input_ids"},
-    "albert_tf/export/choice_signatures.py": {"token_ids", "segment_ids"},
-    "albert_tf/export/fill_mask_signature.py": {"token_ids"},
-    "albert_tf/export/question_signatures.py": {"token_ids", "segment_ids"},
-    "albert_tf/export/signature.py": {"token_ids", "segment_ids"},
-    "albert_tf/export/signatures.py": {"token_ids", "segment_ids", "mask_positions"},
-    "albert_tf/export/tag_signatures.py": {"token_ids", "segment_ids"},
+    "albert_tf/export/endpoints/choices.py": {"token_ids", "segment_ids"},
+    "albert_tf/export/endpoints/fill_mask.py": {"token_ids"},
+    "albert_tf/export/questions/signatures.py": {"token_ids", "segment_ids"},
+    "albert_tf/export/endpoints/signature.py": {"token_ids", "segment_ids"},
+    "albert_tf/export/endpoints/signatures.py": {
+        "token_ids",
+        "segment_ids",
+        "mask_positions",
+    },
+    "albert_tf/export/endpoints/tags.py": {"token_ids", "segment_ids"},
 }
 
 

@@ -13,14 +13,18 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import cpu, fast_forward, manifest, warmup
-from albert_tf.export.choice_signatures import choice_options
-from albert_tf.export.fill_mask_signature import TOP_K
-from albert_tf.export.question_signatures import answering_of, is_answering
-from albert_tf.export.question_windows import QuestionInputs
-from albert_tf.export.signature import Signature
-from albert_tf.export.signatures import CLASSIFY_METHOD, make_signatures
-from albert_tf.export.tag_signatures import tag_labels
-from albert_tf.export.text_inputs import TextInputs
+from albert_tf.export.endpoints.choices import choice_options
+from albert_tf.export.endpoints.fill_mask import TOP_K
+from albert_tf.export.endpoints.signature import Signature
+from albert_tf.export.endpoints.signatures import CLASSIFY_METHOD, make_signatures
+from albert_tf.export.endpoints.tags import tag_labels
+from albert_tf.export.endpoints.text_inputs import TextInputs, token_reader
+from albert_tf.export.questions.signatures import (
+    answering_of,
+    is_answering,
+    make_question_signatures,
+)
+from albert_tf.export.questions.windows import QuestionInputs
 from albert_tf.heads import all_rows
 from albert_tf.models.classifiers import (
     AlbertMultipleChoice,
@@ -54,9 +58,10 @@ def export_saved_model(
 
     To load it in Python, `import tensorflow_text` (for its operations) and no other
     package is needed; TensorFlow Serving has these operations built in. It answers any
-    text and any batch size; longer texts are cut. `signatures.make_signatures` lists
-    its signatures. Warm-up requests for every length are written beside the model and
-    run once, and `assets.extra/manifest.json` lists files, digests and operations.
+    text and any batch size; longer texts are cut. `endpoints.signatures` and
+    `questions.signatures` list its signatures. Warm-up requests for every length are
+    written beside the model and run once, and `assets.extra/manifest.json` lists files,
+    digests and operations.
 
     Args:
         model: keras.Model. One of the kinds that `heads` calls exportable.
@@ -94,6 +99,9 @@ def export_saved_model(
         answers = answering_of(model, max_seq_length, answering or {})
         length = answers.options.max_seq_length
         text_inputs = QuestionInputs(tokenizer, answers.options)
+        signatures = make_question_signatures(
+            model, text_inputs, answers, token_reader(model.config)
+        )
     elif answering:
         raise UsageError(
             f"answering: {type(model).__name__} does not answer questions, received "
@@ -101,7 +109,7 @@ def export_saved_model(
         )
     else:
         text_inputs = TextInputs(tokenizer, length)
-    signatures = make_signatures(model, text_inputs, labels, top_k, answers)
+        signatures = make_signatures(model, text_inputs, labels, top_k)
     requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
     forward = fast_forward.choose(model, precision)
     cpu.check(precision, will_run=bool(warmup_batch_sizes))

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.export.signature import Signature, strings
-from albert_tf.export.text_inputs import TextInputs
+from albert_tf.export.endpoints.signature import Signature, strings
+from albert_tf.export.endpoints.text_inputs import TextInputs
 from albert_tf.text.tokenizer import MASK
 
 TOP_K = 10

@@ -10,25 +10,21 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.config import AlbertConfig
-from albert_tf.export import question_signatures
-from albert_tf.export.choice_signatures import make_choice_signatures
-from albert_tf.export.embedding_signatures import (
+from albert_tf.export.endpoints.choices import make_choice_signatures
+from albert_tf.export.endpoints.embeddings import (
     embed_layer_signature,
     make_embedder,
 )
-from albert_tf.export.fill_mask_signature import TOP_K, fill_mask_signature
-from albert_tf.export.question_signatures import Answering, is_answering
-from albert_tf.export.question_windows import QuestionInputs
-from albert_tf.export.signature import (
+from albert_tf.export.endpoints.fill_mask import TOP_K, fill_mask_signature
+from albert_tf.export.endpoints.signature import (
     Signature,
     ints,
     strings,
     texts,
     token_request,
 )
-from albert_tf.export.tag_signatures import make_tag_signatures
-from albert_tf.export.text_inputs import TextInputs, token_inputs
+from albert_tf.export.endpoints.tags import make_tag_signatures
+from albert_tf.export.endpoints.text_inputs import TextInputs, token_reader
 from albert_tf.heads import all_rows
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import (
@@ -44,17 +40,16 @@ _MASKED_LMS = tuple(row.load_class() for row in all_rows() if row.has_masked_lm)
 
 def make_signatures(
     model: keras.Model,
-    text_inputs: TextInputs | QuestionInputs,
+    text_inputs: TextInputs,
     labels: Sequence[str] | None,
     top_k: int = TOP_K,
-    answering: Answering | None = None,
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
-    Those of a model that answers questions are in `question_signatures`. A multiple
-    choice model has those of `choice_signatures.make_choice_signatures`, a token
-    classifier those of `tag_signatures.make_tag_signatures`, and both have the
-    embeddings. All others have `serving_default(text)`, `pair(text, text_pair)` and
+    Those of a model that answers questions are in `questions.signatures`. A multiple
+    choice model has those of `choices.make_choice_signatures`, a token classifier
+    those of `tags.make_tag_signatures`, and both have the embeddings. All others have
+    `serving_default(text)`, `pair(text, text_pair)` and
     `tokens(token_ids, lengths, segment_ids)`, which give the model's answer:
 
     * A text classifier returns `probabilities` and `logits` `[B, C]` and `label` `[B]`.
@@ -62,31 +57,26 @@ def make_signatures(
       multi-label. A regression model returns `scores`, the predicted values, and
       `logits`, both `[B, C]`.
     * Any other model returns `mean_output`, `cls_output` and `pooled_output`, all
-      `[B, D]`; see `embedding_signatures`.
+      `[B, D]`; see `embeddings`.
 
     All models also have `embed(text)`, which returns these, `embed_layer(text, layer)`,
     and `preprocess(text)`, which returns the model inputs. A classifier has
     `classify(inputs)` for TensorFlow Serving's Classify API, unless it is a regression
     model. A masked LM or pretrainer has
     `masked_lm(token_ids, lengths, segment_ids, mask_positions)` and `fill_mask(text)`;
-    see `fill_mask_signature`.
+    see `fill_mask`.
 
     Args:
-        model: keras.Model. One of the kinds that `heads` calls exportable.
-        text_inputs: `TextInputs`, or `QuestionInputs` of a model that answers
-            questions.
+        model: keras.Model. Of any kind that `heads` calls exportable but those that
+            answer questions.
+        text_inputs: `TextInputs`.
         labels: Sequence of str or None. Names of the `C` labels.
         top_k: int. Number of tokens that `fill_mask` returns for each mask.
-        answering: `Answering` or None. How questions are answered.
 
     Raises:
         UsageError: If the model is of another kind, or labels or `top_k` do not fit.
     """
-    from_tokens = _token_reader(model.config)
-    if is_answering(model):
-        return question_signatures.make_signatures(
-            model, text_inputs, answering, from_tokens
-        )
+    from_tokens = token_reader(model.config)
     backbone = model if isinstance(model, AlbertBackbone) else model.backbone
     embed = make_embedder(backbone)
     text, pair = strings("text"), strings("text_pair")
@@ -139,20 +129,6 @@ def make_signatures(
         classify = _classify_api(answer, text_inputs, names)
         signatures["classify"] = Signature(classify, (strings("inputs"),))
     return signatures
-
-
-def _token_reader(config: AlbertConfig) -> Callable:
-    def from_tokens(token_ids, lengths, segment_ids):
-        return token_inputs(
-            token_ids,
-            lengths,
-            segment_ids,
-            vocab_size=config.vocab_size,
-            type_vocab_size=config.type_vocab_size,
-            max_positions=config.max_position_embeddings,
-        )
-
-    return from_tokens
 
 
 def _classifier(model, labels: tf.Tensor) -> Callable:

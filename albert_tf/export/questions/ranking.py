@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from albert_tf.export.question_candidates import Candidates
-from albert_tf.export.text_inputs import MAX_TEXT_BYTES
+from albert_tf.export.endpoints.text_inputs import MAX_TEXT_BYTES
+from albert_tf.export.questions.scoring import Candidates
 from albert_tf.tasks.definitions.family import Options
 from albert_tf.text.offsets_graph import TokensWithOffsets, counts_before, is_space
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.export.row_steps import in_steps
-from albert_tf.export.signature import Signature, ints, strings, texts
-from albert_tf.export.text_inputs import MAX_TEXT_BYTES, TextInputs
+from albert_tf.export.endpoints.row_steps import in_steps
+from albert_tf.export.endpoints.signature import Signature, ints, strings, texts
+from albert_tf.export.endpoints.text_inputs import MAX_TEXT_BYTES, TextInputs
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks import saved
 from albert_tf.text import inputs_graph

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.export import question_candidates, question_signatures, question_windows
-from albert_tf.export.question_windows import QuestionInputs
+from albert_tf.export.questions import scoring, signatures
+from albert_tf.export.questions.windows import MAX_WINDOWS, QuestionInputs
 from albert_tf.heads import HEADS
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
 from albert_tf.tasks.questions.squad_answers import make_answers
@@ -53,21 +53,17 @@ class Pair:
         self.answer = QuestionAnswerer(
             self.model, tokenizer, max_seq_length=24, **options
         )
-        self.answering = question_signatures.answering_of(self.model, 24, options)
+        self.answering = signatures.answering_of(self.model, 24, options)
         self.inputs = QuestionInputs(tokenizer, self.answering.options)
-        function = question_signatures.make_answer(
-            self.model, self.inputs, self.answering
-        )
+        function = signatures.make_answer(self.model, self.inputs, self.answering)
         spec = tf.TensorSpec([None], tf.string)
         self.graph = tf.function(function, input_signature=[spec, spec])
 
     def from_outputs(self, questions, contexts, outputs):
         windows = self.inputs(questions, contexts)
         mask = windows.inputs[features.PADDING_MASK]
-        found = question_candidates.read_outputs(outputs, mask, self.answering.options)
-        return question_signatures.answers_of(
-            found, windows, self.answering, self.is_beam
-        )
+        found = scoring.read_outputs(outputs, mask, self.answering.options)
+        return signatures.answers_of(found, windows, self.answering, self.is_beam)
 
 
 @pytest.fixture(
@@ -210,7 +206,7 @@ def test_many_random_texts(pair, pairs):
 def test_huge_texts_cost_little(tokenizer, text):
     pair = Pair("2.0", tokenizer)
     windows = pair.inputs(tf.constant([text, b"x"]), tf.constant([text, b"x y"]))
-    rows = question_windows.MAX_WINDOWS if text[:1] == b"t" else 1
+    rows = MAX_WINDOWS if text[:1] == b"t" else 1
     assert np.bincount(windows.question).tolist() == [rows, 1]
     got = rows_of(pair.graph(tf.constant([text, b"x"]), tf.constant([text, b"x y"])))
     assert got[1] == rows_of(pair.graph(as_tensor(["x"]), as_tensor(["x y"])))[0]
@@ -227,14 +223,14 @@ def test_huge_texts_cost_little(tokenizer, text):
 def test_refuses(tokenizer):
     model = HEADS[LOGITS].load_class()(CONFIG, seed=3)
     with pytest.raises(UsageError, match="answering: expected .* received stride$"):
-        question_signatures.answering_of(model, None, {"stride": 3})
+        signatures.answering_of(model, None, {"stride": 3})
     for value in ("1", True, float("nan")):
         with pytest.raises(UsageError, match="null_threshold must be a number, receiv"):
-            question_signatures.answering_of(model, None, {"null_threshold": value})
+            signatures.answering_of(model, None, {"null_threshold": value})
     with pytest.raises(UsageError, match="unanswerable must be True or False, receiv"):
-        question_signatures.answering_of(model, None, {"unanswerable": 1})
+        signatures.answering_of(model, None, {"unanswerable": 1})
     with pytest.raises(UsageError, match="doc_stride must be from 1 to"):
-        question_signatures.answering_of(model, None, {"doc_stride": 300})
+        signatures.answering_of(model, None, {"doc_stride": 300})
     pair = Pair("2.0", tokenizer)
     with pytest.raises(tf.errors.InvalidArgumentError, match="one for each question"):
         pair.graph(as_tensor(["a"]), as_tensor(["b", "c"]))

@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.export.row_steps import in_steps
-from albert_tf.export.signature import Signature, ints, strings, texts
-from albert_tf.export.text_inputs import MAX_TEXT_BYTES, TextInputs
-from albert_tf.export.word_rows import make_rows
-from albert_tf.export.words_graph import Words, split_words
+from albert_tf.export.endpoints.row_steps import in_steps
+from albert_tf.export.endpoints.signature import Signature, ints, strings, texts
+from albert_tf.export.endpoints.text_inputs import MAX_TEXT_BYTES, TextInputs
+from albert_tf.export.endpoints.word_rows import make_rows
+from albert_tf.export.endpoints.words import Words, split_words
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks import saved
 from albert_tf.tasks.tags import tag_schemes, tagging_metrics

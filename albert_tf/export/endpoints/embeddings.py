@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.export.signature import Signature, ints, strings, texts
-from albert_tf.export.text_inputs import TextInputs
+from albert_tf.export.endpoints.signature import Signature, ints, strings, texts
+from albert_tf.export.endpoints.text_inputs import TextInputs
 from albert_tf.models.backbone import AlbertBackbone
 
 

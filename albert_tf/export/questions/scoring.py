@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.export.question_windows import Windows
+from albert_tf.export.questions.windows import Windows
 from albert_tf.models.question_answering import AlbertBeamQuestionAnswering
 from albert_tf.tasks.definitions.family import Options
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.export.text_inputs import MAX_TEXT_BYTES, shorten
+from albert_tf.export.endpoints.text_inputs import MAX_TEXT_BYTES, shorten
 from albert_tf.tasks.definitions.family import Options
 from albert_tf.text.inputs import length_buckets
 from albert_tf.text.offsets_graph import GraphOffsets, TokensWithOffsets

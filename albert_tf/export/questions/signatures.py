@@ -13,9 +13,15 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.export import question_answers, question_candidates
-from albert_tf.export.question_windows import MAX_WINDOWS, QuestionInputs
-from albert_tf.export.signature import Signature, ints, strings, texts, token_request
+from albert_tf.export.endpoints.signature import (
+    Signature,
+    ints,
+    strings,
+    texts,
+    token_request,
+)
+from albert_tf.export.questions import ranking, scoring
+from albert_tf.export.questions.windows import MAX_WINDOWS, QuestionInputs
 from albert_tf.heads import HEADS
 from albert_tf.models.question_answering import AlbertBeamQuestionAnswering
 from albert_tf.tasks import saved
@@ -111,7 +117,7 @@ def _check(given: Mapping[str, Any]) -> None:
             )
 
 
-def make_signatures(
+def make_question_signatures(
     model: keras.Model, inputs: QuestionInputs, answering: Answering, from_tokens
 ) -> dict[str, Signature]:
     """Returns the signatures of a model that answers questions.
@@ -160,7 +166,7 @@ def make_answer(model: keras.Model, inputs: QuestionInputs, answering: Answering
         )
         with tf.control_dependencies([same]):
             windows = inputs(question, context)
-        found = question_candidates.run_model(model, windows.inputs, answering.options)
+        found = scoring.run_model(model, windows.inputs, answering.options)
         return answers_of(found, windows, answering, _is_beam(model))
 
     return answer
@@ -179,17 +185,17 @@ def answers_of(found, windows, answering: Answering, is_beam: bool):
     count = context.codes.nrows()
     # Of the 2-logit head's list, "no answer" is the only empty text.
     with_empty = is_beam or not answering.unanswerable
-    candidates = question_candidates.select(found, windows, options)
-    answers = question_answers.distinct(
+    candidates = scoring.select(found, windows, options)
+    answers = ranking.distinct(
         candidates, context, count, options, with_empty=with_empty
     )
     if not answering.unanswerable:
-        ranked = question_answers.rank_answerable(answers)
+        ranked = ranking.rank_answerable(answers)
     else:
-        null = question_candidates.null_scores(found, windows, count)
-        rank = question_answers.rank_beams if is_beam else question_answers.rank_logits
+        null = scoring.null_scores(found, windows, count)
+        rank = ranking.rank_beams if is_beam else ranking.rank_logits
         ranked = rank(answers, null, options.null_threshold)
-    return question_answers.outputs(
+    return ranking.outputs(
         answers, ranked, context.codes, has_null=answering.unanswerable
     )
 

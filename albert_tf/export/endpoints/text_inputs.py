@@ -4,11 +4,12 @@ Legend: `B` batch, `T` sequence.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from albert_tf import features
+from albert_tf.config import AlbertConfig
 from albert_tf.text import inputs_graph, normalization
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_graph import as_utf8
@@ -175,6 +176,26 @@ def token_inputs(
 
 def _assertions(rules: Sequence[tuple[tf.Tensor, str]]) -> list:
     return [tf.debugging.Assert(rule, [message]) for rule, message in rules]
+
+
+def token_reader(config: AlbertConfig) -> Callable[..., dict[str, tf.Tensor]]:
+    """Returns `token_inputs` with the sizes of a model.
+
+    Args:
+        config: `AlbertConfig`. Of the model.
+    """
+
+    def from_tokens(token_ids, lengths, segment_ids):
+        return token_inputs(
+            token_ids,
+            lengths,
+            segment_ids,
+            vocab_size=config.vocab_size,
+            type_vocab_size=config.type_vocab_size,
+            max_positions=config.max_position_embeddings,
+        )
+
+    return from_tokens
 
 
 def _within(values, low, high) -> tf.Tensor:

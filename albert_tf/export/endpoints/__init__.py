@@ -1,0 +1,1 @@
+"""Defines the endpoints of exported models: tensors in, answers out."""

@@ -1,0 +1,1 @@
+"""Answers questions inside an exported model."""

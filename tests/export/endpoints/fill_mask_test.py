@@ -22,7 +22,7 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
 from tests import tiny
 
-STRINGS = pathlib.Path(__file__).parents[1] / "golden" / "tokenization" / "strings.json"
+STRINGS = pathlib.Path(__file__).parents[2] / "golden" / "tokenization" / "strings.json"
 K = 3
 
 

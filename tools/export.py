@@ -19,6 +19,7 @@ from absl import logging
 
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
+from albert_tf.errors import UsageError
 from albert_tf.export.settings import ExportSettings
 from albert_tf.tasks.data_settings import DataSettings
 
@@ -36,9 +37,8 @@ define_alias("tokenizer_file", "spm_model_file")
 define_alias("dev_file", "eval_file")
 
 
-def _accuracy_check(model, tokenizer, settings: ExportSettings):
+def _accuracy_check(model, tokenizer, settings: ExportSettings, data: DataSettings):
     """Returns what compares a converted model with this one; None without examples."""
-    data = read_settings(DataSettings)
     if not (settings.eval_file or data.data_dir):
         return None
     from albert_tf.inference.converted import accuracy_check
@@ -59,6 +59,13 @@ def _accuracy_check(model, tokenizer, settings: ExportSettings):
 def main() -> None:
     """Loads the model, exports it and prints the folder."""
     settings = read_settings(ExportSettings)
+    data = read_settings(DataSettings)
+    has_data = settings.eval_file or data.data_dir
+    if data != DataSettings() and not (has_data and settings.format == "litert"):
+        raise UsageError(
+            "eval_file: flags about data need --format=litert, and --eval_file or "
+            "--data_dir"
+        )
     from albert_tf.converters import load
     from albert_tf.converters.checkpoint import keras_model
     from albert_tf.export import server_files
@@ -87,7 +94,7 @@ def main() -> None:
             model,
             settings.output_dir,
             quantization=settings.quantization,
-            check=_accuracy_check(model, tokenizer, settings),
+            check=_accuracy_check(model, tokenizer, settings, data),
             **common,
         )
         print(folder)
@@ -97,12 +104,8 @@ def main() -> None:
     folder = export_saved_model(
         model,
         settings.output_dir,
-        version=settings.version,
-        warmup_batch_sizes=[int(size) for size in settings.warmup_batch_sizes],
-        top_k=settings.top_k,
         **common,
-        answering=settings.answering,
-        precision=settings.precision,
+        **settings.saved_model_options,
     )
     print(folder)
     if settings.server_files:

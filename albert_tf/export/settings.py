@@ -1,6 +1,7 @@
 """Settings of the command `export`."""
 
 import dataclasses
+from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
@@ -93,20 +94,35 @@ class ExportSettings:
             )
         if self.server_files and self.version is None:
             raise UsageError("server_files: needs --version, received none")
-        if self.format != "litert":
-            for name, value in (
-                ("quantization", self.quantization != QUANTIZATIONS[0]),
-                ("eval_file", self.eval_file),
-            ):
-                if value:
-                    raise UsageError(f"{name}: only with --format=litert")
-        elif self.version is not None:
-            raise UsageError(
-                f"version: TensorFlow Serving's, not of LiteRT, received {self.version}"
-            )
+        others = {
+            "litert": {
+                "version": self.version is not None,
+                "server_files": self.server_files,
+                "precision": self.precision != "float32",
+                "null_threshold": self.null_threshold is not None,
+                "n_best_size": self.n_best_size is not None,
+            },
+            "saved_model": {
+                "quantization": self.quantization != QUANTIZATIONS[0],
+                "eval_file": bool(self.eval_file),
+            },
+        }
+        wanted = FORMATS[FORMATS[0] == self.format]
+        for name, is_set in others[self.format].items():
+            if is_set:
+                raise UsageError(f"{name}: only with --format={wanted}")
 
     @property
-    def answering(self) -> dict[str, float]:
-        """The given options of question answering."""
-        given = {"null_threshold": self.null_threshold, "n_best_size": self.n_best_size}
-        return {name: value for name, value in given.items() if value is not None}
+    def saved_model_options(self) -> dict[str, Any]:
+        """Arguments of `export_saved_model` that LiteRT does not have."""
+        answering = {
+            "null_threshold": self.null_threshold,
+            "n_best_size": self.n_best_size,
+        }
+        return {
+            "version": self.version,
+            "warmup_batch_sizes": [int(size) for size in self.warmup_batch_sizes],
+            "top_k": self.top_k,
+            "precision": self.precision,
+            "answering": {k: v for k, v in answering.items() if v is not None},
+        }

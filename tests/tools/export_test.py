@@ -73,7 +73,9 @@ def test_warmup_batch_sizes_are_checked(run_python):
     [
         (["--quantization=float16"], "--quantization: only with --format=litert"),
         (["--eval_file=dev.tsv"], "--eval_file: only with --format=litert"),
-        (["--format=litert", "--version=1"], "--version: TensorFlow Serving's"),
+        (["--format=litert", "--version=1"], "--version: only with --format=saved_mo"),
+        (["--format=litert", "--precision=bfloat16"], "--precision: only with --for"),
+        (["--text_column=a"], "--eval_file: flags about data need --format=litert"),
     ],
 )
 def test_flags_of_the_other_format_are_refused(run_python, flags, message):

@@ -31,6 +31,7 @@ _LOADING = (
     'saved_model_cli: python -c "import tensorflow_text; from '
     'tensorflow.python.tools.saved_model_cli import main; main()" show --all --dir=%s',
 )
+_NEEDS = "eval_file: flags about data need --format=litert and this or --data_dir"
 define_alias("init_checkpoint", "model")
 define_alias("export_dir", "output_dir")
 define_alias("tokenizer_file", "spm_model_file")
@@ -52,7 +53,9 @@ def _accuracy_check(model, tokenizer, settings: ExportSettings, data: DataSettin
         max_seq_length=settings.max_seq_length,
         on_bad_input=data.on_bad_input,
     )
-    examples = read_labelled(predictor.task, data, "dev", settings.eval_file)
+    named = [s for s in predictor.task.splits if s.startswith("dev")]
+    split = named[0] if data.data_dir and named else "dev"
+    examples = read_labelled(predictor.task, data, split, settings.eval_file)
     return accuracy_check(predictor, examples, settings.max_accuracy_drop)
 
 
@@ -60,12 +63,9 @@ def main() -> None:
     """Loads the model, exports it and prints the folder."""
     settings = read_settings(ExportSettings)
     data = read_settings(DataSettings)
-    has_data = settings.eval_file or data.data_dir
+    has_data = bool(settings.eval_file) != bool(data.data_dir)
     if data != DataSettings() and not (has_data and settings.format == "litert"):
-        raise UsageError(
-            "eval_file: flags about data need --format=litert, and --eval_file or "
-            "--data_dir"
-        )
+        raise UsageError(_NEEDS)
     from albert_tf.converters import load
     from albert_tf.converters.checkpoint import keras_model
     from albert_tf.export import server_files

@@ -23,12 +23,11 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import UsageError
+from albert_tf.layers.attention import MASKED_SCORE
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import as_inputs, without_padding
 
 PRECISIONS = ("float32", "bfloat16")
-# Added to the scores of masked keys, as `layers.attention` does.
-_MASKED_SCORE = -10000.0
 _numpy = keras.ops.convert_to_numpy
 _ACTIVATIONS: dict[str, Callable] = {
     "gelu_new": functools.partial(tf.nn.gelu, approximate=True),
@@ -155,7 +154,7 @@ class FastForward:
         if mask is None:
             return None
         hidden = tf.cast(tf.equal(mask, 0), tf.float32)
-        return (hidden * _MASKED_SCORE)[:, None, None, :]
+        return (hidden * MASKED_SCORE)[:, None, None, :]
 
     def _block(self, x, row, bias, shape, only_first: bool) -> tf.Tensor:
         """Returns the states `[M, D]` after a block; `[B, D]` of the first tokens."""

@@ -229,9 +229,10 @@ def _write(text_inputs, signatures: dict[str, Signature], folder: str) -> None:
 
 
 def _checking_shapes(signature: Signature) -> Callable:
-    """Returns a signature's function that refuses inputs of another rank.
+    """Returns a signature's function that refuses inputs of other shapes.
 
-    A server checks their names and types only, and would answer for a part of them.
+    A server checks their names and types only, and would answer for a part of them, for
+    example if one has fewer rows than the others.
     """
     shapes = {spec.name: spec.shape for spec in signature.inputs}
 
@@ -241,6 +242,13 @@ def _checking_shapes(signature: Signature) -> Callable:
             name: tf.ensure_shape(value, shape)
             for (name, shape), value in zip(shapes.items(), values, strict=True)
         }
+        rows = tf.stack([tf.shape(value)[0] for value in checked.values()])
+        same = tf.debugging.Assert(
+            tf.reduce_all(rows == rows[0]),
+            [f"{', '.join(shapes)}: expected the same number of rows, received", rows],
+        )
+        with tf.control_dependencies([same]):
+            checked = {name: tf.identity(value) for name, value in checked.items()}
         return signature.function(**checked)
 
     return function

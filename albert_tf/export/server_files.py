@@ -36,8 +36,8 @@ model_config_list {
 # Padding stays off: it repeats the first element of each input, whatever that means.
 _BATCHING = """\
 # tensorflow_model_server --enable_batching --batching_parameters_file=batching.config
-# Merges the texts of several requests. Requests with token_ids are merged only if their
-# rows are equally long, so switch batching on for clients that send texts.
+# Merges the texts of several requests. Requests with token_ids, choices or words are
+# merged only if their rows are equally long: such clients pad them to one length.
 max_batch_size { value: $max_batch_size }
 batch_timeout_micros { value: 2000 }
 num_batch_threads { value: 2 }
@@ -98,6 +98,10 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
     """
     path = os.fspath(path).rstrip("/")
     remote = files.is_remote(path)
+    if remote and not re.fullmatch(r"\w+://[^/]+/.+", path):
+        raise UsageError(
+            f"output_dir: expected a folder below the bucket, received {path}"
+        )
     parent, name = os.path.split(path if remote else os.path.abspath(path))
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UsageError(

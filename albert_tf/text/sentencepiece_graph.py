@@ -2,8 +2,9 @@
 
 Legend: `B` strings.
 
-Only `SentencepieceOp` and `SentencepieceTokenizeOp` come from TensorFlow Text; a stock
-TensorFlow Serving has them. Everything else is core TensorFlow. Unicode normalization
+Only `SentencepieceOp`, `SentencepieceTokenizeOp` and, for places in the text,
+`SentencepieceTokenizeWithOffsetsOp` come from TensorFlow Text; a stock TensorFlow
+Serving has them. Everything else is core TensorFlow. Unicode normalization
 uses tables made by `normalization` instead of ICU, because ICU follows another Unicode
 version and `tf.strings.lower` cuts a string at its first NUL and depends on the locale.
 """

@@ -119,3 +119,11 @@ def test_a_model_that_differs_is_refused(tokenizer, tmp_path, monkeypatch):
 def test_bad_arguments(head, changes, message, tokenizer, tmp_path):
     with pytest.raises(UsageError, match=message):
         litert.export_litert(make(head), tmp_path / "m", tokenizer=tokenizer, **changes)
+
+
+@pytest.mark.broad
+def test_weights_that_are_not_finite_are_refused(tokenizer, tmp_path):
+    model = make("text_classifier")
+    model.classifier.bias.assign([np.nan, 0, 0])
+    with pytest.raises(DataError, match="differs from the Keras model by nan"):
+        litert.export_litert(model, tmp_path / "m", tokenizer=tokenizer)

@@ -233,6 +233,12 @@ def test_bad_tokens(loaded, changes, message):
         loaded.signatures["tokens"](**inputs)
 
 
+def test_other_numbers_of_rows(loaded):
+    text, pair = tf.constant(["a", "b"]), tf.constant(["c"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="same number of rows"):
+        loaded.signatures["pair"](text=text, text_pair=pair)
+
+
 def test_wrong_types(loaded):
     with pytest.raises(tf.errors.InvalidArgumentError, match="expected to be a string"):
         loaded.signatures["serving_default"](text=tf.constant([1]))

@@ -19,6 +19,7 @@ from albert_tf.text import inputs_graph
 from albert_tf.text.tokenizer_graph import as_utf8
 
 # Instead of minus infinity, which JSON does not have.
+_NO_TOKEN = -1
 NO_CHOICE = -1e9
 
 
@@ -130,12 +131,9 @@ class ChoiceRows:
         """
         question_of = tf.where(is_choice)[:, 0]
         first = self._tokenize(self._normalize(self._text_inputs.shortened(contexts)))
-        second = self._tokenize(
-            self._second_texts(
-                questions, tf.boolean_mask(choices, is_choice), question_of
-            )
+        second = self._second(
+            questions, tf.boolean_mask(choices, is_choice), question_of
         )
-        second = _last_tokens(second, self._most)
         first = tf.gather(first[:, : self._room], question_of)
         left = self._room - second.row_lengths()
         kept = tf.minimum(first.row_lengths(), left)
@@ -154,13 +152,30 @@ class ChoiceRows:
             self._text_inputs.max_seq_length,
         )
 
-    def _second_texts(self, questions, choices, question_of) -> tf.Tensor:
-        """Returns segment B of each row, string `[R]`."""
+    def _second(self, questions, choices, question_of) -> tf.RaggedTensor:
+        """Returns segment B of each row.
+
+        A few rows at a time: every choice has a copy of its question, and of their
+        tokens the last ones are kept.
+        """
         questions, choices = (
             self._normalize(self._text_inputs.shortened(texts, keep_end=True))
             for texts in (questions, choices)
         )
-        questions = tf.gather(questions, question_of)
+
+        def encode(start, stop):
+            texts = self._second_texts(
+                tf.gather(questions, question_of[start:stop]), choices[start:stop]
+            )
+            ids = _last_tokens(self._tokenize(texts), self._most)
+            return ids.to_tensor(_NO_TOKEN, shape=[None, self._most])
+
+        nothing = tf.zeros([0, self._most], tf.int32)
+        ids = in_steps(encode, tf.size(choices), nothing)
+        return tf.RaggedTensor.from_tensor(ids, padding=_NO_TOKEN)
+
+    def _second_texts(self, questions, choices) -> tf.Tensor:
+        """Returns the texts of segment B, string `[R]`, from normalized texts."""
         joined = tf.strings.join([questions, choices], " ")
         joined = tf.where(questions == "", choices, joined)
         if not self._fills_blanks:

@@ -118,6 +118,7 @@ def _best(model, x, places, vocab_size: int, top_k: int) -> tuple[tf.Tensor, tf.
             tf.TensorShape([None, top_k]),
             tf.TensorShape([None, top_k]),
         ),
+        parallel_iterations=1,
     )
     return scores, token_ids
 

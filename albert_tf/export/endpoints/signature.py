@@ -50,5 +50,6 @@ def token_request(length: int, size: int) -> dict[str, np.ndarray]:
 
 
 def texts(length: int, size: int) -> np.ndarray:
-    """Returns `size` texts of at least `length` tokens, one per word."""
-    return np.array([b"a " * length] * size, object)
+    """Returns `size` texts that fill a row of `length` tokens, one per word."""
+    # Without [CLS] and [SEP].
+    return np.array([b"a " * max(length - 2, 1)] * size, object)

@@ -59,8 +59,8 @@ def make_signatures(
     * Any other model returns `mean_output`, `cls_output` and `pooled_output`, all
       `[B, D]`; see `embeddings`.
 
-    All models also have `embed(text)`, which returns these, `embed_layer(text, layer)`,
-    and `preprocess(text)`, which returns the model inputs. A classifier has
+    They also have `embed(text)`, which returns these, `embed_layer(text, layer)`, and
+    `preprocess(text)`, which returns the model inputs. A classifier has
     `classify(inputs)` for TensorFlow Serving's Classify API, unless it is a regression
     model. A masked LM or pretrainer has
     `masked_lm(token_ids, lengths, segment_ids, mask_positions)` and `fill_mask(text)`;
@@ -122,7 +122,12 @@ def make_signatures(
     }
     if has_mlm:
         signatures["masked_lm"] = Signature(
-            _masked_lm(model, from_tokens), (*tokens, ints("mask_positions", 2))
+            _masked_lm(model, from_tokens),
+            (*tokens, ints("mask_positions", 2)),
+            lambda length, size: (
+                token_request(length, size)
+                | {"mask_positions": np.zeros((size, 1), np.int32)}
+            ),
         )
         signatures["fill_mask"] = fill_mask_signature(model, text_inputs, top_k)
     elif names and problem_type_of(model) != "regression":

@@ -274,8 +274,7 @@ def _dense(words: Words, groups: Groups, names: dict[str, str]) -> dict[str, tf.
 
 
 def _text(length: int, size: int) -> dict[str, np.ndarray]:
-    # With [CLS] and [SEP] they fill a row.
-    return {"text": texts(length - 2, size)}
+    return {"text": texts(length, size)}
 
 
 def _words(length: int, size: int) -> dict[str, np.ndarray]:

@@ -218,7 +218,7 @@ def test_huge_texts_cost_little(ask, text):
         ({"segment_ids": [[0, 2, 0]]}, "segment_ids: from 0 to 1"),
         ({"lengths": [0]}, "lengths: from 1 to the columns"),
         ({"lengths": [4]}, "lengths: from 1 to the columns"),
-        ({"lengths": [3, 3]}, "lengths: one for each row of token_ids"),
+        ({"lengths": [3, 3]}, "expected the same number of rows"),
         ({"segment_ids": [[0]]}, "segment_ids: of the shape of token_ids"),
         (
             {"token_ids": [[2] * 41], "segment_ids": [[0] * 41]},

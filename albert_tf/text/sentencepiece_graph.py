@@ -9,6 +9,8 @@ uses tables made by `normalization` instead of ICU, because ICU follows another 
 version and `tf.strings.lower` cuts a string at its first NUL and depends on the locale.
 """
 
+import hashlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -155,4 +157,26 @@ def _sentencepiece_tokenizer(model: bytes):
             "tokenizing in the graph requires TensorFlow Text in TensorFlow's version "
             f"(pip install tensorflow-text); AlbertTokenizer.encode does not: {e}"
         ) from None
-    return tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
+    tokenizer = tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
+    tokenizer._model_resource = _Model(model)
+    return tokenizer
+
+
+class _Model(tf.saved_model.experimental.TrackableResource):
+    """A SentencePiece model that lives as long as the process.
+
+    TensorFlow Text's own has no name. It belongs to a kernel in TensorFlow's cache, and
+    goes with it when somebody sets a seed (`keras.utils.set_random_seed`).
+    """
+
+    def __init__(self, model: bytes):
+        super().__init__()
+        self._model = model
+        self._shared_name = f"sentencepiece_{hashlib.sha256(model).hexdigest()}"
+        self.resource_handle  # noqa: B018 - creates it
+
+    def _create_resource(self):
+        from tensorflow_text.python.ops import sentencepiece_tokenizer
+
+        create = sentencepiece_tokenizer.gen_sentencepiece_tokenizer.sentencepiece_op
+        return create(model=self._model, shared_name=self._shared_name)

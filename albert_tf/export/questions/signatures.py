@@ -205,5 +205,5 @@ def _is_beam(model: keras.Model) -> bool:
 
 
 def _request(length: int, size: int) -> dict[str, np.ndarray]:
-    # With one token of the question and three special ones, as long as asked for.
-    return {"question": texts(1, size), "context": texts(max(1, length - 4), size)}
+    # One token of the question and its [SEP] are in the row, too.
+    return {"question": texts(1, size), "context": texts(length - 2, size)}

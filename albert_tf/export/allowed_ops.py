@@ -18,7 +18,7 @@ _ALSO_COMPUTE = """
     Abs Add AddN BatchMatMulV3 Bitcast BroadcastArgs Ceil Erf Exp Expm1 Floor
     FusedBatchNormV3 Greater LeakyRelu Log Log1p LogicalNot LogicalOr
     LogSoftmax OnesLike PadV2 Rank Reciprocal Round ScatterNd Selu Sign Size Slice
-    Softplus Split SplitV Sqrt TensorScatterAdd TopKV2 ZerosLike
+    Softplus Split SplitV Sqrt TensorScatterAdd ZerosLike
 """
 # Control flow, calls of the graph's own functions, inputs, checks of inputs.
 _STRUCTURE = """
@@ -32,7 +32,7 @@ _STRINGS = """
 # For byte-level BPE; its table is filled from constants in the graph.
 _BYTE_BPE = """
     DecodeRaw DenseBincount HashTableV2 LookupTableFindV2 LookupTableImportV2
-    StringSplit StringSplitV2 UnsortedSegmentMin UnsortedSegmentSum
+    StringSplit StringSplitV2 UnsortedSegmentSum
 """
 # For question answering.
 _QUESTIONS = "Exp Pad ReverseV2 TopKV2 Unique UnsortedSegmentMax UnsortedSegmentMin"

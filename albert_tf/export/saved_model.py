@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.converters.checkpoint.keras_model import head_of
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import cpu, fast_forward, manifest, warmup
 from albert_tf.export.endpoints.choices import choice_options
@@ -25,7 +26,7 @@ from albert_tf.export.questions.signatures import (
     make_question_signatures,
 )
 from albert_tf.export.questions.windows import QuestionInputs
-from albert_tf.heads import all_rows
+from albert_tf.heads import all_rows, find
 from albert_tf.models.classifiers import (
     AlbertMultipleChoice,
     AlbertTextClassifier,
@@ -50,7 +51,7 @@ def export_saved_model(
     max_seq_length: int | None = None,
     version: int | None = None,
     warmup_batch_sizes: Sequence[int] = (1, 8),
-    top_k: int = TOP_K,
+    top_k: int | None = None,
     answering: Mapping[str, Any] | None = None,
     precision: str = "float32",
 ) -> str:
@@ -68,15 +69,15 @@ def export_saved_model(
         path: str or path. The folder to write. With `version`, the folder that
             TensorFlow Serving watches (`--model_base_path`).
         tokenizer: `Tokenizer`. The one the model was trained with.
-        labels: Sequence of str. Names of a classifier's labels. Default: those it was
-            saved with.
+        labels: Sequence of str or None. Names of the labels of a classifier of texts
+            or words. Default: those it was saved with.
         max_seq_length: int. Longer texts are cut. Default: the length the model
             was fine-tuned with, or else the model's maximum.
         version: int or None. If given, the folder is `path/version`.
         warmup_batch_sizes: Sequence of int. Batch sizes of the warm-up requests; empty
             for no requests.
-        top_k: int. Number of tokens that `fill_mask(text)` returns for each mask, if
-            the model has a masked LM head.
+        top_k: int or None. Of a model with a masked LM head: number of tokens that
+            `fill_mask(text)` returns for each mask. Default: 10.
         answering: mapping or None. Of a model that answers questions: options of
             `QuestionAnswerer` to change, such as `null_threshold`, `n_best_size` or
             `unanswerable`. Default: as `QuestionAnswerer` has them with this model.
@@ -92,7 +93,7 @@ def export_saved_model(
         DataError: If the model returns NaN or infinity.
     """
     target = _target(path, version)
-    _check_kind(model)
+    _check_kind(model, labels, top_k)
     length = checked_length(model, tokenizer, max_seq_length)
     answers = None
     if is_answering(model):
@@ -109,7 +110,7 @@ def export_saved_model(
         )
     else:
         text_inputs = TextInputs(tokenizer, length)
-        signatures = make_signatures(model, text_inputs, labels, top_k)
+        signatures = make_signatures(model, text_inputs, labels, top_k or TOP_K)
     requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
     forward = fast_forward.choose(model, precision)
     cpu.check(precision, will_run=bool(warmup_batch_sizes))
@@ -143,12 +144,23 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
     return target
 
 
-def _check_kind(model: keras.Model) -> None:
+def _check_kind(model, labels, top_k: int | None) -> None:
     if not isinstance(model, _KINDS):
         raise UsageError(
             f"model must be one of {', '.join(kind.__name__ for kind in _KINDS)}, "
             f"received {type(model).__name__}"
         )
+    head = find(head_of(model))
+    has_labels = head.name in ("text_classifier", "token_classifier")
+    unused = {
+        "labels": labels is not None and not has_labels,
+        "top_k": top_k is not None and not head.has_masked_lm,
+    }
+    for name, is_unused in unused.items():
+        if is_unused:
+            raise UsageError(f"{name}: {type(model).__name__} has no use for it")
+    if top_k is not None and top_k < 1:
+        raise UsageError(f"top_k must be positive, received {top_k}")
 
 
 def checked_length(

@@ -59,8 +59,9 @@ class ExportSettings:
         "float32",
         choices=("float32", "bfloat16"),
     )
-    top_k: int = setting(
-        "Number of tokens per mask, for the signature fill_mask(text).", 10
+    top_k: int | None = setting(
+        "Number of tokens per mask, for the signature fill_mask(text). Default: 10.",
+        None,
     )
     null_threshold: float | None = setting(
         "Question answering: a question whose null score is not below it is not "
@@ -101,6 +102,7 @@ class ExportSettings:
                 "precision": self.precision != "float32",
                 "null_threshold": self.null_threshold is not None,
                 "n_best_size": self.n_best_size is not None,
+                "top_k": self.top_k is not None,
             },
             "saved_model": {
                 "quantization": self.quantization != QUANTIZATIONS[0],

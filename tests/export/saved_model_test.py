@@ -387,7 +387,11 @@ def test_clean_process(folder, classify, tmp_path):
 def test_encoders(kind, tokenizer, tmp_path):
     model = kind(CONFIG, seed=1)
     made = export_saved_model(
-        model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=(), top_k=3
+        model,
+        tmp_path / "m",
+        tokenizer=tokenizer,
+        warmup_batch_sizes=(),
+        top_k=None if kind is AlbertBackbone else 3,
     )
     extra = pathlib.Path(made, "assets.extra")
     assert [path.name for path in extra.iterdir()] == ["manifest.json"]
@@ -427,6 +431,10 @@ def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="7: exists already"):
         export(path=folder)
     assert sorted(folder.rglob("*")) == before
+    with pytest.raises(UsageError, match="top_k: AlbertTextClassifier has no use"):
+        export(top_k=3)
+    with pytest.raises(UsageError, match="labels: AlbertBackbone has no use"):
+        export(AlbertBackbone(CONFIG), labels=["a"])
     with pytest.raises(UsageError, match="version must be positive, received 0"):
         export(version=0)
     with pytest.raises(UsageError, match="max_position_embeddings=40, received 41"):

@@ -13,12 +13,10 @@ import keras
 import tensorflow as tf
 
 from albert_tf import features
+from albert_tf.export.endpoints.row_steps import ROWS
 from albert_tf.export.questions.windows import Windows
 from albert_tf.models.question_answering import AlbertBeamQuestionAnswering
 from albert_tf.tasks.definitions.family import Options
-
-# Rows of one call of the model; more would need memory in proportion.
-_ROWS = 32
 
 
 class RowCandidates(NamedTuple):
@@ -72,11 +70,11 @@ def run_model(
         width = tf.minimum(options.n_best_size, length) ** 2
 
     def step(start, found):
-        rows = {name: value[start : start + _ROWS] for name, value in inputs.items()}
+        rows = {name: value[start : start + ROWS] for name, value in inputs.items()}
         outputs = model(rows, training=False)
         new = read_outputs(outputs, rows[features.PADDING_MASK], options)
         joined = [tf.concat(pair, 0) for pair in zip(found, new, strict=True)]
-        return start + _ROWS, RowCandidates(*joined)
+        return start + ROWS, RowCandidates(*joined)
 
     none = tf.zeros([0, width], tf.float64)
     index = tf.cast(none, tf.int32)

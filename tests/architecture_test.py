@@ -211,7 +211,7 @@ def test_no_room_is_a_hall():
 
 
 def test_build_stays_a_plan():
-    assert len(BUILD.splitlines()) < 800
+    assert len(BUILD.splitlines()) < 900
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from albert_tf.config import ACTIVATIONS
 from albert_tf.errors import UsageError
-from albert_tf.export import fast_forward
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.models.tensorflow import fast_forward
 from tests import tiny
 
 CONFIGS = {

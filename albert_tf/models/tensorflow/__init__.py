@@ -1,0 +1,1 @@
+"""What a model computes where TensorFlow runs it, without gradients."""

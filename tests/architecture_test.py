@@ -39,9 +39,9 @@ WITHOUT_TENSORFLOW = (
 APART = [
     (r"albert_tf/(data(/.*)?|tasks(/.*)?)", r"albert_tf/models"),
     (r"albert_tf/data/prepare", r"albert_tf/data/batches"),
-    (r"albert_tf/export(/.*)?", r"albert_tf/inference"),
+    (r"albert_tf/export(/.*)?", r"albert_tf/inference(/.*)?"),
     (r"albert_tf/export(/.*)?", r"albert_tf/training(/.*)?"),
-    (r"albert_tf/inference", r"albert_tf/training(/.*)?"),
+    (r"albert_tf/inference(/.*)?", r"albert_tf/training(/.*)?"),
 ]
 
 

@@ -7,6 +7,7 @@ Example: `albert-tf predict --model=mnli --task=ax --data_dir=glue
 --output_file=ax_predictions.tsv`
 """
 
+import dataclasses
 import pathlib
 import sys
 
@@ -14,13 +15,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags, logging
 
+from albert_tf.cli import onednn
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
+from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.storage import files
 from albert_tf.tasks.data_settings import DataSettings
-from albert_tf.tasks.opening import TABLE, read_split
+from albert_tf.tasks.opening import TABLE, open_portions, read_split
 from albert_tf.tasks.registry import find_task as find_named_task
 
 _MODEL = flags.DEFINE_string(
@@ -33,28 +36,31 @@ _SPLIT = flags.DEFINE_string("split", "test", "With --data_dir: split to predict
 _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",
     None,
-    "File to write: .jsonl for JSON Lines, .csv for commas, .json for the answers to "
-    "questions, otherwise tabs.",
+    "File to write: .jsonl for JSON Lines, .csv for commas, .parquet (texts only), "
+    ".json for the answers to questions, otherwise tabs.",
     required=True,
 )
 define_settings(DataSettings)
+define_settings(BulkSettings)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
     None,
     "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
 )
-_BATCH_SIZE = flags.DEFINE_integer("predict_batch_size", 32, "Rows per batch.", 1)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "predict_batch_size", 32, "Rows per call of the model, at most.", 1
+)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
 
 
 def main() -> None:
     """Reads the examples, predicts and writes."""
-    settings = read_settings(DataSettings)
-    output_file = _OUTPUT_FILE.value
-    if bool(settings.data_dir) == bool(_INPUT_FILE.value):
+    settings, bulk = read_settings(DataSettings), read_settings(BulkSettings)
+    output_file, input_file = _OUTPUT_FILE.value, _INPUT_FILE.value
+    if bool(settings.data_dir) == bool(input_file):
         raise UsageError(
             "exactly one of --input_file and --data_dir must be given, received "
-            f"{_INPUT_FILE.value!r} and {settings.data_dir!r}"
+            f"{input_file!r} and {settings.data_dir!r}"
         )
     if settings.on_bad_input != "stop":
         raise UsageError(
@@ -63,13 +69,33 @@ def main() -> None:
         )
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
+    onednn.choose("float32")
     # TensorFlow is imported, and the weights are read, after what is wrong at once.
+    from albert_tf.inference.bulk import engine
+    from albert_tf.inference.bulk.predict import predict_texts
     from albert_tf.inference.prediction_files import check_output, prediction_contents
     from albert_tf.inference.predictor import Predictor, find_task
 
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
     check_output(output_file, task, _OVERWRITE.value)
-    examples = read_split(task, settings, _SPLIT.value, _INPUT_FILE.value)
+    if task.head == "text_classifier":
+        summary = predict_texts(
+            _MODEL.value,
+            open_portions(task, settings, _SPLIT.value, input_file),
+            output_file,
+            task=settings.task,
+            max_seq_length=_MAX_SEQ_LENGTH.value,
+            batch_size=_BATCH_SIZE.value,
+            named=bool(settings.id_column),
+            settings=dataclasses.asdict(settings)
+            | {"split": _SPLIT.value}
+            | engine.input_settings(input_file),
+            bulk=bulk,
+            overwrite=_OVERWRITE.value,
+        )
+        engine.report(output_file, "prediction", summary)
+        return
+    examples = read_split(task, settings, _SPLIT.value, input_file)
     predictor = Predictor.from_pretrained(
         _MODEL.value,
         task=task,

@@ -84,7 +84,7 @@ class Embedder(base.Loadable):
         """
         if isinstance(texts, str | bytes):
             return self([texts], layer, pooling)[0]
-        forward = self._forward(self._number(layer, pooling), pooling)
+        forward = self._forward(self.layer_number(layer, pooling), pooling)
         encoded = inputs.encode_texts(
             self.tokenizer,
             base.as_texts("texts", texts),
@@ -102,8 +102,12 @@ class Embedder(base.Loadable):
             )
         return vectors
 
-    def _number(self, layer: int, pooling: str) -> int:
-        """Checks the arguments and returns the number of the layer from the front."""
+    def layer_number(self, layer: int, pooling: str) -> int:
+        """Returns the number of a layer from the front; see `__call__`.
+
+        Raises:
+            UsageError: If an argument is invalid, or the model has no pooler.
+        """
         last = self.model.config.num_hidden_layers
         is_integer = isinstance(layer, int | np.integer) and not isinstance(layer, bool)
         if not is_integer or not -last - 1 <= layer <= last:
@@ -130,11 +134,18 @@ class Embedder(base.Loadable):
         if key not in self._forwards:
             names = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
             self._forwards[key] = base.as_graph(
-                lambda batch: self._vectors(batch, layer, pooling), names
+                lambda batch: self.vectors(batch, layer, pooling), names
             )
         return self._forwards[key]
 
-    def _vectors(self, batch, layer: int, pooling: str):
+    def vectors(self, batch, layer: int, pooling: str):
+        """Computes float32 `[B, D]` of a batch of tensors.
+
+        Args:
+            batch: dict. As `inputs.padded_inputs`, but tensors.
+            layer: int. Result of `layer_number`.
+            pooling: str. See `__call__`.
+        """
         ops = keras.ops
         outputs = self.model(batch, training=False, output_hidden_states=True)
         if pooling == "pooled":

@@ -24,9 +24,7 @@ def check_output(path: str, task: Task, overwrite: bool) -> None:
         UsageError: If the task has no such format, a file exists, or the folder does
             not.
     """
-    folder = os.path.dirname(path)
-    if folder and not files.is_remote(path) and not files.is_folder(folder):
-        raise UsageError(f"output_file: {path}: there is no folder {folder}")
+    check_folder(path)
     head = task.head
     names = [path]
     if HEADS[head].answers_spans:
@@ -41,11 +39,29 @@ def check_output(path: str, task: Task, overwrite: bool) -> None:
         raise UsageError(
             f"output_file: tags of words are written as .tsv or .jsonl, received {path}"
         )
+    elif head != "text_classifier" and path.lower().endswith(".parquet"):
+        raise UsageError(
+            "output_file: only predictions for texts are written as .parquet, received "
+            f"{path}"
+        )
+    if head == "text_classifier" and files.exists(f"{path}.parts"):
+        return  # a run that may go on; what is in its way is checked there
     for name in names:
         if files.exists(name) and not overwrite:
             raise UsageError(
                 f"output_file: {name} exists already; give --overwrite or another name"
             )
+
+
+def check_folder(path: str) -> None:
+    """Raises a UsageError if the folder of an output does not exist.
+
+    Args:
+        path: str. The file to write.
+    """
+    folder = os.path.dirname(path)
+    if folder and not files.is_remote(path) and not files.is_folder(folder):
+        raise UsageError(f"output_file: {path}: there is no folder {folder}")
 
 
 def prediction_contents(

@@ -8,6 +8,7 @@ import dataclasses
 import math
 import os
 import types
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -55,6 +56,9 @@ class Predictor(base.Loadable):
         batch_size: int. Rows per call of the model.
         forward: callable or None. What runs batches in place of the model: the same
             model in another format (see `inference.converted`).
+        max_batch_tokens: int or None. Tokens per call of the model, at most.
+        length_step: int or None. Lengths of rows are rounded up to a multiple of it.
+        num_threads: int. How many calls are made at the same time.
         **options: Other fields of `tasks.family.Options`, such as `doc_stride` or
             `null_threshold`; None for that of fine-tuning. `on_bad_input` is "stop"
             unless given.
@@ -81,6 +85,9 @@ class Predictor(base.Loadable):
         max_seq_length: int | None = None,
         batch_size: int = 32,
         forward: Forward | None = None,
+        max_batch_tokens: int | None = None,
+        length_step: int | None = None,
+        num_threads: int = 1,
         **options,
     ):
         base.check_fits(model, tokenizer)
@@ -102,8 +109,11 @@ class Predictor(base.Loadable):
             start.max_seq_length,
             model.config.max_position_embeddings,
             tokenizer.pad_id,
+            **({} if length_step is None else {"step": length_step}),
         )
         self._forward = forward or as_forward(model, self.head)
+        self._max_batch_tokens = max_batch_tokens
+        self._num_threads = num_threads
 
     @property
     def options(self) -> Options:
@@ -121,31 +131,46 @@ class Predictor(base.Loadable):
             self.task, examples, self.tokenizer, self.options
         )
 
-    def answers(self, examples: Any, encoded: EncodedExamples | None = None) -> Any:
+    def answers(
+        self,
+        examples: Any,
+        encoded: EncodedExamples | None = None,
+        on_batch: Callable[[int], None] = lambda rows: None,
+    ) -> Any:
         """Returns the family's answers to all examples.
 
         Args:
             examples: Examples of the task's family.
             encoded: `EncodedExamples` or None. The same as rows, if they are at hand.
+            on_batch: callable. Is told the number of rows after every batch.
 
         Raises:
             DataError: If an example cannot be used, or an output is not finite.
         """
         if encoded is None:
             encoded = self.encoded(examples)
+        outputs = self._outputs(encoded, on_batch)
         return self.task.family.answers(
-            self.task, examples, encoded, self._outputs(encoded), self.options
+            self.task, examples, encoded, outputs, self.options
         )
 
     def metrics(self, examples: Any, answers: Any) -> dict[str, float]:
         """Compares answers with the labels of examples."""
         return self.task.family.metrics(self.task, examples, answers)
 
-    def _outputs(self, encoded: EncodedExamples) -> dict[str, np.ndarray]:
+    def _outputs(self, encoded: EncodedExamples, on_batch) -> dict[str, np.ndarray]:
         if not len(encoded.rows):
             # Sentences without words have no rows.
             return {"logits": np.zeros((0, len(self.task.labels)), np.float32)}
-        outputs = collect_outputs(self._forward, encoded, self._shape, self.batch_size)
+        outputs = collect_outputs(
+            self._forward,
+            encoded,
+            self._shape,
+            self.batch_size,
+            on_batch,
+            max_tokens=self._max_batch_tokens,
+            num_threads=self._num_threads,
+        )
         for name, values in outputs.items():
             if not np.isfinite(values).all():
                 raise DataError(

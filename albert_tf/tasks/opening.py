@@ -9,6 +9,7 @@ from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.tasks import own_files, prepared, registry
 from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.files.tfds_source import is_tfds
+from albert_tf.tasks.texts.table_stream import Portions, WholeTable
 
 TABLE = "table"
 _GIVEN = ("train", "dev", "test")
@@ -95,6 +96,22 @@ def read_split(task: Task, settings, split: str, path: str = "") -> Any:
     task = _with_policy(task, settings.on_bad_input)
     source = _source(task, split)
     return source.read_file(path) if path else source.read(settings.data_dir)
+
+
+def open_portions(task: Task, settings, split: str, path: str = "") -> Portions:
+    """Returns the texts of a split, to be read in portions.
+
+    A file of the user's own without labels is read portion by portion; all else is
+    read now, as by `read_split`.
+
+    Args:
+        task, settings, split, path: As for `read_split`; `task` is of the family of
+            texts.
+    """
+    is_own = task.name == TABLE and path and not is_tfds(settings.data_dir)
+    if is_own and split == "test":
+        return own_files.stream_texts(settings, path)
+    return WholeTable(read_split(task, settings, split, path))
 
 
 def read_labelled(task: Task, settings, split: str, path: str = "") -> Any:

@@ -17,6 +17,7 @@ from albert_tf.tasks.files.columns import read_columns
 from albert_tf.tasks.tags import tagging
 from albert_tf.tasks.tags.tagging_files import TaggedTableSettings, read_tagged
 from albert_tf.tasks.texts import text_classification
+from albert_tf.tasks.texts.table_stream import TableStream
 from albert_tf.tasks.texts.tables import LabelledTableSettings, TableSettings
 
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
@@ -103,6 +104,16 @@ def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool)
             "a table"
         )
     return _read(_HEADS[task.head], settings, path, labelled)
+
+
+def stream_texts(settings: OwnFileSettings, path: str) -> TableStream:
+    """Returns a file of texts without labels, to be read in portions.
+
+    Args:
+        settings: `OwnFileSettings`.
+        path: str. The file.
+    """
+    return _part(TableSettings, settings).stream(path)
 
 
 def refuse_columns(settings: OwnFileSettings) -> None:

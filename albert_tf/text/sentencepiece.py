@@ -122,8 +122,7 @@ class AlbertTokenizer(Tokenizer):
     ) -> tuple[np.ndarray, np.ndarray]:
         lower, keep = self.do_lower_case, self.keep_accents
         normalized = [normalize_text(text, lower, keep) for text in texts]
-        # One thread: create_pretraining_data already runs one process per core.
-        rows = self._processor.encode(normalized, num_threads=1)
+        rows = self._processor.encode(normalized, num_threads=self.num_threads)
         splits = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=splits[1:])
         flat = itertools.chain.from_iterable(rows)

@@ -38,8 +38,11 @@ class Tokenizer(abc.ABC):
         special_ids: list of int. Ids of these and all other special tokens, sorted.
         sha256: str. Hex digest of the file.
         model: bytes. Content of the file.
+        num_threads: int. Threads of `encode_batch_flat`, where they are of use. One, as
+            in `create_pretraining_data`, which runs one process per core.
     """
 
+    num_threads = 1
     file_name: str
     collapses_white_space: bool
     vocab_size: int

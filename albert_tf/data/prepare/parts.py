@@ -7,10 +7,7 @@ by which a resumed run checks that the part belongs to the same text.
 
 import io
 import json
-import multiprocessing
-import os
 import pickle
-import threading
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,7 +20,7 @@ from albert_tf.data.corpus.corpus import RawDocument
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.config import SPLITS, RecordConfig
 from albert_tf.errors import DataError
-from albert_tf.storage import files, streams
+from albert_tf.storage import files, processes, streams
 
 _job = None  # (tokenizer, config) in a worker process
 
@@ -43,15 +40,9 @@ class Summary:
 
 def initialize_worker(path: str) -> None:
     """Loads what all jobs of a worker process share from a pickle file."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    processes.end_with_parent()
     global _job
     _job = pickle.loads(files.read_bytes(path))
-
-
-def _end_with_parent() -> None:
-    """Ends a worker whose parent was killed; it would wait for a job forever."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 def work(block: Sequence[RawDocument], path: str) -> tuple[int, int]:

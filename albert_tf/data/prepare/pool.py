@@ -1,12 +1,9 @@
 """Processes blocks, in this process or in workers, and shows the progress."""
 
 import concurrent.futures
-import contextlib
-import multiprocessing
 import pickle
-import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
 
 import tqdm
@@ -15,7 +12,7 @@ from albert_tf.data.corpus.corpus import Corpus, RawDocument
 from albert_tf.data.prepare import parts
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import files
+from albert_tf.storage import files, processes
 
 
 class ProgressBar:
@@ -76,8 +73,7 @@ class BlockPool:
         if num_processes > 1:
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 num_processes,
-                # Forking a process that runs TensorFlow's threads can hang.
-                mp_context=multiprocessing.get_context("spawn"),
+                mp_context=processes.context(),
                 initializer=parts.initialize_worker,
                 initargs=(self._job_file,),
             )
@@ -121,7 +117,7 @@ class BlockPool:
             files.write_bytes(self._job_file, pickle.dumps(self._job))
             self._is_started = True
         try:
-            with _without_interrupts():
+            with processes.without_interrupts():
                 return self._pool.submit(function, *arguments)
         except BrokenProcessPool as error:
             raise _worker_lost() from error
@@ -138,22 +134,6 @@ class BlockPool:
     def __exit__(self, kind, *unused):
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=kind is not None)
-
-
-@contextlib.contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Starts processes that ignore Ctrl-C; this process receives it afterwards.
-
-    A terminal sends it to all processes, and each worker would print a traceback.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _worker_lost() -> DataError:

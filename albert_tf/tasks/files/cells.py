@@ -2,18 +2,19 @@
 
 import csv
 import gzip
-import io
 import os
+import re
 import zlib
 from collections.abc import Iterator
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
+from albert_tf.tasks.files.text_stream import TextStream, check_bytes, not_utf8
 
 # Longest cell the csv module accepts. Its default, 131,072, is too short for some
 # documents.
 _LONGEST_CELL = 1 << 24
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_ANY_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _ENDINGS = {
     "json": (".jsonl", ".ndjson", ".json"),
     "parquet": (".parquet", ".pq"),
@@ -53,17 +54,11 @@ def read_data(path: str) -> bytes:
 def read_text(path: str) -> str:
     """Returns the text of a UTF-8 file without its byte order mark."""
     data = read_data(path)
-    if data[:2] in _UTF16:
-        raise DataError(f"{path}: UTF-16 or UTF-32 text, must be UTF-8")
-    end = data.find(b"\0")
-    if end >= 0:
-        line = data.count(b"\n", 0, end) + 1
-        raise DataError(f"{path}: line {line}: a NUL byte, this is not a text file")
+    check_bytes(path, data, 0)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        line = e.object.count(b"\n", 0, e.start) + 1
-        raise DataError(f"{path}: line {line}: not UTF-8 text") from None
+        raise not_utf8(path, e, 0) from None
 
 
 def read_lines(text: str) -> Iterator[str]:
@@ -78,35 +73,47 @@ def read_lines(text: str) -> Iterator[str]:
 
 
 def read_cells(
-    path: str, delimiter: str | None, quoting: bool
+    stream: TextStream, delimiter: str | None, quoting: bool
 ) -> Iterator[tuple[int, list[str]]]:
     """Yields (line number, cells) of every line that is not blank.
+
+    Args:
+        stream: `TextStream`. The file.
+        delimiter: str or None. See `choose_delimiter`.
+        quoting: bool. Whether `"` encloses cells.
 
     Raises:
         UsageError: If the delimiter is not one character.
         DataError: If the file cannot be read, is not UTF-8 or not CSV.
     """
-    text, delimiter = read_text(path), choose_delimiter(path, delimiter)
+    delimiter = choose_delimiter(stream.path, delimiter)
     if not quoting:
-        for number, line in enumerate(read_lines(text), 1):
+        for number, line in stream.lines():
             if line:
                 yield number, line.split(delimiter)
         return
     before = csv.field_size_limit(_LONGEST_CELL)
     try:
-        reader = csv.reader(
-            io.StringIO(text, newline=""), delimiter=delimiter, strict=True
-        )
+        reader = csv.reader(_csv_lines(stream), delimiter=delimiter, strict=True)
         start = 1
         try:
             for cells in reader:
                 if cells:
+                    # Between two rows others may read files of their own.
+                    csv.field_size_limit(before)
                     yield reader.line_num, cells
+                    csv.field_size_limit(_LONGEST_CELL)
                 start = reader.line_num + 1
         except csv.Error as e:
             raise DataError(
-                f"{path}: line {start}: not CSV: {e} (if quotes are ordinary "
+                f"{stream.path}: line {start}: not CSV: {e} (if quotes are ordinary "
                 "characters in this file, use --noquoting)"
             ) from None
     finally:
         csv.field_size_limit(before)
+
+
+def _csv_lines(stream: TextStream) -> Iterator[str]:
+    """Yields lines with their ends; for CSV, every carriage return ends one."""
+    for piece in stream.pieces():
+        yield from _ANY_LINE.findall(piece)

@@ -7,7 +7,6 @@ import dataclasses
 import difflib
 import io
 import itertools
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,8 @@ from absl import logging
 from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks.files import cells
+from albert_tf.tasks.files.json_rows import read_objects
+from albert_tf.tasks.files.text_stream import TextStream
 
 ON_BAD_INPUT = ("stop", "skip")
 
@@ -100,17 +101,14 @@ def read_columns(
         return _read_parquet(path, columns, optional, bad)
     if kind == "json":
         return _read_json(path, columns, optional, bad)
-    rows = cells.read_cells(path, delimiter, quoting)
-    first = next(rows, None)
-    if first is None:
-        raise DataError(f"{path}: expected a table with rows, received an empty file")
-    names = first[1] if header else [str(i) for i in range(len(first[1]))]
-    index = _find_all(path, columns, optional, names, header)
+    rows = cells.read_cells(TextStream(path), delimiter, quoting)
+    names, rows = with_names(path, rows, header)
+    index = find_all(path, columns, optional, names, header)
     values: dict[str, list] = {key: [] for key in index}
     lines = []
-    for line, row in rows if header else itertools.chain([first], rows):
+    for line, row in rows:
         if len(row) != len(names):
-            row = _adjusted(path, line, row, len(names), short_rows, bad)
+            row = adjusted(path, line, row, len(names), short_rows, bad)
             if row is None:
                 continue
         lines.append(line)
@@ -122,6 +120,27 @@ def read_columns(
             f"{path}: expected rows below the header, received none{counts}"
         )
     return Columns(path, tuple(names), values, lines, "line", dict(bad.counts), index)
+
+
+def with_names(
+    path: str, rows: Iterator[tuple[int, list[str]]], header: bool
+) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """Returns the names of the columns, and the rows after them.
+
+    Args:
+        path: str. The file.
+        rows: iterator. Result of `cells.read_cells`.
+        header: bool. Whether the first row has the names; otherwise they are numbers.
+
+    Raises:
+        DataError: If there is no row.
+    """
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{path}: expected a table with rows, received an empty file")
+    if header:
+        return first[1], rows
+    return [str(i) for i in range(len(first[1]))], itertools.chain([first], rows)
 
 
 class BadRows:
@@ -153,7 +172,7 @@ def warn_of_skipped(path: str, counts: Mapping[str, int]) -> None:
         logging.warning("%s: %s", path, list_counts(counts))
 
 
-def _adjusted(path, line, row, width, short_rows, bad) -> list[str] | None:
+def adjusted(path, line, row, width, short_rows, bad) -> list[str] | None:
     """Returns a row of the right width, or None if it is to be left out."""
     if short_rows == "fill":
         bad.counts["rows of another width, filled or cut"] += 1
@@ -168,8 +187,14 @@ def _adjusted(path, line, row, width, short_rows, bad) -> list[str] | None:
     return None
 
 
-def _find_all(path, columns, optional, names, header=True) -> dict[str, int]:
-    """Returns the numbers of the columns that are wanted."""
+def find_all(
+    path: str,
+    columns: Sequence[str] | None,
+    optional: Sequence[str],
+    names: Sequence[str],
+    header: bool = True,
+) -> dict[str, int]:
+    """Returns the numbers of the columns that are wanted; see `read_columns`."""
     wanted = names if columns is None else columns
     index = {key: _find_column(path, key, names, header) for key in wanted}
     for key in optional:
@@ -210,44 +235,15 @@ def _cut(text: str) -> str:
 
 def _read_json(path, columns, optional, bad: BadRows) -> Columns:
     """Reads one object per line, or a list of objects."""
-    text = cells.read_text(path)
-    is_list = text.lstrip()[:1] == "["
-    unit = "row" if is_list else "line"
-    objects, lines = [], []
-    for number, item in _json_list(path, text) if is_list else _json_lines(text):
-        where = f"{path}: {unit} {number}"
-        if isinstance(item, Exception):
-            bad.report("rows that are not JSON", f"{where}: not JSON: {item}")
-        elif not isinstance(item, dict):
-            bad.report(
-                "rows that are not objects",
-                f"{where}: expected a JSON object, received {type(item).__name__}",
-            )
-        else:
-            objects.append(item)
-            lines.append(number)
+    unit, found = read_objects(TextStream(path), bad.report)
+    numbered = list(found)
+    lines, objects = [n for n, _ in numbered], [item for _, item in numbered]
     if not objects:
         raise DataError(f"{path}: expected rows of JSON objects, received none")
     names = list(dict.fromkeys(name for item in objects for name in item))
-    index = _find_all(path, columns, optional, names)
+    index = find_all(path, columns, optional, names)
     rows = [[item.get(names[i]) for i in index.values()] for item in objects]
-    return _plain_columns(path, names, index, rows, lines, unit, bad)
-
-
-def _json_list(path: str, text: str) -> Iterator[tuple[int, Any]]:
-    try:
-        yield from enumerate(json.loads(text), 1)
-    except (ValueError, RecursionError) as e:
-        raise DataError(f"{path}: not JSON: {e}") from None
-
-
-def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(cells.read_lines(text), 1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError) as e:
-                yield number, e
+    return plain_columns(path, names, index, rows, lines, unit, bad)
 
 
 def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
@@ -262,7 +258,7 @@ def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
     try:
         file = parquet.ParquetFile(io.BytesIO(data))
         names = file.schema_arrow.names
-        index = _find_all(path, columns, optional, names)
+        index = find_all(path, columns, optional, names)
         table = file.read(columns=[names[i] for i in index.values()])
         found = [table.column(names[i]).to_pylist() for i in index.values()]
     except (OSError, ValueError, pa.ArrowException) as e:
@@ -273,14 +269,22 @@ def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
         raise DataError(f"{path}: expected rows, received none")
     rows = list(zip(*found, strict=True)) or [[]] * table.num_rows
     lines = list(range(1, table.num_rows + 1))
-    return _plain_columns(path, names, index, rows, lines, "row", bad)
+    return plain_columns(path, names, index, rows, lines, "row", bad)
 
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def _plain_columns(path, names, index, rows, lines, unit, bad) -> Columns:
+def plain_columns(
+    path: str,
+    names: Sequence[str],
+    index: Mapping[str, int],
+    rows: Sequence[Sequence[Any]],
+    lines: Sequence[int],
+    unit: str,
+    bad: BadRows,
+) -> Columns:
     """Makes columns of strings, lists and None; reports values that are none."""
     values: dict[str, list] = {key: [] for key in index}
     kept = []

@@ -16,6 +16,8 @@ from albert_tf.tasks.running import packing
 from albert_tf.text import inputs
 from albert_tf.text.inputs import ranges
 
+_STEP = packing.STEP
+
 
 @dataclasses.dataclass(frozen=True)
 class BatchShape:
@@ -31,6 +33,7 @@ class BatchShape:
         packing: bool. Whether a row may hold several examples. Never for question
             answering, which reads every token of a row.
         fixed_length: bool. Whether all batches have one shape, as XLA needs.
+        step: int. Lengths of rows are rounded up to a multiple of it.
     """
 
     head: str
@@ -40,6 +43,7 @@ class BatchShape:
     parts: int = 1
     packing: bool = False
     fixed_length: bool = False
+    step: int = _STEP
 
     @property
     def packs(self) -> bool:
@@ -132,7 +136,7 @@ class _Batches:
         length = shape.max_seq_length
         if not shape.fixed_length:
             most = int(max(part.max() for part in lengths))
-            length = packing.rounded_length(most, length)
+            length = packing.rounded_length(most, length, shape.step)
         return [packing.one_per_row(part, length) for part in lengths]
 
     def _share(self, units, rows, layout, layouts) -> dict[str, np.ndarray]:

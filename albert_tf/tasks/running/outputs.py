@@ -3,8 +3,10 @@
 Legend: `R` rows, `P` places, `b` rows of a batch.
 """
 
+import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +40,9 @@ def collect_outputs(
     shape: BatchShape,
     batch_size: int,
     on_batch: Callable[[int], None] = lambda rows: None,
+    *,
+    max_tokens: int | None = None,
+    num_threads: int = 1,
 ) -> dict[str, np.ndarray]:
     """Returns the outputs of a model for all rows, as `family.Family` describes them.
 
@@ -46,32 +51,88 @@ def collect_outputs(
             outputs of the model.
         encoded: `EncodedExamples`. `R` rows.
         shape: `BatchShape`. Without packing.
-        batch_size: int. `b`.
+        batch_size: int. `b`, at most.
         on_batch: callable. Is told the number of rows after every batch.
+        max_tokens: int or None. Tokens of a batch, padding included, at most.
+        num_threads: int. How many batches are computed at the same time. The outputs do
+            not depend on it.
     """
     rows = encoded.rows
     make = batch_maker(_one_row_per_unit(encoded), shape)
     names = input_ranks(shape.head)
-    # Rows of similar length together: less padding.
-    order = np.argsort(rows.lengths, kind="stable")
-    results: dict[str, list] = {}
-    for start in range(0, len(order), batch_size):
-        numbers = order[start : start + batch_size]
+    batches = sorted_batches(rows.lengths, batch_size, max_tokens, shape.step)
+
+    def compute(numbers: np.ndarray) -> dict[str, list[np.ndarray]]:
         # Devices take equal shares, and a fixed shape has a fixed number of rows.
         size = batch_size if shape.fixed_length else len(numbers)
         batch = make(_padded(numbers, -(-size // shape.parts) * shape.parts))
         outputs = forward({name: batch[name] for name in names})
         if not isinstance(outputs, Mapping):
             outputs = {"logits": outputs}
-        for name, values in outputs.items():
-            kept = _kept(encoded, shape.head, name, numbers, values[: len(numbers)])
+        return {
+            name: _kept(encoded, shape.head, name, numbers, values[: len(numbers)])
+            for name, values in outputs.items()
+        }
+
+    results: dict[str, list] = {}
+    for numbers, outputs in zip(
+        batches, in_threads(compute, batches, num_threads), strict=True
+    ):
+        for name, kept in outputs.items():
             results.setdefault(name, []).extend(kept)
         on_batch(len(numbers))
-    back = np.argsort(order, kind="stable")
+    back = np.argsort(np.concatenate(batches), kind="stable")
     return {
         name: _joined(encoded, shape.head, name, [values[i] for i in back])
         for name, values in results.items()
     }
+
+
+def sorted_batches(
+    lengths: np.ndarray, max_rows: int, max_tokens: int | None = None, step: int = 1
+) -> list[np.ndarray]:
+    """Returns the numbers of the rows of each batch, rows of similar length together.
+
+    Args:
+        lengths: int `[R]`. Tokens of each row.
+        max_rows: int. Rows of a batch, at most.
+        max_tokens: int or None. Tokens of a batch, padding included, at most; but a
+            batch has at least one row.
+        step: int. Rows are padded to a multiple of it.
+    """
+    order = np.argsort(lengths, kind="stable")
+    padded = -(-lengths[order] // step) * step
+    batches, start = [], 0
+    while start < len(order):
+        end = start + max_rows
+        if max_tokens is not None:
+            # The last row of a batch is its longest.
+            tokens = padded[start:end] * np.arange(1, len(padded[start:end]) + 1)
+            end = start + max(1, int(np.searchsorted(tokens, max_tokens, "right")))
+        batches.append(order[start:end])
+        start = end
+    return batches
+
+
+def in_threads(
+    function: Callable[[Any], Any], items: Sequence, num_threads: int
+) -> Iterator[Any]:
+    """Yields the results of a function in the order of the items.
+
+    Args:
+        function: callable. Of one item.
+        items: sequence.
+        num_threads: int. 1 for this thread alone.
+    """
+    if num_threads == 1:
+        yield from map(function, items)
+        return
+    with concurrent.futures.ThreadPoolExecutor(num_threads) as pool:
+        try:
+            yield from pool.map(function, items)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _one_row_per_unit(encoded: EncodedExamples) -> EncodedExamples:

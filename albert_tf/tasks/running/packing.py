@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 # Lengths of rows are multiples of this: few different shapes.
-_STEP = 16
+STEP = 16
 # Up to here a row costs little more per token than a shorter one.
 _SHORT = 128
 # A row of this length costs twice as much per token as a very short one, since
@@ -61,9 +61,9 @@ def pack(lengths: np.ndarray, longest: int) -> Layout:
     return min(layouts, key=_cost)
 
 
-def rounded_length(length: int, longest: int) -> int:
-    """Returns a length rounded up to one of few, at most `longest`."""
-    return min(-(-length // _STEP) * _STEP, longest)
+def rounded_length(length: int, longest: int, step: int = STEP) -> int:
+    """Returns a length rounded up to a multiple of `step`, at most `longest`."""
+    return min(-(-length // step) * step, longest)
 
 
 def _cost(layout: Layout) -> float:
@@ -74,7 +74,7 @@ def _cost(layout: Layout) -> float:
 def _row_lengths(longest_example: int, total: int, longest: int) -> list[int]:
     least = rounded_length(longest_example, longest)
     most = min(max(2 * least, _SHORT), rounded_length(total, longest))
-    return [least, *range(least + _STEP, most + 1, _STEP)]
+    return [least, *range(least + STEP, most + 1, STEP)]
 
 
 def _first_fit(order: list[int], sizes: list[int], length: int) -> Layout:

@@ -14,6 +14,7 @@ from albert_tf.storage import files
 from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.tasks.files.columns import Columns
 from albert_tf.tasks.files.tfds_source import TfdsRows, read_tfds
+from albert_tf.tasks.texts.table_stream import TableStream
 from albert_tf.tasks.texts.text_table import TextTable, make_table, read_table
 
 # The score of all rows of a split of STS-B whose scores TFDS does not know.
@@ -24,14 +25,11 @@ AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TableSettings:
-    """Where the texts are in a table, and how the table is written."""
+class TextFileSettings:
+    """Where the texts are in a file, and how the file is written."""
 
     text_column: str = setting(
         "Name or number (from 0; -1 is the last) of the text's column.", "text"
-    )
-    text_pair_column: str = setting(
-        "Name or number of the second text's column, for pairs of texts.", ""
     )
     id_column: str = setting(
         "Name or number of a column that names the rows, for files of predictions. "
@@ -44,6 +42,27 @@ class TableSettings:
     header: bool = setting("Whether the first line names the columns.", True)
     quoting: bool = setting(
         "Whether double quotes enclose cells, as in CSV; false for GLUE's files.", True
+    )
+
+    def stream(self, path: str | os.PathLike) -> TableStream:
+        """Returns the table without labels, to be read in portions."""
+        return TableStream(
+            path,
+            text_column=self.text_column,
+            text_pair_column=getattr(self, "text_pair_column", ""),
+            id_column=self.id_column,
+            delimiter=self.delimiter or None,
+            header=self.header,
+            quoting=self.quoting,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSettings(TextFileSettings):
+    """Where texts and pairs are in a table, and how the table is written."""
+
+    text_pair_column: str = setting(
+        "Name or number of the second text's column, for pairs of texts.", ""
     )
 
     def read_table(self, path: str | os.PathLike, **kwargs) -> TextTable:

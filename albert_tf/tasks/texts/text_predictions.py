@@ -82,6 +82,7 @@ def table_text(
     ids: Sequence[str],
     known: Sequence | None = None,
     delimiter: str = "\t",
+    header: bool = True,
 ) -> str:
     """Returns predictions as a table with a header and one row per example.
 
@@ -94,11 +95,14 @@ def table_text(
         ids: sequence of str. The `N` names of the examples.
         known: sequence. The `N` correct labels, or None.
         delimiter: str. Character between cells.
+        header: bool. Whether the header is wanted.
     """
     out = io.StringIO()
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     names = ["index", *(["label"] if known else []), "prediction"]
-    writer.writerow([*names, *(f"probability_{label}" for label in answers.labels)])
+    names += [f"probability_{label}" for label in answers.labels]
+    if header:
+        writer.writerow(names)
     for i in range(len(answers)):
         cells = [ids[i], *([_cell(known[i], answers)] if known else [])]
         cells.append(_cell(answers.text(i), answers))
@@ -120,7 +124,10 @@ def _cell(value, answers: Answers) -> str:
 
 
 def json_lines(
-    answers: Answers, ids: Sequence[str], known: Sequence | None = None
+    answers: Answers,
+    ids: Sequence[str],
+    known: Sequence | None = None,
+    first: int = 0,
 ) -> str:
     """Returns one JSON object per example, its likeliest label first.
 
@@ -129,11 +136,12 @@ def json_lines(
         ids: sequence of str. The `N` names of the examples. Row numbers are written as
             numbers.
         known: sequence. The `N` correct labels, or None.
+        first: int. Number of the first example.
     """
-    is_number = all(name == str(i) for i, name in enumerate(ids))
+    is_number = are_numbers(ids, first)
     lines = []
     for i, name in enumerate(ids):
-        line = {"index": i if is_number else name}
+        line = {"index": first + i if is_number else name}
         if known is not None:
             label = known[i]
             line["label"] = label if isinstance(label, str) else list(label)
@@ -146,3 +154,8 @@ def json_lines(
             }
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     return "".join(lines)
+
+
+def are_numbers(ids: Sequence[str], first: int = 0) -> bool:
+    """Returns whether ids are the numbers of the rows, counted from `first`."""
+    return all(name == str(i) for i, name in enumerate(ids, first))

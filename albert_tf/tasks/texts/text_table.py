@@ -149,6 +149,7 @@ def make_table(
     label_separator: str | None = None,
     skip_label: str | None = None,
     on_bad_input: str = "stop",
+    seen: dict[str, int] | None = None,
 ) -> TextTable:
     """Makes a table of columns that were read; see `read_table`.
 
@@ -161,6 +162,7 @@ def make_table(
         label_separator: str or None.
         skip_label: str or None.
         on_bad_input: str.
+        seen: dict or None. Lines of ids that must not come again; grows.
 
     Raises:
         DataError: If a row cannot be used, or none is left.
@@ -170,7 +172,7 @@ def make_table(
     if labels is not None:
         labels = _label_values(labels, label_separator)
         skip_label = skip_label or _unlabelled_mark(labels)
-    seen: dict[str, int] = {}
+    seen = {} if seen is None else seen
     kept = []
     for row in range(len(columns)):
         problem = _row_problem(row, texts, text_pairs, labels, ids, seen)

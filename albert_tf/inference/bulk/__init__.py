@@ -1,0 +1,1 @@
+"""Answers files of any size: in parts, resumable, in several processes."""

@@ -1,0 +1,81 @@
+"""Compiles models for many rows: fused operations, one thread per call.
+
+Several threads call the model at the same time, each with a batch of its own. This
+wastes less than dividing a batch among threads, and what a call computes does not
+depend on how many there are.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf import features
+from albert_tf.inference import base
+from albert_tf.tasks.running.forward import as_forward
+from albert_tf.tasks.running.outputs import Forward
+
+# Lengths of rows are rounded up to a multiple of this.
+LENGTH_STEP = 4
+ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
+
+
+def use_one_thread_per_call(num_calls: int) -> None:
+    """Configures TensorFlow, unless it has started; to be called before a model loads.
+
+    Args:
+        num_calls: int. Calls at the same time.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(num_calls)
+        for device in tf.config.list_physical_devices("GPU"):
+            # Several processes may share it.
+            tf.config.experimental.set_memory_growth(device, True)
+    except RuntimeError:
+        pass  # the program that called this has used TensorFlow before
+
+
+def text_forward(model: keras.Model) -> Forward:
+    """Returns the function of batches that a `Predictor` of texts calls."""
+    if keras.backend.backend() != "tensorflow":
+        return as_forward(model, "text_classifier")
+    return fused(model, lambda batch: model(batch, training=False), ROWS)
+
+
+def fused(
+    model: keras.Model, compute: Callable[[Mapping], Any], names: Iterable[str]
+) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
+    """Compiles a function that calls a model, with the fastest encoder there is.
+
+    Args:
+        model: keras.Model. `AlbertBackbone`, or a model that has one.
+        compute: callable. From a dict of int32 tensors of rank 2 to a tensor.
+        names: iterable of str. Keys of the dict.
+
+    Returns:
+        callable. The same function, from a dict of arrays to an array.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return base.as_graph(compute, names)
+    import tensorflow as tf
+
+    from albert_tf.models.tensorflow import fast_forward
+
+    names = tuple(names)
+    forward = fast_forward.choose(model, "float32")
+    spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
+    with fast_forward.replacing(model, forward):
+        traced = tf.function(compute, input_signature=[spec]).get_concrete_function()
+
+    def run(batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        # The graph does not keep these variables alive.
+        assert forward is None or forward.left_to_keras is not None
+        return traced({name: tf.constant(batch[name], tf.int32) for name in names})
+
+    return lambda batch: run(batch).numpy()

@@ -1,0 +1,156 @@
+"""Keeps the finished parts of a run until all are there, so that it can be resumed.
+
+A part is one file: a line of JSON with the digests of its rows and of its content, and
+the content. Only the process that the user started writes here.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+
+_SETTINGS = "settings.json"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class Part(NamedTuple):
+    """The answers to some rows.
+
+    Attributes:
+        content: bytes. What is written, or what that is made from.
+        about: dict. What must be known to join it with others, ready for JSON.
+    """
+
+    content: bytes
+    about: dict[str, Any]
+
+
+class PartsFolder:
+    """The folder `<output_file>.parts`.
+
+    Args:
+        output_file: str. The file that the parts are for.
+        settings: dict. All that determines the parts, ready for JSON.
+    """
+
+    def __init__(self, output_file: str, settings: Mapping[str, Any]):
+        self.path = f"{output_file}.parts"
+        self._output_file = output_file
+        self._settings = json.loads(json.dumps(settings))
+        self._is_ready = False
+
+    def check(self, overwrite: bool) -> None:
+        """Checks that this run may write; what is in the way goes with `overwrite`.
+
+        Raises:
+            UsageError: If there is a finished output, or parts of a run with other
+                settings, and `overwrite` is not set.
+        """
+        where = files.join(self.path, _SETTINGS)
+        if files.exists(where):
+            differences = _differences(_read_settings(where), self._settings)
+            if not differences:
+                self._is_ready = True
+                return
+            if not overwrite:
+                raise UsageError(
+                    f"output_file: {self.path} holds parts of a run that was stopped, "
+                    f"with other settings: {'; '.join(differences)}; repeat that run, "
+                    "or give --overwrite to start anew"
+                )
+        if files.exists(self._output_file) and not overwrite:
+            raise UsageError(
+                f"output_file: {self._output_file} exists already; give --overwrite or "
+                "another name"
+            )
+        self.remove()
+
+    def find(self, number: int, rows: str) -> bool:
+        """Returns whether a part is there, undamaged and of these rows.
+
+        Args:
+            number: int. Number of the part.
+            rows: str. Digest of the rows.
+        """
+        try:
+            header, content = self._read(number)
+            return header["rows"] == rows and header["sha256"] == _sha256(content)
+        except DataError:
+            return False
+
+    def write(self, number: int, rows: str, part: Part) -> None:
+        """Writes a part; see `find`."""
+        if not self._is_ready:
+            files.make_folder(self.path)
+            text = json.dumps(self._settings, indent=1, sort_keys=True) + "\n"
+            files.write_text(files.join(self.path, _SETTINGS), text)
+            self._is_ready = True
+        header = {"rows": rows, "sha256": _sha256(part.content), "about": part.about}
+        line = json.dumps(header).encode() + b"\n"
+        files.write_bytes(self._name(number), line + part.content)
+
+    def parts(self, count: int) -> Iterator[Part]:
+        """Yields the parts in order.
+
+        Raises:
+            DataError: If one is missing or damaged.
+        """
+        for number in range(count):
+            header, content = self._read(number)
+            if header["sha256"] != _sha256(content):
+                raise DataError(
+                    f"{self._name(number)}: damaged; the same command makes it again"
+                )
+            yield Part(content, header["about"])
+
+    def remove(self) -> None:
+        """Removes the folder; the settings last, so that this can be interrupted."""
+        if not files.is_folder(self.path):
+            return
+        for name in sorted(files.list_folder(self.path), key=_SETTINGS.__eq__):
+            files.remove(files.join(self.path, name))
+        files.remove_tree(self.path)
+
+    def _name(self, number: int) -> str:
+        return files.join(self.path, f"part-{number:06d}")
+
+    def _read(self, number: int) -> tuple[dict[str, Any], bytes]:
+        path = self._name(number)
+        if not files.exists(path):
+            raise DataError(f"{path}: missing; the same command makes it again")
+        line, _, content = files.read_bytes(path).partition(b"\n")
+        try:
+            header = json.loads(line)
+            if {"rows", "sha256", "about"} <= header.keys():
+                return header, content
+        except (ValueError, AttributeError):
+            pass
+        raise DataError(f"{path}: damaged; the same command makes it again")
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read_settings(path: str) -> dict[str, Any]:
+    """Returns the settings of the run before; empty if the file is damaged."""
+    try:
+        return files.read_json(path)
+    except DataError:
+        return {}
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns in words which settings differ."""
+    names = sorted({n for n in {*before, *now} if before.get(n) != now.get(n)})
+    return [f"{n} was {_short(before.get(n))}, is {_short(now.get(n))}" for n in names]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return f"{value[:8]}…"
+    return json.dumps(value, ensure_ascii=False)

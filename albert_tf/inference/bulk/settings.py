@@ -1,0 +1,49 @@
+"""Settings of commands that answer files of any size."""
+
+import dataclasses
+import os
+
+from albert_tf.errors import UsageError
+from albert_tf.settings import setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BulkSettings:
+    """How the rows of a file are divided."""
+
+    num_workers: int = setting(
+        "Processes, each with the model in memory; the cores are shared out among "
+        "them. The output does not depend on their number.",
+        1,
+    )
+    rows_per_part: int = setting(
+        "Rows that are sorted by length and saved together; a run that was stopped "
+        "continues after the last saved part.",
+        4096,
+    )
+    max_batch_tokens: int = setting(
+        "Tokens per call of the model, padding included, at most.", 4096
+    )
+
+    def __post_init__(self):
+        for field in dataclasses.fields(BulkSettings):
+            value = getattr(self, field.name)
+            if value < 1:
+                raise UsageError(f"{field.name} must be positive, received {value}")
+
+    @property
+    def threads_per_worker(self) -> int:
+        """Number of calls of the model at a time in each process."""
+        return max(1, num_cores() // self.num_workers)
+
+    @property
+    def cores(self) -> int:
+        """Number of cores that compute."""
+        return min(num_cores(), self.num_workers * self.threads_per_worker)
+
+
+def num_cores() -> int:
+    """Returns the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

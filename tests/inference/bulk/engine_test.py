@@ -1,0 +1,206 @@
+"""A run over a file: parts, workers, resumption, and what stands in its way."""
+
+import json
+import pathlib
+import signal
+import uuid
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.inference.bulk import formats
+from albert_tf.inference.bulk.engine import input_settings
+from albert_tf.inference.bulk.parts import Part, PartsFolder
+from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.storage import files
+from tests.inference.bulk.fake_work import answer
+
+TEXTS = [f"text {i}" for i in range(8)]
+EXPECTED = "".join(f"{i} TEXT {i}\n" for i in range(8))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if "-by-" not in path.name)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 5])
+def test_the_output_does_not_depend_on_the_workers(tmp_path, num_workers):
+    summary = answer(tmp_path, TEXTS, num_workers=num_workers)
+    assert (tmp_path / "out.txt").read_text() == EXPECTED
+    assert names(tmp_path) == ["out.txt"]
+    assert (summary.rows, summary.resumed) == (8, 0)
+    assert "8 texts in " in summary.text() and " per core" in summary.text()
+
+
+def test_a_part_whose_worker_dies_is_computed_again(tmp_path):
+    texts = [*TEXTS[:4], "die once", *TEXTS[5:]]
+    summary = answer(tmp_path, texts, num_workers=2)
+    assert (tmp_path / "out.txt").read_text() == EXPECTED.replace("TEXT 4", "DIE ONCE")
+    assert summary.rows == 8
+    assert (tmp_path / "die once.happened").exists()
+
+
+def test_a_part_over_which_workers_die_ends_the_run_and_others_stay(tmp_path):
+    texts = [*TEXTS[:4], "die", *TEXTS[5:]]
+    with pytest.raises(DataError, match=r"2 workers died over the rows 4 to 6 .*-9"):
+        answer(tmp_path, texts, num_workers=2)
+    assert "part-000000" in names(tmp_path / "out.txt.parts")
+    assert not (tmp_path / "out.txt").exists()
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_bad_row_ends_the_run_and_finished_parts_stay(tmp_path, num_workers):
+    texts = [*TEXTS[:7], "fail"]
+    with pytest.raises(DataError, match=r"a.csv: line 8: refused"):
+        answer(tmp_path, texts, num_workers=num_workers)
+    folder = tmp_path / "out.txt.parts"
+    assert names(folder) == ["part-000000", "part-000001", "settings.json"]
+    # The input is mended: what did not change is not answered again.
+    summary = answer(tmp_path, TEXTS, num_workers=num_workers)
+    assert (summary.rows, summary.resumed) == (8, 6)
+    assert (tmp_path / "out.txt").read_text() == EXPECTED
+    assert len(list(tmp_path.glob("0-by-*"))) == 1
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_a_bug_is_not_taken_for_bad_data(tmp_path, num_workers):
+    with pytest.raises((KeyError, RuntimeError), match="bug"):
+        answer(tmp_path, ["bug"], num_workers=num_workers)
+
+
+def interrupted(folder, texts=TEXTS, **settings):
+    with pytest.raises(DataError):
+        answer(folder, [*texts[:7], "fail"], **settings)
+
+
+def test_a_changed_row_is_answered_again(tmp_path):
+    interrupted(tmp_path)
+    summary = answer(tmp_path, ["other", *TEXTS[1:]])
+    assert summary.resumed == 3
+    assert (tmp_path / "out.txt").read_text() == EXPECTED.replace("TEXT 0", "OTHER")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}\n", b"[]", None])
+def test_a_damaged_part_is_computed_again(tmp_path, damage):
+    interrupted(tmp_path)
+    path = tmp_path / "out.txt.parts/part-000001"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b"x" if damage is None else damage)
+    assert answer(tmp_path, TEXTS).resumed == 3
+    assert (tmp_path / "out.txt").read_text() == EXPECTED
+
+
+def test_parts_of_another_run_are_named_and_replaced_only_if_asked(tmp_path):
+    interrupted(tmp_path, model="a" * 64, layer=1)
+    with pytest.raises(UsageError) as caught:
+        answer(tmp_path, TEXTS, model="b" * 64, layer=1, pooling="cls")
+    message = str(caught.value)
+    assert 'model was "aaaaaaaa' in message or "model was aaaaaaaa…" in message
+    assert 'pooling was null, is "cls"' in message
+    assert "layer" not in message and "--overwrite" in message
+    summary = answer(tmp_path, TEXTS, model="b" * 64, overwrite=True)
+    assert summary.resumed == 0
+    assert names(tmp_path) == ["out.txt"]
+
+
+def test_an_output_is_replaced_only_if_asked(tmp_path):
+    (tmp_path / "out.txt").write_text("old")
+    with pytest.raises(UsageError, match="exists already; give --overwrite"):
+        answer(tmp_path, TEXTS)
+    assert names(tmp_path) == ["out.txt"]
+    answer(tmp_path, TEXTS, overwrite=True)
+    assert (tmp_path / "out.txt").read_text() == EXPECTED
+
+
+def test_paths_may_be_in_a_bucket(tmp_path):
+    folder = f"ram://{uuid.uuid4().hex}"
+    files.make_folder(folder)
+    output = f"{folder}/out.txt"
+    with pytest.raises(DataError, match="refused"):
+        answer(tmp_path, [*TEXTS[:7], "fail"], output)
+    assert answer(tmp_path, TEXTS, output, num_workers=2).resumed == 6
+    assert files.read_text(output) == EXPECTED
+    assert not files.exists(f"{output}.parts/part-000000")
+
+
+def test_numbers_must_be_positive():
+    with pytest.raises(UsageError, match="rows_per_part must be positive, received 0"):
+        BulkSettings(rows_per_part=0)
+
+
+def test_a_file_is_known_by_size_and_time(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x")
+    found = input_settings(str(path))
+    assert found["input_size"] == 1 and found["input_modified"] > 0
+    absent = str(tmp_path / "b")
+    assert input_settings(absent) == {"input_file": absent}
+
+
+def killed(run_python, folder, moment):
+    output = run_python(
+        "-m", "tests.inference.bulk.fake_work", str(folder), str(moment)
+    )
+    done = output.stdout.startswith("done")
+    assert output.returncode == (0 if done else -signal.SIGKILL), output.stderr
+    return not done
+
+
+@pytest.mark.parametrize("moments", [[4, 9, 14]])
+def test_a_killed_run_goes_on(tmp_path, run_python, moments):
+    for moment in moments:
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        assert killed(run_python, folder, moment)
+        answer(folder, TEXTS)
+        assert (folder / "out.txt").read_text() == EXPECTED
+        assert names(folder) == ["out.txt"]
+
+
+@pytest.mark.broad
+def test_a_run_killed_at_every_moment_goes_on(tmp_path, run_python):
+    moment = 1
+    while killed(run_python, tmp_path, moment):
+        answer(tmp_path, TEXTS)
+        assert (tmp_path / "out.txt").read_text() == EXPECTED
+        assert names(tmp_path) == ["out.txt"]
+        (tmp_path / "out.txt").unlink()
+        moment += 1
+    assert moment > 15
+
+
+def parts_of(*parts):
+    return lambda: iter([Part(content, about) for content, about in parts])
+
+
+def test_indices_are_names_if_one_is(tmp_path):
+    path = str(tmp_path / "a.jsonl")
+    number, name = b'{"index": 0, "x": "\\n"}\n', b'{"index": "b"}\n'
+    formats.write_json_lines(path, parts_of((number, {"numbered": True})))
+    assert pathlib.Path(path).read_bytes() == number
+    parts = parts_of((number, {"numbered": True}), (name, {"numbered": False}))
+    formats.write_json_lines(path, parts)
+    lines = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    assert lines == [{"index": "0", "x": "\n"}, {"index": "b"}]
+
+
+def test_vectors_are_one_array(tmp_path):
+    path = str(tmp_path / "a.npy")
+    vectors = np.arange(12, dtype="<f4").reshape(4, 3)
+    about = {"rows": 2, "width": 3}
+    parts = [(vectors[:2].tobytes(), about), (vectors[2:].tobytes(), about)]
+    formats.write_vectors(path, parts_of(*parts))
+    np.testing.assert_array_equal(np.load(path, mmap_mode="r"), vectors)
+
+
+def test_a_damaged_part_is_not_joined(tmp_path):
+    folder = PartsFolder(str(tmp_path / "a"), {})
+    folder.write(0, "0", Part(b"content", {}))
+    path = tmp_path / "a.parts/part-000000"
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(DataError, match="damaged; the same command makes it again"):
+        list(folder.parts(1))
+    path.unlink()
+    with pytest.raises(DataError, match="part-000000: missing"):
+        list(folder.parts(1))

@@ -1,0 +1,101 @@
+"""Work without a model, whose workers start quickly, and what can go wrong in it.
+
+As a program, `python fake_work.py output moment` answers a table and kills itself at a
+file operation.
+"""
+
+import dataclasses
+import os
+import pathlib
+import signal
+import sys
+
+from albert_tf.errors import DataError
+from albert_tf.inference.bulk import formats
+from albert_tf.inference.bulk.engine import answer_file
+from albert_tf.inference.bulk.parts import Part
+from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.storage import files
+from albert_tf.tasks.texts.table_stream import WholeTable
+from albert_tf.tasks.texts.text_table import TextTable
+
+BULK = {"rows_per_part": 3, "max_batch_tokens": 5}
+
+
+@dataclasses.dataclass(frozen=True)
+class Upper:
+    """Writes texts in capitals.
+
+    Attributes:
+        folder: str. "die", "die once" and "fail" in a text are obeyed; the folder tells
+            whether it happened before, and who answered what.
+    """
+
+    folder: str
+
+    def open(self, num_threads):
+        del num_threads
+        folder = pathlib.Path(self.folder)
+
+        def compute(job, on_rows):
+            for text in job.rows.texts:
+                marker = folder / f"{text}.happened"
+                if text == "die" or (text == "die once" and not marker.exists()):
+                    marker.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if text == "fail":
+                    raise DataError(f"{job.rows.where(0)}: refused")
+                if text == "bug":
+                    raise KeyError("bug")
+            on_rows(len(job.rows))
+            (folder / f"{job.number}-by-{os.getpid()}").touch()
+            lines = [
+                f"{job.first + i} {text.upper()}\n"
+                for i, text in enumerate(job.rows.texts)
+            ]
+            return Part("".join(lines).encode(), {"rows": len(lines)})
+
+        return compute
+
+
+def table(texts):
+    """A table in memory."""
+    lines = [i + 2 for i in range(len(texts))]
+    return TextTable("a.csv", list(texts), None, None, lines)
+
+
+def answer(folder, texts, output="out.txt", num_workers=1, overwrite=False, **settings):
+    """Answers texts in a folder."""
+    folder = pathlib.Path(folder)
+    return answer_file(
+        Upper(str(folder)),
+        WholeTable(table(texts)),
+        str(folder / output) if "://" not in output else output,
+        formats.write_text,
+        settings,
+        BulkSettings(num_workers=num_workers, **BULK),
+        overwrite,
+    )
+
+
+class Killing:
+    """Calls a function of files, but kills this process at a moment."""
+
+    moment = 0
+
+    def __init__(self, name):
+        self.function = getattr(files, name)
+
+    def __call__(self, *args, **kwargs):
+        Killing.moment -= 1
+        if not Killing.moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.function(*args, **kwargs)
+
+
+if __name__ == "__main__":
+    Killing.moment = int(sys.argv[2])
+    for name in ("open_binary", "rename", "remove", "make_folder"):
+        setattr(files, name, Killing(name))
+    answer(sys.argv[1], [f"text {i}" for i in range(8)])
+    print("done", Killing.moment)

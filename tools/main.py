@@ -14,6 +14,7 @@ VERBS = (
     "finetune",
     "evaluate",
     "predict",
+    "embed",
     "glue_submission",
     "fill_mask",
     "convert_checkpoint",

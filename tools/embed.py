@@ -1,0 +1,85 @@
+"""Turns the texts of a table of any size into vectors.
+
+Example: `albert-tf embed --model=my_model --input_file=new.tsv --text_column=sentence
+--output_file=vectors.npy`
+"""
+
+import dataclasses
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from absl import flags
+
+from albert_tf.cli import onednn
+from albert_tf.cli.flags import define_settings, read_settings
+from albert_tf.cli.run import run
+from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.tasks.texts.tables import TextFileSettings
+
+_MODEL = flags.DEFINE_string(
+    "model", None, "Model folder or checkpoint; its encoder is used.", required=True
+)
+_INPUT_FILE = flags.DEFINE_string(
+    "input_file",
+    None,
+    "Table of texts: .tsv, .csv, .jsonl or .parquet, perhaps with .gz.",
+    required=True,
+)
+_OUTPUT_FILE = flags.DEFINE_string(
+    "output_file",
+    None,
+    "File to write: .npy for an array of float32, .jsonl or .parquet for an index and "
+    "a vector per row.",
+    required=True,
+)
+define_settings(TextFileSettings)
+_POOLING = flags.DEFINE_enum(
+    "pooling",
+    "mean",
+    ("mean", "cls", "pooled"),
+    "Mean over the tokens of the text, vector of [CLS], or the pooler's output.",
+)
+_LAYER = flags.DEFINE_integer(
+    "layer", -1, "Layer to read: 0 for the embeddings, -1 for the last layer."
+)
+_MAX_SEQ_LENGTH = flags.DEFINE_integer(
+    "max_seq_length", None, "Longer texts are cut. Default: the model's maximum."
+)
+_BATCH_SIZE = flags.DEFINE_integer(
+    "predict_batch_size", 32, "Rows per call of the model, at most.", 1
+)
+define_settings(BulkSettings)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
+
+
+def main() -> None:
+    """Reads the texts, computes vectors and writes."""
+    settings, bulk = read_settings(TextFileSettings), read_settings(BulkSettings)
+    onednn.choose("float32")
+    # TensorFlow is imported after what is wrong at once.
+    from albert_tf.inference.bulk import engine
+    from albert_tf.inference.bulk.embed import embed_texts
+    from albert_tf.inference.prediction_files import check_folder
+
+    check_folder(_OUTPUT_FILE.value)
+    summary = embed_texts(
+        _MODEL.value,
+        settings.stream(_INPUT_FILE.value),
+        _OUTPUT_FILE.value,
+        layer=_LAYER.value,
+        pooling=_POOLING.value,
+        max_seq_length=_MAX_SEQ_LENGTH.value,
+        batch_size=_BATCH_SIZE.value,
+        named=bool(settings.id_column),
+        settings=dataclasses.asdict(settings)
+        | engine.input_settings(_INPUT_FILE.value),
+        bulk=bulk,
+        overwrite=_OVERWRITE.value,
+    )
+    engine.report(_OUTPUT_FILE.value, "vector", summary)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -50,6 +50,10 @@ NOT_RUN = {
     "albert-tf benchmark serving --steps=100 --output_file=docs/benchmarks/serving": (
         "a measurement; tests/peers/serving_speed_test.py makes a small one"
     ),
+    "albert-tf benchmark predict --max_bytes=20000000 "
+    "--output_file=docs/benchmarks/predict": (
+        "a measurement; tests/peers/predict_speed_test.py makes a small one"
+    ),
     "albert-tf benchmark step --precision=float32 --output_file=docs/benchmarks/step": (
         "a measurement; tests/peers/step_speed_test.py makes a small one"
     ),

@@ -5,8 +5,9 @@ Topics: `data` (text to records against the original's algorithm, masking, waiti
 batches, peak memory), `convert` (time and memory of converting the largest model),
 `finetune` (sentences per second, in turns with transformers), `step` (a pretraining
 step, in turns with transformers), `serving` (an exported classifier, in turns with
-transformers and, where installed, onnxruntime and OpenVINO), `fidelity` (every step of
-a recorded run of the original against ours; docs/fidelity.md).
+transformers and, where installed, onnxruntime and OpenVINO), `predict` (tables of
+texts, in turns with transformers' pipelines), `fidelity` (every step of a recorded run
+of the original against ours; docs/fidelity.md).
 """
 
 import pathlib
@@ -21,7 +22,7 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 
-_TOPICS = ("data", "convert", "finetune", "step", "serving", "fidelity")
+_TOPICS = ("data", "convert", "finetune", "step", "serving", "predict", "fidelity")
 _TOPIC = flags.DEFINE_enum("topic", "data", _TOPICS, "What to measure.")
 _OUTPUT = flags.DEFINE_string(
     "output_file",
@@ -31,16 +32,18 @@ _OUTPUT = flags.DEFINE_string(
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing files.")
 flags.DEFINE_string(
-    "input_file", "docstrings:", "data, serving: text, as for create_pretraining_data."
+    "input_file",
+    "docstrings:",
+    "data, serving, predict: text, as for create_pretraining_data",
 )
 flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model. Default, for data and serving: one trained on the text.",
+    "SentencePiece model. Default, except for finetune: one trained on the text.",
 )
-flags.DEFINE_integer("max_bytes", 5_000_000, "data, serving: bytes of text to use.")
-flags.DEFINE_integer("rounds", 3, "data: runs; medians are compared.")
-flags.DEFINE_integer("max_seq_length", 512, "data, serving: tokens per example.")
+flags.DEFINE_integer("max_bytes", 5_000_000, "data, serving, predict: bytes of text.")
+flags.DEFINE_integer("rounds", 3, "data, predict: runs; medians are compared.")
+flags.DEFINE_integer("max_seq_length", 512, "data, serving, predict: tokens per text.")
 flags.DEFINE_float("seconds", 20.0, "data: time to measure masking.")
 flags.DEFINE_list(
     "memory_megabytes",
@@ -50,8 +53,8 @@ flags.DEFINE_list(
 flags.DEFINE_string(
     "preset",
     "",
-    "convert, finetune, step, serving: model size. Default: albert_xxlarge_v2 for "
-    "convert, albert_base_v2 for the others.",
+    "All but data and fidelity: model size. Default: albert_xxlarge_v2 for convert, "
+    "albert_base_v2 for the others.",
 )
 flags.DEFINE_string(
     "train_file", "", "finetune: table of texts and labels, such as SST-2's train.tsv."
@@ -65,7 +68,9 @@ flags.DEFINE_integer("train_batch_size", 32, "finetune: examples per step.", 1)
 flags.DEFINE_integer(
     "steps", 12, "finetune, step, serving: steps of every contestant.", 2
 )
-flags.DEFINE_integer("num_texts", 64, "serving: texts of mixed lengths.", 8)
+flags.DEFINE_integer(
+    "num_texts", None, "Texts of mixed lengths: serving 64, predict 10,000.", 8
+)
 flags.DEFINE_bool(
     "imitate_bfloat16", False, "serving: bfloat16 also on a CPU without it; slow."
 )
@@ -89,7 +94,7 @@ def main() -> None:
     """Measures, prints the table, writes the files."""
     if _TOPIC.value == "step":
         onednn.choose(flags.FLAGS.precision)
-    if _TOPIC.value == "serving":
+    if _TOPIC.value in ("serving", "predict"):
         onednn.choose("float32")
     from albert_tf.benchmarks import report, topics
     from albert_tf.reports import environment

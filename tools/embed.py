@@ -73,8 +73,7 @@ def main() -> None:
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
         named=bool(settings.id_column),
-        settings=dataclasses.asdict(settings)
-        | engine.input_settings(_INPUT_FILE.value),
+        settings=dataclasses.asdict(settings) | {"input_file": _INPUT_FILE.value},
         bulk=bulk,
         overwrite=_OVERWRITE.value,
     )

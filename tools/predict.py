@@ -88,8 +88,7 @@ def main() -> None:
             batch_size=_BATCH_SIZE.value,
             named=bool(settings.id_column),
             settings=dataclasses.asdict(settings)
-            | {"split": _SPLIT.value}
-            | engine.input_settings(input_file),
+            | {"split": _SPLIT.value, "input_file": input_file},
             bulk=bulk,
             overwrite=_OVERWRITE.value,
         )

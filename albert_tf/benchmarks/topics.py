@@ -11,7 +11,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
     """Measures a topic.
 
     Args:
-        topic: str. "data", "convert", "finetune", "step", "serving" or "fidelity".
+        topic: str. "data", "convert", "finetune", "step", "serving", "predict" or
+            "fidelity".
         values: dict. Values of the command's flags by name.
 
     Raises:
@@ -25,6 +26,8 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
         return _measure_step(values)
     if topic == "serving":
         return _measure_serving(values)
+    if topic == "predict":
+        return _measure_prediction(values)
     if topic == "fidelity":
         return _measure_fidelity(values)
     from albert_tf.benchmarks import convert_speed
@@ -111,15 +114,32 @@ def _measure_serving(values: Mapping[str, Any]) -> Report:
     length = values["max_seq_length"]
     if length < 8:
         raise UsageError(f"--max_seq_length: must be at least 8, received {length}")
-    names = ("input_file", "spm_model_file", "max_bytes", "num_texts", "steps")
+    names = ("input_file", "spm_model_file", "max_bytes", "steps")
     settings = serving_speed.Settings(
         preset=values["preset"] or "albert_base_v2",
         max_seq_length=length,
         num_tokens=min(length, 128),
         imitate=values["imitate_bfloat16"],
+        num_texts=values["num_texts"] or 64,
         **{name: values[name] for name in names},
     )
     return serving_speed.run(settings)
+
+
+def _measure_prediction(values: Mapping[str, Any]) -> Report:
+    from albert_tf.benchmarks import predict_speed
+
+    length = values["max_seq_length"]
+    if length < 8:
+        raise UsageError(f"--max_seq_length: must be at least 8, received {length}")
+    names = ("input_file", "spm_model_file", "max_bytes", "rounds")
+    settings = predict_speed.Settings(
+        preset=values["preset"] or "albert_base_v2",
+        max_seq_length=length,
+        num_texts=values["num_texts"] or 10_000,
+        **{name: values[name] for name in names},
+    )
+    return predict_speed.run(settings)
 
 
 def _measure_fidelity(values: Mapping[str, Any]) -> Report:

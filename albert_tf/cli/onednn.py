@@ -3,8 +3,8 @@
 TensorFlow uses them by default only on CPUs with instructions for neural networks
 (AVX512_VNNI or later). Measured on a CPU with AVX-512 but without these, they make a
 float32 training step faster and a bfloat16 step 2.3 times slower
-(docs/benchmarks/step.md). Only `pretrain` and its benchmark choose: `evaluate` must
-compute what `finetune` computed.
+(docs/benchmarks/step.md). `pretrain`, `predict`, `embed` and their benchmarks choose;
+`evaluate` must compute what `finetune` computed.
 """
 
 import os

@@ -44,7 +44,7 @@ def test_wrong_flags(run_python):
     assert "--memory_megabytes: expected positive numbers, received 2,x" in done.stderr
     done = run_python(tool, "dta")
     assert done.returncode == 2
-    choices = "<data|convert|finetune|step|serving|fidelity>"
+    choices = "<data|convert|finetune|step|serving|predict|fidelity>"
     assert f"--topic=dta: value should be one of {choices}" in done.stderr
     done = run_python(tool, "step", "--shapes=8x128,8")
     assert done.returncode == 2

@@ -18,7 +18,6 @@ from albert_tf.inference.bulk import formats
 from albert_tf.inference.bulk.parts import Part, PartsFolder
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.bulk.workers import Job, Work, run_jobs
-from albert_tf.storage import files, streams
 from albert_tf.tasks.texts.table_stream import Portions
 from albert_tf.tasks.texts.text_table import TextTable
 
@@ -67,8 +66,7 @@ def answer_file(
         source: `Portions`.
         output_file: str. The file to write.
         write: callable. Joins all parts to the file, atomically.
-        settings: dict. What determines the answers, ready for JSON; see
-            `input_settings`.
+        settings: dict. What determines the answers but the rows, ready for JSON.
         bulk: `BulkSettings`.
         overwrite: bool. Whether an output, or parts of another run, may be replaced.
 
@@ -106,17 +104,6 @@ def answer_file(
     write(output_file, lambda: folder.parts(progress.parts))
     folder.remove()
     return Summary(progress.rows, progress.resumed, progress.seconds, bulk.cores)
-
-
-def input_settings(path: str) -> dict[str, Any]:
-    """Returns what tells whether a file is another one than in an earlier run."""
-    if not files.exists(path) or not streams.is_regular(path):
-        return {"input_file": path}
-    return {
-        "input_file": path,
-        "input_size": streams.size(path),
-        "input_modified": streams.modified(path),
-    }
 
 
 class _Progress:

@@ -10,7 +10,6 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.bulk import formats
-from albert_tf.inference.bulk.engine import input_settings
 from albert_tf.inference.bulk.parts import Part, PartsFolder
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.storage import files
@@ -127,15 +126,6 @@ def test_paths_may_be_in_a_bucket(tmp_path):
 def test_numbers_must_be_positive():
     with pytest.raises(UsageError, match="rows_per_part must be positive, received 0"):
         BulkSettings(rows_per_part=0)
-
-
-def test_a_file_is_known_by_size_and_time(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("x")
-    found = input_settings(str(path))
-    assert found["input_size"] == 1 and found["input_modified"] > 0
-    absent = str(tmp_path / "b")
-    assert input_settings(absent) == {"input_file": absent}
 
 
 def killed(run_python, folder, moment):

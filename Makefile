@@ -3,7 +3,8 @@
 # make test-broad  every case of what other tests show in one (long)
 # make test-peers  the comparisons with transformers, torch and KerasHub, and the tests
 #                  that need the messages and a client of TensorFlow Serving
-# make test-beam   the Apache Beam pipeline, in an environment without TensorFlow
+# make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
+#                  in an environment without TensorFlow, those of answers in another
 # make lint | format | lock | clean
 
 VENV ?= .venv
@@ -24,6 +25,8 @@ BIN := $(VENV)/bin
 BEAM_VENV := $(VENV)-beam
 BEAM_NEEDS := absl-py google-crc32c hypothesis matplotlib numpy pytest \
   sentencepiece sentencex tokenizers tqdm
+BEAM_TF_VENV := $(VENV)-beam-tf
+BEAM_TF_NEEDS := h5py keras ml_dtypes tensorflow tensorflow-text
 CONSTRAINTS := requirements.txt requirements.lock pyproject.toml setup.py
 # A package index may fail once.
 INSTALL = install() { $(BIN)/python -m pip install --quiet \
@@ -48,8 +51,11 @@ test-broad: install-dev
 test-peers: $(VENV)/.installed-peers
 	$(BIN)/python -m pytest tests/peers $(SERVING_TESTS) --durations=10 $(PYTEST_FLAGS)
 
-test-beam: $(BEAM_VENV)/.installed
-	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py $(PYTEST_FLAGS)
+test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
+	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py tests/pipelines \
+	  --durations=10 $(PYTEST_FLAGS)
+	$(BEAM_TF_VENV)/bin/python -m pytest tests/inference/pipeline/beam_test.py \
+	  --durations=10 $(PYTEST_FLAGS)
 
 lint: install-dev
 	$(BIN)/ruff check .
@@ -84,16 +90,24 @@ $(VENV)/.installed-peers: $(VENV)/.installed-dev
 	@$(INSTALL) -e ".[dev,peers,serving]"
 	@touch $@
 
-$(BEAM_VENV)/.installed: $(CONSTRAINTS)
-	@echo "Installing Apache Beam into $(BEAM_VENV)"
-	$(PYTHON) -m venv $(BEAM_VENV)
-	@{ grep -o 'apache-beam==[0-9.]*' pyproject.toml; \
-	  grep -E "^($$(echo $(BEAM_NEEDS) | tr ' ' '|'))==" requirements.lock; } \
-	  > $(BEAM_VENV)/requirements
-	@install() { $(BEAM_VENV)/bin/python -m pip install --quiet \
-	  --disable-pip-version-check -r $(BEAM_VENV)/requirements; }; \
+# $(call install_beam, environment, packages whose versions are those of the lock)
+define install_beam
+	@echo "Installing Apache Beam into $(1)"
+	$(PYTHON) -m venv $(1)
+	@{ grep -oE '(apache-beam|dask|distributed)==[0-9.]*' pyproject.toml; \
+	  grep -E "^($$(echo $(2) | tr ' ' '|'))==" requirements.lock; } \
+	  > $(1)/requirements
+	@install() { $(1)/bin/python -m pip install --quiet \
+	  --disable-pip-version-check -r $(1)/requirements; }; \
 	  install || { sleep 5; install; }
 	@touch $@
+endef
+
+$(BEAM_VENV)/.installed: $(CONSTRAINTS)
+	$(call install_beam,$(BEAM_VENV),$(BEAM_NEEDS))
+
+$(BEAM_TF_VENV)/.installed: $(CONSTRAINTS)
+	$(call install_beam,$(BEAM_TF_VENV),$(BEAM_NEEDS) $(BEAM_TF_NEEDS))
 
 # New versions: edit requirements.txt and pyproject.toml, then write the closure anew.
 lock:
@@ -110,5 +124,5 @@ lock:
 	rm -rf .build/lock
 
 clean:
-	rm -rf $(VENV) $(BEAM_VENV) .build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BEAM_VENV) $(BEAM_TF_VENV) .build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

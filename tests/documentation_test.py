@@ -80,6 +80,12 @@ NOT_RUN |= {
     if item.page == "docs/serving.md"
     and item.text.startswith(("curl ", "docker ", "kubectl "))
 }
+NOT_RUN |= {
+    item.text: "needs Apache Beam; make test-beam runs the pipelines"
+    for item in ITEMS
+    if item.text.startswith(("dask ", "albert-tf predict_beam "))
+    or "--runner=" in item.text
+}
 GONE = {"make build-file"}
 # Flags of the original that the help does not list: they say what to use instead.
 NOT_LISTED = {*original_flags._REFUSED, "do_train", "do_eval", "do_predict"}

@@ -15,6 +15,7 @@ VERBS = (
     "evaluate",
     "predict",
     "embed",
+    "predict_beam",
     "glue_submission",
     "fill_mask",
     "convert_checkpoint",

@@ -1,18 +1,24 @@
 """Corpus to record files with Apache Beam, on any of its runners.
 
-The first pipeline turns documents into part files, one per block; the second joins the
-parts into shards. Both use the functions of the local run on the same blocks, so the
-shards have the same bytes. Workers and the caller must see the same files: run all on
-one machine, or use paths such as `gs://`. Needs the extra `beam`.
+Three pipelines, each over a list of small elements (`pipelines/beam.py` says why):
+groups of sources become files with one block of text each, these become part files,
+and the parts are joined into shards. All use the functions of the local run on the same
+blocks, so the shards have the same bytes. The text of a block goes through a file and
+not through Beam, because Dask's runner would process all blocks of a group in the one
+worker that read it. Workers and the caller must see the same files: run all on one
+machine, or use paths such as `gs://`. Needs the extra `beam`.
 """
 
-import contextlib
+import functools
+import hashlib
 import io
 import json
-import logging
+import pickle
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
+
+import numpy as np
 
 from albert_tf.data.corpus.corpus import Corpus, RawDocument
 from albert_tf.data.corpus.duplicates import document_digest
@@ -28,28 +34,13 @@ from albert_tf.data.prepare.output import (
     write_shard,
 )
 from albert_tf.data.records import card
-from albert_tf.errors import DataError, UsageError
+from albert_tf.pipelines.beam import check_runner, run_each
 from albert_tf.storage import files
 
-# Beam warns about every optional component that is not installed.
-logging.getLogger("apache_beam.io").setLevel(logging.ERROR)
-logging.getLogger("apache_beam.internal").setLevel(logging.ERROR)
-try:
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.runners.runner import create_runner
-except ImportError as error:
-    raise UsageError(
-        "runner: needs Apache Beam: pip install albert_tf[beam]"
-    ) from error
-
-
-_LOCAL_RUNNERS = (
-    "DirectRunner",
-    "FnApiRunner",
-    "BundleBasedDirectRunner",
-    "PrismRunner",
-)
+# Of each document, as many bytes of its digest are compared as in a local run.
+_DIGEST = np.dtype("<u8")
+# Documents whose digests are in memory at once.
+_DIGESTS = 1 << 26
 
 
 def create_with_beam(
@@ -75,21 +66,27 @@ def create_with_beam(
     Returns:
         dict. The data card.
     """
-    _check_options(runner, beam_options)
+    check_runner(runner, beam_options)
     names = OutputNames(output, num_shards)
     settings = run_settings(corpus, tokenizer, config, drop_duplicates=False)
     prepare(names, settings, overwrite)
     groups = blocks.source_groups(corpus)
-    _run(
-        runner,
-        beam_options,
-        lambda root: _make_parts(root, groups, corpus, names, tokenizer, config),
+    job = _write_job(names, (corpus, names, tokenizer, config))
+    run_each(
+        list(enumerate(groups)), functools.partial(_read, job), runner, beam_options
     )
-    paths = _collect_parts(names, len(groups), corpus)
+    reports = [_read_report(names, group) for group in range(len(groups))]
+    for report in reports:
+        corpus.counts.update(report["counts"])
+        corpus.sha256.update(report["sha256"])
+    found = [(g, n) for g, r in enumerate(reports) for n in range(r["blocks"])]
+    run_each(found, functools.partial(_make_part, job), runner, beam_options)
+    paths = [names.part(*block) for block in found]
     summary, plan = plan_output(names, paths, config, corpus)
-    _run(runner, beam_options, lambda root: _write_shards(root, plan))
-    num_duplicates = json.loads(files.read_text(_duplicates_path(names)))
-    counter = SimpleNamespace(num_duplicates=num_duplicates, is_complete=True)
+    run_each(plan, write_shard, runner, beam_options)
+    counter = SimpleNamespace(
+        num_duplicates=_count_duplicates(names, reports), is_complete=True
+    )
     shards = entries(plan)
     data_card = card.make_card(
         summary, config, corpus, counter, tokenizer, shards, settings, flags or {}
@@ -98,164 +95,87 @@ def create_with_beam(
     return data_card
 
 
-def _collect_parts(names, num_groups: int, corpus: Corpus) -> list[str]:
-    """Returns the paths of all parts; adds the workers' counts to the corpus."""
-    paths = []
-    for group in range(num_groups):
-        report = _read_report(names, group)
-        paths += [names.part(group, number) for number in range(report["blocks"])]
-        corpus.counts.update(report["counts"])
-        corpus.sha256.update(report["sha256"])
-    return paths
+def _write_job(names: OutputNames, job: tuple) -> str:
+    """Writes what all workers need to a file, once instead of with each element.
 
-
-def _write_shards(root, plan) -> None:
-    _ = (
-        root
-        | "Shards" >> beam.Create(plan)
-        | "Spread shards" >> beam.Reshuffle()
-        | "Write shards" >> beam.Map(write_shard)
-    )
-
-
-def _check_options(runner: str, beam_options: Sequence[str]) -> None:
-    """Raises UsageError for a runner or an option unknown to Beam."""
-    try:
-        create_runner(runner)
-    except (ValueError, ImportError, AttributeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UsageError(f"runner: {runner} cannot be used: {reason}") from None
-    stderr = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(stderr):
-            options = PipelineOptions(list(beam_options), runner=runner)
-            known = options.get_all_options()
-            given = options.get_all_options(retain_unknown_options=True)
-    except SystemExit:
-        reason = stderr.getvalue().strip().rpartition("error: ")[2]
-        raise UsageError(f"beam_option: {reason}") from None
-    unknown = sorted(given.keys() - known.keys())
-    unknown += [option for option in beam_options if not option.startswith("--")]
-    if unknown:
-        raise UsageError(f"beam_option: Beam has no option {unknown[0]!r}")
-
-
-def _run(runner: str, beam_options: Sequence[str], construct) -> None:
-    options = PipelineOptions(list(beam_options), runner=runner)
-    try:
-        root = beam.Pipeline(options=options)
-    except (ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"runner: {runner} cannot be used: {reason}") from None
-    try:
-        with _quiet(runner), root:
-            construct(root)
-    except Exception as error:
-        known = _find_known_error(error)
-        if known is None:
-            raise
-        raise known from error
-
-
-@contextlib.contextmanager
-def _quiet(runner: str) -> Iterator[None]:
-    """Silences the log of a runner on this machine; errors are raised anyway.
-
-    It reports every step of every worker, and repeats the traceback of every error.
+    It is named by its content, as a worker that stays on may see several jobs.
     """
-    logger = logging.getLogger("apache_beam")
-    before = logger.level
-    if runner in _LOCAL_RUNNERS:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+    data = pickle.dumps(job)
+    name = f"job-{hashlib.sha256(data).hexdigest()[:16]}.pickle"
+    path = files.join(names.partial, name)
+    files.write_bytes(path, data)
+    return path
 
 
-def _find_known_error(error: BaseException) -> DataError | UsageError | None:
-    """Returns our own error from a worker, which Beam wraps or rewrites."""
-    seen: BaseException | None = error
-    while seen is not None:
-        for kind in (DataError, UsageError):
-            if isinstance(seen, kind):
-                return kind(str(seen).partition(" [while running")[0])
-        seen = seen.__cause__ or seen.__context__
-    return None
+@functools.lru_cache(maxsize=1)
+def _read_job(path: str) -> tuple:
+    return pickle.loads(files.read_bytes(path))
 
 
-def _make_parts(root, groups, corpus, names, tokenizer, config):
-    read = (
-        root
-        | "Sources" >> beam.Create(list(enumerate(groups)))
-        | "Spread sources" >> beam.Reshuffle()
-        | "Read" >> beam.ParDo(_Read(corpus, names)).with_outputs("digests", main="b")
-    )
-    _ = (
-        read.b
-        | "Spread blocks" >> beam.Reshuffle()
-        | "Make part" >> beam.ParDo(_MakePart(names, tokenizer, config))
-    )
-    _ = (
-        read.digests
-        | "Count documents" >> beam.combiners.Count.PerElement()
-        | "Repeated" >> beam.Map(lambda pair: pair[1] - 1)
-        | "Add" >> beam.CombineGlobally(sum)
-        | "Note" >> beam.Map(_write_json, path=_duplicates_path(names))
-    )
+def _read(job: str, element: tuple[int, list[int]]) -> None:
+    """Reads a group of sources: writes its blocks, digests and a report."""
+    corpus, names, *_ = _read_job(job)
+    group, sources = element
+    # A worker may read several groups; the counts must be those of this one.
+    corpus = corpus.restarted()
+    number, digests = -1, bytearray()
+    for number, block in enumerate(blocks.make_blocks(corpus.documents(sources))):
+        for document in block:
+            digests += document_digest(document)[: _DIGEST.itemsize]
+        _write_json(block, _text_path(names, group, number))
+    buffer = io.BytesIO()
+    np.save(buffer, np.frombuffer(digests, _DIGEST))
+    files.write_bytes(_digests_path(names, group), buffer.getvalue())
+    report = {
+        "blocks": number + 1,
+        "documents": len(digests) // _DIGEST.itemsize,
+        "counts": dict(corpus.counts),
+        "sha256": corpus.sha256,
+    }
+    _write_json(report, _report_path(names, group))
 
 
-class _Read(beam.DoFn):
-    """Reads a group of sources as blocks; writes a report of what was skipped."""
-
-    def __init__(self, corpus: Corpus, names):
-        self._corpus = corpus
-        self._names = names
-
-    def process(self, element):
-        """Yields ((group, number), block), and the digest of each document."""
-        group, sources = element
-        # Beam may call a DoFn many times; the counts must be those of this group.
-        corpus = self._corpus.restarted()
-        number = -1
-        documents = corpus.documents(sources)
-        for number, block in enumerate(blocks.make_blocks(documents)):
-            for document in block:
-                yield beam.pvalue.TaggedOutput("digests", document_digest(document))
-            yield (group, number), block
-        report = {
-            "blocks": number + 1,
-            "counts": dict(corpus.counts),
-            "sha256": corpus.sha256,
-        }
-        _write_json(report, _report_path(self._names, group))
-
-
-class _MakePart(beam.DoFn):
+def _make_part(job: str, block: tuple[int, int]) -> None:
     """Writes the part file of a block."""
-
-    def __init__(self, names, tokenizer, config):
-        self._names = names
-        self._tokenizer = tokenizer
-        self._config = config
-
-    def process(self, element):
-        """Writes the part."""
-        (group, number), block = element
-        block = [RawDocument(*document) for document in block]
-        path = self._names.part(group, number)
-        parts.make_part(block, path, self._tokenizer, self._config)
+    _, names, tokenizer, config = _read_job(job)
+    documents = json.loads(files.read_bytes(_text_path(names, *block)))
+    documents = [RawDocument(*document) for document in documents]
+    parts.make_part(documents, names.part(*block), tokenizer, config)
 
 
-def _report_path(names, group: int) -> str:
+def _count_duplicates(names: OutputNames, reports: Sequence[dict]) -> int:
+    """Returns the number of documents equal to an earlier one.
+
+    Digests are compared in ranges, so that the memory stays bounded.
+    """
+    total = sum(report["documents"] for report in reports)
+    ranges = total // _DIGESTS + 1
+    step, distinct = -(-(1 << 64) // ranges), 0
+    for k in range(ranges):
+        low = np.uint64(k * step)
+        high = np.uint64(min((k + 1) * step, 1 << 64) - 1)
+        chosen = []
+        for group in range(len(reports)):
+            data = files.read_bytes(_digests_path(names, group))
+            digests = np.load(io.BytesIO(data))
+            chosen.append(digests[(digests >= low) & (digests <= high)])
+        distinct += len(np.unique(np.concatenate(chosen)))
+    return total - distinct
+
+
+def _text_path(names: OutputNames, group: int, number: int) -> str:
+    return files.join(names.partial, f"text-{group:06d}-{number:06d}.json")
+
+
+def _digests_path(names: OutputNames, group: int) -> str:
+    return files.join(names.partial, f"digests-{group:06d}.npy")
+
+
+def _report_path(names: OutputNames, group: int) -> str:
     return files.join(names.partial, f"group-{group:06d}.json")
 
 
-def _duplicates_path(names) -> str:
-    return files.join(names.partial, "duplicates.json")
-
-
-def _read_report(names, group: int) -> dict:
+def _read_report(names: OutputNames, group: int) -> dict:
     report = json.loads(files.read_text(_report_path(names, group)))
     return report | {"counts": Counter(report["counts"])}
 

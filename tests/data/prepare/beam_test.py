@@ -6,6 +6,8 @@ import pathlib
 import pytest
 
 from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.corpus.duplicates import document_digest
+from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare import local as build
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
@@ -119,3 +121,63 @@ def test_runners_and_options_beam_does_not_know(
             beam_options=options,
         )
     assert not list(tmp_path.rglob("*.tfrecord"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "hold",
+    [
+        "albert_tf.data.prepare.beam:_read",
+        "albert_tf.data.prepare.parts:make_part",
+        "albert_tf.data.prepare.output:write_shard",
+    ],
+)
+def test_same_files_when_a_dask_worker_is_killed(
+    tokenizer, tmp_path, monkeypatch, hold
+):
+    pytest.importorskip("distributed")
+    from albert_tf.data.prepare import beam
+    from tests.dask_cluster import cluster
+
+    def groups(corpus):  # as for large files: one worker reads each
+        return [[k] for k in range(len(corpus.sources))]
+
+    monkeypatch.setattr(blocks, "source_groups", groups)
+    text = (GOLDEN / "tf1_data/input.txt").read_text()
+    for k, copies in enumerate((1, 2, 40, 3, 1, 2)):  # 40: two blocks
+        (tmp_path / f"{k}.txt").write_text((text + "\n") * copies)
+    source = f"{tmp_path}/*.txt"
+    config = RecordConfig(pairs=PairConfig("clean", 64), eval_fraction=0.2)
+
+    def create(name, **options):
+        output = f"{tmp_path}/{name}/t"
+        corpus = Corpus(source, "lines")
+        return beam.create_with_beam(
+            corpus, output, tokenizer, config, num_shards=6, **options
+        )
+
+    undisturbed = create("direct", runner="DirectRunner")
+    with cluster(tmp_path / "cluster", hold, after=2) as dask:
+        made = dask.run_and_kill_one(
+            lambda: create("dask", runner="DaskRunner", beam_options=dask.options)
+        )
+    assert len(_content(tmp_path / "direct")) > 12
+    assert _content(tmp_path / "dask") == _content(tmp_path / "direct")
+    assert made == undisturbed
+    assert not (tmp_path / "dask/t.partial").exists()
+
+
+@pytest.mark.slow
+def test_duplicates_are_counted_in_ranges(tokenizer, tmp_path, monkeypatch):
+    from albert_tf.data.prepare import beam
+
+    monkeypatch.setattr(beam, "_DIGESTS", 2)
+    text = (GOLDEN / "tf1_data/input.txt").read_text()
+    (tmp_path / "a.txt").write_text((text + "\n") * 3)
+    corpus = Corpus(f"{tmp_path}/a.txt", "lines")
+    made = beam.create_with_beam(
+        corpus, f"{tmp_path}/o/t", tokenizer, RecordConfig(), runner=RUNNER
+    )
+    documents = [document_digest(document) for document in corpus.documents()]
+    repeated = len(documents) - len(set(documents))
+    assert made["corpus"]["duplicate_documents"] == repeated > 2

@@ -1,0 +1,1 @@
+"""Answers of an exported model to many texts, as Apache Beam pipelines."""

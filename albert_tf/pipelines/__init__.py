@@ -1,0 +1,1 @@
+"""Running functions over many elements, on any runner of Apache Beam."""

@@ -1,0 +1,185 @@
+"""Applies transforms to a list of elements, on any runner of Apache Beam.
+
+Every pipeline of this package has one shape: a list of elements, each processed on its
+own, with results in files; a job of several steps is several pipelines. This is all
+that Beam's Dask runner executes faithfully (release 2.77, read in its source):
+
+* of a pipeline it computes only the last transform added, so a second branch is never
+  run;
+* `Reshuffle` moves nothing, so elements stay in the partition they were created in;
+* the tagged outputs of a `ParDo` are merged into one;
+* what a DoFn emits in `finish_bundle` is dropped, and with it the last batch of
+  `BatchElements`.
+
+A worker may die after it has finished elements: its results are then made again by
+others. The transforms must therefore write the same bytes whenever they are repeated,
+and each file atomically. Needs the extra `beam`, or `dask` for the Dask runner.
+"""
+
+import contextlib
+import io
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from albert_tf.errors import DataError, UsageError
+
+# Beam warns about every optional component that is not installed.
+logging.getLogger("apache_beam.io").setLevel(logging.ERROR)
+logging.getLogger("apache_beam.internal").setLevel(logging.ERROR)
+try:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.runner import create_runner
+except ImportError as error:
+    raise UsageError(
+        "runner: needs Apache Beam: pip install albert_tf[beam]"
+    ) from error
+
+_LOCAL_RUNNERS = (
+    "DirectRunner",
+    "FnApiRunner",
+    "BundleBasedDirectRunner",
+    "PrismRunner",
+)
+_DASK = "DaskRunner"
+# Runners that Beam knows only by their class.
+_CLASSES = {_DASK: "apache_beam.runners.dask.dask_runner.DaskRunner"}
+
+
+def check_runner(runner: str, beam_options: Sequence[str]) -> None:
+    """Raises UsageError for a runner or an option that Beam cannot use."""
+    try:
+        create_runner(_CLASSES.get(runner, runner))
+    except (ValueError, ImportError, AttributeError) as error:
+        reason = str(error).partition("\n")[0]
+        if runner == _DASK and isinstance(error, ImportError):
+            reason += ": pip install albert_tf[dask]"
+        raise UsageError(f"runner: {runner} cannot be used: {reason}") from None
+    stderr = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(stderr):
+            options = _make_options(runner, beam_options)
+            known = options.get_all_options()
+            given = options.get_all_options(retain_unknown_options=True)
+    except SystemExit:
+        reason = stderr.getvalue().strip().rpartition("error: ")[2]
+        raise UsageError(f"beam_option: {reason}") from None
+    unknown = sorted(given.keys() - known.keys())
+    unknown += [option for option in beam_options if not option.startswith("--")]
+    if unknown:
+        raise UsageError(f"beam_option: Beam has no option {unknown[0]!r}")
+    if runner == _DASK:
+        _check_scheduler(known)
+
+
+def _make_options(runner: str, given: Sequence[str]) -> PipelineOptions:
+    return PipelineOptions(list(given), runner=_CLASSES.get(runner, runner))
+
+
+def _check_scheduler(options: dict[str, Any]) -> None:
+    """Raises UsageError if a Dask scheduler that was named does not answer."""
+    from distributed import Client
+
+    names = ("address", "scheduler_file", "timeout")
+    given = {name: options[name] for name in names if options.get(name)}
+    if not given.keys() & {"address", "scheduler_file"}:
+        return  # the runner starts workers of its own on this machine
+    try:
+        Client(**given, set_as_default=False).close()
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"runner: {_DASK} cannot be used: {reason}") from None
+
+
+def run_each(
+    elements: Sequence[Any],
+    function: Callable[[Any], None],
+    runner: str,
+    beam_options: Sequence[str] = (),
+) -> None:
+    """Calls a function for every element; see `run_transforms`.
+
+    Args:
+        elements, runner, beam_options: As for `run_transforms`.
+        function: callable. It is pickled with every element of the Dask runner, so it
+            must not hold anything big.
+    """
+    step = "Process" >> beam.Map(function)
+    run_transforms(elements, lambda created: created | step, runner, beam_options)
+
+
+def run_transforms(
+    elements: Sequence[Any],
+    transforms: Callable[[beam.PCollection], beam.PCollection],
+    runner: str,
+    beam_options: Sequence[str] = (),
+) -> None:
+    """Applies transforms to every element, and waits until all are done.
+
+    Args:
+        elements: Sequence. What to process; small, as a runner sends it to workers.
+        transforms: callable. Adds a chain of transforms to a collection. Each must
+            handle its elements one by one and may run several times for the same one.
+        runner: str. Name of a Beam runner.
+        beam_options: Sequence. Options of Beam, for example `--project=name`.
+
+    Raises:
+        UsageError: If the runner cannot be used.
+        DataError: As raised by a transform.
+    """
+    if not elements:
+        return
+    given = list(beam_options)
+    if runner == _DASK and not any(o.startswith("--dask_p") for o in given):
+        # By default, Dask gets up to 128 elements at once, which is often all.
+        given.append("--dask_partition_size=1")
+    options = _make_options(runner, given)
+    try:
+        root = beam.Pipeline(options=options)
+    except (ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"runner: {runner} cannot be used: {reason}") from None
+    result = None
+    try:
+        with _quiet(runner):
+            created = root | "Elements" >> beam.Create(list(elements))
+            transforms(created | "Spread" >> beam.Reshuffle())
+            result = root.run()
+            result.wait_until_finish()
+    except Exception as error:
+        known = _find_known_error(error)
+        if known is None:
+            raise
+        raise known from error
+    finally:
+        # The Dask runner leaves its connection, or its own workers, open.
+        if client := getattr(result, "client", None):
+            client.close()
+
+
+@contextlib.contextmanager
+def _quiet(runner: str) -> Iterator[None]:
+    """Silences the log of a runner on this machine; errors are raised anyway.
+
+    It reports every step of every worker, and repeats the traceback of every error.
+    """
+    logger = logging.getLogger("apache_beam")
+    before = logger.level
+    if runner in _LOCAL_RUNNERS:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _find_known_error(error: BaseException) -> DataError | UsageError | None:
+    """Returns our own error from a worker, which Beam wraps or rewrites."""
+    seen: BaseException | None = error
+    while seen is not None:
+        for kind in (DataError, UsageError):
+            if isinstance(seen, kind):
+                return kind(str(seen).partition(" [while running")[0])
+        seen = seen.__cause__ or seen.__context__
+    return None

@@ -2,7 +2,8 @@
 # make test        ruff and all tests except the next three
 # make test-broad  every case of what other tests show in one (long)
 # make test-peers  the comparisons with transformers, torch and KerasHub, and the tests
-#                  that need the messages and a client of TensorFlow Serving
+#                  that need the messages and a client of TensorFlow Serving, or the
+#                  runtimes that models are exported for
 # make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
 #                  in an environment without TensorFlow, those of answers in another
 # make lint | format | lock | clean
@@ -15,9 +16,10 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 # Processes that share the tests. One TensorFlow takes about 1.5 GB.
 JOBS ?= 2
 PYTEST_FLAGS ?=
-# They run in make test, too, except for what needs the extra [serving].
+# They run in make test, too, except for what needs these extras.
+SERVING_EXTRAS := serving,litert,onnx,openvino
 SERVING_TESTS = tests/export/server_test.py tests/export/server_files_test.py \
-  tests/export/warmup_test.py
+  tests/export/warmup_test.py tests/export/runtimes tests/inference/converted_test.py
 DEMO_FLAGS ?=
 
 BIN := $(VENV)/bin
@@ -87,7 +89,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 
 $(VENV)/.installed-peers: $(VENV)/.installed-dev
 	@echo "Installing the peers into $(VENV)"
-	@$(INSTALL) -e ".[dev,peers,serving]"
+	@$(INSTALL) -e ".[dev,peers,$(SERVING_EXTRAS)]"
 	@touch $@
 
 # $(call install_beam, environment, packages whose versions are those of the lock)
@@ -114,7 +116,7 @@ lock:
 	rm -rf .build/lock
 	$(PYTHON) -m venv .build/lock
 	.build/lock/bin/python -m pip install --quiet -r requirements.txt \
-	  ".[dev,peers,serving,parquet,bpe,hub]"
+	  ".[dev,peers,$(SERVING_EXTRAS),parquet,bpe,hub]"
 	.build/lock/bin/python -m pip check
 	sed -n '/^#/p' requirements.lock > .build/requirements.lock
 	.build/lock/bin/python -m pip freeze --all \

@@ -1,4 +1,4 @@
-"""Exports a model as a SavedModel that takes raw strings, for TensorFlow Serving.
+"""Exports a model for TensorFlow Serving (raw strings) or for another runtime.
 
 Example: `albert-tf export --model=sentiment --output_dir=served --version=1`
 
@@ -20,7 +20,7 @@ from absl import logging
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
-from albert_tf.export.settings import ExportSettings
+from albert_tf.export.settings import QUANTIZATIONS, ExportSettings
 from albert_tf.tasks.data_settings import DataSettings
 
 define_settings(ExportSettings)
@@ -31,32 +31,14 @@ _LOADING = (
     'saved_model_cli: python -c "import tensorflow_text; from '
     'tensorflow.python.tools.saved_model_cli import main; main()" show --all --dir=%s',
 )
-_NEEDS = "eval_file: flags about data need --format=litert and this or --data_dir"
+_NEEDS = (
+    "eval_file: flags about data need this or --data_dir, and --format="
+    f"{', '.join(QUANTIZATIONS)}"
+)
 define_alias("init_checkpoint", "model")
 define_alias("export_dir", "output_dir")
 define_alias("tokenizer_file", "spm_model_file")
 define_alias("dev_file", "eval_file")
-
-
-def _accuracy_check(model, tokenizer, settings: ExportSettings, data: DataSettings):
-    """Returns what compares a converted model with this one; None without examples."""
-    if not (settings.eval_file or data.data_dir):
-        return None
-    from albert_tf.inference.converted import accuracy_check
-    from albert_tf.inference.predictor import Predictor
-    from albert_tf.tasks.opening import read_labelled
-
-    predictor = Predictor(
-        model,
-        tokenizer,
-        task=data.task,
-        max_seq_length=settings.max_seq_length,
-        on_bad_input=data.on_bad_input,
-    )
-    named = [s for s in predictor.task.splits if s.startswith("dev")]
-    split = named[0] if data.data_dir and named else "dev"
-    examples = read_labelled(predictor.task, data, split, settings.eval_file)
-    return accuracy_check(predictor, examples, settings.max_accuracy_drop)
 
 
 def main() -> None:
@@ -64,7 +46,8 @@ def main() -> None:
     settings = read_settings(ExportSettings)
     data = read_settings(DataSettings)
     has_data = bool(settings.eval_file) != bool(data.data_dir)
-    if data != DataSettings() and not (has_data and settings.format == "litert"):
+    to_runtime = settings.format in QUANTIZATIONS
+    if data != DataSettings() and not (has_data and to_runtime):
         raise UsageError(_NEEDS)
     from albert_tf.converters import load
     from albert_tf.converters.checkpoint import keras_model
@@ -72,6 +55,10 @@ def main() -> None:
 
     if settings.server_files:
         server_files.make_server_files(settings.output_dir)  # before the work
+    if to_runtime:
+        from albert_tf.export.runtimes import registry
+
+        registry.find(settings.format, settings.quantization)  # before the work, too
     head = None if settings.head in ("", "none") else settings.head
     with load.open_checkpoint(settings.model) as checkpoint:
         checkpoint.check_unknown(with_heads=head == "auto")
@@ -87,17 +74,18 @@ def main() -> None:
         "labels": settings.labels or None,
         "max_seq_length": settings.max_seq_length,
     }
-    if settings.format == "litert":
-        from albert_tf.export.litert import export_litert
+    if to_runtime:
+        from albert_tf.export.runtimes.folder import export_for_runtime
+        from albert_tf.inference.converted import labelled_check
 
-        folder = export_litert(
-            model,
-            settings.output_dir,
-            quantization=settings.quantization,
-            check=_accuracy_check(model, tokenizer, settings, data),
-            **common,
+        common["check"] = labelled_check(
+            model, tokenizer, data, **settings.check_options
         )
-        print(folder)
+        print(
+            export_for_runtime(
+                model, settings.output_dir, **common, **settings.runtime_options
+            )
+        )
         return
     from albert_tf.export.saved_model import export_saved_model
 

@@ -6,8 +6,22 @@ from typing import Any
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 
-FORMATS = ("saved_model", "litert")
-QUANTIZATIONS = ("none", "float16", "dynamic_int8")
+# What each runtime other than TensorFlow's can be given.
+QUANTIZATIONS = {
+    "litert": ("none", "float16", "dynamic_int8"),
+    "onnx": ("none", "dynamic_int8"),
+    "openvino": ("none", "bfloat16", "int8_weights"),
+}
+FORMATS = ("saved_model", *QUANTIZATIONS)
+
+
+def check_quantization(format: str, quantization: str) -> None:
+    """Raises a `UsageError` if a runtime has no such quantization."""
+    if quantization not in QUANTIZATIONS[format]:
+        raise UsageError(
+            f"quantization: must be one of {', '.join(QUANTIZATIONS[format])} for "
+            f"{format}, received {quantization!r}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,8 +31,8 @@ class ExportSettings:
     model: str = setting("Model folder or checkpoint of any known format.")
     output_dir: str = setting("Folder to write.")
     format: str = setting(
-        "saved_model: takes strings, for TensorFlow Serving. litert: takes token ids, "
-        "for phones and small CPUs.",
+        "saved_model: takes strings, for TensorFlow Serving. litert (phones and small "
+        "CPUs), onnx and openvino take token ids.",
         FORMATS[0],
         choices=FORMATS,
     )
@@ -72,13 +86,14 @@ class ExportSettings:
         "Question answering: number of answers. Default: as in fine-tuning.", None
     )
     quantization: str = setting(
-        "Of LiteRT: float16 weights, or int8 weights and matrix products.",
-        QUANTIZATIONS[0],
-        choices=QUANTIZATIONS,
+        "litert: float16 (weights) or dynamic_int8 (weights and matrix products); "
+        "onnx: dynamic_int8; openvino: bfloat16 or int8_weights.",
+        "none",
+        choices=tuple(dict.fromkeys(sum(QUANTIZATIONS.values(), ()))),
     )
     eval_file: str = setting(
-        "Labelled examples on which LiteRT is compared with the model, instead of "
-        "--data_dir. See `evaluate`.",
+        "Labelled examples on which the written model is compared with the Keras "
+        "model, instead of --data_dir; not of a SavedModel. See `evaluate`.",
         "",
     )
     max_accuracy_drop: float = setting(
@@ -95,28 +110,48 @@ class ExportSettings:
             )
         if self.server_files and self.version is None:
             raise UsageError("server_files: needs --version, received none")
-        others = {
-            "litert": {
-                "version": self.version is not None,
-                "server_files": self.server_files,
-                "precision": self.precision != "float32",
-                "null_threshold": self.null_threshold is not None,
-                "n_best_size": self.n_best_size is not None,
-                "top_k": self.top_k is not None,
-            },
-            "saved_model": {
-                "quantization": self.quantization != QUANTIZATIONS[0],
-                "eval_file": bool(self.eval_file),
-            },
-        }
-        wanted = FORMATS[FORMATS[0] == self.format]
-        for name, is_set in others[self.format].items():
+        if self.format == "saved_model":
+            wanted, others = (
+                ", ".join(QUANTIZATIONS),
+                {
+                    "quantization": self.quantization != "none",
+                    "eval_file": bool(self.eval_file),
+                },
+            )
+        else:
+            check_quantization(self.format, self.quantization)
+            wanted, others = (
+                "saved_model",
+                {
+                    "version": self.version is not None,
+                    "server_files": self.server_files,
+                    "precision": self.precision != "float32",
+                    "null_threshold": self.null_threshold is not None,
+                    "n_best_size": self.n_best_size is not None,
+                    "top_k": self.top_k is not None,
+                },
+            )
+        for name, is_set in others.items():
             if is_set:
                 raise UsageError(f"{name}: only with --format={wanted}")
 
     @property
+    def runtime_options(self) -> dict[str, Any]:
+        """Arguments of `export_for_runtime`."""
+        return {"format": self.format, "quantization": self.quantization}
+
+    @property
+    def check_options(self) -> dict[str, Any]:
+        """Arguments of `labelled_check`."""
+        return {
+            "eval_file": self.eval_file,
+            "max_seq_length": self.max_seq_length,
+            "max_drop": self.max_accuracy_drop,
+        }
+
+    @property
     def saved_model_options(self) -> dict[str, Any]:
-        """Arguments of `export_saved_model` that LiteRT does not have."""
+        """Arguments of `export_saved_model` that the runtimes do not have."""
         answering = {
             "null_threshold": self.null_threshold,
             "n_best_size": self.n_best_size,

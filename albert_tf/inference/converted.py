@@ -3,13 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import DataError
 from albert_tf.heads import HEADS
 from albert_tf.inference.predictor import Predictor
+from albert_tf.tasks.data_settings import DataSettings
+from albert_tf.tasks.opening import read_labelled
 from albert_tf.tasks.running.outputs import Forward
+from albert_tf.text.tokenizer import Tokenizer
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 _ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
@@ -21,7 +25,7 @@ def as_forward(run: Run, head: str) -> Forward:
     """Returns the function of batches that a `Predictor` calls.
 
     Args:
-        run: callable. Takes and returns what `export.litert.export_litert` says.
+        run: callable. Takes and returns what `export.runtimes.tokens_graph` says.
         head: str. Name of the model's head.
     """
 
@@ -83,3 +87,40 @@ def accuracy_check(
         }
 
     return check
+
+
+def labelled_check(
+    model: keras.Model,
+    tokenizer: Tokenizer,
+    data: DataSettings,
+    *,
+    eval_file: str,
+    max_seq_length: int | None,
+    max_drop: float,
+) -> Callable[[Run], dict[str, Any]] | None:
+    """Returns `accuracy_check` on the examples that settings name; None without any.
+
+    Args:
+        model: keras.Model. The model before its conversion.
+        tokenizer: `Tokenizer`.
+        data: `DataSettings`. The task and its `data_dir`.
+        eval_file: str. A file with examples, instead of the task's dev set.
+        max_seq_length: int or None. As for `Predictor`.
+        max_drop: float. As for `accuracy_check`.
+
+    Raises:
+        DataError: If there are no labelled examples.
+    """
+    if not (eval_file or data.data_dir):
+        return None
+    predictor = Predictor(
+        model,
+        tokenizer,
+        task=data.task,
+        max_seq_length=max_seq_length,
+        on_bad_input=data.on_bad_input,
+    )
+    named = [s for s in predictor.task.splits if s.startswith("dev")]
+    split = named[0] if data.data_dir and named else "dev"
+    examples = read_labelled(predictor.task, data, split, eval_file)
+    return accuracy_check(predictor, examples, max_drop)

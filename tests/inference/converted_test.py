@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.export import litert
+from albert_tf.export.runtimes.folder import export_for_runtime
 from albert_tf.inference.converted import accuracy_check, as_forward
 from albert_tf.inference.predictor import Predictor
 from albert_tf.tasks.registry import find_task
@@ -24,8 +24,12 @@ def test_litert_answers_as_the_model(name, tokenizer, tmp_path):
         found.update(accuracy_check(predictor, examples, 0.0)(run))
         return found
 
-    litert.export_litert(
-        predictor.model, tmp_path / "m", tokenizer=tokenizer, check=check
+    export_for_runtime(
+        predictor.model,
+        tmp_path / "m",
+        format="litert",
+        tokenizer=tokenizer,
+        check=check,
     )
     assert found["metric"] == predictor.task.selecting_metric
     assert found["before"] == found["after"] and found["drop_in_points"] == 0.0

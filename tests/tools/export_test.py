@@ -71,11 +71,15 @@ def test_warmup_batch_sizes_are_checked(run_python):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--quantization=float16"], "--quantization: only with --format=litert"),
-        (["--eval_file=dev.tsv"], "--eval_file: only with --format=litert"),
+        (["--quantization=float16"], "--quantization: only with --format=litert, onnx"),
+        (["--eval_file=dev.tsv"], "--eval_file: only with --format=litert, onnx"),
+        (
+            ["--format=openvino", "--quantization=dynamic_int8"],
+            "--quantization: must be one of none, bfloat16, int8_weights for openvino",
+        ),
         (["--format=litert", "--version=1"], "--version: only with --format=saved_mo"),
         (["--format=litert", "--precision=bfloat16"], "--precision: only with --for"),
-        (["--text_column=a"], "--eval_file: flags about data need --format=litert"),
+        (["--text_column=a"], "--eval_file: flags about data need this or"),
     ],
 )
 def test_flags_of_the_other_format_are_refused(run_python, flags, message):

@@ -1,0 +1,1 @@
+"""Writes models for runtimes other than TensorFlow's, which take token ids."""

@@ -1,0 +1,179 @@
+"""Writes the folder of a model for another runtime: model, tokenizer, manifest."""
+
+import importlib.metadata
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.export import saved_model
+from albert_tf.export.endpoints.tags import tag_labels
+from albert_tf.export.runtimes import registry, speed
+from albert_tf.export.runtimes.example import FILE as EXAMPLE
+from albert_tf.export.runtimes.example import make_example
+from albert_tf.export.runtimes.runtime import Run, Runtime
+from albert_tf.export.runtimes.tokens_graph import TokensGraph
+from albert_tf.models.classifiers import label_names, problem_type_of
+from albert_tf.storage import digests, folders
+from albert_tf.text.tokenizer import Tokenizer
+
+# What the exact forms may differ by from Keras: sums in another order.
+_TOLERANCE = {"none": 1e-4, "float16": 2e-2}
+
+
+def export_for_runtime(
+    model: keras.Model,
+    path: str | os.PathLike,
+    *,
+    format: str,
+    tokenizer: Tokenizer,
+    labels: Sequence[str] | None = None,
+    max_seq_length: int | None = None,
+    quantization: str = "none",
+    check: Callable[[Run], Mapping[str, Any]] | None = None,
+) -> str:
+    """Writes a folder with a model for LiteRT, onnxruntime or OpenVINO.
+
+    None of them has the operations of SentencePiece, so the model takes token ids
+    (`TokensGraph` says which inputs and outputs it has). Beside it are the tokenizer,
+    a manifest with what was measured, and `example.py`, which runs it without
+    TensorFlow. A batch must not be empty.
+
+    Args:
+        model: keras.Model. Any model of this package.
+        path: str or path. The folder to write, local or remote.
+        format: str. `"litert"`, `"onnx"` or `"openvino"`.
+        tokenizer: `Tokenizer`. The one the model was trained with.
+        labels: Sequence of str. Names of a classifier's labels. Default: those it was
+            saved with.
+        max_seq_length: int. Recorded in the manifest for whoever cuts texts. Default:
+            the length of fine-tuning, or else the model's maximum.
+        quantization: str. One of `settings.QUANTIZATIONS[format]`: `"none"` (float32),
+            `"float16"` (weights), `"bfloat16"` (products, where the processor can),
+            `"dynamic_int8"` (weights, and the products in integers), `"int8_weights"`.
+        check: callable or None. Called with a function that runs the written model,
+            before the folder appears; what it returns goes into the manifest, and what
+            it raises ends the export with nothing written.
+
+    Returns:
+        str. Path of the folder.
+
+    Raises:
+        UsageError: If the folder exists, a package is not installed, or an argument
+            does not fit the model.
+        DataError: If the model cannot be converted, or does not compute what it did.
+    """
+    runtime = registry.find(format, quantization)
+    graph = TokensGraph(model)
+    length = saved_model.checked_length(model, tokenizer, max_seq_length)
+    names = _labels(graph, labels)
+    problem_type = None
+    if graph.head.name == "text_classifier":
+        problem_type = problem_type_of(model)
+    own_names = {*runtime.model_files, EXAMPLE, *folders.OWN_NAMES}
+    with folders.writing(path, own_names=own_names) as out:
+        run = _write_model(runtime, graph, out.path, quantization)
+        content = _describe(runtime, graph, tokenizer, quantization, length)
+        if names:
+            content["labels"] = names
+        if problem_type:
+            content["problem_type"] = problem_type
+        content["max_difference"] = _difference(runtime, graph, run, quantization)
+        if check is not None:
+            content["check"] = dict(check(run))
+        content["speed"] = speed.measure(graph, run, length)
+        example = make_example(
+            runtime, quantization, graph, tokenizer, length, names, problem_type
+        )
+        tokenizer.save(os.path.join(out.path, tokenizer.file_name))
+        out.write_json("tokenizer_config.json", tokenizer.get_config())
+        out.write(EXAMPLE, example.encode())
+        _write_manifest(out, runtime, content)
+    return os.fspath(path).rstrip("/")
+
+
+def _labels(graph: TokensGraph, labels: Sequence[str] | None) -> list[str]:
+    if graph.head.name == "text_classifier":
+        return label_names(graph.model, labels)
+    if graph.head.name == "token_classifier":
+        return tag_labels(graph.model, labels)
+    if labels is not None:
+        raise UsageError(f"labels: {type(graph.model).__name__} has none")
+    return []
+
+
+def _write_model(
+    runtime: Runtime, graph: TokensGraph, folder: str, quantization: str
+) -> Run:
+    """Writes the model and returns what runs it."""
+    try:
+        runtime.write(graph, folder, quantization)
+        return runtime.runner(folder, quantization)
+    except Exception as error:  # The converters' own have no public names.
+        reason = str(error).strip().partition("\n")[0][:300] or type(error).__name__
+        raise DataError(
+            f"{type(graph.model).__name__} cannot be written as {runtime.name}: "
+            f"{reason}"
+        ) from error
+
+
+def _describe(
+    runtime: Runtime,
+    graph: TokensGraph,
+    tokenizer: Tokenizer,
+    quantization: str,
+    length: int,
+) -> dict[str, Any]:
+    packages = dict.fromkeys(("tensorflow", "keras", *runtime.packages))
+    return {
+        "format": runtime.name,
+        "kind": type(graph.model).__name__,
+        "quantization": quantization,
+        "options": runtime.options(quantization),
+        "inputs": {n: f"int32 {graph.shape(n)}" for n in graph.inputs},
+        "max_seq_length": length,
+        "tokenizer": tokenizer.get_config(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+    }
+
+
+def _difference(
+    runtime: Runtime, graph: TokensGraph, run: Run, quantization: str
+) -> float:
+    """Returns the largest difference from Keras for random tokens of two lengths.
+
+    Raises:
+        DataError: If it is larger than the number format explains.
+    """
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for size in (2, min(32, graph.model.config.max_position_embeddings)):
+        batch = graph.random_batch(3, size, rng)
+        expected, got = graph.outputs(batch), run(batch)
+        for name, values in expected.items():
+            values = keras.ops.convert_to_numpy(values)
+            # The ends of a beam belong to starts, whose order a rounding may change.
+            if values.dtype.kind == "f" and name != "end_log_probs":
+                error = np.abs(got[name] - values).max() / max(1.0, values.std())
+                worst = float(np.maximum(worst, error))  # keeps NaN, unlike max()
+    limit = _TOLERANCE.get(quantization, np.inf)
+    if not worst <= limit:
+        raise DataError(
+            f"{type(graph.model).__name__}: the {runtime.name} model differs from the "
+            f"Keras model by {worst:.2g} in random rows; expected at most {limit:.0e}"
+        )
+    return worst
+
+
+def _write_manifest(
+    out: folders.FolderWriter, runtime: Runtime, content: dict[str, Any]
+) -> None:
+    listed = digests.of_tree(out.path)
+    content["size"] = sum(listed[name]["size"] for name in runtime.model_files)
+    content["files"] = {
+        n: {k: listed[n][k] for k in ("sha256", "size")} for n in sorted(listed)
+    }
+    out.write_json(folders.MANIFEST, content)

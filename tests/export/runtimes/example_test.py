@@ -1,0 +1,85 @@
+"""The example beside a model runs without TensorFlow, and answers as the model does."""
+
+import ast
+import importlib.util
+
+import numpy as np
+import pytest
+
+from albert_tf import features
+from albert_tf.export.runtimes import registry
+from albert_tf.export.runtimes.example import make_example
+from albert_tf.export.runtimes.tokens_graph import TokensGraph
+from albert_tf.heads import all_rows
+from albert_tf.models.classifiers import PROBLEM_TYPES
+from tests.export.runtimes.models import classifier, export, make
+
+# As in an environment that has the runtime but none of these.
+_CLEAN = """
+import runpy, sys
+
+class Absent:
+    def find_spec(self, name, *unused):
+        if name.partition(".")[0] in ("tensorflow", "keras", "tensorflow_text", "h5py"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+# What runs the examples; installed with the extras of these names.
+_NEEDS = {"litert": "ai_edge_litert", "onnx": "tf2onnx", "openvino": "openvino"}
+FORMATS = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec(package) is None, reason=f"needs {package}"
+        ),
+    )
+    for name, package in _NEEDS.items()
+]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_it_answers_as_the_model(format, tokenizer, run_python):
+    model = make("text_classifier")
+    text = "The very long text " * 9
+    done = run_python("-c", _CLEAN, classifier(format) / "example.py", text)
+    assert done.returncode == 0, done.stderr
+    label, _, logits = done.stdout.partition(" ")
+    ids = tokenizer.encode(text)[:22]
+    row = np.array([[tokenizer.cls_id, *ids, tokenizer.sep_id]])
+    batch = {
+        features.TOKEN_IDS: row,
+        features.SEGMENT_IDS: row * 0,
+        features.PADDING_MASK: row * 0 + 1,
+    }
+    expected = np.asarray(model(batch, training=False))[0]
+    np.testing.assert_allclose(ast.literal_eval(logits), expected, atol=1e-4)
+    assert label == ["no", "yes", "so"][expected.argmax()]
+
+
+class _Encoder:
+    file_name = "spiece.model"
+
+
+@pytest.mark.parametrize("row", all_rows(), ids=lambda row: str(row.name))
+@pytest.mark.parametrize("format", registry._RUNTIMES)
+def test_every_head_has_a_short_program(row, format):
+    graph = TokensGraph(make(row.name))
+    for problem_type in PROBLEM_TYPES if row.name == "text_classifier" else (None,):
+        labels = ["a", "b"] if row.has_classifier else []
+        runtime = registry._RUNTIMES[format]
+        text = make_example(runtime, "none", graph, _Encoder, 24, labels, problem_type)
+        compile(text, "example.py", "exec")
+        assert len(text.splitlines()) <= 15
+        assert all(f'"{name}"' in text for name in graph.inputs)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("head", ["masked_lm", "token_classifier", "multiple_choice"])
+def test_examples_of_other_heads_run(head, format, tmp_path, run_python):
+    export(head, format, tmp_path / "m")
+    done = run_python("-c", _CLEAN, tmp_path / "m" / "example.py", "a text")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()

@@ -1,0 +1,64 @@
+"""A small model of every head, and the runtimes that are installed here."""
+
+import functools
+import importlib.util
+import json
+import pathlib
+import tempfile
+
+import keras
+import pytest
+
+from albert_tf.config import AlbertConfig
+from albert_tf.export.runtimes import registry
+from albert_tf.export.runtimes.folder import export_for_runtime
+from albert_tf.heads import find
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import SPIECE
+
+CONFIG = AlbertConfig(
+    embedding_size=8,
+    hidden_size=96,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=512,
+    max_position_embeddings=24,
+    initializer_range=0.1,
+)
+LABELS = {"text_classifier": 3, "token_classifier": 4}
+
+
+def installed(name: str, *values):
+    """Returns a parameter that is skipped where the runtime is not installed."""
+    needs = registry._RUNTIMES[name].packages
+    missing = [one for one in needs if importlib.util.find_spec(one) is None]
+    skip = pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
+    return pytest.param(name, *values, marks=skip)
+
+
+FORMATS = [installed(name) for name in registry._RUNTIMES]
+
+
+@functools.cache
+def make(head: str | None) -> keras.Model:
+    sizes = {"num_labels": LABELS[head]} if head in LABELS else {}
+    return find(head).load_class()(CONFIG, seed=3, **sizes)
+
+
+def export(head: str | None, format: str, folder, **options) -> dict:
+    """Exports a model of a head and returns its manifest."""
+    tokenizer = AlbertTokenizer(SPIECE)
+    export_for_runtime(
+        make(head), folder, format=format, tokenizer=tokenizer, **options
+    )
+    return json.loads(pathlib.Path(folder, "manifest.json").read_text())
+
+
+@functools.cache
+def classifier(format: str) -> pathlib.Path:
+    """Returns the folder of a text classifier with the labels no, yes and so."""
+    folder = pathlib.Path(tempfile.mkdtemp(), format)
+    found = {"drop": 0.5}
+    labels = ["no", "yes", "so"]
+    export("text_classifier", format, folder, labels=labels, check=lambda run: found)
+    return folder

@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.converters.checkpoint.keras_model import head_of
-from albert_tf.export import fast_forward
 from albert_tf.heads import find
+from albert_tf.models.tensorflow import fast_forward
 
 SIGNATURE = "serving_default"
 

@@ -26,7 +26,9 @@ class Head:
         answers_spans: bool. Whether it finds answers in a text, of which it reads every
             token.
         options: tuple of str. Arguments of the model beside its config, positive
-            integers, that are stored with it.
+            integers, that are stored with it. One that is 0 is not.
+        prefixes: tuple of str. Starts of the names of parts that a model may also have,
+            as many as its options say.
     """
 
     name: str | None
@@ -40,11 +42,17 @@ class Head:
     can_export: bool = False
     answers_spans: bool = False
     options: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[str, ...]:
         """Returns the layers of the model beside its backbone."""
         return tuple(dict.fromkeys(layer.partition("/")[0] for layer in self.layers))
+
+    def owns(self, name: str) -> bool:
+        """Returns whether the name of a weight is that of one of the head's parts."""
+        part = name.partition("/")[0]
+        return part in self.parts or part.startswith(self.prefixes)
 
     @property
     def has_classifier(self) -> bool:
@@ -97,6 +105,8 @@ HEADS: dict[str, Head] = {
             huggingface_class="ForSequenceClassification",
             keras_hub_class="AlbertTextClassifier",
             can_export=True,
+            options=("num_exits",),
+            prefixes=("exit_",),
         ),
         Head(
             name="token_classifier",

@@ -111,10 +111,12 @@ def select(
     parts = {"backbone", *row.parts}
     if row.has_classifier and not checkpoint.has_classifier_of(head):
         parts.remove("classifier")
+    # What a model may have beside its parts, such as exits.
+    also = row.prefixes if head == checkpoint.head else ()
     tensors = {
         name: tensor
         for name, tensor in checkpoint.tensors.items()
-        if name.split("/")[0] in parts
+        if name.split("/")[0] in parts or name.startswith(also)
     }
     has = {name.rpartition("/")[0] for name in tensors}
     needed = list(row.layers)

@@ -50,6 +50,12 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
             raise DataError(
                 f"{config_path}: {name} must be a positive integer, received {value!r}"
             )
+    exits, most = head_options.get("num_exits"), config.num_hidden_layers - 1
+    if exits not in (None, most):
+        raise DataError(
+            f"{config_path}: num_exits must be {most}, one for each layer but the "
+            f"last, received {exits}"
+        )
     tensors = safetensors_file.read(files.join(path, WEIGHTS))
     return Checkpoint(
         format=NAME,

@@ -17,6 +17,13 @@ from albert_tf.layers.initializers import TruncatedNormal
 from albert_tf.layers.layer_norm import LayerNorm
 
 
+class EncoderTensors(NamedTuple):
+    """Weights of the blocks in the compute dtype, by their numbers in the table."""
+
+    attentions: list
+    ffns: list
+
+
 class EncoderOutput(NamedTuple):
     """The outputs of `SharedEncoder`."""
 
@@ -118,11 +125,48 @@ class SharedEncoder(keras.layers.Layer):
         seeds=None,
         readers=None,
     ):
-        if self.embedding_projection is not None:
-            x = self.embedding_projection(x)
+        x = self.project(x)
         bias = attention_bias(padding_mask, pack_ids)
-        attention_weights = [layer.read() for layer in self.attentions]
-        ffn_weights = [layer.read() for layer in self.ffns]
+        tensors = self.read()
+        run = {"training": training, "seeds": seeds}
+        hidden_states, attentions = [x], []
+        for number in range(len(self.table)):
+            reading = readers if number == len(self.table) - 1 else None
+            if reading is not None:
+                bias = attention_bias(padding_mask, pack_ids, reading)
+            x, probs = self.apply_block(number, x, tensors, bias, reading, **run)
+            hidden_states.append(x)
+            attentions.append(probs)
+        return EncoderOutput(x, tuple(hidden_states), tuple(attentions))
+
+    def project(self, x):
+        """Returns the embeddings `[B, T, E]` as the first block reads them."""
+        return x if self.embedding_projection is None else self.embedding_projection(x)
+
+    def read(self) -> EncoderTensors:
+        """Returns the weights as the blocks of one forward pass share them."""
+        return EncoderTensors(
+            [layer.read() for layer in self.attentions],
+            [layer.read() for layer in self.ffns],
+        )
+
+    def apply_block(
+        self, number, x, tensors, bias, readers=None, training=False, seeds=None
+    ):
+        """Applies one row of the table.
+
+        Args:
+            number: int. Number of the row, from 0.
+            x: `[B, T, D]`.
+            tensors: `EncoderTensors`. From `read`.
+            bias: From `attention_bias`, for the readers if there are any.
+            readers: `attention.Readers` or None. The only tokens to be computed.
+            training, seeds: As for `call`.
+
+        Returns:
+            The states `[B, T, D]`, or `[U, 1, D]` of the readers; the probabilities.
+        """
+        row = self.table[number]
 
         def drop_probs(probs):
             return self.attention_dropout(probs, training=training, seeds=seeds)
@@ -131,27 +175,19 @@ class SharedEncoder(keras.layers.Layer):
             update = self.hidden_dropout(update, training=training, seeds=seeds)
             return norm(x + update)
 
-        hidden_states, attentions = [x], []
-        for number, row in enumerate(self.table, start=1):
-            reading = readers if number == len(self.table) else None
-            if reading is not None:
-                bias = attention_bias(padding_mask, pack_ids, reading)
-            update, probs = self.attentions[row.attention](
-                x,
-                bias=bias,
-                weights=attention_weights[row.attention],
-                probs_dropout=drop_probs,
-                readers=reading,
-            )
-            if reading is not None:
-                x = gather_places(x, reading.places[:, None])
-            norm = self.attention_layer_norms[row.attention_layer_norm]
-            x = add_and_norm(norm, x, update)
-            update = self.ffns[row.ffn](x, weights=ffn_weights[row.ffn])
-            x = add_and_norm(self.ffn_layer_norms[row.ffn_layer_norm], x, update)
-            hidden_states.append(x)
-            attentions.append(probs)
-        return EncoderOutput(x, tuple(hidden_states), tuple(attentions))
+        update, probs = self.attentions[row.attention](
+            x,
+            bias=bias,
+            weights=tensors.attentions[row.attention],
+            probs_dropout=drop_probs,
+            readers=readers,
+        )
+        if readers is not None:
+            x = gather_places(x, readers.places[:, None])
+        norm = self.attention_layer_norms[row.attention_layer_norm]
+        x = add_and_norm(norm, x, update)
+        update = self.ffns[row.ffn](x, weights=tensors.ffns[row.ffn])
+        return add_and_norm(self.ffn_layer_norms[row.ffn_layer_norm], x, update), probs
 
     def compute_output_shape(self, input_shape):
         """Returns the shape of the sequence output, for `summary()`."""

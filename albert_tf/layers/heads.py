@@ -90,6 +90,72 @@ class MaskedLMHead(keras.layers.Layer):
         return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
 
 
+@keras.saving.register_keras_serializable("albert_tf")
+class ExitHead(keras.layers.Layer):
+    """Classifies from the states of one layer: a pooler, dropout and a dense layer.
+
+    Args:
+        config: `AlbertConfig`. `classifier_dropout_prob` is the rate of the dropout.
+        num_labels: int. `C`.
+        seed: int or None. Seed of the initial values and of dropout.
+
+    Call arguments:
+        first: `[B, D]`. The layer's states at `[CLS]`.
+        training: bool.
+        seeds: `layers.dropout.StepSeeds` or None.
+
+    Returns:
+        float32 logits `[B, C]`.
+    """
+
+    def __init__(
+        self, config: AlbertConfig, num_labels: int, seed: int | None = None, **kwargs
+    ):
+        super().__init__(**kwargs)
+        self.config = config
+        self.num_labels = num_labels
+        self.seed = seed
+        part = lambda number: None if seed is None else seed + number  # noqa: E731
+        policy = self.dtype_policy
+        self.pooler = truncated_normal_dense(
+            config.hidden_size,
+            config,
+            seed,
+            activation="tanh",
+            dtype=policy,
+            name="pooler",
+        )
+        self.dropout = Dropout(config.classifier_dropout_prob, part(1), dtype=policy)
+        self.classifier = truncated_normal_dense(
+            num_labels, config, part(2), dtype=policy, name="classifier"
+        )
+
+    def build(self, input_shape=None):
+        shape = (None, self.config.hidden_size)
+        for layer in (self.pooler, self.dropout, self.classifier):
+            layer.build(shape)
+        self.built = True
+
+    def call(self, first, training=False, seeds=None):
+        x = self.dropout(self.pooler(first), training=training, seeds=seeds)
+        return ops.cast(self.classifier(x), "float32")
+
+    def compute_output_shape(self, input_shape):
+        """Returns the shape of the logits, for `summary()`."""
+        return (input_shape[0], self.num_labels)
+
+    def compute_output_spec(self, first, *args, **kwargs):
+        return keras.KerasTensor((first.shape[0], self.num_labels), "float32")
+
+    def get_config(self):
+        own = {"config": self.config.to_dict(), "num_labels": self.num_labels}
+        return {**super().get_config(), **own, "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+
+
 class _AnswerLayer(keras.layers.Layer):
     """What the two parts of the beam head share: a config, and float32 throughout.
 

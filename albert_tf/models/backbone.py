@@ -127,17 +127,8 @@ class AlbertBackbone(ConfiguredModel):
         if pooled_only and self.pooler is None:
             raise UsageError("pooled_only: needs a model with add_pooler=True")
         inputs = as_inputs(inputs)
-        mask = inputs.get(features.PADDING_MASK)
-        infer = self.pad_id is not None and features.PACK_IDS not in inputs
-        if mask is None and infer:
-            mask = without_padding(inputs[features.TOKEN_IDS], self.pad_id)
-        embedded = self.embeddings(
-            inputs[features.TOKEN_IDS],
-            segment_ids=inputs.get(features.SEGMENT_IDS),
-            position_ids=inputs.get(features.POSITION_IDS),
-            training=training,
-            seeds=seeds,
-        )
+        mask = self.mask_of(inputs)
+        embedded = self.embed(inputs, training=training, seeds=seeds)
         readers, shape = self._readers(inputs) if pooled_only else (None, None)
         encoded = self.encoder(
             embedded,
@@ -162,6 +153,24 @@ class AlbertBackbone(ConfiguredModel):
         if output_attentions:
             outputs["attentions"] = encoded.attentions
         return outputs
+
+    def mask_of(self, inputs):
+        """Returns the padding mask of inputs; None if every token is real."""
+        mask = inputs.get(features.PADDING_MASK)
+        infer = self.pad_id is not None and features.PACK_IDS not in inputs
+        if mask is None and infer:
+            mask = without_padding(inputs[features.TOKEN_IDS], self.pad_id)
+        return mask
+
+    def embed(self, inputs, training=False, seeds=None):
+        """Returns the embeddings of inputs, `[B, T, E]`."""
+        return self.embeddings(
+            inputs[features.TOKEN_IDS],
+            segment_ids=inputs.get(features.SEGMENT_IDS),
+            position_ids=inputs.get(features.POSITION_IDS),
+            training=training,
+            seeds=seeds,
+        )
 
     @staticmethod
     def _readers(inputs):

@@ -14,7 +14,7 @@ from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.gather import gather_places
-from albert_tf.layers.heads import truncated_normal_dense
+from albert_tf.layers.heads import ExitHead, truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs
 
@@ -64,7 +64,11 @@ class _Classifier(ConfiguredModel):
         self.classifier = truncated_normal_dense(
             num_labels, config, self.seed_of(7), dtype=policy, name="classifier"
         )
+        self._add_layers()
         self.build()
+
+    def _add_layers(self):
+        """Adds what a subclass has beside the classifier."""
 
     def build(self, input_shape=None):
         if self.built:
@@ -113,6 +117,9 @@ class AlbertTextClassifier(_Classifier):
         config: `AlbertConfig`. `classifier_dropout_prob` is applied to the pooled
             output.
         num_labels: int. `C`; 1 for regression.
+        num_exits: int. Number of exits, classifiers on the layers before the last:
+            none, or one on each of them. `call` does not use them; see
+            `models.exits.ElasticClassifier`.
         seed: int or None. Seed of the initial values and of dropout.
 
     Call arguments:
@@ -126,11 +133,75 @@ class AlbertTextClassifier(_Classifier):
 
     head = "text_classifier"
 
-    def __init__(self, config: AlbertConfig, *, num_labels: int = 2, **kwargs):
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        num_labels: int = 2,
+        num_exits: int = 0,
+        **kwargs,
+    ):
+        if num_exits not in (0, config.num_hidden_layers - 1):
+            raise ValueError(
+                f"num_exits must be 0 or {config.num_hidden_layers - 1}, one for each "
+                f"layer but the last, received {num_exits}"
+            )
+        self.num_exits = num_exits
         super().__init__(config, num_labels=num_labels, **kwargs)
+
+    def _add_layers(self):
+        seeds = [self.seed_of(8 + layer) for layer in range(self.num_exits)]
+        self.exits = [
+            ExitHead(
+                self.config,
+                self.num_labels,
+                seed,
+                dtype=self.dtype_policy,
+                name=f"exit_{layer}",
+            )
+            for layer, seed in enumerate(seeds, start=1)
+        ]
+
+    def build(self, input_shape=None):
+        if not self.built:
+            for layer in self.exits:
+                layer.build((None, self.config.hidden_size))
+        super().build(input_shape)
 
     def call(self, inputs, training=False, seeds=None):
         return self.logits(inputs, training, seeds)
+
+    def every_exit(self, inputs, training=False, seeds=None) -> dict:
+        """Returns the logits after every layer, to train exits on.
+
+        Args:
+            inputs, training, seeds: As for `call`.
+
+        Returns:
+            dict with `logits`, as `call` returns them, and `exit_logits`, a tuple of
+            those of each exit.
+        """
+        inputs = as_inputs(inputs)
+        run = {"training": training, "seeds": seeds}
+        outputs = self.backbone(inputs, output_hidden_states=True, **run)
+        blocks = self.config.inner_group_num
+        states = outputs["hidden_states"][blocks::blocks]
+        places = inputs.get(features.PLACES)
+        firsts = [
+            x[:, 0] if places is None else gather_places(x, places) for x in states
+        ]
+        x = self.dropout(self.backbone.pooler(firsts.pop()), **run)
+        return {
+            "logits": ops.cast(self.classifier(x), "float32"),
+            "exit_logits": tuple(
+                exit_head(first, **run)
+                for exit_head, first in zip(self.exits, firsts, strict=True)
+            ),
+        }
+
+    def get_config(self):
+        own = {"num_exits": self.num_exits} if self.num_exits else {}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable("albert_tf")

@@ -10,11 +10,13 @@ from albert_tf.layers.gather import gather_positions
 from albert_tf.layers.heads import (
     Answerability,
     AnswerEnd,
+    ExitHead,
     MaskedLMHead,
     truncated_normal_dense,
 )
 
 B, P, T = 2, 3, 7
+PARTS = ("kernel", "bias")
 CONFIG = AlbertConfig(
     vocab_size=53,
     embedding_size=6,
@@ -104,6 +106,23 @@ def test_config_survives(kind):
     copy = kind.from_config(head.get_config())
     assert copy.config == CONFIG
     assert copy.get_config() == head.get_config()
+
+
+def test_an_exit(rng):
+    config = CONFIG.replace(classifier_dropout_prob=0.5)
+    layer = ExitHead(config, 5, seed=3, dtype="mixed_bfloat16", name="exit_1")
+    layer.build()
+    copy = ExitHead.from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    names = [variable.path.partition("/")[2] for variable in layer.weights]
+    assert names == [f"{a}/{b}" for a in ("pooler", "classifier") for b in PARTS]
+    copy = ExitHead(config, 5, seed=3)
+    x = rng.normal(size=(B, 12)).astype("float32")
+    logits = copy(x)
+    pooled = np.tanh(x @ copy.pooler.kernel.numpy())
+    np.testing.assert_allclose(logits, pooled @ copy.classifier.kernel, atol=1e-5)
+    assert np.abs(copy(x, training=True) - logits).max() > 1e-3
+    assert keras.backend.standardize_dtype(layer(x).dtype) == "float32"
 
 
 def test_dense_starts_as_the_original():

@@ -141,7 +141,11 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
         problem_type=getattr(model, "problem_type", None),
         max_seq_length=getattr(model, "max_seq_length", None),
         task=getattr(model, "task", None),
-        head_options={name: getattr(model, name) for name in find(head).options},
+        head_options={
+            name: value
+            for name in find(head).options
+            if (value := getattr(model, name))
+        },
         tokenizer=None if tokenizer is None else lambda: tokenizer,
         untrained=untrained,
     )

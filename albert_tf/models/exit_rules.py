@@ -1,0 +1,115 @@
+"""When a classifier with exits stops: `entropy:0.3`, `patience:3` or `layers:6`."""
+
+import dataclasses
+import math
+
+from albert_tf.errors import UsageError
+
+ENTROPY, PATIENCE, LAYERS = KINDS = ("entropy", "patience", "layers")
+RULE_HELP = (
+    "entropy:H (stop once the entropy of the probabilities, in nats, is below H), "
+    "patience:K (once K layers in a row have agreed with the one before) or layers:N "
+    "(after N layers)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExitRule:
+    """A rule that says after which layer a row has its answer.
+
+    Args:
+        kind: str. `"entropy"`: after the first layer where the entropy of the
+            probabilities, in nats and not normalized, is below `value` (DeeBERT).
+            `"patience"`: once `value` layers in a row have predicted what the layer
+            before them did (PABEE). `"layers"`: after `value` layers. Without an
+            earlier exit, all of them stop after the last layer.
+        value: float or int.
+
+    Raises:
+        UsageError: If one of them is invalid.
+    """
+
+    kind: str
+    value: float | int
+
+    def __post_init__(self):
+        if self.kind not in KINDS:
+            raise UsageError(f"exit: expected {RULE_HELP}, received {self.kind!r}")
+        number = isinstance(self.value, int | float) and math.isfinite(self.value)
+        if self.kind == ENTROPY:
+            if not number or self.value < 0:
+                raise UsageError(
+                    "exit: entropy must be a number of at least 0, received "
+                    f"{self.value!r}"
+                )
+        elif not number or self.value != int(self.value) or self.value < 1:
+            raise UsageError(
+                f"exit: {self.kind} must be a positive integer, received {self.value!r}"
+            )
+
+    @classmethod
+    def parse(cls, text: "str | ExitRule") -> "ExitRule":
+        """Reads a rule such as `entropy:0.3`; a rule is returned as it is.
+
+        Raises:
+            UsageError: If it is none.
+        """
+        if isinstance(text, cls):
+            return text
+        kind, _, value = str(text).partition(":")
+        if kind not in KINDS:
+            raise UsageError(f"exit: expected {RULE_HELP}, received {text!r}")
+        try:
+            number = float(value) if kind == ENTROPY else int(value)
+        except ValueError:
+            raise UsageError(f"exit: expected {RULE_HELP}, received {text!r}") from None
+        return cls(kind, number)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.value}"
+
+    def check(self, num_layers: int, problem_type: str) -> None:
+        """Checks that a model can follow the rule.
+
+        Args:
+            num_layers: int. Its number of layers.
+            problem_type: str. What its logits mean.
+
+        Raises:
+            UsageError: If it cannot.
+        """
+        if self.kind == ENTROPY and problem_type != "single_label_classification":
+            raise UsageError(
+                "exit: entropy needs probabilities that sum to 1, so a single label, "
+                f"received a model for {problem_type}; layers:N is for all"
+            )
+        if self.kind == PATIENCE and problem_type == "regression":
+            raise UsageError(
+                "exit: patience compares labels, received a model for regression; "
+                "layers:N is for all"
+            )
+        most = num_layers - (self.kind == PATIENCE)
+        if self.kind != ENTROPY and self.value > most:
+            raise UsageError(
+                f"exit: {self.kind} must be from 1 to {most} for a model of "
+                f"{num_layers} layers, received {self.value}"
+            )
+
+
+def check_exit(exit: str | None, curve: str) -> ExitRule | None:
+    """Returns the rule of a command, which may instead measure all of them.
+
+    Args:
+        exit: str or None. The rule, or None for none.
+        curve: str. The file for measurements, or an empty string.
+
+    Raises:
+        UsageError: If the rule is invalid, both are given, or the file is no JSON.
+    """
+    if curve and exit is not None:
+        raise UsageError(
+            f"exit: exits_curve compares rules with the whole model, received {exit!r}"
+        )
+    if curve and not curve.endswith(".json"):
+        raise UsageError(f"exits_curve: expected a name with .json, received {curve!r}")
+    return None if exit is None else ExitRule.parse(exit)

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.converters.checkpoint.keras_model import head_of
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import cpu, manifest, warmup
+from albert_tf.export import cpu, elastic_forward, exit_curves, manifest, warmup
 from albert_tf.export.endpoints.choices import choice_options
 from albert_tf.export.endpoints.fill_mask import TOP_K
 from albert_tf.export.endpoints.signature import Signature
@@ -55,6 +55,8 @@ def export_saved_model(
     top_k: int | None = None,
     answering: Mapping[str, Any] | None = None,
     precision: str = "float32",
+    exit: str | None = None,
+    exits_curve: str | os.PathLike | None = None,
 ) -> str:
     """Writes a SavedModel with normalization, tokenizer, model and label names.
 
@@ -84,6 +86,10 @@ def export_saved_model(
             `unanswerable`. Default: as `QuestionAnswerer` has them with this model.
         precision: str. "float32", or "bfloat16" for CPUs with AVX512_BF16 or AMX_BF16;
             on others it is much slower, or ends the process that runs the model.
+        exit: str or None. Rule by which a text classifier with exits stops early; see
+            `ExitRule`. The signature `elastic(text, num_layers)` needs none.
+        exits_curve: str, path or None. JSON file that `evaluate --exits_curve` wrote
+            of this model. The manifest takes its numbers; its picture is copied.
 
     Returns:
         str. Path of the folder. The folder appears once it is complete.
@@ -96,6 +102,9 @@ def export_saved_model(
     target = _target(path, version)
     _check_kind(model, labels, top_k)
     length = checked_length(model, tokenizer, max_seq_length)
+    forward = fast_forward.choose(model, precision)
+    elastic = elastic_forward.choose(model, forward, exit)
+    curve = exit_curves.read(exits_curve, model)
     answers = None
     if is_answering(model):
         answers = answering_of(model, max_seq_length, answering or {})
@@ -111,9 +120,10 @@ def export_saved_model(
         )
     else:
         text_inputs = TextInputs(tokenizer, length)
-        signatures = make_signatures(model, text_inputs, labels, top_k or TOP_K)
+        signatures = make_signatures(
+            model, text_inputs, labels, top_k or TOP_K, elastic
+        )
     requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
-    forward = fast_forward.choose(model, precision)
     cpu.check(precision, will_run=bool(warmup_batch_sizes))
     # A server waits for saved_model.pb: it must never find a part of a model.
     with folders.writing(target, last=manifest.MODEL_FILE) as out:
@@ -122,6 +132,8 @@ def export_saved_model(
         content = _content(model, tokenizer, labels, signatures, length)
         if answers is not None:
             content["answering"] = answers.describe()
+        if exit:
+            content["exit"] = str(elastic.rule)
         content["precision"] = precision
         content["forward"] = fast_forward.describe(forward)
         content["operations"] = sorted(manifest.check_operations(out.path))
@@ -131,6 +143,10 @@ def export_saved_model(
             file = os.path.join(extra, warmup.FILE)
             warmup.write_requests(file, requests)
             _run_requests(out.path, file)
+        if curve is not None:
+            content["exits"] = curve.numbers
+            if curve.picture:
+                out.write(exit_curves.PICTURE, curve.picture)
         manifest.write_manifest(out, content)
     return target
 

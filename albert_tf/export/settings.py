@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from albert_tf.errors import UsageError
+from albert_tf.models.exit_rules import RULE_HELP, ExitRule
 from albert_tf.settings import setting
 
 # What each runtime other than TensorFlow's can be given.
@@ -73,6 +74,15 @@ class ExportSettings:
         "float32",
         choices=("float32", "bfloat16"),
     )
+    exit: str = setting(
+        f"Stop early, a text classifier with exits: {RULE_HELP}.",
+        "",
+    )
+    exits_curve: str = setting(
+        "JSON of `evaluate --exits_curve` to put into the manifest. Default: "
+        "exits.json of the model folder, if there is one.",
+        "",
+    )
     top_k: int | None = setting(
         "Number of tokens per mask, for the signature fill_mask(text). Default: 10.",
         None,
@@ -108,6 +118,8 @@ class ExportSettings:
                 "--warmup_batch_sizes: expected positive numbers, received "
                 f"{','.join(self.warmup_batch_sizes)}"
             )
+        if self.exit:
+            ExitRule.parse(self.exit)
         if self.server_files and self.version is None:
             raise UsageError("server_files: needs --version, received none")
         if self.format == "saved_model":
@@ -126,6 +138,8 @@ class ExportSettings:
                     "version": self.version is not None,
                     "server_files": self.server_files,
                     "precision": self.precision != "float32",
+                    "exit": bool(self.exit),
+                    "exits_curve": bool(self.exits_curve),
                     "null_threshold": self.null_threshold is not None,
                     "n_best_size": self.n_best_size is not None,
                     "top_k": self.top_k is not None,
@@ -152,6 +166,8 @@ class ExportSettings:
     @property
     def saved_model_options(self) -> dict[str, Any]:
         """Arguments of `export_saved_model` that the runtimes do not have."""
+        from albert_tf.export import exit_curves  # imports Keras
+
         answering = {
             "null_threshold": self.null_threshold,
             "n_best_size": self.n_best_size,
@@ -161,5 +177,7 @@ class ExportSettings:
             "warmup_batch_sizes": [int(size) for size in self.warmup_batch_sizes],
             "top_k": self.top_k,
             "precision": self.precision,
+            "exit": self.exit or None,
+            "exits_curve": self.exits_curve or exit_curves.find(self.model),
             "answering": {k: v for k, v in answering.items() if v is not None},
         }

@@ -44,7 +44,8 @@ def _known(name: str, info) -> np.ndarray | None:
     return value if of_type and value.ndim == len(info.tensor_shape.dim) else None
 
 
-def _example(text: str) -> bytes:
+def example(text: str) -> bytes:
+    """Returns the serialized `tf.Example` of a text."""
     feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text.encode()]))
     features = tf.train.Features(feature={"text": feature})
     return tf.train.Example(features=features).SerializeToString()
@@ -56,5 +57,5 @@ _KNOWN = {
     "lengths": np.array([4, 3], np.int32),
     "segment_ids": np.zeros((2, 4), np.int32),
     "mask_positions": np.array([[1, 2], [1, 0]], np.int32),
-    "inputs": np.array([_example(text) for text in TEXTS], object),
+    "inputs": np.array([example(text) for text in TEXTS], object),
 }

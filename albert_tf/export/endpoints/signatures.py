@@ -15,6 +15,7 @@ from albert_tf.export.endpoints.embeddings import (
     embed_layer_signature,
     make_embedder,
 )
+from albert_tf.export.endpoints.exits import logits_of, make_elastic_signatures
 from albert_tf.export.endpoints.fill_mask import TOP_K, fill_mask_signature
 from albert_tf.export.endpoints.signature import (
     Signature,
@@ -33,6 +34,7 @@ from albert_tf.models.classifiers import (
     label_names,
     problem_type_of,
 )
+from albert_tf.models.exits import ElasticClassifier
 
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 _MASKED_LMS = tuple(row.load_class() for row in all_rows() if row.has_masked_lm)
@@ -43,6 +45,7 @@ def make_signatures(
     text_inputs: TextInputs,
     labels: Sequence[str] | None,
     top_k: int = TOP_K,
+    elastic: ElasticClassifier | None = None,
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
@@ -72,6 +75,10 @@ def make_signatures(
         text_inputs: `TextInputs`.
         labels: Sequence of str or None. Names of the `C` labels.
         top_k: int. Number of tokens that `fill_mask` returns for each mask.
+        elastic: `ElasticClassifier` or None. Of a text classifier with exits: what
+            computes the answers if it has a rule, which then also have `num_layers`,
+            int32 `[B]`; in any case there are the signatures of
+            `exits.make_elastic_signatures`. The Classify API allows no third output.
 
     Raises:
         UsageError: If the model is of another kind, or labels or `top_k` do not fit.
@@ -91,11 +98,10 @@ def make_signatures(
         own = make_tag_signatures(model, text_inputs, labels, from_tokens)
         return own | embeddings
     has_mlm = isinstance(model, _MASKED_LMS)
-    names = None
-    answer = embed
+    names, answer = None, embed
     if not has_mlm and model is not backbone:
         names = label_names(model, labels)
-        answer = _classifier(model, tf.constant(names))
+        answer = _classifier(model, tf.constant(names), logits_of(model, elastic))
     tokens = (ints("token_ids", 2), ints("lengths", 1), ints("segment_ids", 2))
     signatures = {
         "serving_default": Signature(
@@ -120,6 +126,9 @@ def make_signatures(
         "preprocess": Signature(lambda text: text_inputs(text), (text,), _text),
         **embeddings,
     }
+    if elastic is not None:
+        by_depth = _classifier(model, tf.constant(names), elastic)
+        signatures |= make_elastic_signatures(elastic, text_inputs, by_depth)
     if has_mlm:
         signatures["masked_lm"] = Signature(
             _masked_lm(model, from_tokens),
@@ -136,18 +145,19 @@ def make_signatures(
     return signatures
 
 
-def _classifier(model, labels: tf.Tensor) -> Callable:
+def _classifier(model, labels: tf.Tensor, logits_of: Callable) -> Callable:
     problem_type = problem_type_of(model)
     multi_label = problem_type == "multi_label_classification"
     activation = tf.sigmoid if multi_label else tf.nn.softmax
 
-    def answer(inputs):
-        logits = model(inputs, training=False)
+    def answer(inputs, **kwargs):
+        outputs = logits_of(inputs, **kwargs)
+        logits = outputs["logits"]
         if problem_type == "regression":
-            return {"scores": tf.identity(logits), "logits": logits}
+            return {"scores": tf.identity(logits), **outputs}
         return {
             "probabilities": activation(logits),
-            "logits": logits,
+            **outputs,
             "label": tf.gather(labels, tf.argmax(logits, -1)),
         }
 

@@ -116,23 +116,14 @@ class FastForward:
 
     def _forward(self, inputs, pooled_only: bool, with_states: bool) -> dict:
         backbone, D = self._backbone, self._config.hidden_size
-        x = backbone.embeddings(
-            inputs[features.TOKEN_IDS],
-            segment_ids=inputs.get(features.SEGMENT_IDS),
-            position_ids=inputs.get(features.POSITION_IDS),
-        )
-        embedded = x
-        B, T = tf.unstack(tf.shape(x)[:2])
-        bias = self._bias(inputs)
-        x = tf.reshape(x, [-1, x.shape[-1]])
-        if self._projection is not None:
-            x = self._linear(x, self._projection)
+        embedded, x, bias = self.start(inputs)
+        B, T = tf.unstack(tf.shape(embedded)[:2])
         states = [x]
         table = self._config.layer_table()
         for number, row in enumerate(table, start=1):
             # Nothing reads the other tokens of the last block.
             only_first = pooled_only and number == len(table)
-            x = self._block(x, row, bias, (B, T), only_first)
+            x = self.block(x, row, bias, (B, T), only_first)
             states.append(x)
         if pooled_only:
             return {"pooled_output": backbone.pooler(x)}
@@ -146,6 +137,20 @@ class FastForward:
             outputs["hidden_states"] = tuple(states)
         return outputs
 
+    def start(self, inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Returns the embeddings `[B, T, E]`, the states `[M, D]` and the bias."""
+        backbone = self._backbone
+        embedded = backbone.embeddings(
+            inputs[features.TOKEN_IDS],
+            segment_ids=inputs.get(features.SEGMENT_IDS),
+            position_ids=inputs.get(features.POSITION_IDS),
+        )
+        bias = self._bias(inputs)
+        x = tf.reshape(embedded, [-1, embedded.shape[-1]])
+        if self._projection is not None:
+            x = self._linear(x, self._projection)
+        return embedded, x, bias
+
     def _bias(self, inputs) -> tf.Tensor | None:
         """Returns what is added to the scores, `[B, 1, 1, T]`."""
         mask = inputs.get(features.PADDING_MASK)
@@ -156,8 +161,16 @@ class FastForward:
         hidden = tf.cast(tf.equal(mask, 0), tf.float32)
         return (hidden * MASKED_SCORE)[:, None, None, :]
 
-    def _block(self, x, row, bias, shape, only_first: bool) -> tf.Tensor:
-        """Returns the states `[M, D]` after a block; `[B, D]` of the first tokens."""
+    def block(self, x, row, bias, shape, only_first: bool) -> tf.Tensor:
+        """Returns the states `[M, D]` after a block; `[B, D]` of the first tokens.
+
+        Args:
+            x: `[M, D]`.
+            row: `config.LayerWeights`. The weights to read.
+            bias: What `start` returned.
+            shape: Of the rows, `(B, T)`.
+            only_first: bool. Whether nothing but the first tokens is needed.
+        """
         encoder, D = self._backbone.encoder, self._config.hidden_size
         context = self._attend(x, self._qkv[row.attention], bias, shape, only_first)
         if only_first:

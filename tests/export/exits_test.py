@@ -1,0 +1,158 @@
+"""An exported model that stops early answers as in Python, and refuses bad depths."""
+
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.errors import DataError, UsageError
+from albert_tf.export import exit_curves, verify
+from albert_tf.export.saved_model import export_saved_model
+from albert_tf.export.settings import ExportSettings
+from albert_tf.inference.classifier import Classifier
+from albert_tf.models.classifiers import AlbertTextClassifier
+from tests import exits
+from tests.export import c_api_test, heads
+from tests.export.serving import Server
+
+TEXTS = ["I loved it!", "", "a\0b", "The 1990, café's " * 30, "x", "y z"]
+PAIRS = ["no", "yes " * 9, "", "a", "b", "c"]
+linux = pytest.mark.skipif(sys.platform != "linux", reason="names of Linux's libraries")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return exits.make_model()
+
+
+def curve(path, weights):
+    path.write_text(json.dumps({"weights": weights, "points": []}))
+    path.with_suffix(".png").write_bytes(b"picture")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(model, tokenizer, tmp_path_factory):
+    base = tmp_path_factory.mktemp("served")
+    file = curve(base / "exits.json", from_model(model).digest())
+    assert exit_curves.find(str(base)) == file
+    return export_saved_model(
+        model,
+        base / "films",
+        tokenizer=tokenizer,
+        exit="patience:1",
+        exits_curve=file,
+        version=1,
+        warmup_batch_sizes=(2,),
+    )
+
+
+@pytest.fixture(scope="module")
+def signatures(folder):
+    loaded = tf.saved_model.load(folder)
+    return loaded.signatures, loaded  # which must stay alive
+
+
+def ask(signatures, name, **inputs):
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    return {k: v.numpy() for k, v in signatures[0][name](**tensors).items()}
+
+
+@pytest.mark.slow
+def test_the_rule_is_followed(signatures, model, tokenizer):
+    classify = Classifier(model, tokenizer, exit="patience:1")
+    layers = classify.num_layers(TEXTS)
+    assert len(set(layers.tolist())) > 1
+    found = ask(signatures, "serving_default", text=TEXTS)
+    assert found.keys() == {"probabilities", "logits", "label", "num_layers"}
+    np.testing.assert_array_equal(found["num_layers"], layers)
+    np.testing.assert_allclose(found["logits"], classify.logits(TEXTS), atol=1e-5)
+    pair = ask(signatures, "pair", text=TEXTS, text_pair=PAIRS)
+    expected = classify.logits(TEXTS, PAIRS)
+    np.testing.assert_allclose(pair["logits"], expected, atol=1e-5)
+    examples = [heads.example(text) for text in TEXTS[:2]]
+    found = ask(signatures, "classify", inputs=examples)
+    # TensorFlow Serving's Classify API refuses a third output.
+    assert found.keys() == {"classes", "scores"}
+    scores = classify.scores(TEXTS[:2])
+    np.testing.assert_allclose(found["scores"], scores, atol=1e-5)
+
+
+@pytest.mark.slow
+@linux
+def test_a_server_refuses_bad_depths_and_goes_on(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "films/1")
+    with Server(tmp_path / "films", "films") as server:
+        for layers in ([0, 1], [99, 1], [[1, 1]], [1], ["a", "b"], [1.5, 2]):
+            inputs = {"text": ["a", "b"], "num_layers": layers}
+            request = {"signature_name": "elastic", "inputs": inputs}
+            status, answer = server.predict(request)
+            assert status == 400, layers
+            if layers in ([0, 1], [99, 1]):
+                assert "num_layers: from 1 to 4, received" in answer["error"]
+            request["inputs"]["num_layers"] = [1, 4]
+            status, answer = server.predict(request)
+            assert status == 200 and answer["outputs"]["num_layers"] == [1, 4]
+
+
+@pytest.mark.slow
+@linux
+def test_in_the_c_library(folder):
+    """Every signature answers as in Python, in a process without it."""
+    requests = heads.requests_of(folder)
+    requests["elastic"] = {
+        "text": np.array([text.encode() for text in TEXTS[:3]], object),
+        "num_layers": np.array([1, 4, 3], np.int32),
+    }
+    answers, imported = c_api_test.ask(folder, requests)
+    assert not imported and {"elastic", "elastic_pair"} <= answers.keys()
+    loaded = tf.saved_model.load(folder).signatures
+    for name, inputs in requests.items():
+        expected = loaded[name](**{k: tf.constant(v) for k, v in inputs.items()})
+        assert answers[name].keys() == expected.keys()
+        for key, value in expected.items():
+            if value.dtype != tf.string:
+                np.testing.assert_allclose(answers[name][key], value, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_manifest_says_it(folder):
+    content = verify.verify(folder)
+    assert content["exit"] == "patience:1" and content["forward"] == "fast"
+    elastic = {"text": "string [None]", "num_layers": "int32 [None]"}
+    assert content["signatures"]["elastic"] == elastic
+    assert content["exits"]["points"] == []
+    assert "assets.extra/exits.png" in content["files"]
+
+
+def test_measurements_of_other_weights(model, tmp_path, caplog):
+    assert exit_curves.find(str(tmp_path)) is None
+    assert exit_curves.find("hf://owner/name") is None
+    assert exit_curves.read(curve(tmp_path / "exits.json", "0"), model) is None
+    assert "is about other weights" in caplog.text
+    with pytest.raises(UsageError, match="is about other weights than the model's"):
+        exit_curves.read(curve(tmp_path / "given.json", "0"), model)
+    (tmp_path / "no.json").write_text("{}")
+    with pytest.raises(DataError, match="not written by evaluate"):
+        exit_curves.read(tmp_path / "no.json", model)
+
+
+def test_refused(model, tokenizer, tmp_path):
+    plain = AlbertTextClassifier(exits.CONFIG, num_labels=3)
+    for one, rule, message in (
+        (plain, "layers:1", "exit: the model has no exits"),
+        (model, "layers:6", "layers must be from 1 to 4"),
+        (heads.make_model(None), "layers:1", "only text classifiers have exits"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            export_saved_model(one, tmp_path / "m", tokenizer=tokenizer, exit=rule)
+    assert not (tmp_path / "m").exists()
+    given = {"model": "m", "output_dir": "o"}
+    with pytest.raises(UsageError, match="exit: expected entropy:H"):
+        ExportSettings(**given, exit="x")
+    with pytest.raises(UsageError, match="exit: only with --format=saved_model"):
+        ExportSettings(**given, exit="layers:1", format="litert")

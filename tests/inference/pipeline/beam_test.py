@@ -22,7 +22,9 @@ def model(tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "films"
     classifier = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
     labels = ["no", "maybe", "yes"]
-    return export_saved_model(classifier, path, tokenizer=tokenizer, labels=labels)
+    return export_saved_model(
+        classifier, path, tokenizer=tokenizer, labels=labels, warmup_batch_sizes=()
+    )
 
 
 @pytest.fixture
@@ -120,6 +122,24 @@ def test_an_interrupted_run_goes_on(texts, predict, monkeypatch, tmp_path):
     new = [k for k, line in enumerate(lines) if line != b"kept"]
     assert [lines[k] for k in new] == [expected[k] for k in new]
     assert len(new) == 57 - kept
+
+
+def test_the_command(model, texts, predict, tmp_path, run_python):
+    result = run_python(
+        "tools/predict_beam.py",
+        f"--saved_model={model}",
+        f"--input_file={tmp_path}/texts/a.jsonl,{tmp_path}/texts/b.jsonl",
+        f"--output_file={tmp_path}/two.jsonl",
+        "--columns=text=sentence",
+        "--copy_columns=id",
+        "--block_size=8",
+        "--batch_size=3",
+        "--runner=FnApiRunner",
+        cwd=pathlib.Path(__file__).parents[3],
+    )
+    assert result.stdout == f"{tmp_path}/two.jsonl\n", result.stderr
+    whole = b"".join(predict("one").values())
+    assert (tmp_path / "two.jsonl").read_bytes() == whole
 
 
 def test_bad_requests_are_refused(texts, predict, tmp_path):

@@ -12,12 +12,14 @@ from albert_tf.inference.pipeline import saved_model
 from albert_tf.models.classifiers import AlbertMultipleChoice, AlbertTokenClassifier
 from tests import tiny
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def choices(tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("choices") / "model"
     model = AlbertMultipleChoice(tiny.CONFIG, seed=5)
-    return export_saved_model(model, path, tokenizer=tokenizer)
+    return export_saved_model(model, path, tokenizer=tokenizer, warmup_batch_sizes=())
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +27,9 @@ def tags(tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("tags") / "model"
     model = AlbertTokenClassifier(tiny.CONFIG, num_labels=3, seed=5)
     labels = ["O", "B-X", "B-Y"]
-    return export_saved_model(model, path, tokenizer=tokenizer, labels=labels)
+    return export_saved_model(
+        model, path, tokenizer=tokenizer, labels=labels, warmup_batch_sizes=()
+    )
 
 
 def test_rows_have_their_own_number_of_choices(choices):

@@ -45,6 +45,8 @@ _LOCAL_RUNNERS = (
 _DASK = "DaskRunner"
 # Runners that Beam knows only by their class.
 _CLASSES = {_DASK: "apache_beam.runners.dask.dask_runner.DaskRunner"}
+# Options of the Dask runner that exclude each other.
+_PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
 
 
 def check_runner(runner: str, beam_options: Sequence[str]) -> None:
@@ -53,7 +55,7 @@ def check_runner(runner: str, beam_options: Sequence[str]) -> None:
         create_runner(_CLASSES.get(runner, runner))
     except (ValueError, ImportError, AttributeError) as error:
         reason = str(error).partition("\n")[0]
-        if runner == _DASK and isinstance(error, ImportError):
+        if _is_dask(runner) and isinstance(error, ImportError):
             reason += ": pip install albert_tf[dask]"
         raise UsageError(f"runner: {runner} cannot be used: {reason}") from None
     stderr = io.StringIO()
@@ -69,8 +71,12 @@ def check_runner(runner: str, beam_options: Sequence[str]) -> None:
     unknown += [option for option in beam_options if not option.startswith("--")]
     if unknown:
         raise UsageError(f"beam_option: Beam has no option {unknown[0]!r}")
-    if runner == _DASK:
+    if _is_dask(runner):
         _check_scheduler(known)
+
+
+def _is_dask(runner: str) -> bool:
+    return runner.rpartition(".")[2] == _DASK
 
 
 def _make_options(runner: str, given: Sequence[str]) -> PipelineOptions:
@@ -131,7 +137,7 @@ def run_transforms(
     if not elements:
         return
     given = list(beam_options)
-    if runner == _DASK and not any(o.startswith("--dask_p") for o in given):
+    if _is_dask(runner) and not any(o.startswith(_PARTITIONS) for o in given):
         # By default, Dask gets up to 128 elements at once, which is often all.
         given.append("--dask_partition_size=1")
     options = _make_options(runner, given)

@@ -52,7 +52,10 @@ def test_each_element_is_processed_or_the_error_named(runner, tmp_path):
         options = (f"--dask_client_address={cluster.scheduler_address}",)
     touch = functools.partial(_touch, str(tmp_path))
     run_each([], touch, runner, options)
-    run_each(["a", "b", "c"], touch, runner, options)
+    run_each(["a", "b"], touch, runner, options)
+    if runner == "DaskRunner":
+        options += ("--dask_npartitions=1",)
+    run_each(["c"], touch, runner, options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
     with pytest.raises(DataError, match="^bad: not good$"):
         run_each(["bad"], touch, runner, options)

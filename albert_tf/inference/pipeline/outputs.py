@@ -1,5 +1,6 @@
 """Names, plans and writes the files of a prediction pipeline."""
 
+import bisect
 import itertools
 import json
 import math
@@ -134,10 +135,12 @@ def plan_shards(names: OutputFiles, blocks: Sequence[Block]) -> list[Shard]:
     count = names.num_shards or math.ceil(total / _ROWS_PER_SHARD)
     if count > total:
         raise UsageError(f"num_shards: {count} files, but only {total} texts")
+    starts = [block.start for block in blocks]
     plan = []
     for number in range(count):
         begin, end = total * number // count, total * (number + 1) // count
-        used = [b for b in blocks if b.start < end and b.start + b.rows > begin]
+        last = bisect.bisect_left(starts, end)
+        used = blocks[bisect.bisect_right(starts, begin) - 1 : last]
         first = used[0].start
         paths = [block.answers for block in used]
         plan.append(Shard(names.shard(number), paths, begin - first, end - first))

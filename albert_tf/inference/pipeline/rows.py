@@ -42,12 +42,12 @@ def find_sources(inputs: str) -> list[Source]:
         DataError: If a file is missing.
         UsageError: If no file is named.
     """
-    paths: list[str] = []
+    paths: dict[str, None] = {}
     for part in filter(None, map(str.strip, inputs.split(","))):
         found = [path for path in streams.glob(part) if not files.is_folder(path)]
         if not found:
             raise DataError(f"input_file: {part}: no such file")
-        paths += [path for path in found if path not in paths]
+        paths |= dict.fromkeys(found)
     if not paths:
         raise UsageError(f"input_file: must name a file, received {inputs!r}")
     return [Source(p, streams.size(p), streams.modified(p)) for p in paths]

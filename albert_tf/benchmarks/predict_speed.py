@@ -77,10 +77,8 @@ def run(settings: Settings) -> Report:
         texts = mixed_texts(corpus, settings.num_texts)
         ours, theirs = _save(settings, spm_model, folder)
         rows, series = [], {}
-        for title, pair in (
-            ("predict", _classifiers(ours, theirs, texts, settings, folder)),
-            ("embed", _encoders(ours, theirs, texts, settings, folder)),
-        ):
+        for title, load in (("predict", _classifiers), ("embed", _encoders)):
+            pair = load(ours, theirs, texts, settings, folder)
             found, seconds = _measure(title, pair, len(texts), settings.rounds)
             rows += found
             series |= seconds

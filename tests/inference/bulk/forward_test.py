@@ -1,0 +1,50 @@
+"""Models are compiled for many rows at a time."""
+
+import numpy as np
+import pytest
+
+from albert_tf.converters.load import save_pretrained
+from albert_tf.inference.bulk.forward import text_forward
+from albert_tf.models.classifiers import AlbertTextClassifier
+from tests.tiny import CONFIG, record_calls
+
+# What `predict` does before a model is loaded.
+THREADS = """
+import sys
+import tensorflow as tf
+from albert_tf.inference.bulk import predict
+from albert_tf.inference.bulk.forward import use_one_thread_per_call
+predict.find_task(sys.argv[1])
+predict.model_digest(sys.argv[1])
+use_one_thread_per_call(3)
+threading = tf.config.threading
+found = threading.get_intra_op_parallelism_threads()
+print(found, threading.get_inter_op_parallelism_threads())
+"""
+
+
+def test_the_encoder_is_the_fused_one(monkeypatch):
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
+    ids = np.arange(5, 45, dtype=np.int32).reshape(4, 10)
+    segments = np.tile(np.int32([0] * 6 + [1] * 4), (4, 1))
+    mask = np.ones_like(ids)
+    mask[1:3, 7:] = 0
+    batch = {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
+    expected = model(batch).numpy()
+    calls = record_calls(monkeypatch)
+    forward = text_forward(model)
+    # The start of each row is not needed.
+    found = forward({**batch, "places": np.arange(4) * 10})
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert not calls
+
+
+@pytest.mark.slow
+def test_tensorflow_has_not_started_before_threads_are_set(
+    tmp_path, tokenizer, run_python
+):
+    path = str(tmp_path / "model")
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    save_pretrained(model, path, tokenizer=tokenizer)
+    done = run_python("-c", THREADS, path)
+    assert done.stdout == "1 3\n", done.stderr

@@ -15,6 +15,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.errors import UsageError
+from albert_tf.objectives.exit_modes import NONE
+from albert_tf.objectives.exits import with_exits
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.metrics_file import (
@@ -239,12 +241,13 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
     )
     step = TrainStep(
         model,
-        objective,
+        with_exits(objective, start.config.num_hidden_layers - 1, settings.exits),
         optimizer,
         strategy,
         seed=settings.seed,
         accumulation=settings.gradient_accumulation_steps,
         jit_compile=settings.jit_compile,
+        forward=None if settings.exits == NONE else model.every_exit,
     )
     shape = BatchShape(
         task.head,

@@ -49,6 +49,9 @@ _RUN_NAMES = frozenset(
         BEST_FOLDER,
         TRIALS_FOLDER,
         TRIALS_FILE,
+        # What `evaluate --exits_curve` writes beside the model.
+        "exits.json",
+        "exits.png",
         ".lock",
     }
 )

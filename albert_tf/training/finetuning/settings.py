@@ -6,6 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from albert_tf.errors import UsageError
+from albert_tf.objectives.exit_modes import FROZEN
 from albert_tf.training.finetuning.data_settings import (
     ExampleSettings,
     SourceSettings,
@@ -128,6 +129,9 @@ class FinetuneSettings(
             "num_train_steps", math.ceil(num_examples * epochs / batch)
         )
         _positive("num_train_steps", steps)
+        if self.exits == FROZEN:
+            # No metric of the last layer changes, so none can be the best.
+            values["keep"] = "last"
         warmup = steps // 10 if share is None else int(steps * share)
         values.setdefault("num_warmup_steps", warmup)
         values["eval_steps"] = self.eval_steps
@@ -168,6 +172,13 @@ class FinetuneSettings(
         check_schedule(self, flags="")
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed must be from 0 to 2**31 - 1, received {self.seed}")
+        if self.exits == FROZEN and (
+            self.early_stopping_patience or self.num_seeds > 1 or self.search
+        ):
+            raise UsageError(
+                "exits: frozen leaves every metric as it is, so that "
+                "early_stopping_patience, num_seeds and search have nothing to compare"
+            )
         batch = self.train_batch_size
         if batch is not None and batch % self.gradient_accumulation_steps:
             raise UsageError(

@@ -15,6 +15,7 @@ from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
 from albert_tf.converters.checkpoint.keras_model import build_model
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.heads import find as find_head
+from albert_tf.objectives.exit_modes import FROZEN, NONE
 from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.texts import labels
 from albert_tf.tasks.texts.glue import LABEL_ALIASES
@@ -112,12 +113,15 @@ class Start:
         Args:
             task: `Task`. With labels in the order of the model's classes.
             dtype: str. Keras dtype policy.
+
+        Raises:
+            UsageError: If it cannot have the exits that the settings ask for.
         """
         row = find_head(task.head)
         count = (
             None if row.fixed_labels or not row.has_classifier else num_outputs(task)
         )
-        kwargs: dict[str, Any] = {"dtype": dtype}
+        kwargs: dict[str, Any] = {"dtype": dtype, **self._exits(task)}
         if self.checkpoint is None:
             if count is not None:
                 kwargs["num_labels"] = count
@@ -138,7 +142,44 @@ class Start:
         model.mark_untrained(())
         model.labels = task.labels or None
         model.problem_type = task.problem_type
+        if self.settings.exits != NONE:
+            logging.info(
+                "%d exits add %d parameters to %d",
+                len(model.exits),
+                (more := sum(layer.count_params() for layer in model.exits)),
+                model.count_params() - more,
+            )
+        if self.settings.exits == FROZEN:
+            model.backbone.trainable = model.classifier.trainable = False
         return model
+
+    def _exits(self, task: Task) -> dict[str, int]:
+        """Returns the argument of the model that says how many exits it has."""
+        mode, layers = self.settings.exits, self.config.num_hidden_layers
+        if task.head != "text_classifier":
+            if mode != NONE:
+                raise UsageError(
+                    f"exits: only text classifiers, received the task {task.name}, "
+                    f"which needs a {task.head}"
+                )
+            return {}
+        if mode == NONE:
+            stored = {} if self.checkpoint is None else self.checkpoint.head_options
+            if stored.get("num_exits"):
+                logging.warning(
+                    "the exits of %s are not kept, as they would no longer fit; "
+                    "--exits=joint trains them, too",
+                    self.checkpoint.path,
+                )
+            return {"num_exits": 0}
+        if layers == 1:
+            raise UsageError("exits: needs at least 2 layers, received a model with 1")
+        if mode == FROZEN and not self._keeps_head:
+            raise UsageError(
+                "exits: frozen needs an init_checkpoint that was fine-tuned on a task "
+                "with the same labels; joint trains the whole model"
+            )
+        return {"num_exits": layers - 1}
 
     @property
     def origin(self) -> str | None:
@@ -153,11 +194,10 @@ class Start:
         """Leaves the encoder, so that a new head is built on it."""
         checkpoint = self.checkpoint
         row = find_head(checkpoint.head)
-        prefixes = tuple(f"{part}/" for part in row.parts)
         checkpoint.tensors = {
             name: tensor
             for name, tensor in checkpoint.tensors.items()
-            if not name.startswith(prefixes)
+            if not row.owns(name)
         }
         checkpoint.head = checkpoint.labels = checkpoint.problem_type = None
         checkpoint.task = None

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from albert_tf.objectives.exit_modes import MODES
 from albert_tf.optimizers.arguments import SCHEDULES
 from albert_tf.settings import setting
 from albert_tf.training.schedules import DECAY_HELP, SCHEDULE_HELP
@@ -69,6 +70,13 @@ class TrainingSettings:
     )
     label_smoothing: float = setting(
         "Share of the label that is spread over all classes.", 0.0
+    )
+    exits: str = setting(
+        "Text classifiers: also train classifiers on every layer, with which the model "
+        "can stop early: joint (with the model) or frozen (on a fine-tuned model, "
+        "which stays as it is).",
+        "none",
+        choices=MODES,
     )
     gradient_accumulation_steps: int = setting(
         "Micro-batches that each device's share of a step is cut into.", 1

@@ -53,6 +53,8 @@ class TrainStep:
         fuse: bool. Whether XLA compiles what the layers have marked as `fusible`, the
             activation and its gradient (`layers.fusion`). Without effect where XLA
             compiles the whole step, and on a machine with other devices than CPUs.
+        forward: callable or None. Computes the outputs to train on, with the arguments
+            of the model; None for the model itself.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class TrainStep:
         accumulation: int = 1,
         jit_compile: bool = False,
         fuse: bool = False,
+        forward: Callable[..., Any] | None = None,
     ):
         self.model = model
+        self._forward = forward or model
         self.objective = objective
         self.optimizer = optimizer
         self.strategy = strategy
@@ -250,7 +254,8 @@ class TrainStep:
         # Here, because a replica traces in a thread of its own.
         with fused_elementwise(self._compile_chain):
             with tf.GradientTape() as tape:
-                outputs = self.model(batch, training=True, seeds=StepSeeds(seed, step))
+                seeds = StepSeeds(seed, step)
+                outputs = self._forward(batch, training=True, seeds=seeds)
                 sums = self.objective.sums(outputs, batch)
                 loss = self.objective.loss(sums, weights)
             gradients = tape.gradient(loss, self.variables)

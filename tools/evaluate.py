@@ -18,6 +18,7 @@ from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
+from albert_tf.models.exit_rules import RULE_HELP, check_exit
 from albert_tf.storage import files
 from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.definitions.task import warn_of_collapse
@@ -45,6 +46,10 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 )
 _BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 32, "Rows per batch.", 1)
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace the files to be written.")
+_EXIT = flags.DEFINE_string("exit", None, f"Stop early, with exits: {RULE_HELP}.")
+_CURVE = flags.DEFINE_string(
+    "exits_curve", "", "Measure every exit and many rules; write this .json, and a .png"
+)
 define_alias("dev_file", "eval_file")
 
 
@@ -56,11 +61,13 @@ def main() -> None:
             "exactly one of --eval_file and --data_dir must be given, received "
             f"{_EVAL_FILE.value!r} and {settings.data_dir!r}"
         )
-    for flag in (_OUTPUT_FILE, _REPORT_FILE):
+    for flag in (_OUTPUT_FILE, _REPORT_FILE, _CURVE):
         check_output_file(flag.name, flag.value, _OVERWRITE.value)
+    rule = check_exit(_EXIT.value, _CURVE.value)
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
     # TensorFlow is imported, and the weights are read, after what is wrong at once.
+    from albert_tf.inference.exit_curve import write_curve
     from albert_tf.inference.predictor import Predictor, find_task
     from albert_tf.reports.finetuning_report import FinetuningReport, make_report
 
@@ -74,6 +81,7 @@ def main() -> None:
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
         on_bad_input=settings.on_bad_input,
+        exit=rule,
     )
     task = predictor.task
     found, shown = {}, {}
@@ -82,6 +90,8 @@ def main() -> None:
         answers = predictor.answers(examples, encoded)
         warn_of_collapse(task, examples, answers)
         values = {"examples": len(examples), **predictor.metrics(examples, answers)}
+        if rule is not None:
+            values["mean_layers"] = float(predictor.num_layers.mean())
         found[split] = values
         shown[split] = task.family.report(task, examples, answers, encoded)
     results = {"task": task.name}
@@ -101,6 +111,8 @@ def main() -> None:
         files.write_bytes(_REPORT_FILE.value, make_report(report))
     if _OUTPUT_FILE.value:
         files.write_text(_OUTPUT_FILE.value, text)
+    if _CURVE.value:
+        write_curve(_CURVE.value, predictor, given[splits[0]])
 
 
 if __name__ == "__main__":

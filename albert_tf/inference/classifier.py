@@ -11,6 +11,8 @@ import numpy as np
 from albert_tf.errors import UsageError
 from albert_tf.inference import base
 from albert_tf.models.classifiers import label_names, problem_type_of
+from albert_tf.models.exit_rules import ExitRule
+from albert_tf.models.exits import ElasticClassifier
 from albert_tf.tasks.definitions.family import EncodedExamples
 from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.tasks.running.forward import as_forward
@@ -37,6 +39,8 @@ class Classifier(base.Loadable):
         max_seq_length: int. Longer texts are cut. Default: the
             length the model was fine-tuned with, or else the model's maximum.
         batch_size: int. Number of texts per call of the model.
+        exit: str, `ExitRule` or None. Rule by which a model with exits stops early,
+            such as "entropy:0.3"; `num_layers` says where it does.
 
     Example:
         >>> classify = Classifier.from_pretrained("my_model")
@@ -57,6 +61,7 @@ class Classifier(base.Loadable):
         *,
         max_seq_length: int | None = None,
         batch_size: int = 32,
+        exit: ExitRule | str | None = None,
     ):
         base.check_fits(model, tokenizer)
         longest = model.config.max_position_embeddings
@@ -71,7 +76,8 @@ class Classifier(base.Loadable):
         self.batch_size = batch_size
         (head,) = self.heads
         self._shape = BatchShape(head, max_seq_length, longest, tokenizer.pad_id)
-        self._forward = as_forward(model, head)
+        runner = model if exit is None else ElasticClassifier(model, exit)
+        self._forward = as_forward(runner, head)
 
     def __call__(
         self,
@@ -152,6 +158,20 @@ class Classifier(base.Loadable):
         text_pairs: str | Sequence[str] | None = None,
     ) -> np.ndarray:
         """Returns the model's logits, float32 `[N, C]`."""
+        return self._outputs(texts, text_pairs)["logits"]
+
+    def num_layers(
+        self,
+        texts: str | Sequence[str],
+        text_pairs: str | Sequence[str] | None = None,
+    ) -> np.ndarray:
+        """Returns the number of layers that each text passes, int32 `[N]`."""
+        outputs = self._outputs(texts, text_pairs)
+        depth = self.model.config.num_hidden_layers
+        everywhere = np.full(len(outputs["logits"]), depth, np.int32)
+        return outputs.get("num_layers", everywhere)
+
+    def _outputs(self, texts, text_pairs) -> dict[str, np.ndarray]:
         if text_pairs is not None:
             text_pairs = base.as_texts("text_pairs", text_pairs)
         encoded = inputs.encode_texts(
@@ -161,11 +181,10 @@ class Classifier(base.Loadable):
             max_seq_length=self.max_seq_length,
         )
         if not len(encoded):
-            return np.zeros((0, len(self.labels)), np.float32)
+            return {"logits": np.zeros((0, len(self.labels)), np.float32)}
         splits = np.arange(len(encoded) + 1)
         examples = EncodedExamples(encoded, splits, {}, encoded.truncated)
-        outputs = collect_outputs(self._forward, examples, self._shape, self.batch_size)
-        return outputs["logits"]
+        return collect_outputs(self._forward, examples, self._shape, self.batch_size)
 
 
 def _check_threshold(threshold: float | None, problem_type: str) -> None:

@@ -20,6 +20,8 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
 from albert_tf.inference import base
 from albert_tf.models.classifiers import problem_type_of
+from albert_tf.models.exit_rules import ExitRule
+from albert_tf.models.exits import ElasticClassifier
 from albert_tf.tasks import saved
 from albert_tf.tasks.definitions.family import EncodedExamples, Options
 from albert_tf.tasks.definitions.task import REGRESSION, Task
@@ -59,6 +61,8 @@ class Predictor(base.Loadable):
         max_batch_tokens: int or None. Tokens per call of the model, at most.
         length_step: int or None. Lengths of rows are rounded up to a multiple of it.
         num_threads: int. How many calls are made at the same time.
+        exit: str, `ExitRule` or None. Rule by which a text classifier with exits stops
+            early, such as "entropy:0.3".
         **options: Other fields of `tasks.family.Options`, such as `doc_stride` or
             `null_threshold`; None for that of fine-tuning. `on_bad_input` is "stop"
             unless given.
@@ -66,6 +70,8 @@ class Predictor(base.Loadable):
     Attributes:
         head: str. Name of the model's head.
         task: `Task`. With the labels of the model and the options to be used.
+        num_layers: int32 `[R]` or None. Layers that each row of the last `answers` has
+            passed, if there is a rule.
 
     Example:
         >>> predictor = Predictor.from_pretrained("my_squad_model")
@@ -88,6 +94,7 @@ class Predictor(base.Loadable):
         max_batch_tokens: int | None = None,
         length_step: int | None = None,
         num_threads: int = 1,
+        exit: ExitRule | str | None = None,
         **options,
     ):
         base.check_fits(model, tokenizer)
@@ -111,7 +118,9 @@ class Predictor(base.Loadable):
             tokenizer.pad_id,
             **({} if length_step is None else {"step": length_step}),
         )
-        self._forward = forward or as_forward(model, self.head)
+        self.num_layers: np.ndarray | None = None
+        runner = model if exit is None else ElasticClassifier(model, exit)
+        self._forward = forward or as_forward(runner, self.head)
         self._max_batch_tokens = max_batch_tokens
         self._num_threads = num_threads
 
@@ -149,7 +158,7 @@ class Predictor(base.Loadable):
         """
         if encoded is None:
             encoded = self.encoded(examples)
-        outputs = self._outputs(encoded, on_batch)
+        outputs = self.outputs(encoded, on_batch=on_batch)
         return self.task.family.answers(
             self.task, examples, encoded, outputs, self.options
         )
@@ -158,12 +167,27 @@ class Predictor(base.Loadable):
         """Compares answers with the labels of examples."""
         return self.task.family.metrics(self.task, examples, answers)
 
-    def _outputs(self, encoded: EncodedExamples, on_batch) -> dict[str, np.ndarray]:
+    def outputs(
+        self,
+        encoded: EncodedExamples,
+        forward: Forward | None = None,
+        on_batch: Callable[[int], None] = lambda rows: None,
+    ) -> dict[str, np.ndarray]:
+        """Returns the model's outputs for all rows.
+
+        Args:
+            encoded: `EncodedExamples`.
+            forward: callable or None. What runs the batches in place of the model.
+            on_batch: callable. Is told the number of rows after every batch.
+
+        Raises:
+            DataError: If an output is not finite.
+        """
         if not len(encoded.rows):
             # Sentences without words have no rows.
             return {"logits": np.zeros((0, len(self.task.labels)), np.float32)}
         outputs = collect_outputs(
-            self._forward,
+            forward or self._forward,
             encoded,
             self._shape,
             self.batch_size,
@@ -171,6 +195,7 @@ class Predictor(base.Loadable):
             max_tokens=self._max_batch_tokens,
             num_threads=self._num_threads,
         )
+        self.num_layers = outputs.get("num_layers")
         for name, values in outputs.items():
             if not np.isfinite(values).all():
                 raise DataError(

@@ -1,0 +1,210 @@
+"""Measures what a text classifier loses and gains by stopping early.
+
+The metrics come from one pass that keeps the logits of every layer; the times are those
+of the same model under each rule.
+
+Legend: `N` examples, `L` layers, `C` labels.
+"""
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from absl import logging
+from keras import ops
+
+from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.inference.predictor import Predictor
+from albert_tf.models.classifiers import problem_type_of
+from albert_tf.models.exit_rules import ENTROPY, LAYERS, PATIENCE, ExitRule
+from albert_tf.models.exits import ElasticClassifier
+from albert_tf.reports.exit_figure import draw_exits
+from albert_tf.reports.optional import drawn_if_possible
+from albert_tf.storage import files
+from albert_tf.tasks.running.forward import as_forward
+
+# Thresholds of the entropy, as shares of the largest possible one.
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
+MAX_PATIENCE = 6
+MAX_DROP = 0.5
+
+
+def measure_exits(
+    predictor: Predictor, examples: Any, rounds: int = 3, max_timed: int = 256
+) -> dict[str, Any]:
+    """Measures metric and time with each number of layers and under several rules.
+
+    Args:
+        predictor: `Predictor`. Of a text classifier with exits, without a rule.
+        examples: Labelled examples of its task.
+        rounds: int. How often each is timed; the whole model and all rules take turns.
+        max_timed: int. Rows that are timed, at most one batch more: batches spread
+            evenly over the lengths.
+
+    Returns:
+        dict, ready for JSON: the model's digest as `weights`, the name of the metric,
+        `full` (metric and seconds per example of the whole model), a list of `points`
+        and `best`: of the points whose metric is at most half a point (hundredth)
+        below that of the whole model, the fastest one, or None. A point has the rule
+        (`exit`), the mean number of layers, the metric, and `time`, the share of the
+        whole model's time: the median over the rounds.
+
+    Raises:
+        UsageError: If the model has no exits.
+    """
+    model = predictor.model
+    ElasticClassifier(model)  # has exits, or says what is missing
+    kind = problem_type_of(model)
+    rules = rules_of(model.config.num_hidden_layers, model.num_labels, kind)
+    encoded = predictor.encoded(examples)
+    every = as_forward(_EveryLayer(model), predictor.head)
+    logits = predictor.outputs(encoded, every)["logits"]
+    name = predictor.task.selecting_metric
+
+    def metric_of(layers: np.ndarray) -> float:
+        chosen = {"logits": logits[np.arange(len(logits)), layers - 1]}
+        family, task = predictor.task.family, predictor.task
+        answers = family.answers(task, examples, encoded, chosen, task.options)
+        return float(predictor.metrics(examples, answers)[name])
+
+    batches = _some_batches(predictor, encoded, max_timed)
+    seconds, shares = _times(predictor, rules, batches, rounds)
+    full = metric_of(np.full(len(logits), logits.shape[1]))
+    points = []
+    for rule, share in zip(rules, shares, strict=True):
+        layers = layers_of(rule, logits, kind)
+        points.append(
+            {
+                "exit": str(rule),
+                "mean_layers": float(layers.mean()),
+                name: metric_of(layers),
+                "time": share,
+            }
+        )
+    good = [point for point in points if 100 * (full - point[name]) <= MAX_DROP]
+    with from_model(model) as checkpoint:
+        digest = checkpoint.digest()
+    return {
+        "weights": digest,
+        "task": predictor.task.name,
+        "metric": name,
+        "examples": len(logits),
+        "timed_rows": sum(_size(batch) for batch in batches),
+        "rounds": rounds,
+        "batch_size": predictor.batch_size,
+        "num_layers": model.config.num_hidden_layers,
+        "full": {name: full, "seconds_per_example": seconds},
+        "points": points,
+        "max_drop_in_points": MAX_DROP,
+        "best": min(good, key=lambda point: point["time"], default=None),
+    }
+
+
+def write_curve(path: str, predictor: Predictor, examples: Any) -> None:
+    """Measures, and writes the numbers and beside them a picture.
+
+    Args:
+        path: str. The JSON file; the picture's name ends with `.png` instead.
+        predictor: `Predictor`. See `measure_exits`.
+        examples: See `measure_exits`.
+    """
+    measured = measure_exits(predictor, examples)
+    files.write_text(path, json.dumps(measured, indent=2) + "\n")
+    picture = path.removesuffix(".json") + ".png"
+    with drawn_if_possible(picture):
+        files.write_bytes(picture, draw_exits(measured))
+    best = measured["best"]
+    logging.info("within half a point of the whole model: %s", best or "no rule")
+
+
+def rules_of(num_layers: int, num_labels: int, problem_type: str) -> list[ExitRule]:
+    """Returns the rules to compare: those that such a model can follow."""
+    rules = [ExitRule(LAYERS, n) for n in range(1, num_layers + 1)]
+    if problem_type == "single_label_classification":
+        most = math.log(num_labels)
+        rules += [ExitRule(ENTROPY, round(share * most, 4)) for share in SHARES]
+    if problem_type != "regression":
+        most = min(MAX_PATIENCE, num_layers - 1)
+        rules += [ExitRule(PATIENCE, n) for n in range(1, most + 1)]
+    return rules
+
+
+def layers_of(rule: ExitRule, logits: np.ndarray, problem_type: str) -> np.ndarray:
+    """Returns after how many layers each example stops, int `[N]`.
+
+    Args:
+        rule: `ExitRule`.
+        logits: float32 `[N, L, C]`. Those of every layer.
+        problem_type: str. What they mean.
+    """
+    N, L, _ = logits.shape
+    if rule.kind == LAYERS:
+        return np.full(N, rule.value)
+    if rule.kind == ENTROPY:
+        shifted = logits - logits.max(-1, keepdims=True)
+        log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+        stops = -(np.exp(log_p) * log_p).sum(-1) < rule.value
+    else:
+        multi_label = problem_type == "multi_label_classification"
+        found = logits > 0 if multi_label else logits.argmax(-1)[..., None]
+        same = (found[:, 1:] == found[:, :-1]).all(-1)
+        stops, count = np.zeros((N, L), bool), np.zeros(N, int)
+        for layer in range(1, L):
+            count = np.where(same[:, layer - 1], count + 1, 0)
+            stops[:, layer] = count >= rule.value
+    stops[:, -1] = True
+    return stops.argmax(1) + 1
+
+
+class _EveryLayer:
+    """Calls a model for the logits of every layer, `[N, L, C]`."""
+
+    def __init__(self, model):
+        self._model = model
+
+    def __call__(self, inputs, training=False):
+        outputs = self._model.every_exit(inputs, training=training)
+        return ops.stack([*outputs["exit_logits"], outputs["logits"]], axis=1)
+
+
+def _some_batches(predictor, encoded, max_timed: int) -> list[dict]:
+    """Returns batches of all lengths, as evaluation makes them."""
+    batches: list[dict] = []
+
+    def keep(batch):
+        batches.append(batch)
+        return np.zeros((_size(batch), 1), np.float32)
+
+    predictor.outputs(encoded, keep)
+    count = min(len(batches), -(-max_timed // predictor.batch_size))
+    numbers = np.linspace(0, len(batches) - 1, count).round().astype(int)
+    return [batches[number] for number in numbers]
+
+
+def _times(predictor, rules, batches, rounds) -> tuple[float, list[float]]:
+    """Returns the whole model's seconds per row, and each rule's share of its time."""
+    model, head = predictor.model, predictor.head
+    runs: list[Callable] = [as_forward(model, head)]
+    runs += [as_forward(ElasticClassifier(model, rule), head) for rule in rules]
+    for run in runs:
+        for batch in (batches[0], batches[-1]):  # traced, and used once
+            run(batch)
+    found = np.array([[_seconds(run, batches) for run in runs] for _ in range(rounds)])
+    rows = sum(_size(batch) for batch in batches)
+    shares = [statistics.median(part) for part in (found[:, 1:] / found[:, :1]).T]
+    return float(np.median(found[:, 0])) / rows, [float(share) for share in shares]
+
+
+def _seconds(run: Callable, batches) -> float:
+    start = time.perf_counter()
+    for batch in batches:
+        run(batch)
+    return time.perf_counter() - start
+
+
+def _size(batch: dict) -> int:
+    return len(next(iter(batch.values())))

@@ -1,0 +1,101 @@
+"""What is measured of exits is what they do."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.errors import UsageError
+from albert_tf.inference.classifier import Classifier
+from albert_tf.inference.exit_curve import layers_of, rules_of, write_curve
+from albert_tf.inference.predictor import Predictor
+from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.tasks.texts.text_table import TextTable
+from tests import exits
+
+KINDS = (
+    "regression",
+    "multi_label_classification",
+    "single_label_classification",
+)
+TEXTS = ["a b", "the " * 50, "", "I loved it!", "Never again.", "x y z"] * 4
+
+
+@given(
+    kind=st.sampled_from(KINDS),
+    num_layers=st.integers(1, 9),
+    num_labels=st.integers(2, 4),
+    seed=st.integers(0, 99),
+)
+def test_every_rule_stops_where_it_should(kind, num_layers, num_labels, seed):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(5, num_layers, num_labels)).astype("float32")
+    rules = rules_of(num_layers, num_labels, kind)
+    assert {rule.kind for rule in rules} <= {"layers", "entropy", "patience"}
+    for rule in rules:
+        rule.check(num_layers, kind)
+        multi_label = kind == "multi_label_classification"
+        expected = [
+            exits.stops_after(rule.kind, rule.value, x, multi_label) for x in logits
+        ]
+        assert layers_of(rule, logits, kind).tolist() == expected
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = exits.make_model()
+    model.labels = ("no", "maybe", "yes")
+    return model
+
+
+@pytest.fixture(scope="module")
+def examples():
+    labels = ["no", "maybe", "yes"] * 8
+    return TextTable("t", TEXTS, None, labels, list(range(1, 25)))
+
+
+@pytest.mark.slow
+def test_the_curve(model, tokenizer, examples, tmp_path):
+    predictor = Predictor(model, tokenizer, batch_size=5)
+    path = tmp_path / "exits.json"
+    write_curve(str(path), predictor, examples)
+    assert (tmp_path / "exits.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads(path.read_text())
+    assert found["weights"] == from_model(model).digest()
+    assert (found["num_layers"], found["examples"]) == (exits.LAYERS, 24)
+    metric = found["metric"]
+    points = {point["exit"]: point for point in found["points"]}
+    whole = points[f"layers:{exits.LAYERS}"]
+    assert whole[metric] == pytest.approx(found["full"][metric])
+    for rule in ("layers:2", "patience:1", next(r for r in points if "entropy" in r)):
+        other = Predictor(model, tokenizer, batch_size=5, exit=rule)
+        answers = other.answers(examples)
+        expected = other.metrics(examples, answers)[metric]
+        assert points[rule][metric] == pytest.approx(expected)
+        assert points[rule]["mean_layers"] == pytest.approx(other.num_layers.mean())
+    good = [p for p in found["points"] if found["full"][metric] - p[metric] <= 0.005]
+    assert found["best"] == min(good, key=lambda point: point["time"])
+    assert all(point["time"] > 0 for point in found["points"])
+
+
+def test_a_classifier_that_stops(model, tokenizer):
+    whole = Classifier(model, tokenizer)
+    assert whole.num_layers(["a", "b"]).tolist() == [exits.LAYERS] * 2
+    early = Classifier(model, tokenizer, exit="layers:2", batch_size=2)
+    assert early.num_layers(TEXTS[:3]).tolist() == [2, 2, 2]
+    assert np.abs(early.logits(TEXTS) - whole.logits(TEXTS)).max() > 1e-3
+    assert early([]) == [] and early.num_layers([]).shape == (0,)
+    patient = Classifier(model, tokenizer, exit="patience:1")
+    assert len(set(patient.num_layers(TEXTS).tolist())) > 1
+
+
+def test_without_exits(tokenizer, examples):
+    plain = AlbertTextClassifier(exits.CONFIG, num_labels=3)
+    plain.labels = ("no", "maybe", "yes")
+    with pytest.raises(UsageError, match="exit: the model has no exits"):
+        Classifier(plain, tokenizer, exit="layers:1")
+    with pytest.raises(UsageError, match="exit: the model has no exits"):
+        write_curve("x.json", Predictor(plain, tokenizer), examples)

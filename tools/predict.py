@@ -21,6 +21,7 @@ from albert_tf.cli.run import run
 from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
 from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.models.exit_rules import RULE_HELP, ExitRule
 from albert_tf.storage import files
 from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.opening import TABLE, open_portions, read_split
@@ -50,6 +51,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 32, "Rows per call of the model, at most.", 1
 )
+_EXIT = flags.DEFINE_string("exit", None, f"Stop early, texts only: {RULE_HELP}.")
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
 
 
@@ -67,6 +69,8 @@ def main() -> None:
             "--on_bad_input: predict answers every example, so it can only be stop, "
             f"received {settings.on_bad_input}"
         )
+    if _EXIT.value is not None:
+        ExitRule.parse(_EXIT.value)
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
     onednn.choose("float32")
@@ -87,6 +91,7 @@ def main() -> None:
             max_seq_length=_MAX_SEQ_LENGTH.value,
             batch_size=_BATCH_SIZE.value,
             named=bool(settings.id_column),
+            exit=_EXIT.value,
             settings=dataclasses.asdict(settings)
             | {"split": _SPLIT.value, "input_file": input_file},
             bulk=bulk,
@@ -94,6 +99,8 @@ def main() -> None:
         )
         engine.report(output_file, "prediction", summary)
         return
+    if _EXIT.value is not None:
+        raise UsageError(f"exit: only text classifiers, received {_MODEL.value}")
     examples = read_split(task, settings, _SPLIT.value, input_file)
     predictor = Predictor.from_pretrained(
         _MODEL.value,

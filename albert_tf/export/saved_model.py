@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf.converters.checkpoint.keras_model import head_of
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import cpu, elastic_forward, exit_curves, manifest, warmup
+from albert_tf.export import cpu, exit_curves, manifest, warmup
 from albert_tf.export.endpoints.choices import choice_options
 from albert_tf.export.endpoints.fill_mask import TOP_K
 from albert_tf.export.endpoints.signature import Signature
@@ -34,7 +34,7 @@ from albert_tf.models.classifiers import (
     label_names,
     problem_type_of,
 )
-from albert_tf.models.tensorflow import fast_forward
+from albert_tf.models.tensorflow import elastic_forward, fast_forward
 from albert_tf.storage import files, folders
 from albert_tf.tasks import saved
 from albert_tf.text import inputs

@@ -169,15 +169,19 @@ def _quiet(runner: str) -> Iterator[None]:
     """Silences the log of a runner on this machine; errors are raised anyway.
 
     It reports every step of every worker, and repeats the traceback of every error.
+    Whatever the runner, Beam warns in the root logger, as about missing libraries.
     """
-    logger = logging.getLogger("apache_beam")
-    before = logger.level
+    levels = {logging.getLogger(): logging.ERROR}
     if runner in _LOCAL_RUNNERS:
-        logger.setLevel(logging.CRITICAL)
+        levels[logging.getLogger("apache_beam")] = logging.CRITICAL
+    before = {logger: logger.level for logger in levels}
+    for logger, level in levels.items():
+        logger.setLevel(level)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in before.items():
+            logger.setLevel(level)
 
 
 def _find_known_error(error: BaseException) -> DataError | UsageError | None:

@@ -1,11 +1,13 @@
-"""`evaluate --exit` and `--exits_curve`, as a user runs them; then `export`."""
+"""`--exit` of `evaluate`, `predict` and `export`, and `--exits_curve`."""
 
 import json
 
+import numpy as np
 import pytest
 
 from albert_tf.converters.load import save_pretrained
 from albert_tf.export import verify
+from albert_tf.inference.classifier import Classifier
 from tests import exits
 
 pytestmark = pytest.mark.slow
@@ -37,6 +39,26 @@ def test_the_commands(folder, run_python):
     curve = json.loads((folder / "m/exits.json").read_text())
     points = {point["exit"]: point for point in curve["points"]}
     assert points["layers:2"][curve["metric"]] == found[curve["metric"]]
+    rows = ("predict", "--model=m", "--input_file=t.tsv", "--output_file=p.jsonl")
+    command(*rows, "--exit=layers:2")
+    got = [json.loads(line) for line in (folder / "p.jsonl").read_text().splitlines()]
+    texts = [f"text {n} of many" for n in range(12)]
+    early, full = (
+        Classifier.from_pretrained(folder / "m", exit=rule)
+        for rule in ("layers:2", None)
+    )
+    probabilities = [[row["probabilities"][n] for n in ("no", "yes")] for row in got]
+    np.testing.assert_allclose(probabilities, early.scores(texts), atol=1e-5)
+    assert np.abs(full.scores(texts) - early.scores(texts)).max() > 1e-3
+    for rule, message in (
+        ("layers:99", "layers must be from 1 to"),
+        ("depth:2", "exit: expected entropy:H"),
+    ):
+        refused = run_python(
+            "-m", "tools.main", *rows, "--overwrite", f"--exit={rule}", cwd=str(folder)
+        )
+        assert refused.returncode == 2, refused.stderr
+        assert message in refused.stderr and "Traceback" not in refused.stderr
     command("export", "--model=m", "--output_dir=s", "--exit=patience:1")
     content = verify.verify(folder / "s")
     assert content["exit"] == "patience:1" and content["exits"] == curve

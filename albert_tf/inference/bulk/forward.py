@@ -13,6 +13,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.inference import base
+from albert_tf.models.exits import ElasticClassifier
 from albert_tf.tasks.running.forward import as_forward
 from albert_tf.tasks.running.outputs import Forward
 
@@ -41,15 +42,27 @@ def use_one_thread_per_call(num_calls: int) -> None:
         pass  # the program that called this has used TensorFlow before
 
 
-def text_forward(model: keras.Model) -> Forward:
-    """Returns the function of batches that a `Predictor` of texts calls."""
+def text_forward(model: keras.Model, exit: str | None = None) -> Forward:
+    """Returns the function of batches that a `Predictor` of texts calls.
+
+    Args:
+        model: `AlbertTextClassifier`.
+        exit: str or None. Rule by which it stops early; see `ExitRule`.
+
+    Raises:
+        UsageError: If the model cannot follow the rule.
+    """
     if keras.backend.backend() != "tensorflow":
-        return as_forward(model, "text_classifier")
-    return fused(model, lambda batch: model(batch, training=False), ROWS)
+        runner = model if exit is None else ElasticClassifier(model, exit)
+        return as_forward(runner, "text_classifier")
+    return fused(model, lambda batch: model(batch, training=False), ROWS, exit)
 
 
 def fused(
-    model: keras.Model, compute: Callable[[Mapping], Any], names: Iterable[str]
+    model: keras.Model,
+    compute: Callable[[Mapping], Any],
+    names: Iterable[str],
+    exit: str | None = None,
 ) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
     """Compiles a function that calls a model, with the fastest encoder there is.
 
@@ -57,6 +70,8 @@ def fused(
         model: keras.Model. `AlbertBackbone`, or a model that has one.
         compute: callable. From a dict of int32 tensors of rank 2 to a tensor.
         names: iterable of str. Keys of the dict.
+        exit: str or None. Rule by which a text classifier stops early; it is computed
+            in place of `compute`.
 
     Returns:
         callable. The same function, from a dict of arrays to an array.
@@ -65,10 +80,16 @@ def fused(
         return base.as_graph(compute, names)
     import tensorflow as tf
 
-    from albert_tf.models.tensorflow import fast_forward
+    from albert_tf.models.tensorflow import elastic_forward, fast_forward
 
     names = tuple(names)
     forward = fast_forward.choose(model, "float32")
+    if exit is not None:
+        elastic = elastic_forward.choose(model, forward, exit)
+
+        def compute(batch):
+            return elastic(batch)["logits"]
+
     spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
     with fast_forward.replacing(model, forward):
         traced = tf.function(compute, input_signature=[spec]).get_concrete_function()

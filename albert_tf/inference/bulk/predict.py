@@ -48,6 +48,7 @@ class TextWork:
         max_batch_tokens: int. Tokens of a batch, at most.
         kind: str. Result of `format_of`.
         named: bool. Whether a column names the rows.
+        exit: str or None. Rule by which the model stops early; see `ExitRule`.
     """
 
     model: str
@@ -57,6 +58,7 @@ class TextWork:
     max_batch_tokens: int
     kind: str
     named: bool
+    exit: str | None = None
 
     def open(self, num_threads: int) -> Callable[[Job, Callable[[int], None]], Part]:
         use_one_thread_per_call(num_threads)
@@ -71,7 +73,7 @@ class TextWork:
             loaded.tokenizer,
             task=loaded.task,
             batch_size=self.batch_size,
-            forward=text_forward(loaded.model),
+            forward=text_forward(loaded.model, self.exit),
             max_batch_tokens=self.max_batch_tokens,
             length_step=LENGTH_STEP,
             num_threads=num_threads,
@@ -112,6 +114,7 @@ def predict_texts(
     max_seq_length: int | None = None,
     batch_size: int = 32,
     named: bool = False,
+    exit: str | None = None,
     settings: Mapping[str, Any] | None = None,
     bulk: BulkSettings | None = None,
     overwrite: bool = False,
@@ -126,6 +129,7 @@ def predict_texts(
         max_seq_length: int or None. See `Predictor`.
         batch_size: int. Rows of a batch, at most.
         named: bool. Whether a column names the rows, for Parquet.
+        exit: str or None. Rule by which the model stops early; see `ExitRule`.
         settings: dict. What determines the table, ready for JSON.
         bulk: `BulkSettings`.
         overwrite: bool. Whether an existing output may be replaced.
@@ -140,7 +144,14 @@ def predict_texts(
     if kind == "parquet":
         formats.import_parquet(output_file)
     work = TextWork(
-        model, task, max_seq_length, batch_size, bulk.max_batch_tokens, kind, named
+        model,
+        task,
+        max_seq_length,
+        batch_size,
+        bulk.max_batch_tokens,
+        kind,
+        named,
+        exit,
     )
     recorded = {
         "command": "predict",
@@ -148,6 +159,7 @@ def predict_texts(
         "task": task,
         "max_seq_length": max_seq_length,
         "predict_batch_size": batch_size,
+        "exit": exit,
         **(settings or {}),
     }
     write = _WRITERS[kind]

@@ -5,8 +5,9 @@ import pytest
 
 from albert_tf.errors import DataError
 from albert_tf.export.runtimes.folder import export_for_runtime
-from albert_tf.inference.converted import accuracy_check, as_forward
+from albert_tf.inference.converted import accuracy_check, as_forward, labelled_check
 from albert_tf.inference.predictor import Predictor
+from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.texts.text_table import TextTable
 from tests.inference.predictor_test import CASES, make_model
@@ -53,6 +54,20 @@ def test_a_drop_is_refused(tokenizer):
         check(always("neutral"))
     found = accuracy_check(predictor, examples, 34.0)(always("neutral"))
     assert (found["metric"], found["examples"]) == ("accuracy", 3)
+
+
+def test_the_examples_are_those_of_the_settings(tokenizer, tmp_path):
+    model = make_model("text_classifier", find_task("mnli"), num_labels=3)
+    given = {"max_seq_length": 16, "max_drop": 0.0}
+    none = labelled_check(model, tokenizer, DataSettings(), eval_file="", **given)
+    assert none is None
+    rows = "text\tlabel\na b\tneutral\nthe dog\tentailment\n"
+    (tmp_path / "dev.tsv").write_text(rows)
+    data = DataSettings(task="table", text_column="text", label_column="label")
+    file = str(tmp_path / "dev.tsv")
+    check = labelled_check(model, tokenizer, data, eval_file=file, **given)
+    found = check(lambda batch: {"logits": np.asarray(model(batch))})
+    assert (found["examples"], found["drop_in_points"]) == (2, 0.0)
 
 
 def test_words_are_picked_after_the_model():

@@ -1,6 +1,9 @@
 """ONNX, run by onnxruntime."""
 
+import contextlib
+import logging
 import pathlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -24,7 +27,7 @@ class OnnxRuntime(Runtime):
         import tf2onnx
 
         path = str(pathlib.Path(folder, _MODEL))
-        with graph.function() as function:
+        with graph.function() as function, _quietly():
             model, _ = tf2onnx.convert.from_function(
                 function, graph.specs(), opset=_OPSET
             )
@@ -36,14 +39,15 @@ class OnnxRuntime(Runtime):
 
         # Without it, a warning asks for a preparation that such a graph does not need.
         quant_utils.add_pre_process_metadata(model)
-        # In 7 bits: with 8, sums of two products overflow on x86 without VNNI.
-        quantizing.quantize_dynamic(
-            model,
-            path,
-            per_channel=True,
-            reduce_range=True,
-            weight_type=quantizing.QuantType.QInt8,
-        )
+        with _quietly():
+            quantizing.quantize_dynamic(
+                model,
+                path,
+                per_channel=True,
+                # 7 bits: with 8, sums of two products overflow on x86 without VNNI.
+                reduce_range=True,
+                weight_type=quantizing.QuantType.QInt8,
+            )
 
     def runner(self, folder: str, quantization: str) -> Run:
         import onnxruntime
@@ -70,3 +74,14 @@ class OnnxRuntime(Runtime):
             "names = [output.name for output in model.get_outputs()]\n"
             "outputs = dict(zip(names, model.run(names, inputs)))",
         )
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Silences what the libraries log about each step and tensor."""
+    before = logging.root.manager.disable
+    logging.disable(logging.INFO)
+    try:
+        yield
+    finally:
+        logging.disable(before)

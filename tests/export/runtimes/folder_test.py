@@ -84,7 +84,8 @@ def test_a_shared_block_is_stored_once(format):
         installed("openvino", {"bfloat16": 1.5, "int8_weights": 2}),
     ],
 )
-def test_quantization_makes_it_smaller(format, times, tmp_path):
+def test_quantization_makes_it_smaller(format, times, tmp_path, caplog):
+    caplog.set_level("INFO")
     assert times.keys() | {"none"} == set(QUANTIZATIONS[format])
     plain = json.loads((classifier(format) / "manifest.json").read_text())
     for name, at_least in times.items():
@@ -93,6 +94,9 @@ def test_quantization_makes_it_smaller(format, times, tmp_path):
         assert content["quantization"] == name
         assert plain["size"] > at_least * content["size"]
         assert 1e-6 < content["max_difference"] < 0.3
+    # Of the converters' own; ours are absl's.
+    loggers = {record.name.partition(".")[0] for record in caplog.records}
+    assert not loggers & {"root", "tf2onnx", "onnxruntime"}
 
 
 class _Wrong(Runtime):

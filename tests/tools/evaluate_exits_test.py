@@ -10,7 +10,7 @@ from albert_tf.export import verify
 from albert_tf.inference.classifier import Classifier
 from tests import exits
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.broad  # three commands
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Runs a text classifier that stops early, each row by itself.
 
 The rows that go on are gathered after every layer where some may leave, so that the
-batch shrinks. A layer of no rows costs next to nothing, so nothing has to be skipped.
+batch shrinks. Layers of no rows are run, not skipped.
 
 Legend: `B` batch, `b` rows that go on, `T` sequence, `D` hidden, `C` labels, `L`
 layers.

@@ -169,19 +169,15 @@ def _quiet(runner: str) -> Iterator[None]:
     """Silences the log of a runner on this machine; errors are raised anyway.
 
     It reports every step of every worker, and repeats the traceback of every error.
-    Whatever the runner, Beam warns in the root logger, as about missing libraries.
     """
-    levels = {logging.getLogger(): logging.ERROR}
+    logger = logging.getLogger("apache_beam")
+    before = logger.level
     if runner in _LOCAL_RUNNERS:
-        levels[logging.getLogger("apache_beam")] = logging.CRITICAL
-    before = {logger: logger.level for logger in levels}
-    for logger, level in levels.items():
-        logger.setLevel(level)
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        for logger, level in before.items():
-            logger.setLevel(level)
+        logger.setLevel(before)
 
 
 def _find_known_error(error: BaseException) -> DataError | UsageError | None:

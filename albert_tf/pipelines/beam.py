@@ -2,7 +2,8 @@
 
 Every pipeline of this package has one shape: a list of elements, each processed on its
 own, with results in files; a job of several steps is several pipelines. This is all
-that Beam's Dask runner is trusted with (release 2.77; each point was tried):
+that Beam's Dask runner is trusted with (release 2.77; each point but `Reshuffle` was
+tried):
 
 * of a pipeline it computes only the last transform added, so a second branch is never
   run;

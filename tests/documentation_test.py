@@ -154,7 +154,7 @@ def test_flags_in_sentences_exist(page, known_flags):
     named = {
         name
         for span in spans
-        if not span.startswith(("python -c", "albert-tf", "python tools"))
+        if not span.startswith(("pip ", "python -c", "albert-tf", "python tools"))
         for name in re.findall(r"(?<![\w=-])--(\w+)", span)
     }
     unknown = {n for n in named if not {n, n.removeprefix("no")} & known}

@@ -67,7 +67,7 @@ def main() -> None:
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
     # TensorFlow is imported, and the weights are read, after what is wrong at once.
-    from albert_tf.inference.exit_curve import write_curve
+    from albert_tf.inference.exit_curve import check_curve, write_curve
     from albert_tf.inference.predictor import Predictor, find_task
     from albert_tf.reports.finetuning_report import FinetuningReport, make_report
 
@@ -83,6 +83,7 @@ def main() -> None:
         on_bad_input=settings.on_bad_input,
         exit=rule,
     )
+    check_curve(_CURVE.value, predictor, splits, _OVERWRITE.value)
     task = predictor.task
     found, shown = {}, {}
     for split, examples in given.items():

@@ -32,7 +32,8 @@ _LOADING = (
     'tensorflow.python.tools.saved_model_cli import main; main()" show --all --dir=%s',
 )
 _NEEDS = (
-    "eval_file: flags about data need this or --data_dir, and --format="
+    "eval_file: max_accuracy_drop and flags about data need this or --data_dir, and "
+    "--format="
     f"{', '.join(QUANTIZATIONS)}"
 )
 define_alias("init_checkpoint", "model")
@@ -47,7 +48,8 @@ def main() -> None:
     data = read_settings(DataSettings)
     has_data = bool(settings.eval_file) != bool(data.data_dir)
     to_runtime = settings.format in QUANTIZATIONS
-    if data != DataSettings() and not (has_data and to_runtime):
+    is_gated = data != DataSettings() or settings.max_accuracy_drop is not None
+    if is_gated and not (has_data and to_runtime):
         raise UsageError(_NEEDS)
     from albert_tf.converters import load
     from albert_tf.converters.checkpoint import keras_model

@@ -1,6 +1,7 @@
 """Settings of the command `export`."""
 
 import dataclasses
+import math
 from typing import Any
 
 from albert_tf.errors import UsageError
@@ -106,10 +107,10 @@ class ExportSettings:
         "model, instead of --data_dir; not of a SavedModel. See `evaluate`.",
         "",
     )
-    max_accuracy_drop: float = setting(
-        "Points (hundredths) that the task's metric may fall by; if it falls by more, "
-        "nothing is written.",
-        1.0,
+    max_accuracy_drop: float | None = setting(
+        "With eval_file or data_dir: points (hundredths) that the task's metric may "
+        "fall by; if it falls by more, nothing is written. Default: 1.",
+        None,
     )
 
     def __post_init__(self):
@@ -118,6 +119,9 @@ class ExportSettings:
                 "--warmup_batch_sizes: expected positive numbers, received "
                 f"{','.join(self.warmup_batch_sizes)}"
             )
+        drop = self.max_accuracy_drop
+        if drop is not None and not math.isfinite(drop):
+            raise UsageError(f"max_accuracy_drop: must be a number, received {drop}")
         if self.exit:
             ExitRule.parse(self.exit)
         if self.server_files and self.version is None:
@@ -128,6 +132,7 @@ class ExportSettings:
                 {
                     "quantization": self.quantization != "none",
                     "eval_file": bool(self.eval_file),
+                    "max_accuracy_drop": self.max_accuracy_drop is not None,
                 },
             )
         else:
@@ -143,6 +148,7 @@ class ExportSettings:
                     "null_threshold": self.null_threshold is not None,
                     "n_best_size": self.n_best_size is not None,
                     "top_k": self.top_k is not None,
+                    "warmup_batch_sizes": self.warmup_batch_sizes != ("1", "8"),
                 },
             )
         for name, is_set in others.items():
@@ -160,7 +166,9 @@ class ExportSettings:
         return {
             "eval_file": self.eval_file,
             "max_seq_length": self.max_seq_length,
-            "max_drop": self.max_accuracy_drop,
+            "max_drop": 1.0
+            if self.max_accuracy_drop is None
+            else self.max_accuracy_drop,
         }
 
     @property

@@ -10,7 +10,7 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from absl import logging
 from keras import ops
 
 from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.errors import UsageError
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.classifiers import problem_type_of
 from albert_tf.models.exit_rules import ENTROPY, LAYERS, PATIENCE, ExitRule
@@ -104,6 +105,40 @@ def measure_exits(
     }
 
 
+def check_curve(
+    path: str, predictor: Predictor, splits: Sequence[str], overwrite: bool
+) -> None:
+    """Checks, before anything is computed, that `write_curve` can do its work.
+
+    Args:
+        path: str. As for `write_curve`; nothing is checked if it is empty.
+        predictor: `Predictor`. See `measure_exits`.
+        splits: Sequence of str. What is evaluated.
+        overwrite: bool. Whether an existing picture may be replaced.
+
+    Raises:
+        UsageError: If the model has no exits, there are several splits, or the picture
+            exists.
+    """
+    if not path:
+        return
+    ElasticClassifier(predictor.model)  # has exits, or says what is missing
+    if len(splits) > 1:
+        raise UsageError(
+            f"exits_curve: measures one split; choose with --split, received "
+            f"{', '.join(splits)}"
+        )
+    if files.exists(_picture(path)) and not overwrite:
+        raise UsageError(
+            f"exits_curve: {_picture(path)} exists already; give --overwrite or "
+            "another name"
+        )
+
+
+def _picture(path: str) -> str:
+    return path.removesuffix(".json") + ".png"
+
+
 def write_curve(path: str, predictor: Predictor, examples: Any) -> None:
     """Measures, and writes the numbers and beside them a picture.
 
@@ -114,7 +149,9 @@ def write_curve(path: str, predictor: Predictor, examples: Any) -> None:
     """
     measured = measure_exits(predictor, examples)
     files.write_text(path, json.dumps(measured, indent=2) + "\n")
-    picture = path.removesuffix(".json") + ".png"
+    picture = _picture(path)
+    if files.exists(picture):
+        files.remove(picture)  # of other numbers, if none can be drawn
     with drawn_if_possible(picture):
         files.write_bytes(picture, draw_exits(measured))
     best = measured["best"]

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.inference.classifier import Classifier
-from albert_tf.inference.exit_curve import layers_of, rules_of, write_curve
+from albert_tf.inference.exit_curve import (
+    check_curve,
+    layers_of,
+    rules_of,
+    write_curve,
+)
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.tasks.texts.text_table import TextTable
@@ -99,3 +104,21 @@ def test_without_exits(tokenizer, examples):
         Classifier(plain, tokenizer, exit="layers:1")
     with pytest.raises(UsageError, match="exit: the model has no exits"):
         write_curve("x.json", Predictor(plain, tokenizer), examples)
+
+
+def test_what_cannot_be_measured_is_refused_before_anything_is_computed(
+    model, tokenizer, tmp_path
+):
+    predictor = Predictor(model, tokenizer)
+    curve = str(tmp_path / "exits.json")
+    check_curve(curve, predictor, ["dev"], overwrite=False)
+    with pytest.raises(UsageError, match="measures one split; .* dev_m, dev_mm"):
+        check_curve(curve, predictor, ["dev_m", "dev_mm"], overwrite=False)
+    (tmp_path / "exits.png").write_text("mine")
+    with pytest.raises(UsageError, match="exits.png exists already"):
+        check_curve(curve, predictor, ["dev"], overwrite=False)
+    check_curve(curve, predictor, ["dev"], overwrite=True)
+    whole = Predictor(AlbertTextClassifier(model.config, num_labels=3), tokenizer)
+    with pytest.raises(UsageError, match="exit: the model has no exits"):
+        check_curve(curve, whole, ["dev"], overwrite=False)
+    check_curve("", whole, ["dev"], overwrite=False)

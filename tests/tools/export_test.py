@@ -79,7 +79,20 @@ def test_warmup_batch_sizes_are_checked(run_python):
         ),
         (["--format=litert", "--version=1"], "--version: only with --format=saved_mo"),
         (["--format=litert", "--precision=bfloat16"], "--precision: only with --for"),
-        (["--text_column=a"], "--eval_file: flags about data need this or"),
+        (["--text_column=a"], "--eval_file: max_accuracy_drop and flags"),
+        (["--max_accuracy_drop=1"], "--max_accuracy_drop: only with --format=litert"),
+        (
+            ["--format=onnx", "--max_accuracy_drop=1"],
+            "--eval_file: max_accuracy_drop and flags about data need this",
+        ),
+        (
+            ["--format=litert", "--max_accuracy_drop=nan"],
+            "--max_accuracy_drop: must be a number, received nan",
+        ),
+        (
+            ["--format=litert", "--warmup_batch_sizes=4"],
+            "--warmup_batch_sizes: only with --format=saved_model",
+        ),
     ],
 )
 def test_flags_of_the_other_format_are_refused(run_python, flags, message):

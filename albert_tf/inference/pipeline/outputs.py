@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,13 @@ from albert_tf.storage import files, streams
 
 _ROWS_PER_SHARD = 100_000
 _SETTINGS = "settings.json"
+# Names of the shards that may have got their final names already.
+_PLACED = "placed.json"
+# What a run writes until it ends, and what is left of such a file if it is killed.
+_OWN = re.compile(
+    r"\.?(answers|placed|rows|settings|shard|source)[-0-9]*\.jsonl?"
+    r"(\.[0-9a-f]{8})?(\.partial)?"
+)
 
 
 class Block(NamedTuple):
@@ -92,37 +100,87 @@ class OutputFiles:
     def prepare(self, settings: dict, overwrite: bool) -> None:
         """Creates the folder of unfinished work, or checks that it is of this run.
 
+        Shards that this run had already put in place when it was stopped are not in
+        its way.
+
         Raises:
             UsageError: If answers, or the work of another run, exist and `overwrite`
-                is not set.
+                is not set, or the folder has what no run wrote.
         """
+        found = self._list_partial()
         path = files.join(self.partial, _SETTINGS)
-        if (existing := self.existing()) and not overwrite:
+        is_unfinished = _SETTINGS in found
+        is_same = is_unfinished and files.read_json(path) == json.loads(
+            json.dumps(settings)
+        )
+        placed = self._placed() if is_same else set()
+        others = [p for p in self.existing() if os.path.basename(p) not in placed]
+        if others and not overwrite:
             raise UsageError(
-                f"output_file: {existing[0]} exists; give --overwrite or another name"
+                f"output_file: {others[0]} exists; give --overwrite or another name"
             )
-        if files.exists(path):
-            if files.read_json(path) == json.loads(json.dumps(settings)):
-                return
-            if not overwrite:
-                raise UsageError(
-                    f"output_file: {self.partial} holds the work of an unfinished run "
-                    "with other flags, inputs or model; finish that run, remove the "
-                    "folder or give --overwrite"
-                )
-        streams.remove_folder(self.partial)
+        if is_same:
+            return
+        if is_unfinished and not overwrite:
+            raise UsageError(
+                f"output_file: {self.partial} holds the work of an unfinished run "
+                "with other flags, inputs or model; finish that run, remove the "
+                "folder or give --overwrite"
+            )
+        self._remove_partial()
         files.make_folder(self.partial)
         files.write_text(path, json.dumps(settings, indent=1, sort_keys=True))
 
     def finish(self, count: int) -> list[str]:
         """Gives complete shards their names; removes old ones and unfinished work."""
         final = [self.final(number, count) for number in range(count)]
-        for path in set(self.existing()) - set(final):
-            files.remove(path)
+        placed = self._placed() | set(map(os.path.basename, final))
+        path = files.join(self.partial, _PLACED)
+        files.write_text(path, json.dumps({"names": sorted(placed)}))
         for number, path in enumerate(final):
             files.rename(self.shard(number), path)
-        streams.remove_folder(self.partial)
+        for path in set(self.existing()) - set(final):
+            files.remove(path)
+        self._remove_partial()
         return final
+
+    def _placed(self) -> set[str]:
+        path = files.join(self.partial, _PLACED)
+        return set(files.read_json(path)["names"]) if files.exists(path) else set()
+
+    def _list_partial(self) -> list[str]:
+        """Returns the names in the folder of unfinished work.
+
+        Raises:
+            UsageError: If no run wrote the folder, or something else was added.
+        """
+        if not files.is_folder(self.partial):
+            return []
+        names = files.list_folder(self.partial)
+        strange = [name for name in names if not _OWN.fullmatch(name)]
+        if _SETTINGS not in names:
+            # A run that is killed at once leaves half of this file.
+            strange += [name for name in names if not name.startswith(".")]
+        if strange:
+            raise UsageError(
+                f"output_file: {self.partial} is not the work of an unfinished run "
+                f"alone: it holds {strange[0]}; move that away or give another name"
+            )
+        return names
+
+    def _remove_partial(self) -> None:
+        """Removes the folder so that a run killed meanwhile is continued.
+
+        The sizes of blocks go first, as each promises that all rows of its file are
+        there; what tells whose work it is goes last.
+        """
+        order = {_PLACED: 1, _SETTINGS: 2}
+        for name in sorted(
+            self._list_partial(),
+            key=lambda name: -1 if name.startswith("source-") else order.get(name, 0),
+        ):
+            files.remove(files.join(self.partial, name))
+        streams.remove_folder(self.partial)
 
 
 def plan_shards(names: OutputFiles, blocks: Sequence[Block]) -> list[Shard]:

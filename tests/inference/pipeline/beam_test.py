@@ -124,6 +124,26 @@ def test_an_interrupted_run_goes_on(texts, predict, monkeypatch, tmp_path):
     assert len(new) == 57 - kept
 
 
+def test_a_run_stopped_between_two_files_goes_on(texts, predict, monkeypatch, tmp_path):
+    from albert_tf.inference.pipeline import outputs
+
+    whole = predict("one")
+    rename = outputs.files.rename
+
+    def fail_on_second(source, target):
+        if "/shard-000001" in source:
+            raise DataError("disk: full")
+        rename(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(outputs.files, "rename", fail_on_second)
+        with pytest.raises(DataError, match="^disk: full$"):
+            predict("two")
+    assert len(list((tmp_path / "two").glob("*.jsonl"))) == 1
+    assert predict("two") == whole
+    assert sorted(path.name for path in (tmp_path / "two").iterdir()) == [*whole]
+
+
 def test_the_command(model, texts, predict, tmp_path, run_python):
     result = run_python(
         "tools/predict_beam.py",

@@ -18,6 +18,9 @@ from albert_tf.storage import files
 _MODEL_FILE = "saved_model.pb"
 # Names every tensor with its checksum.
 _INDEX_FILE = "variables/variables.index"
+# The outputs that say how many entries of a row are its own. Another output may begin
+# with `num_` too: `num_layers` is the number of layers that an exit rule computed.
+_COUNTS = frozenset({"num_entities", "num_masks", "num_words"})
 
 
 class Signature(NamedTuple):
@@ -142,7 +145,7 @@ def _filled(values: list) -> np.ndarray:
 
 def _row(outputs: Mapping[str, np.ndarray], at: int, inputs: list) -> dict[str, Any]:
     """Returns the outputs of one row, without what fills it up in its batch."""
-    counts = [int(v[at]) for name, v in outputs.items() if name.startswith("num_")]
+    counts = [int(v[at]) for name, v in outputs.items() if name in _COUNTS]
     counts += [len(value) for value in inputs if isinstance(value, list)]
     end = max(counts[0], 0) if counts else None
     return {

@@ -10,7 +10,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.pipeline import saved_model
 from albert_tf.models.classifiers import AlbertMultipleChoice, AlbertTokenClassifier
-from tests import tiny
+from tests import exits, tiny
 
 pytestmark = pytest.mark.slow
 
@@ -24,6 +24,7 @@ def choices(tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tags(tokenizer, tmp_path_factory):
+    pytest.importorskip("seqeval")
     path = tmp_path_factory.mktemp("tags") / "model"
     model = AlbertTokenClassifier(tiny.CONFIG, num_labels=3, seed=5)
     labels = ["O", "B-X", "B-Y"]
@@ -60,6 +61,30 @@ def test_rows_are_without_what_fills_them_up(tags):
     score = answers[0]["scores"][0]
     assert score == float(str(np.float32(score)))  # no digits beyond float32
     json.dumps(answers)
+
+
+@pytest.mark.broad
+def test_a_model_with_an_exit_rule_answers_whole(tokenizer, tmp_path):
+    path = export_saved_model(
+        exits.make_model(num_labels=6),
+        tmp_path / "model",
+        tokenizer=tokenizer,
+        exit="layers:2",
+        warmup_batch_sizes=(),
+    )
+    model = saved_model.ServedModel(path, "serving_default")
+    (answer,) = model.answer({"text": ["one two three"]}, 1)
+    assert answer["num_layers"] == 2
+    assert len(answer["logits"]) == len(answer["probabilities"]) == 6
+
+
+def test_only_counts_shorten_a_row():
+    found = {"num_layers": np.array([1]), "logits": np.array([[1.5, 2.5]], np.float32)}
+    answer = {"num_layers": 1, "logits": [1.5, 2.5]}
+    assert saved_model._row(found, 0, ["one"]) == answer
+    found = {"num_masks": np.array([1]), "tokens": np.array([[[b"a"], [b""]]], object)}
+    answer = {"num_masks": 1, "tokens": [["a"]]}
+    assert saved_model._row(found, 0, ["one [MASK]"]) == answer
 
 
 def test_what_is_no_number_in_json():

@@ -43,20 +43,22 @@ class TextStream:
         Raises:
             DataError: If the file cannot be read, or is not UTF-8 text.
         """
-        rest, lines = b"", 0
+        # Blocks without a line end are joined once: a file may be a single line.
+        rest: list[bytes] = []
+        lines = 0
         for number, block in enumerate(self._blocks()):
             check_bytes(self.path, block, lines, not number)
             if not number:
                 block = block.removeprefix(_BYTE_ORDER_MARK)
             end = block.rfind(b"\n") + 1
             if not end:
-                rest += block
+                rest.append(block)
                 continue
-            data, rest = rest + block[:end], block[end:]
+            data, rest = b"".join([*rest, block[:end]]), [block[end:]]
             yield self._decoded(data, lines)
             lines += data.count(b"\n")
-        if rest:
-            yield self._decoded(rest, lines)
+        if data := b"".join(rest):
+            yield self._decoded(data, lines)
 
     def lines(self) -> Iterator[tuple[int, str]]:
         """Yields the lines; see `numbered_lines`."""

@@ -85,6 +85,24 @@ def test_portions_are_the_whole(tmp_path, monkeypatch, kind, packed, block, rows
     assert {one.unit for one in portions} == {whole.unit}
 
 
+class Block(bytes):
+    """Bytes that count what is copied when they are appended to others."""
+
+    copied = 0
+
+    def __radd__(self, other):
+        Block.copied += len(other) + len(self)
+        return Block(bytes(other) + bytes(self))
+
+
+def test_a_long_line_is_not_copied_again_for_every_block(monkeypatch):
+    blocks = [b"[", *[b"1, "] * 500, b"2]\n3", b"4", b"\n", b"\n5\n"]
+    stream = text_stream.TextStream("a.json")
+    monkeypatch.setattr(stream, "_blocks", lambda: map(Block, blocks))
+    assert list(stream.pieces()) == ["[" + "1, " * 500 + "2]\n", "34\n", "\n5\n"]
+    assert Block.copied <= sum(map(len, blocks))
+
+
 def test_carriage_returns(tmp_path, monkeypatch):
     monkeypatch.setattr(text_stream, "_BLOCK", 3)
     inside, old = tmp_path / "a.tsv", tmp_path / "b.tsv"

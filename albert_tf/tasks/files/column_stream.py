@@ -19,6 +19,7 @@ from albert_tf.tasks.files.columns import (
     adjusted,
     find_all,
     plain_columns,
+    python_values,
     with_names,
 )
 from albert_tf.tasks.files.json_rows import read_objects
@@ -124,6 +125,8 @@ class ColumnStream:
                     first += len(portion)
                     self._done = first - 1
                     yield plain_columns(path, names, index, portion, lines, "row", bad)
+        except DataError:
+            raise
         except errors as e:
             reason = " ".join(str(e).split())[:200]
             raise DataError(f"{path}: cannot be read as Parquet: {reason}") from None
@@ -151,7 +154,7 @@ def _import_parquet(path: str) -> tuple[Any, tuple[type[Exception], ...]]:
         raise UsageError(
             f"{path}: reading parquet needs pyarrow: pip install albert_tf[parquet]"
         ) from None
-    return parquet, (OSError, pa.ArrowException)
+    return parquet, (OSError, ValueError, pa.ArrowException)
 
 
 def _open_parquet(path: str):
@@ -167,5 +170,5 @@ def _parquet_rows(table, names: list[str], size: int) -> Iterator[tuple]:
     """Yields rows of Python values."""
     wanted = list(dict.fromkeys(names))
     for batch in table.iter_batches(size, columns=wanted):
-        columns = {name: batch.column(name).to_pylist() for name in wanted}
+        columns = {name: python_values(batch.column(name)) for name in wanted}
         yield from zip(*(columns[name] for name in names), strict=True)

@@ -260,7 +260,7 @@ def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
         names = file.schema_arrow.names
         index = find_all(path, columns, optional, names)
         table = file.read(columns=[names[i] for i in index.values()])
-        found = [table.column(names[i]).to_pylist() for i in index.values()]
+        found = [python_values(table.column(names[i])) for i in index.values()]
     except (OSError, ValueError, pa.ArrowException) as e:
         if isinstance(e, DataError):
             raise
@@ -270,6 +270,24 @@ def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
     rows = list(zip(*found, strict=True)) or [[]] * table.num_rows
     lines = list(range(1, table.num_rows + 1))
     return plain_columns(path, names, index, rows, lines, "row", bad)
+
+
+def python_values(column: Any) -> list:
+    """Returns the values of Arrow's column; instead of text that is not UTF-8, bytes.
+
+    `plain_columns` refuses these, and names the row.
+    """
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError:
+        return [_python_value(scalar) for scalar in column]
+
+
+def _python_value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as e:
+        return e.object
 
 
 def _one_line(error: Exception) -> str:

@@ -155,6 +155,28 @@ def test_what_is_bad_is_named_when_it_comes(tmp_path, monkeypatch, name):
         assert [next(again).values["a"] for _ in range(2)] == [["1", "1"]] * 2
 
 
+@pytest.mark.parametrize("values", [[b"a", b"\xe9t\xe9"], [[b"a"], [b"b", b"\xe9"]]])
+def test_parquet_text_that_is_not_utf8_is_named(tmp_path, values):
+    path = tmp_path / "a.parquet"
+    column = pa.array([values[0]] * 5 + [values[1], values[0]])
+    # Nothing checks the bytes when they are taken for text.
+    if isinstance(values[0], list):
+        flat = pa.Array.from_buffers(pa.string(), 8, column.values.buffers())
+        damaged = pa.ListArray.from_arrays(column.offsets, flat)
+    else:
+        damaged = pa.Array.from_buffers(pa.string(), 7, column.buffers())
+    parquet.write_table(pa.table({"a": damaged}), path)
+    portions = ColumnStream(path, ["a"]).portions(2)
+    assert [len(next(portions)) for _ in range(2)] == [2, 2]
+    message = "a.parquet: row 6: 'utf-8' codec can't decode byte 0xe9"
+    with pytest.raises(DataError, match=message):
+        next(portions)
+    with pytest.raises(DataError, match=message):
+        read_columns(path)
+    kept = read_columns(path, on_bad_input="skip")
+    assert kept.lines == [1, 2, 3, 4, 5, 7]
+
+
 def test_a_missing_file_and_a_folder(tmp_path):
     for name in ("absent.csv", "absent.parquet"):
         with pytest.raises(DataError, match="cannot be read: No such file"):

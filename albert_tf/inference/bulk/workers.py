@@ -8,6 +8,7 @@ thread, and which rows are in a call depends on the part alone.
 import collections
 import contextlib
 import multiprocessing.connection
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -95,12 +96,23 @@ class _Worker:
         theirs.close()
         self.job: Job | None = None
         self.counted = 0
+        self._is_ready = False
 
     def give(self, job: Job) -> None:
+        """Gives it a job, which is sent when it is ready."""
         self.job, self.counted = job, 0
+        if self._is_ready:
+            self._send()
+
+    def ready(self) -> None:
+        """Is called when the process listens: before, sending would wait for it."""
+        self._is_ready = True
+        self._send()
+
+    def _send(self) -> None:
         # If it has died, its pipe is at its end.
         with contextlib.suppress(OSError):
-            self.pipe.send(job)
+            self.pipe.send(self.job)
 
     def end(self, now: bool) -> None:
         self.pipe.close()
@@ -113,7 +125,7 @@ class _Worker:
 
 
 class _Pool:
-    """Workers, started one by one as there are jobs."""
+    """Workers, no more than there are jobs; all of them start at the same time."""
 
     def __init__(self, work, num_workers, num_threads, on_rows, done):
         self._start = lambda: _Worker(work, num_threads)
@@ -166,6 +178,9 @@ class _Pool:
         except (EOFError, OSError):
             self._lost(worker)
             return
+        if kind == "ready":
+            worker.ready()
+            return
         if kind == "rows":
             worker.counted += value
             self._on_rows(value)
@@ -203,6 +218,7 @@ class _Pool:
 def _serve(pipe, work: Work, num_threads: int) -> None:
     """Computes parts in a worker process until the pipe is closed."""
     processes.end_with_parent()
+    pipe.send(("ready", None))
     compute = None
     while True:
         try:
@@ -214,6 +230,7 @@ def _serve(pipe, work: Work, num_threads: int) -> None:
             answer = ("part", compute(job, lambda rows: pipe.send(("rows", rows))))
         except (DataError, UsageError) as error:
             answer = ("error", error)
-        except Exception as error:
-            answer = ("error", RuntimeError(f"{type(error).__name__}: {error}"))
+        except Exception:
+            # A traceback cannot be pickled; without it, a bug cannot be found.
+            answer = ("error", RuntimeError(f"in a worker:\n{traceback.format_exc()}"))
         pipe.send(answer)

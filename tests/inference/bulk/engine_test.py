@@ -3,6 +3,7 @@
 import json
 import pathlib
 import signal
+import traceback
 import uuid
 
 import numpy as np
@@ -13,7 +14,7 @@ from albert_tf.inference.bulk import formats
 from albert_tf.inference.bulk.parts import Part, PartsFolder
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.storage import files
-from tests.inference.bulk.fake_work import answer
+from tests.inference.bulk.fake_work import Together, answer
 
 TEXTS = [f"text {i}" for i in range(8)]
 EXPECTED = "".join(f"{i} TEXT {i}\n" for i in range(8))
@@ -30,6 +31,15 @@ def test_the_output_does_not_depend_on_the_workers(tmp_path, num_workers):
     assert names(tmp_path) == ["out.txt"]
     assert (summary.rows, summary.resumed) == (8, 0)
     assert "8 texts in " in summary.text() and " per core" in summary.text()
+
+
+def test_workers_start_at_the_same_time(tmp_path):
+    # More than a pipe takes before its other end reads.
+    texts = [f"text {i} {'x' * 1_000_000}" for i in range(6)]
+    answer(tmp_path, texts, num_workers=2, work=Together)
+    assert names(tmp_path) == ["out.txt"]
+    expected = "".join(f"{i} {text.upper()}\n" for i, text in enumerate(texts))
+    assert (tmp_path / "out.txt").read_text() == expected
 
 
 def test_a_part_whose_worker_dies_is_computed_again(tmp_path):
@@ -64,8 +74,12 @@ def test_a_bad_row_ends_the_run_and_finished_parts_stay(tmp_path, num_workers):
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_a_bug_is_not_taken_for_bad_data(tmp_path, num_workers):
-    with pytest.raises((KeyError, RuntimeError), match="bug"):
+    with pytest.raises((KeyError, RuntimeError), match="bug") as caught:
         answer(tmp_path, ["bug"], num_workers=num_workers)
+    # The place of the bug is in the traceback, also of a worker.
+    place = 'raise KeyError("bug")'
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "fake_work.py" in shown and place in shown
 
 
 def interrupted(folder, texts=TEXTS, **settings):

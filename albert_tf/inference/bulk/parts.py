@@ -14,6 +14,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
 _SETTINGS = "settings.json"
+_PART = re.compile(r"part-\d{6,}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -48,8 +49,10 @@ class PartsFolder:
 
         Raises:
             UsageError: If there is a finished output, or parts of a run with other
-                settings, and `overwrite` is not set.
+                settings, and `overwrite` is not set; or, in any case, if the folder
+                holds what no run has written.
         """
+        self._check_ours()
         where = files.join(self.path, _SETTINGS)
         if files.exists(where):
             differences = _differences(_read_settings(where), self._settings)
@@ -108,12 +111,33 @@ class PartsFolder:
             yield Part(content, header["about"])
 
     def remove(self) -> None:
-        """Removes the folder; the settings last, so that this can be interrupted."""
+        """Removes the folder; the settings last, so that this can be interrupted.
+
+        What no run has written is kept, and so is then the folder.
+        """
         if not files.is_folder(self.path):
             return
-        for name in sorted(files.list_folder(self.path), key=_SETTINGS.__eq__):
+        names = files.list_folder(self.path)
+        ours = list(filter(_is_ours, names))
+        for name in sorted(ours, key=_SETTINGS.__eq__):
             files.remove(files.join(self.path, name))
-        files.remove_tree(self.path)
+        if ours == names:
+            files.remove_tree(self.path)
+
+    def _check_ours(self) -> None:
+        if not files.is_folder(self.path):
+            return
+        names = files.list_folder(self.path)
+        others = [name for name in names if not _is_ours(name)]
+        if _SETTINGS not in names:
+            # Every run writes them first and removes them last.
+            others += [name for name in names if _PART.fullmatch(name)]
+        if others:
+            raise UsageError(
+                f"output_file: {self.path} must be free for the parts of the output, "
+                f"received a folder with {others[0]}, which is not a part; move it, or "
+                "give another name of the output"
+            )
 
     def _name(self, number: int) -> str:
         return files.join(self.path, f"part-{number:06d}")
@@ -130,6 +154,11 @@ class PartsFolder:
         except (ValueError, AttributeError):
             pass
         raise DataError(f"{path}: damaged; the same command makes it again")
+
+
+def _is_ours(name: str) -> bool:
+    """Returns whether a run may have written a file."""
+    return name == _SETTINGS or bool(_PART.fullmatch(name)) or files.is_leftover(name)
 
 
 def _sha256(content: bytes) -> str:

@@ -126,6 +126,39 @@ def test_an_output_is_replaced_only_if_asked(tmp_path):
     assert (tmp_path / "out.txt").read_text() == EXPECTED
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("name", ["notes.txt", "part-000000", "folder/notes.txt"])
+def test_a_folder_of_something_else_is_kept(tmp_path, name, overwrite):
+    path = tmp_path / "out.txt.parts" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    message = f"out.txt.parts must be free .* with {name.split('/')[0]}, "
+    with pytest.raises(UsageError, match=message):
+        answer(tmp_path, TEXTS, overwrite=overwrite)
+    assert path.read_text() == "mine"
+    assert names(tmp_path) == ["out.txt.parts"]
+
+
+def test_what_comes_into_the_folder_during_a_run_is_kept(tmp_path):
+    interrupted(tmp_path)
+    folder = PartsFolder(str(tmp_path / "out.txt"), {})
+    path = tmp_path / "out.txt.parts/folder/notes.txt"
+    path.parent.mkdir()
+    path.write_text("mine")
+    folder.remove()
+    assert names(tmp_path / "out.txt.parts") == ["folder"]
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", ".settings.json.0123abcd.partial"])
+def test_what_a_killed_run_leaves_of_its_folder_goes(tmp_path, name):
+    (tmp_path / "out.txt.parts").mkdir()
+    if name:
+        (tmp_path / "out.txt.parts" / name).touch()
+    answer(tmp_path, TEXTS)
+    assert names(tmp_path) == ["out.txt"]
+
+
 def test_paths_may_be_in_a_bucket(tmp_path):
     folder = f"ram://{uuid.uuid4().hex}"
     files.make_folder(folder)

@@ -101,6 +101,7 @@ def main() -> None:
         return
     if _EXIT.value is not None:
         raise UsageError(f"exit: only text classifiers, received {_MODEL.value}")
+    bulk.check_unused(_MODEL.value)
     examples = read_split(task, settings, _SPLIT.value, input_file)
     predictor = Predictor.from_pretrained(
         _MODEL.value,

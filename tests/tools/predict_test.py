@@ -54,6 +54,12 @@ REFUSED = [
     (["predict", "--model=cls", "--task=squad1", *TABLE], 2, "needs a model with the"),
     (["predict", "--model=cls", "--task=mnli", *TABLE], 1, "those of task mnli"),
     (["predict", "--model=cls", "--max_seq_length=99", *TABLE], 2, "embeddings=24"),
+    (
+        ["predict", "--model=squad", "--num_workers=2", "--input_file=official/x.json"]
+        + ["--output_file=out.json"],
+        2,
+        "--num_workers=2: only text classifiers answer in parts, received squad",
+    ),
     (["predict", "--model=squad", *TABLE], 2, "answers to questions are written as"),
     (
         ["predict", "--model=cls", "--input_file=table.csv", "--output_file=table.csv"],

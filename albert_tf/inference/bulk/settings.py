@@ -31,6 +31,23 @@ class BulkSettings:
             if value < 1:
                 raise UsageError(f"{field.name} must be positive, received {value}")
 
+    def check_unused(self, model: str) -> None:
+        """Checks that nothing is set for a model whose answers are made as a whole.
+
+        Args:
+            model: str. Its path.
+
+        Raises:
+            UsageError: If a value is not the default.
+        """
+        for field in dataclasses.fields(BulkSettings):
+            value = getattr(self, field.name)
+            if value != field.default:
+                raise UsageError(
+                    f"--{field.name}={value}: only text classifiers answer in parts, "
+                    f"received {model}"
+                )
+
     @property
     def threads_per_worker(self) -> int:
         """Number of calls of the model at a time in each process."""

@@ -175,6 +175,13 @@ def test_numbers_must_be_positive():
         BulkSettings(rows_per_part=0)
 
 
+@pytest.mark.parametrize("name", ["num_workers", "rows_per_part", "max_batch_tokens"])
+def test_settings_without_effect_are_refused(name):
+    BulkSettings().check_unused("squad")
+    with pytest.raises(UsageError, match=f"--{name}=7: only text .* received squad"):
+        BulkSettings(**{name: 7}).check_unused("squad")
+
+
 def killed(run_python, folder, moment):
     output = run_python(
         "-m", "tests.inference.bulk.fake_work", str(folder), str(moment)

@@ -18,7 +18,7 @@ _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd")
 def describe_environment() -> dict[str, Any]:
     """Returns versions, the git revision of the code, and the choice of kernels."""
     return {
-        "versions": _versions(_PACKAGES),
+        "versions": versions(_PACKAGES),
         "git_revision": _git_revision(),
         # None is TensorFlow's own choice for the CPU.
         ONEDNN: os.environ.get(ONEDNN),
@@ -37,19 +37,19 @@ def machine() -> dict[str, Any]:
         "cpu": _cpu(),
         "memory_gigabytes": _memory(),
         "load_at_start": round(os.getloadavg()[0], 1),
-        "versions": _versions((*_PACKAGES, "sentencex", "torch", "transformers")),
+        "versions": versions((*_PACKAGES, "sentencex", "torch", "transformers")),
     }
 
 
-def _versions(packages: Sequence[str]) -> dict[str, str | None]:
+def versions(packages: Sequence[str]) -> dict[str, str | None]:
     """Returns versions by package, of Python first; None if a package is missing."""
-    versions: dict[str, str | None] = {"python": platform.python_version()}
+    found: dict[str, str | None] = {"python": platform.python_version()}
     for package in packages:
         try:
-            versions[package] = importlib.metadata.version(package)
+            found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
-    return versions
+            found[package] = None
+    return found
 
 
 def _git_revision() -> str | None:

@@ -13,6 +13,7 @@ import numpy as np
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.bulk import formats
 from albert_tf.inference.bulk.engine import Summary, answer_file
+from albert_tf.inference.bulk.environment import environment
 from albert_tf.inference.bulk.forward import (
     LENGTH_STEP,
     ROWS,
@@ -199,7 +200,7 @@ def embed_texts(
         **options,
     )
     recorded = {"command": "embed", "model": model_digest(model), **options}
-    recorded |= settings or {}
+    recorded |= environment() | (settings or {})
     write = _WRITERS[kind]
     return answer_file(work, source, output_file, write, recorded, bulk, overwrite)
 

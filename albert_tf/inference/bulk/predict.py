@@ -6,6 +6,7 @@ from typing import Any
 
 from albert_tf.inference.bulk import formats
 from albert_tf.inference.bulk.engine import Summary, answer_file
+from albert_tf.inference.bulk.environment import environment
 from albert_tf.inference.bulk.forward import (
     LENGTH_STEP,
     text_forward,
@@ -160,6 +161,7 @@ def predict_texts(
         "max_seq_length": max_seq_length,
         "predict_batch_size": batch_size,
         "exit": exit,
+        **environment(),
         **(settings or {}),
     }
     write = _WRITERS[kind]

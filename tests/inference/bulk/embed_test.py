@@ -8,7 +8,9 @@ from pyarrow import parquet
 
 from albert_tf.converters.load import save_pretrained
 from albert_tf.errors import UsageError
+from albert_tf.inference.bulk import embed
 from albert_tf.inference.bulk.embed import embed_texts
+from albert_tf.inference.bulk.environment import environment
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.embedder import Embedder
 from albert_tf.models.backbone import AlbertBackbone
@@ -72,6 +74,15 @@ def test_formats_hold_the_same_numbers(tmp_path, model, table, name):
     for found in (lines, rows):
         again = np.array([row["vector"] for row in found], np.float32)
         np.testing.assert_array_equal(again, vectors)
+
+
+def test_the_environment_is_recorded(tmp_path, model, table, monkeypatch):
+    # The fifth argument is what parts of two runs must share.
+    monkeypatch.setattr(embed, "answer_file", lambda *arguments: arguments[4])
+    recorded = embed_texts(
+        model, TextFileSettings().stream(table), str(tmp_path / "out.npy")
+    )
+    assert environment().items() <= recorded.items()
 
 
 def test_what_cannot_be_written_is_refused(tmp_path, model, table):

@@ -15,6 +15,7 @@ from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.prediction_files import prediction_contents
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
 from albert_tf.tasks.texts.tables import TableSettings
 from tests.tiny import CONFIG
@@ -164,6 +165,21 @@ def test_another_model_does_not_go_on(tmp_path, models, tokenizer):
     save_pretrained(made, other, tokenizer=tokenizer)
     with pytest.raises(UsageError, match=r"model was \w{8}…, is \w{8}…"):
         run(other)
+
+
+def test_another_environment_does_not_go_on(tmp_path, models, monkeypatch):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a"}\n' * 8 + "{}\n")
+
+    def run():
+        source, output = TableSettings().stream(str(path)), str(tmp_path / "out.tsv")
+        return predict_texts(models["single"], source, output, bulk=SMALL)
+
+    with pytest.raises(DataError, match="line 9"):
+        run()
+    monkeypatch.setenv(ONEDNN, "other")
+    with pytest.raises(UsageError, match=f'{ONEDNN} was .*, is "other"; repeat'):
+        run()
 
 
 def test_formats_by_name():

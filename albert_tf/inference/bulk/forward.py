@@ -95,8 +95,9 @@ def fused(
         traced = tf.function(compute, input_signature=[spec]).get_concrete_function()
 
     def run(batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        # The graph does not keep these variables alive.
-        assert forward is None or forward.left_to_keras is not None
-        return traced({name: tf.constant(batch[name], tf.int32) for name in names})
+        inputs = {name: tf.constant(batch[name], tf.int32) for name in names}
+        return traced(inputs).numpy()
 
-    return lambda batch: run(batch).numpy()
+    # The graph does not keep their variables alive.
+    run.owners = (forward, compute)
+    return run

@@ -1,11 +1,15 @@
 """Models are compiled for many rows at a time."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 from albert_tf.converters.load import save_pretrained
 from albert_tf.inference.bulk.forward import text_forward
 from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.models.tensorflow import fast_forward
 from tests.tiny import CONFIG, record_calls
 
 # What `predict` does before a model is loaded.
@@ -23,13 +27,17 @@ print(found, threading.get_inter_op_parallelism_threads())
 """
 
 
-def test_the_encoder_is_the_fused_one(monkeypatch):
-    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
+def make_batch():
     ids = np.arange(5, 45, dtype=np.int32).reshape(4, 10)
     segments = np.tile(np.int32([0] * 6 + [1] * 4), (4, 1))
     mask = np.ones_like(ids)
     mask[1:3, 7:] = 0
-    batch = {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
+    return {"token_ids": ids, "segment_ids": segments, "padding_mask": mask}
+
+
+def test_the_encoder_is_the_fused_one(monkeypatch):
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
+    batch = make_batch()
     expected = model(batch).numpy()
     calls = record_calls(monkeypatch)
     forward = text_forward(model)
@@ -37,6 +45,23 @@ def test_the_encoder_is_the_fused_one(monkeypatch):
     found = forward({**batch, "places": np.arange(4) * 10})
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert not calls
+
+
+def test_weights_live_as_long_as_the_function(monkeypatch):
+    made, choose = [], fast_forward.choose
+
+    def recorded(*arguments):
+        forward = choose(*arguments)
+        made.append(weakref.ref(forward))
+        return forward
+
+    monkeypatch.setattr(fast_forward, "choose", recorded)
+    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
+    forward = text_forward(model)
+    gc.collect()
+    assert [one() is not None for one in made] == [True]
+    expected = model(make_batch()).numpy()
+    np.testing.assert_allclose(forward(make_batch()), expected, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Says what computes answers, so that those of before and after a change differ."""
+"""Says what computes answers, so that those of two environments are not mixed."""
 
 import os
 from typing import Any

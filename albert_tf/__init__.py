@@ -57,6 +57,7 @@ _SAVED_BY_KERAS = {
     "AnswerEnd": "layers.heads",
     "Answerability": "layers.heads",
     "Dropout": "layers.dropout",
+    "ExitHead": "layers.heads",
     "FactorizedEmbedding": "layers.embedding",
     "FeedForward": "layers.feed_forward",
     "LayerNorm": "layers.layer_norm",

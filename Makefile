@@ -47,11 +47,12 @@ test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not peers and not broad" \
 	  --durations=10 $(PYTEST_FLAGS)
 
-test-broad: install-dev
+test-broad: $(VENV)/.installed-peers
 	$(BIN)/python -m pytest -n $(JOBS) -m broad --durations=10 $(PYTEST_FLAGS)
 
 test-peers: $(VENV)/.installed-peers
-	$(BIN)/python -m pytest tests/peers $(SERVING_TESTS) --durations=10 $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest tests/peers $(SERVING_TESTS) -m "not broad" \
+	  --durations=10 $(PYTEST_FLAGS)
 
 test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py tests/pipelines \

@@ -31,7 +31,7 @@ def machine() -> dict[str, Any]:
     Speed depends on all of these.
     """
     return {
-        "cores": _num_cores(),
+        "cores": num_cores(),
         "architecture": platform.machine(),
         "system": platform.system(),
         "cpu": _cpu(),
@@ -68,7 +68,8 @@ def _git_revision() -> str | None:
     return result.stdout.strip()
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
+    """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -55,14 +55,19 @@ def text_forward(model: keras.Model, exit: str | None = None) -> Forward:
     if keras.backend.backend() != "tensorflow":
         runner = model if exit is None else ElasticClassifier(model, exit)
         return as_forward(runner, "text_classifier")
-    return fused(model, lambda batch: model(batch, training=False), ROWS, exit)
+    if exit is None:
+        return fused(model, lambda batch: model(batch, training=False), ROWS)
+    from albert_tf.models.tensorflow import elastic_forward, fast_forward
+
+    forward = fast_forward.choose(model, "float32")
+    elastic = elastic_forward.choose(model, forward, exit)
+    return _compiled(lambda batch: elastic(batch)["logits"], ROWS)
 
 
 def fused(
     model: keras.Model,
     compute: Callable[[Mapping], Any],
     names: Iterable[str],
-    exit: str | None = None,
 ) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
     """Compiles a function that calls a model, with the fastest encoder there is.
 
@@ -70,34 +75,36 @@ def fused(
         model: keras.Model. `AlbertBackbone`, or a model that has one.
         compute: callable. From a dict of int32 tensors of rank 2 to a tensor.
         names: iterable of str. Keys of the dict.
-        exit: str or None. Rule by which a text classifier stops early; it is computed
-            in place of `compute`.
 
     Returns:
         callable. The same function, from a dict of arrays to an array.
     """
     if keras.backend.backend() != "tensorflow":
         return base.as_graph(compute, names)
+    from albert_tf.models.tensorflow import fast_forward
+
+    forward = fast_forward.choose(model, "float32")
+    with fast_forward.replacing(model, forward):
+        run = _compiled(compute, names)
+    # The graph does not keep its variables alive.
+    run.forward = forward
+    return run
+
+
+def _compiled(
+    compute: Callable[[Mapping], Any], names: Iterable[str]
+) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
+    """Compiles a function for batches of any size; see `fused`."""
     import tensorflow as tf
 
-    from albert_tf.models.tensorflow import elastic_forward, fast_forward
-
     names = tuple(names)
-    forward = fast_forward.choose(model, "float32")
-    if exit is not None:
-        elastic = elastic_forward.choose(model, forward, exit)
-
-        def compute(batch):
-            return elastic(batch)["logits"]
-
     spec = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
-    with fast_forward.replacing(model, forward):
-        traced = tf.function(compute, input_signature=[spec]).get_concrete_function()
+    traced = tf.function(compute, input_signature=[spec]).get_concrete_function()
 
     def run(batch: Mapping[str, np.ndarray]) -> np.ndarray:
         inputs = {name: tf.constant(batch[name], tf.int32) for name in names}
         return traced(inputs).numpy()
 
-    # The graph does not keep their variables alive.
-    run.owners = (forward, compute)
+    # The graph does not keep the variables of what it computes alive.
+    run.compute = compute
     return run

@@ -1,9 +1,9 @@
 """Settings of commands that answer files of any size."""
 
 import dataclasses
-import os
 
 from albert_tf.errors import UsageError
+from albert_tf.reports.environment import num_cores
 from albert_tf.settings import setting
 
 
@@ -57,10 +57,3 @@ class BulkSettings:
     def cores(self) -> int:
         """Number of cores that compute."""
         return min(num_cores(), self.num_workers * self.threads_per_worker)
-
-
-def num_cores() -> int:
-    """Returns the number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

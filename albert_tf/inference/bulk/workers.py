@@ -16,7 +16,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.bulk.parts import Part
 from albert_tf.storage import processes
 
-# A part is given up when so many workers died over it.
+# A part is given up once this many workers have died over it.
 _ATTEMPTS = 2
 OnRows = Callable[[int], None]
 

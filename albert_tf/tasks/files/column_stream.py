@@ -8,9 +8,8 @@ import io
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
 from albert_tf.storage import files
 from albert_tf.tasks.files import cells
 from albert_tf.tasks.files.columns import (
@@ -18,6 +17,7 @@ from albert_tf.tasks.files.columns import (
     Columns,
     adjusted,
     find_all,
+    import_parquet,
     plain_columns,
     python_values,
     with_names,
@@ -108,7 +108,7 @@ class ColumnStream:
             yield plain_columns(path, names, index, rows, lines, unit, bad)
 
     def _parquet(self, size: int) -> Iterator[Columns]:
-        parquet, errors = _import_parquet(self.path)
+        parquet, errors = import_parquet(self.path)
         path, bad = self.path, BadRows("stop")
         try:
             with _open_parquet(path) as file:
@@ -143,18 +143,6 @@ def _nonempty(portions: Iterator[list], expected: str) -> Iterator[list]:
     if first is None:
         raise DataError(f"{expected}, received none")
     return itertools.chain([first], portions)
-
-
-def _import_parquet(path: str) -> tuple[Any, tuple[type[Exception], ...]]:
-    """Returns pyarrow's module, and what it raises for a damaged file."""
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise UsageError(
-            f"{path}: reading parquet needs pyarrow: pip install albert_tf[parquet]"
-        ) from None
-    return parquet, (OSError, ValueError, pa.ArrowException)
 
 
 def _open_parquet(path: str):

@@ -247,13 +247,7 @@ def _read_json(path, columns, optional, bad: BadRows) -> Columns:
 
 
 def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise UsageError(
-            f"{path}: reading parquet needs pyarrow: pip install albert_tf[parquet]"
-        ) from None
+    parquet, errors = import_parquet(path)
     data = cells.read_data(path)
     try:
         file = parquet.ParquetFile(io.BytesIO(data))
@@ -261,15 +255,31 @@ def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
         index = find_all(path, columns, optional, names)
         table = file.read(columns=[names[i] for i in index.values()])
         found = [python_values(table.column(names[i])) for i in index.values()]
-    except (OSError, ValueError, pa.ArrowException) as e:
-        if isinstance(e, DataError):
-            raise
+    except DataError:
+        raise
+    except errors as e:
         raise DataError(f"{path}: cannot be read as Parquet: {_one_line(e)}") from None
     if not table.num_rows:
         raise DataError(f"{path}: expected rows, received none")
     rows = list(zip(*found, strict=True)) or [[]] * table.num_rows
     lines = list(range(1, table.num_rows + 1))
     return plain_columns(path, names, index, rows, lines, "row", bad)
+
+
+def import_parquet(path: str) -> tuple[Any, tuple[type[Exception], ...]]:
+    """Returns pyarrow's module for Parquet, and what it raises for a damaged file.
+
+    Raises:
+        UsageError: If pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise UsageError(
+            f"{path}: reading parquet needs pyarrow: pip install albert_tf[parquet]"
+        ) from None
+    return parquet, (OSError, ValueError, pa.ArrowException)
 
 
 def python_values(column: Any) -> list:

@@ -8,8 +8,8 @@ from typing import Protocol
 from albert_tf.tasks.files.column_stream import ColumnStream
 from albert_tf.tasks.texts.text_table import TextTable, make_table
 
-# Ids of so many rows are compared, then those of the next, and so on: all ids of a very
-# large file would need too much memory.
+# Ids are compared within this many rows: all ids of a very large file would need too
+# much memory.
 _COMPARED_IDS = 1_000_000
 
 

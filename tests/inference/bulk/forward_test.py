@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 from albert_tf.converters.load import save_pretrained
+from albert_tf.errors import UsageError
 from albert_tf.inference.bulk.forward import text_forward
 from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.models.exits import ElasticClassifier
 from albert_tf.models.tensorflow import fast_forward
+from tests import exits
 from tests.tiny import CONFIG, record_calls
 
 # What `predict` does before a model is loaded.
@@ -17,6 +20,7 @@ THREADS = """
 import sys
 import tensorflow as tf
 from albert_tf.inference.bulk import predict
+from albert_tf.errors import UsageError
 from albert_tf.inference.bulk.forward import use_one_thread_per_call
 predict.find_task(sys.argv[1])
 predict.model_digest(sys.argv[1])
@@ -45,6 +49,20 @@ def test_the_encoder_is_the_fused_one(monkeypatch):
     found = forward({**batch, "places": np.arange(4) * 10})
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert not calls
+
+
+def test_an_exit_rule_is_followed_with_the_fused_encoder():
+    model = exits.make_model(num_labels=3)
+    batch = make_batch()
+    for rule in ("layers:1", "patience:1"):
+        expected = ElasticClassifier(model, rule)(batch)["logits"]
+        forward = text_forward(model, rule)
+        gc.collect()
+        np.testing.assert_allclose(forward(batch), expected, atol=1e-5)
+    early = text_forward(model, "layers:1")(batch)
+    assert np.abs(early - text_forward(model)(batch)).max() > 1e-3
+    with pytest.raises(UsageError, match="exit: layers must be from 1 to"):
+        text_forward(model, "layers:99")
 
 
 def test_weights_live_as_long_as_the_function(monkeypatch):

@@ -303,8 +303,9 @@ def test_bfloat16(classify, tokenizer, tmp_path, monkeypatch):
     reader = tf.train.load_checkpoint(f"{made}/variables/variables")
     types = reader.get_variable_to_dtype_map().values()
     # For one shared block: the projection, query-key-value, output and both of the
-    # feed-forward, each with a bias.
-    assert sum(dtype == tf.bfloat16 for dtype in types) == 10
+    # feed-forward, each with a bias; for its packed form, four biases and two layer
+    # norms.
+    assert sum(dtype == tf.bfloat16 for dtype in types) == 10 + 4 + 2 * 2
     served = tf.saved_model.load(made).signatures["serving_default"]
     got = served(text=tf.constant(TEXTS))["logits"].numpy()
     error = np.abs(got - classify.logits(TEXTS)).max()

@@ -12,6 +12,7 @@ heads, `H` head size.
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -26,6 +27,7 @@ from albert_tf.errors import UsageError
 from albert_tf.layers.attention import MASKED_SCORE
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import as_inputs, without_padding
+from albert_tf.models.tensorflow import packed_blocks
 
 PRECISIONS = ("float32", "bfloat16")
 _numpy = keras.ops.convert_to_numpy
@@ -49,8 +51,10 @@ class _Linear(NamedTuple):
 class FastForward:
     """Computes what a backbone computes, in fewer and larger operations.
 
-    In bfloat16, the weights of the encoder and its products are bfloat16; what is added
-    up over the layers, layer norms, softmax, embeddings and pooler stay float32.
+    In bfloat16, `packed_blocks` computes the layers, and embeddings and pooler stay
+    float32. What it cannot do (the last layer for the first token alone, blocks of more
+    than `packed_blocks.MAX_BYTES`, early exits) has products in bfloat16, and float32
+    between them.
 
     Args:
         backbone: `AlbertBackbone` of dtype float32. Its weights are read now.
@@ -79,6 +83,13 @@ class FastForward:
         ]
         self._inner = [self._dense(layer.intermediate) for layer in encoder.ffns]
         self._outer = [self._dense(layer.output_dense) for layer in encoder.ffns]
+        self._packed = {}
+        is_small = packed_blocks.num_bytes(backbone) <= packed_blocks.MAX_BYTES
+        if self._dtype == tf.bfloat16 and is_small:
+            self._packed = {
+                row: packed_blocks.PackedBlocks(backbone, row, self._activation)
+                for row in self._config.layer_table()
+            }
         self.left_to_keras: set[str] = set()
 
     def __call__(
@@ -120,12 +131,15 @@ class FastForward:
         B, T = tf.unstack(tf.shape(embedded)[:2])
         states = [x]
         table = self._config.layer_table()
-        for number, row in enumerate(table, start=1):
-            # Nothing reads the other tokens of the last block.
-            only_first = pooled_only and number == len(table)
-            x = self.block(x, row, bias, (B, T), only_first)
-            states.append(x)
+        rows = table[:-1] if pooled_only else table
+        for row, equal in itertools.groupby(rows):
+            count = len(list(equal))
+            for number in [1] * count if with_states else [count]:
+                x = self._repeat(x, row, number, bias, (B, T))
+                states.append(x)
         if pooled_only:
+            # Nothing reads the other tokens of the last block.
+            x = self.block(x, table[-1], bias, (B, T), only_first=True)
             return {"pooled_output": backbone.pooler(x)}
         sequence = tf.reshape(x, [B, T, D])
         outputs = {"sequence_output": sequence}
@@ -160,6 +174,14 @@ class FastForward:
             return None
         hidden = tf.cast(tf.equal(mask, 0), tf.float32)
         return (hidden * MASKED_SCORE)[:, None, None, :]
+
+    def _repeat(self, x, row, count: int, bias, shape) -> tf.Tensor:
+        """Returns the states `[M, D]` after some layers with the same weights."""
+        if row in self._packed:
+            return self._packed[row](x, count, bias, shape)
+        for _ in range(count):
+            x = self.block(x, row, bias, shape, only_first=False)
+        return x
 
     def block(self, x, row, bias, shape, only_first: bool) -> tf.Tensor:
         """Returns the states `[M, D]` after a block; `[B, D]` of the first tokens.
@@ -211,8 +233,8 @@ class FastForward:
         y = tf.matmul(tf.cast(x, self._dtype), weights.kernel)
         if self._dtype == tf.float32:
             return tf.nn.bias_add(y, weights.bias)
-        # oneDNN's fused product of bfloat16 does not use the matrix units (AMX), and
-        # loses more than it gains except for the activation.
+        # With variables, oneDNN's fused product of bfloat16 does not use the matrix
+        # units (AMX), and loses more than it gains except for the activation.
         return tf.cast(y, tf.float32) + tf.cast(weights.bias, tf.float32)
 
     def _dense(self, layer: keras.layers.Dense) -> _Linear:
@@ -235,8 +257,8 @@ class FastForward:
         )
 
     def _constants(self, kernel: np.ndarray, bias: np.ndarray) -> _Linear:
-        # Not constants: each layer of a shared block would pack its own copy, which was
-        # no faster, and every signature would hold them.
+        # Not constants: they were no faster in float32, and without a loop each layer of
+        # a shared block packs its own copy.
         pair = (tf.cast(value, self._dtype) for value in (kernel, bias))
         return _Linear(*(tf.Variable(value, trainable=False) for value in pair))
 

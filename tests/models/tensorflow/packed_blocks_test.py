@@ -1,0 +1,150 @@
+"""Packed blocks compute what Keras's layers compute, and oneDNN fuses them."""
+
+import collections
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.config import ACTIVATIONS
+from albert_tf.export import cpu
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.tensorflow import fast_forward, packed_blocks
+from tests import tiny
+
+CONFIGS = {
+    "as it is": {},
+    "inner groups": {"inner_group_num": 2, "num_hidden_groups": 2},
+    "nothing shared": {"sharing": "none"},
+    "own layer norms": {"share_layer_norm": False},
+    "heads of 16": {"hidden_size": 48, "num_attention_heads": 3},
+    "epsilon": {"layer_norm_eps": 0.1},
+    **{name: {"hidden_act": name} for name in ACTIVATIONS},
+}
+LENGTHS = [9, 5, 1, 2]
+
+
+def make_backbone(**changes):
+    changes = {"num_hidden_layers": 4, "initializer_range": 0.1, **changes}
+    model = AlbertBackbone(tiny.CONFIG.replace(**changes), seed=3)
+    rng = np.random.default_rng(3)
+    for weight in model.weights:
+        noise = rng.normal(0, 0.1, weight.shape).astype("float32")
+        weight.assign(weight.numpy() + noise)
+    return model
+
+
+def make_inputs(with_mask=True):
+    rng = np.random.default_rng(5)
+    ids = rng.integers(0, 30000, (len(LENGTHS), max(LENGTHS)))
+    inputs = {features.TOKEN_IDS: tf.constant(ids, tf.int32)}
+    if with_mask:
+        mask = tf.sequence_mask(LENGTHS, max(LENGTHS), tf.int32)
+        inputs[features.PADDING_MASK] = mask
+    return inputs
+
+
+@pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("with_mask", [True, False])
+def test_equals_keras(changes, with_mask):
+    model = make_backbone(**changes)
+    inputs = make_inputs(with_mask)
+    forward = fast_forward.choose(model, "bfloat16")
+    got, expected = forward(inputs), model(inputs)
+    is_token = np.ones((len(LENGTHS), max(LENGTHS)), bool)
+    if with_mask:
+        is_token = inputs[features.PADDING_MASK].numpy().astype(bool)
+    error = (got["sequence_output"] - expected["sequence_output"])[is_token].numpy()
+    scale = np.std(expected["sequence_output"][is_token])
+    # A bfloat16 has 8 bits, so what is rounded is wrong by up to 0.002.
+    assert 1e-5 < np.sqrt(np.mean(error**2)) / scale < 0.02
+
+
+def test_states_are_those_of_the_layers():
+    model = make_backbone()
+    forward = fast_forward.choose(model, "bfloat16")
+    inputs = make_inputs(with_mask=False)
+    got = forward(inputs, output_hidden_states=True)
+    expected = model(inputs, output_hidden_states=True)
+    assert len(got["hidden_states"]) == len(expected["hidden_states"]) == 5
+    for mine, theirs in zip(
+        got["hidden_states"], expected["hidden_states"], strict=True
+    ):
+        assert mine.dtype == tf.float32
+        np.testing.assert_allclose(mine, theirs, atol=0.2)
+    # The last of them is what a loop over all layers returns.
+    whole = forward(inputs)["sequence_output"]
+    np.testing.assert_allclose(whole, got["hidden_states"][-1], atol=0.05)
+
+
+def test_graph_holds_weights_once():
+    model = make_backbone()
+    forward = fast_forward.choose(model, "bfloat16")
+    specs = {name: tf.TensorSpec([None, None], tf.int32) for name in make_inputs()}
+
+    @tf.function(input_signature=[specs])
+    def twice(inputs):
+        pooled = forward(inputs, pooled_only=True)["pooled_output"]
+        return pooled, forward(inputs)["sequence_output"]
+
+    graph = twice.get_concrete_function().graph.as_graph_def()
+    bodies = [function.node_def for function in graph.library.function]
+    found = collections.Counter(
+        tuple(dim.size for dim in node.attr["value"].tensor.tensor_shape.dim)
+        for nodes in (graph.node, *bodies)
+        for node in nodes
+        if node.op == "Const" and node.attr["dtype"].type == tf.bfloat16.as_datatype_enum
+    )
+    D, F = model.config.hidden_size, model.config.intermediate_size
+    kernels = {(D, 3 * D): 1, (D, D): 1, (D, F): 1, (F, D): 1}
+    assert found == {(): found[()], **kernels}
+
+
+def test_large_blocks_stay_variables(monkeypatch):
+    model = make_backbone()
+    size = packed_blocks.num_bytes(model)
+    D, F = model.config.hidden_size, model.config.intermediate_size
+    assert size == 2 * (4 * D * D + 2 * D * F)
+    inputs = make_inputs()
+    packed = fast_forward.choose(model, "bfloat16")(inputs)["sequence_output"]
+    monkeypatch.setattr(packed_blocks, "MAX_BYTES", size - 1)
+    other = fast_forward.choose(model, "bfloat16")(inputs)["sequence_output"]
+    is_token = inputs[features.PADDING_MASK].numpy().astype(bool)
+    error = np.abs(packed - other)[is_token]
+    assert 0 < error.max() < 0.2
+
+
+KINDS = """
+import tensorflow as tf
+
+from albert_tf.benchmarks.operations import profile_operations
+from tests.models.tensorflow import packed_blocks_test as test
+
+model = test.make_backbone()
+forward = test.fast_forward.choose(model, "bfloat16")
+inputs = test.make_inputs()
+specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
+call = tf.function(lambda inputs: forward(inputs), input_signature=[specs])
+call(inputs)
+for found in profile_operations(lambda: call(inputs), top=100):
+    print(found.name, found.count)
+"""
+
+
+@pytest.mark.skipif(not cpu.has_bfloat16(), reason="a CPU without bfloat16")
+def test_onednn_fuses_them(monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+    done = subprocess.run(
+        [sys.executable, "-c", KINDS], capture_output=True, text=True, check=True
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    counts = {kind: int(count) for kind, count in lines}
+    num_layers = 4
+    assert counts["_MklFusedBatchMatMulV2"] == num_layers  # with scale and mask
+    assert counts["_MklLayerNorm"] == 2 * num_layers
+    # Four per layer; the projection and the pooler may be, too.
+    assert counts["_MklNativeFusedMatMul"] >= 4 * num_layers
+    assert counts.get("Tanh", 0) <= 1  # the pooler's, not the activation's

@@ -21,8 +21,8 @@ class LiteRT(Runtime):
     example_needs = "ai-edge-litert"
 
     def write(self, graph: TokensGraph, folder: str, quantization: str) -> None:
-        # It has no kernel for the five axes of query, key and value in one.
-        with graph.saved_model(fast=False) as saved_model:
+        # It transposes no five axes, which query, key and value in one would have.
+        with graph.saved_model(max_rank=4) as saved_model:
             # From the folder: from functions, it would leave out the weights.
             converter = tf.lite.TFLiteConverter.from_saved_model(
                 saved_model, signature_keys=[SIGNATURE]

@@ -72,29 +72,28 @@ class TokensGraph:
 
     @contextlib.contextmanager
     def function(
-        self, fast: bool = True
+        self, max_rank: int = 5
     ) -> Iterator[tf.types.experimental.GenericFunction]:
         """Yields the model in TensorFlow; what traces it does so in this context.
 
         Args:
-            fast: bool. Whether `fast_forward` computes the encoder, if it can: fewer
-                operations, on matrices.
+            max_rank: int. Axes that a tensor of the encoder may have; 4 or more.
         """
-        forward = fast_forward.choose(self.model, "float32") if fast else None
+        forward = fast_forward.choose(self.model, "float32", max_rank)
         with fast_forward.replacing(self.model, forward):
             yield tf.function(self.serve, input_signature=self.specs())
 
     @contextlib.contextmanager
-    def saved_model(self, fast: bool = True) -> Iterator[str]:
+    def saved_model(self, max_rank: int = 5) -> Iterator[str]:
         """Yields a temporary folder with the model as a SavedModel.
 
         Args:
-            fast: bool. As for `function`.
+            max_rank: int. As for `function`.
         """
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
             archive = keras.export.ExportArchive()
             archive.track(self.model)
-            with self.function(fast) as function:
+            with self.function(max_rank) as function:
                 archive.add_endpoint(SIGNATURE, function)
                 archive.write_out(folder, verbose=False)
             yield folder

@@ -59,6 +59,8 @@ class FastForward:
     Args:
         backbone: `AlbertBackbone` of dtype float32. Its weights are read now.
         precision: str. One of `PRECISIONS`.
+        max_rank: int. 4 for runtimes whose tensors have four axes at most; else 5, which
+            is one transposition instead of three.
 
     Call arguments:
         As those of `AlbertBackbone`. What no exported model needs (training, packed
@@ -68,8 +70,11 @@ class FastForward:
         As `AlbertBackbone`; float32.
     """
 
-    def __init__(self, backbone: AlbertBackbone, precision: str = "float32"):
+    def __init__(
+        self, backbone: AlbertBackbone, precision: str = "float32", max_rank: int = 5
+    ):
         self._backbone = backbone
+        self._max_rank = max_rank
         self._config = backbone.config
         self._dtype = tf.as_dtype(precision)
         self._activation = _ACTIVATIONS[self._config.hidden_act]
@@ -173,7 +178,8 @@ class FastForward:
         if mask is None:
             return None
         hidden = tf.cast(tf.equal(mask, 0), tf.float32)
-        return (hidden * MASKED_SCORE)[:, None, None, :]
+        # Not by indexing, which LiteRT cannot convert.
+        return tf.expand_dims(tf.expand_dims(hidden * MASKED_SCORE, 1), 1)
 
     def _repeat(self, x, row, count: int, bias, shape) -> tf.Tensor:
         """Returns the states `[M, D]` after some layers with the same weights."""
@@ -214,13 +220,20 @@ class FastForward:
             self._config.hidden_size,
             self._config.head_size,
         )
-        if self._dtype == tf.float32:
-            x = tf.reshape(self._linear(x, qkv), [*shape, 3, N, H])
+        if self._max_rank < 5:
+            parts = tf.split(self._linear(x, qkv), 3, axis=-1)
+            q, k, v = (
+                tf.transpose(tf.reshape(part, [*shape, N, H]), [0, 2, 1, 3])
+                for part in parts
+            )
         else:
-            # Not fused, as in `_linear`: the reshape stands between.
-            x = tf.matmul(tf.cast(x, self._dtype), qkv.kernel)
-            x = tf.reshape(x, [*shape, 3, N, H]) + tf.reshape(qkv.bias, [3, N, H])
-        q, k, v = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), 3)
+            if self._dtype == tf.float32:
+                x = tf.reshape(self._linear(x, qkv), [*shape, 3, N, H])
+            else:
+                # Not fused, as in `_linear`: the reshape stands between.
+                x = tf.matmul(tf.cast(x, self._dtype), qkv.kernel)
+                x = tf.reshape(x, [*shape, 3, N, H]) + tf.reshape(qkv.bias, [3, N, H])
+            q, k, v = tf.unstack(tf.transpose(x, [2, 0, 3, 1, 4]), 3)
         q = q[:, :, :1] if only_first else q
         scores = tf.cast(tf.matmul(q, k, transpose_b=True), tf.float32)
         scores = scores if bias is None else scores + bias
@@ -271,8 +284,15 @@ def _normalize(x: tf.Tensor, layer) -> tf.Tensor:
     return normal * layer.gamma.value + layer.beta.value
 
 
-def choose(model: keras.Model, precision: str) -> FastForward | None:
+def choose(
+    model: keras.Model, precision: str, max_rank: int = 5
+) -> FastForward | None:
     """Returns the forward of a model's encoder, or None if Keras's layers compute it.
+
+    Args:
+        model: keras.Model.
+        precision: str. One of `PRECISIONS`.
+        max_rank: int. As for `FastForward`.
 
     Raises:
         UsageError: If the precision is unknown, or needs a forward that cannot be had.
@@ -284,7 +304,7 @@ def choose(model: keras.Model, precision: str) -> FastForward | None:
     backbone = _backbone_of(model)
     reason = _reason_against(backbone)
     if reason is None:
-        return FastForward(backbone, precision)
+        return FastForward(backbone, precision, max_rank)
     if precision != "float32":
         raise UsageError(f"precision: {precision} is not available: {reason}")
     logging.warning("computed by Keras's layers, which are slower: %s", reason)

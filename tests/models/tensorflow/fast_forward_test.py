@@ -227,6 +227,18 @@ def test_the_form_that_is_fused(monkeypatch):
     assert found["bfloat16"] == ["Cast", *layer, *layer]
 
 
+def test_four_axes():
+    model = make_backbone()
+    inputs = make_inputs()
+    forward = fast_forward.choose(model, "float32", max_rank=4)
+    got, expected = forward(inputs), model(inputs)
+    for name, value in expected.items():
+        np.testing.assert_allclose(got[name], value, atol=2e-5)
+    graph = traced(model, forward).get_concrete_function().graph
+    ranks = [tensor.shape.rank for op in graph.get_operations() for tensor in op.outputs]
+    assert max(rank for rank in ranks if rank is not None) == 4
+
+
 def test_bfloat16_is_near_float32():
     changes = {"hidden_size": 48, "intermediate_size": 96, "initializer_range": 0.1}
     model = AlbertBackbone(tiny.CONFIG.replace(num_hidden_layers=4, **changes), seed=3)

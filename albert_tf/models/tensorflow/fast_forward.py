@@ -59,8 +59,8 @@ class FastForward:
     Args:
         backbone: `AlbertBackbone` of dtype float32. Its weights are read now.
         precision: str. One of `PRECISIONS`.
-        max_rank: int. 4 for runtimes whose tensors have four axes at most; else 5, which
-            is one transposition instead of three.
+        max_rank: int. 4 for runtimes whose tensors have four axes at most; else 5,
+            which is one transposition instead of three.
 
     Call arguments:
         As those of `AlbertBackbone`. What no exported model needs (training, packed
@@ -107,10 +107,7 @@ class FastForward:
         pooled_only=False,
     ):
         inputs = as_inputs(inputs)
-        options = {
-            "training": training,
-            "output_attentions": output_attentions,
-        }
+        options = {"training": training, "output_attentions": output_attentions}
         unusual = {name for name, is_set in options.items() if is_set}
         others = (features.PACK_IDS, features.CLS_POSITIONS)
         unusual |= {name for name in others if name in inputs}
@@ -270,8 +267,8 @@ class FastForward:
         )
 
     def _constants(self, kernel: np.ndarray, bias: np.ndarray) -> _Linear:
-        # Not constants: they were no faster in float32, and without a loop each layer of
-        # a shared block packs its own copy.
+        # Not constants: they were no faster in float32, and without a loop each layer
+        # of a shared block packs its own copy.
         pair = (tf.cast(value, self._dtype) for value in (kernel, bias))
         return _Linear(*(tf.Variable(value, trainable=False) for value in pair))
 
@@ -284,9 +281,7 @@ def _normalize(x: tf.Tensor, layer) -> tf.Tensor:
     return normal * layer.gamma.value + layer.beta.value
 
 
-def choose(
-    model: keras.Model, precision: str, max_rank: int = 5
-) -> FastForward | None:
+def choose(model: keras.Model, precision: str, max_rank: int = 5) -> FastForward | None:
     """Returns the forward of a model's encoder, or None if Keras's layers compute it.
 
     Args:

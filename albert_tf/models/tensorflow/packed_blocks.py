@@ -3,9 +3,9 @@
 The weights of a product are constants here: only then oneDNN rearranges them for the
 matrix units (AMX) once instead of in every call, and adds the bias and the activation
 inside the product. All other weights are variables: TensorFlow's optimizer does not
-recognize the forms to fuse if these are constants too. A loop repeats the block, because each product of the graph keeps a
-rearranged copy of its own: the copies of twelve layers were slower, for they had to
-come from memory.
+recognize the forms to fuse if these are constants too. A loop repeats the block,
+because each product of the graph keeps a rearranged copy of its own, and twelve copies
+have to come from memory again and again.
 
 Legend: `B` batch, `T` sequence, `M` all tokens `B * T`, `D` hidden, `N` heads, `H` head
 size.

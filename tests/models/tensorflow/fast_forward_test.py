@@ -235,7 +235,9 @@ def test_four_axes():
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, atol=2e-5)
     graph = traced(model, forward).get_concrete_function().graph
-    ranks = [tensor.shape.rank for op in graph.get_operations() for tensor in op.outputs]
+    ranks = [
+        tensor.shape.rank for op in graph.get_operations() for tensor in op.outputs
+    ]
     assert max(rank for rank in ranks if rank is not None) == 4
 
 

@@ -96,7 +96,8 @@ def test_graph_holds_weights_once():
         tuple(dim.size for dim in node.attr["value"].tensor.tensor_shape.dim)
         for nodes in (graph.node, *bodies)
         for node in nodes
-        if node.op == "Const" and node.attr["dtype"].type == tf.bfloat16.as_datatype_enum
+        if node.op == "Const"
+        and node.attr["dtype"].type == tf.bfloat16.as_datatype_enum
     )
     D, F = model.config.hidden_size, model.config.intermediate_size
     kernels = {(D, 3 * D): 1, (D, D): 1, (D, F): 1, (F, D): 1}

@@ -64,5 +64,6 @@ def test_a_shared_kernel_is_transposed_once():
             concrete.outputs[0].name, feeds, options=options, run_metadata=metadata
         )
     ran = [node.op for graph in metadata.partition_graphs for node in graph.node]
-    assert ran.count("Einsum") == 1
+    # With oneDNN, it is called `_MklEinsum`.
+    assert sum(op.endswith("Einsum") for op in ran) == 1
     assert any("MatMul" in op for op in ran)

@@ -21,7 +21,7 @@ class LiteRT(Runtime):
     example_needs = "ai-edge-litert"
 
     def write(self, graph: TokensGraph, folder: str, quantization: str) -> None:
-        # It transposes no five axes, which query, key and value in one would have.
+        # It cannot transpose five axes, which query, key and value in one have.
         with graph.saved_model(max_rank=4) as saved_model:
             # From the folder: from functions, it would leave out the weights.
             converter = tf.lite.TFLiteConverter.from_saved_model(

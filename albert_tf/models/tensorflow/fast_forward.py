@@ -52,9 +52,9 @@ class FastForward:
     """Computes what a backbone computes, in fewer and larger operations.
 
     In bfloat16, `packed_blocks` computes the layers, and embeddings and pooler stay
-    float32. What it cannot do (the last layer for the first token alone, blocks of more
-    than `packed_blocks.MAX_BYTES`, early exits) has products in bfloat16, and float32
-    between them.
+    float32. What it does not do (the last layer for the first token alone, states of
+    single layers, early exits, layers that share no weights or too large ones) has
+    products in bfloat16, and float32 between them.
 
     Args:
         backbone: `AlbertBackbone` of dtype float32. Its weights are read now.
@@ -89,12 +89,8 @@ class FastForward:
         self._inner = [self._dense(layer.intermediate) for layer in encoder.ffns]
         self._outer = [self._dense(layer.output_dense) for layer in encoder.ffns]
         self._packed = {}
-        is_small = packed_blocks.num_bytes(backbone) <= packed_blocks.MAX_BYTES
-        if self._dtype == tf.bfloat16 and is_small:
-            self._packed = {
-                row: packed_blocks.PackedBlocks(backbone, row, self._activation)
-                for row in self._config.layer_table()
-            }
+        if self._dtype == tf.bfloat16:
+            self._packed = packed_blocks.pack(backbone, self._activation)
         self.left_to_keras: set[str] = set()
 
     def __call__(
@@ -180,7 +176,8 @@ class FastForward:
 
     def _repeat(self, x, row, count: int, bias, shape) -> tf.Tensor:
         """Returns the states `[M, D]` after some layers with the same weights."""
-        if row in self._packed:
+        # A single layer is not worth a copy of its weights.
+        if count > 1 and row in self._packed:
             return self._packed[row](x, count, bias, shape)
         for _ in range(count):
             x = self.block(x, row, bias, shape, only_first=False)

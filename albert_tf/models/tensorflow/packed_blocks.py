@@ -11,6 +11,7 @@ Legend: `B` batch, `T` sequence, `M` all tokens `B * T`, `D` hidden, `N` heads, 
 size.
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,9 +23,9 @@ import tensorflow as tf
 from albert_tf.config import LayerWeights
 from albert_tf.models.backbone import AlbertBackbone
 
-# A process holds about 25 copies of the constants: base (14 MB) needs 0.4 GB more than
-# with variables, large (25 MB) 0.5 GB, xlarge (100 MB) would need 2.2 GB more.
-MAX_BYTES = 64 * 1024**2
+# Of all constants of a model. A process that serves has many copies of them: one that
+# the products arranged anew for each signature, and others of the graph.
+MAX_BYTES = 32 * 1024**2
 _numpy = keras.ops.convert_to_numpy
 
 
@@ -131,11 +132,24 @@ class PackedBlocks:
         return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), tf.shape(x))
 
 
-def num_bytes(backbone: AlbertBackbone) -> int:
-    """Returns the size of the constants of a backbone's blocks."""
-    rows = set(backbone.config.layer_table())
+def pack(
+    backbone: AlbertBackbone, activation: Callable
+) -> dict[LayerWeights, PackedBlocks]:
+    """Returns what computes runs of layers, by their weights.
+
+    Layers without a neighbour of the same weights are left out: a loop gains nothing.
+    If the constants would be larger than `MAX_BYTES`, there is nothing.
+
+    Args:
+        backbone: `AlbertBackbone`.
+        activation: callable. As for `PackedBlocks`.
+    """
+    table = backbone.config.layer_table()
+    rows = {row for row, following in itertools.pairwise(table) if row == following}
     D, F = backbone.config.hidden_size, backbone.config.intermediate_size
-    return len(rows) * 2 * (4 * D * D + 2 * D * F)
+    if len(rows) * 2 * (4 * D * D + 2 * D * F) > MAX_BYTES:
+        return {}
+    return {row: PackedBlocks(backbone, row, activation) for row in rows}
 
 
 def _linear(x, weights: _Product) -> tf.Tensor:

@@ -17,9 +17,8 @@ from tests import tiny
 
 CONFIGS = {
     "as it is": {},
-    "inner groups": {"inner_group_num": 2, "num_hidden_groups": 2},
-    "nothing shared": {"sharing": "none"},
-    "own layer norms": {"share_layer_norm": False},
+    "groups": {"num_hidden_groups": 2},
+    "groups of unequal size": {"num_hidden_layers": 5, "num_hidden_groups": 2},
     "heads of 16": {"hidden_size": 48, "num_attention_heads": 3},
     "epsilon": {"layer_norm_eps": 0.1},
     **{name: {"hidden_act": name} for name in ACTIVATIONS},
@@ -104,18 +103,46 @@ def test_graph_holds_weights_once():
     assert found == {(): found[()], **kernels}
 
 
+@pytest.mark.parametrize(
+    "changes, options, expected",
+    [
+        ({}, {}, 1),
+        ({}, {"pooled_only": True}, 1),
+        # Each call would have a rearranged copy of the weights.
+        ({}, {"output_hidden_states": True}, 0),
+        ({"inner_group_num": 2}, {}, 0),
+        ({"sharing": "none"}, {}, 0),
+        ({"share_layer_norm": False}, {}, 0),
+        ({"num_hidden_groups": 2}, {}, 2),
+        ({"num_hidden_layers": 1}, {}, 0),
+    ],
+)
+def test_one_copy_for_each_run_of_layers(changes, options, expected, monkeypatch):
+    calls = []
+    original = packed_blocks.PackedBlocks.__call__
+
+    def counted(self, x, count, *args):
+        calls.append(count)
+        return original(self, x, count, *args)
+
+    monkeypatch.setattr(packed_blocks.PackedBlocks, "__call__", counted)
+    model = make_backbone(**changes)
+    fast_forward.choose(model, "bfloat16")(make_inputs(), **options)
+    assert len(calls) == expected
+
+
 def test_large_blocks_stay_variables(monkeypatch):
     model = make_backbone()
-    size = packed_blocks.num_bytes(model)
     D, F = model.config.hidden_size, model.config.intermediate_size
-    assert size == 2 * (4 * D * D + 2 * D * F)
-    inputs = make_inputs()
-    packed = fast_forward.choose(model, "bfloat16")(inputs)["sequence_output"]
+    size = 2 * (4 * D * D + 2 * D * F)
+    activation = tf.nn.relu
+    monkeypatch.setattr(packed_blocks, "MAX_BYTES", size)
+    (row,) = set(model.config.layer_table())
+    assert set(packed_blocks.pack(model, activation)) == {row}
     monkeypatch.setattr(packed_blocks, "MAX_BYTES", size - 1)
-    other = fast_forward.choose(model, "bfloat16")(inputs)["sequence_output"]
-    is_token = inputs[features.PADDING_MASK].numpy().astype(bool)
-    error = np.abs(packed - other)[is_token]
-    assert 0 < error.max() < 0.2
+    assert packed_blocks.pack(model, activation) == {}
+    monkeypatch.setattr(packed_blocks, "MAX_BYTES", size)
+    assert packed_blocks.pack(make_backbone(num_hidden_groups=2), activation) == {}
 
 
 KINDS = """

@@ -150,10 +150,12 @@ def test_hostile_requests(server):
 
 @pytest.mark.broad
 def test_ten_thousand_hostile_requests(server):
-    attack(server, 2, 1000)
+    # oneDNN keeps what it prepared for each number of rows and tokens, up to 60 MB;
+    # 40,000 requests took no more than 10,000.
+    attack(server, 2, 6000)
     before = server.memory()
-    attack(server, 3, 9000)
-    assert server.memory() - before < 50
+    attack(server, 3, 6000)
+    assert server.memory() - before < 30
 
 
 def test_official_messages(server, model):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import re
 
 import keras
 import numpy as np
@@ -101,18 +100,12 @@ CASES = {
 }
 
 
-def split_decimals(text):
-    """Returns a text with a mark for each decimal number, and these numbers."""
-    decimal = r"-?\d+\.\d+(?:e-?\d+)?"
-    return re.sub(decimal, "#", text), [float(x) for x in re.findall(decimal, text)]
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_evaluation(tokenizer, tmp_path, name):
     head, kwargs, make = CASES[name]
     model = make_model(head, find_task(name), **kwargs)
     load.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
-    predictor = Predictor.from_pretrained(tmp_path / "m", batch_size=3)
+    predictor = Predictor.from_pretrained(tmp_path / "m", batch_size=2)
     assert (predictor.head, predictor.task.name) == (head, name)
     assert predictor.options == SHORT
     examples = make()
@@ -129,12 +122,7 @@ def test_agrees_with_evaluation(tokenizer, tmp_path, name):
         for found in (answers, expected)
     ]
     main = ".json" if head.endswith("question_answering") else ".tsv"
-    # Other batches may change the last of the six digits that are written.
-    (text, numbers), (wanted, expected_numbers) = (
-        split_decimals(file[main]) for file in files
-    )
-    assert text == wanted
-    assert numbers == pytest.approx(expected_numbers, abs=3e-6)
+    assert files[0][main] == files[1][main]
     metrics = predictor.metrics(examples, answers)
     assert metrics == pytest.approx(evaluator.metrics("dev", expected), abs=1e-5)
 

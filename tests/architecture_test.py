@@ -188,7 +188,7 @@ def test_only_graph_modules_import_tensorflow(room):
 def test_files_and_functions_stay_small():
     for path in python_files(ROOT):
         lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
-        limit = 120 if path.startswith("tools/") else 350
+        limit = 120 if path.startswith("tools/") else 500
         assert lines <= limit, f"{path} has {lines} lines; the limit is {limit}"
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef):

@@ -89,8 +89,8 @@ class ExportSettings:
         None,
     )
     null_threshold: float | None = setting(
-        "Question answering: a question whose null score is not below it is not "
-        "answered. Default: as in fine-tuning.",
+        "Question answering: a question whose null score is above it is not answered. "
+        "Default: as in fine-tuning.",
         None,
     )
     n_best_size: int | None = setting(

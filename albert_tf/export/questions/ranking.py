@@ -116,12 +116,12 @@ def rank_beams(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
     Args:
         found: `Found`.
         null: float64 `[B]`. The logit of "no answer".
-        threshold: float. A question is answered if its null score is below it.
+        threshold: float. A question is answered if its null score is not above it.
     """
     none = tf.sigmoid(tf.maximum(null, -700.0))
     score = _softmax(found.score) * (1 - none)[:, None]
     none = tf.where(found.count > 0, none, 1.0)
-    answered = (found.start[:, 0] < found.end[:, 0]) & (null < threshold)
+    answered = (found.start[:, 0] < found.end[:, 0]) & (null <= threshold)
     return _placed(score, found.count, answered, none, null)
 
 
@@ -131,7 +131,7 @@ def rank_logits(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
     Args:
         found: `Found`. Without empty texts.
         null: float64 `[B]`. The logits of `[CLS]`.
-        threshold: float. A question is answered if its null score is below it.
+        threshold: float. A question is answered if its null score is not above it.
     """
     most = found.score.shape[1]
     best = tf.where(found.count > 0, found.score[:, 0], _IMPOSSIBLE)
@@ -152,7 +152,7 @@ def rank_logits(found: Found, null: tf.Tensor, threshold: float) -> Ranked:
         score = tf.where(only[:, None], tf.exp(tf.minimum(-odds, 0.0))[:, None], score)
         count = found.count
     none = tf.where(count > 0, none, 1.0)
-    answered = (found.count > 0) & (odds < threshold)
+    answered = (found.count > 0) & (odds <= threshold)
     return _placed(score, count, answered, none, odds)
 
 

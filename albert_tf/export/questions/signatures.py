@@ -128,7 +128,7 @@ def make_question_signatures(
       `n_best_answers`, `n_best_scores`, `n_best_starts` and `n_best_ends` `[B, K]`,
       filled up with "", 0, -1 and -1. "There is no answer" is "" from 0 to 0. If texts
       may have no answer, also `null_score` `[B]`: a question is answered if this is
-      below the threshold of the manifest.
+      not above the threshold of the manifest.
     * `tokens(token_ids, lengths, segment_ids)`: what the model returns for rows
       `[CLS] question [SEP] text [SEP]`, `start_logits` and `end_logits` `[B, T]`, or of
       the beam head `start_log_probs` and `start_index` `[B, S]`, `end_log_probs` and

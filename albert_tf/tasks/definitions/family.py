@@ -28,8 +28,8 @@ class Options:
         max_qa_length: int. RACE: tokens kept of a question with one of its choices.
         n_best_size: int. Question answering: number of answers to write.
         max_answer_length: int. Question answering: tokens of the longest answer.
-        null_threshold: float. Question answering: a question whose null score is not
-            below it is not answered.
+        null_threshold: float. Question answering: a question whose null score is above
+            it is not answered.
         on_bad_input: str. "stop" raises an error at an example that cannot be used,
             "skip" leaves it out and counts it. Examples to predict are never left out.
     """

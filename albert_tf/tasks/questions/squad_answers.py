@@ -62,7 +62,7 @@ class Answers:
         nbest: list of lists of `Candidate`. Best first.
         null_scores: list of float or None. How certain it is that there is no answer;
             None for SQuAD 1.1.
-        threshold: float. A question is answered if its null score is below it.
+        threshold: float. A question is answered if its null score is not above it.
         is_beam: bool. Whether the scores are log-probabilities of the beam head, whose
             list does not hold "no answer"; else they are logits.
     """
@@ -80,7 +80,7 @@ class Answers:
         if self.null_scores is None:
             return [candidate.text for candidate in self.best]
         return [
-            candidate.text if null < self.threshold else ""
+            candidate.text if null <= self.threshold else ""
             for candidate, null in zip(self.best, self.null_scores, strict=True)
         ]
 

@@ -200,7 +200,7 @@ def calibrate_threshold(
     null_scores: Mapping[str, float],
     score: Callable[[str, str], float] = f1_score,
 ) -> float:
-    """Chooses the threshold below which a null score means that there is an answer.
+    """Chooses the threshold up to which a null score means that there is an answer.
 
     Use it on questions that were neither trained on nor are reported: the best
     threshold of the reported questions themselves is optimistic.
@@ -237,11 +237,11 @@ def calibrate_threshold(
         if last_of_its_value and current > best:
             best, cut = current, i + 1
     if cut == 0:
-        return values[0]
+        return math.nextafter(values[0], -math.inf)
     if cut == len(order):
-        return math.nextafter(values[-1], math.inf)
+        return values[-1]
     middle = values[cut - 1] + (values[cut] - values[cut - 1]) / 2
-    return middle if middle > values[cut - 1] else values[cut]
+    return middle if middle < values[cut] else values[cut - 1]
 
 
 def _sum(scores: Iterable[float]) -> float:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.export.questions import scoring, signatures
+from albert_tf.export.questions import ranking, scoring, signatures
 from albert_tf.export.questions.windows import MAX_WINDOWS, QuestionInputs
 from albert_tf.heads import HEADS
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
@@ -218,6 +218,16 @@ def test_huge_texts_cost_little(tokenizer, text):
         read = "the cat " * (tokens // 2) + "the" * (tokens % 2)
     want = expected_rows(pair, [(text[:600], read)])[0]
     assert [e["answer"] for e in got[0]] == [e["answer"] for e in want]
+
+
+def test_a_null_score_at_the_threshold_is_answered():
+    start, end, count = (tf.constant(x, tf.int64) for x in ([[0]], [[3]], [1]))
+    found = ranking.Found(tf.constant([[0.5]], tf.float64), start, end, count)
+    null = tf.constant([0.25], tf.float64)
+    for threshold, place in ((0.25, 1), (0.2, 0)):
+        assert ranking.rank_beams(found, null, threshold).place == place
+    for threshold, place in ((-0.25, 1), (-0.3, 0)):
+        assert ranking.rank_logits(found, null, threshold).place == place
 
 
 def test_refuses(tokenizer):

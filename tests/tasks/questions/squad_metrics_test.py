@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.questions import squad_metrics
+from albert_tf.tasks.questions import squad_answers, squad_metrics
 from albert_tf.tasks.questions.squad_json import read_questions
 
 SQUAD = pathlib.Path(__file__).parents[2] / "golden" / "squad"
@@ -72,7 +72,7 @@ def test_rules_of_2_0():
 
 def f1_at(threshold: float, gold, predictions, null) -> float:
     """F1 of the answers that are written with a threshold."""
-    written = {n: t if null[n] < threshold else "" for n, t in predictions.items()}
+    written = {n: t if null[n] <= threshold else "" for n, t in predictions.items()}
     return squad_metrics.evaluate_v2(gold, written)["f1"]
 
 
@@ -99,7 +99,21 @@ def test_the_calibrated_threshold_is_the_best():
 def test_thresholds_at_the_ends(gold, null, expected):
     predictions = dict.fromkeys(gold, "x")
     threshold = squad_metrics.calibrate_threshold(gold, predictions, null)
-    assert sum(value < threshold for value in null.values()) == expected
+    assert sum(value <= threshold for value in null.values()) == expected
+
+
+def test_the_best_threshold_given_back_answers_the_same_questions():
+    gold = {"a": ["x"], "b": ["x"], "c": []}
+    null = {"a": -1.0, "b": 0.5, "c": 2.0}
+    predictions = dict.fromkeys(gold, "x")
+    scores = squad_metrics.evaluate_v2(gold, predictions, null)
+    threshold = scores["best_f1_thresh"]
+    best = [squad_answers.Candidate("x", 0.0, 0.0)] * 3
+    answers = squad_answers.Answers(
+        list(gold), best, [], list(null.values()), threshold, is_beam=True
+    )
+    written = dict(zip(answers.ids, answers.texts, strict=True))
+    assert squad_metrics.evaluate_v2(gold, written)["f1"] == scores["best_f1"] == 100
 
 
 def test_calibration_needs_questions():

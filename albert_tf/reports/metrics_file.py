@@ -1,8 +1,9 @@
 """The file `metrics.jsonl`: measurements of a run as JSON lines."""
 
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -19,6 +20,10 @@ SKIPPED_FILE = "skipped_batches.json"
 # The split of a line that follows one of training which a signal has ended early. It
 # holds what the next one begins with.
 UNFINISHED = "unfinished"
+# A file in a bucket cannot be appended to. Until the run ends, its new lines are in a
+# folder whose name ends so, in parts named after the number of lines before them.
+PARTS = ".parts"
+_LINES_PER_PART = 50
 
 
 class MetricsFile:
@@ -30,24 +35,23 @@ class MetricsFile:
             belong to steps after the last checkpoint, which will be repeated. A
             training line that a signal has ended early stays until the next one, which
             its steps are part of, takes its place.
+
+    Attributes:
+        lines: list of dict. All lines.
+        early_steps: list of int. Steps of training lines that the next one replaces.
     """
 
     def __init__(self, path: str | os.PathLike, last_step: int):
         self.path = os.fspath(path)
         self.lines = [x for x in read_metrics(self.path) if x["step"] <= last_step]
-        kept = lines_until(self.lines, last_step)
-        self._early = [line for line in self.lines if line not in kept]
+        early = _early(self.lines)
+        self.early_steps = [x["step"] for x in self.lines if early(x)]
         self._is_behind = False
         self._write()
 
     def settled(self) -> list[dict[str, Any]]:
         """Returns the lines without the training lines that the next one replaces."""
-        return [line for line in self.lines if line not in self._early]
-
-    @property
-    def early_steps(self) -> list[int]:
-        """Steps of the training lines that the next one replaces."""
-        return [line["step"] for line in self._early]
+        return lines_until(self.lines, math.inf)
 
     def append(self, values: dict[str, Any]) -> None:
         """Adds a line.
@@ -55,18 +59,20 @@ class MetricsFile:
         Args:
             values: dict. What was measured, with its `step`.
         """
-        replaces = bool(self._early) and values.get("split") == "train"
+        replaces = bool(self.early_steps) and values.get("split") == "train"
         if replaces:
             self.lines = self.settled()
-            self._early = []
+            self.early_steps = []
         self.lines.append(values)
         try:
-            if replaces or self._is_behind or files.is_remote(self.path):
+            if replaces or self._is_behind:
                 self._write()
+            elif files.is_remote(self.path):
+                self._write_part()
             else:
                 with open(self.path, "a", encoding="utf-8") as f:
-                    f.write(json.dumps(values) + "\n")
-        except (OSError, DataError, UsageError) as e:
+                    f.write(_to_text([values]))
+        except (OSError, DataError, UsageError, files.remote_errors(self.path)) as e:
             # A run goes on without its measurements; all lines are in memory.
             if not self._is_behind:
                 logging.warning("%s; it is written again with the next line", e)
@@ -75,18 +81,29 @@ class MetricsFile:
             self._is_behind = False
 
     def settle(self) -> None:
-        """Tries once more to write lines that could not be written."""
-        if not self._is_behind:
+        """Joins the parts, and tries once more to write what could not be written."""
+        if not (self._is_behind or files.is_remote(self.path)):
             return
         try:
             self._write()
             self._is_behind = False
-        except (OSError, DataError, UsageError) as e:
-            logging.warning("%s; the last lines are lost", e)
+        except (OSError, DataError, UsageError, files.remote_errors(self.path)) as e:
+            lost = "the last lines are lost" if self._is_behind else "its parts remain"
+            logging.warning("%s; %s", e, lost)
 
     def _write(self) -> None:
-        text = "".join(json.dumps(line) + "\n" for line in self.lines)
-        files.write_text(self.path, text)
+        files.write_text(self.path, _to_text(self.lines))
+        files.remove_tree(self.path + PARTS)
+        self._joined = len(self.lines)
+
+    def _write_part(self) -> None:
+        """Writes the part that the last line belongs to."""
+        last = len(self.lines) - 1
+        first = last - (last - self._joined) % _LINES_PER_PART
+        if first == last:
+            files.make_folder(self.path + PARTS)
+        path = files.join(self.path + PARTS, _part_name(first))
+        files.write_text(path, _to_text(self.lines[first:]))
 
 
 def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
@@ -105,6 +122,11 @@ def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:
     if not files.exists(path):
         return
     lines = files.read_text(path).splitlines()
+    folder = f"{os.fspath(path)}{PARTS}"
+    for name in files.list_folder(folder) if files.is_folder(folder) else ():
+        # Otherwise it was joined to the file, by a process killed before removing it.
+        if name == _part_name(len(lines)):
+            lines += files.read_text(files.join(folder, name)).splitlines()
     for number, line in enumerate(lines, 1):
         try:
             yield json.loads(line)
@@ -113,15 +135,29 @@ def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:
                 raise DataError(f"{path}: line {number} must be JSON") from None
 
 
-def lines_until(lines: Sequence[Mapping[str, Any]], step: int) -> list[Any]:
+def lines_until(lines: Sequence[Mapping[str, Any]], step: float) -> list[Any]:
     """Returns the lines that count for a run that continues from a step.
 
     Later lines belong to steps after the checkpoint, which will be repeated. The steps
     of a training line that a signal has ended early will be part of the next line.
     """
     kept = [line for line in lines if line["step"] <= step]
-    early = {line["step"] for line in kept if line.get("split") == UNFINISHED}
-    return [x for x in kept if x.get("split") != "train" or x["step"] not in early]
+    early = _early(kept)
+    return [line for line in kept if not early(line)]
+
+
+def _early(lines: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], bool]:
+    """Returns whether a line is one of training that a signal has ended early."""
+    steps = {line["step"] for line in lines if line.get("split") == UNFINISHED}
+    return lambda line: line.get("split") == "train" and line["step"] in steps
+
+
+def _part_name(first: int) -> str:
+    return f"{first:09}"
+
+
+def _to_text(lines: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def unfinished_at(

@@ -16,6 +16,7 @@ from typing import Any
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import UsageError
+from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.storage import files, folders
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.lock import locked
@@ -40,7 +41,8 @@ _RUN_NAMES = frozenset(
     {
         RUN_FILE,
         METRICS,
-        "metrics.jsonl",
+        METRICS_FILE,
+        METRICS_FILE + PARTS,
         "curves.png",
         REPORT,
         REPORT_DATA,
@@ -273,7 +275,7 @@ def tidy(path: str) -> None:
 
 def _unneeded(path: str) -> list[str]:
     """Returns the names in a finished folder that only an unfinished run needs."""
-    only = (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER)
+    only = (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS)
     names = files.list_folder(path)
     return [name for name in names if name in only or files.is_leftover(name)]
 

@@ -157,22 +157,14 @@ def _latest(run: str) -> str:
 
 
 def _find_config(run: str, record: dict[str, dict]) -> AlbertConfig:
-    content, settings = record["content"].get("config"), record["settings"]
+    # Only what the run itself holds: a stranger's record may name any path.
+    path, content = files.join(run, _RUN_FILE), record["content"].get("config")
+    if not content:
+        raise DataError(f"{path}: no config of the model is on record; give a config")
     try:
-        if content:
-            return AlbertConfig.from_dict(content)
-        # A run of an earlier version recorded only names.
-        if settings.get("preset"):
-            return AlbertConfig.from_preset(settings["preset"])
+        return AlbertConfig.from_dict(content)
     except (ValueError, TypeError, AttributeError) as e:
-        raise DataError(f"{files.join(run, _RUN_FILE)}: {e}") from None
-    path = settings.get("albert_config_file") or ""
-    if not files.exists(path):
-        raise DataError(
-            f"{run}: the config of the model is not on record, and there is no file "
-            f"{path!r}; a config is required"
-        )
-    return AlbertConfig.from_json(path)
+        raise DataError(f"{path}: {e}") from None
 
 
 def _find_tokenizer(run: str, record: dict[str, dict]):
@@ -182,7 +174,4 @@ def _find_tokenizer(run: str, record: dict[str, dict]):
         path = files.join(run, name)
         if files.exists(path):
             return lambda path=path: load_tokenizer(path, **options)
-    path = record["settings"].get("spm_model_file") or ""
-    if path and files.exists(path):
-        return lambda: load_tokenizer(path, **options)
     return None

@@ -26,8 +26,10 @@ def is_regular(path: str) -> bool:
 
 
 def modified(path: str) -> int:
-    """Returns the modification time in nanoseconds; 0 for a remote file."""
-    return 0 if files.is_remote(path) else os.stat(path).st_mtime_ns
+    """Returns the modification time in nanoseconds; 0 where none is kept."""
+    if files.is_remote(path):
+        return files.gfile(path).stat(path).mtime_nsec
+    return os.stat(path).st_mtime_ns
 
 
 def glob(pattern: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import files, streams
+from albert_tf.storage import digests, files, streams
 from albert_tf.tasks.files import cells
 from albert_tf.tasks.files.columns import read_columns
 
@@ -16,7 +16,7 @@ class Source(NamedTuple):
 
     path: str
     size: int
-    modified: int
+    modified: int | str
 
 
 class Reading(NamedTuple):
@@ -50,7 +50,12 @@ def find_sources(inputs: str) -> list[Source]:
         paths |= dict.fromkeys(found)
     if not paths:
         raise UsageError(f"input_file: must name a file, received {inputs!r}")
-    return [Source(p, streams.size(p), streams.modified(p)) for p in paths]
+    return [Source(p, streams.size(p), _version(p)) for p in paths]
+
+
+def _version(path: str) -> int | str:
+    """Returns when a file was modified; its digest where no time is kept."""
+    return streams.modified(path) or str(digests.of_file(path)["sha256"])
 
 
 def is_plain_text(path: str) -> bool:
@@ -73,7 +78,8 @@ def read_blocks(path: str, reading: Reading) -> list[dict[str, Any]]:
         inputs, copied, number = {name: lines}, {}, len(lines)
     else:
         wanted = list(dict.fromkeys([*reading.columns.values(), *reading.copied]))
-        table = read_columns(path, wanted)
+        exact = set(reading.copied) - set(reading.columns.values())
+        table = read_columns(path, wanted, exact=exact)
         inputs = {
             name: _checked(table, column, reading.ranks[name])
             for name, column in reading.columns.items()

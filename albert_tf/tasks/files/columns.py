@@ -7,9 +7,10 @@ import dataclasses
 import difflib
 import io
 import itertools
+import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -61,6 +62,7 @@ def read_columns(
     columns: Sequence[str] | None = None,
     *,
     optional: Sequence[str] = (),
+    exact: Collection[str] = (),
     delimiter: str | None = None,
     header: bool = True,
     quoting: bool = True,
@@ -79,6 +81,8 @@ def read_columns(
             count from the end. None for all. Without a header only numbers are
             possible.
         optional: sequence of str. More columns, which the file need not have.
+        exact: collection of str. Columns whose numbers and truth values stay what they
+            are, where the format has them; all others become text.
         delimiter: str. Of cells; one character. Default: tab for `.tsv`, else comma.
         header: bool. Of cells: whether the first line names the columns.
         quoting: bool. Of cells: whether `"` encloses them, as in CSV. False for GLUE's
@@ -98,9 +102,9 @@ def read_columns(
     bad = BadRows(on_bad_input)
     kind = cells.file_format(path)
     if kind == "parquet":
-        return _read_parquet(path, columns, optional, bad)
+        return _read_parquet(path, columns, optional, exact, bad)
     if kind == "json":
-        return _read_json(path, columns, optional, bad)
+        return _read_json(path, columns, optional, exact, bad)
     rows = cells.read_cells(TextStream(path), delimiter, quoting)
     names, rows = with_names(path, rows, header)
     index = find_all(path, columns, optional, names, header)
@@ -233,7 +237,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= 400 else f"{text[:400]} ..."
 
 
-def _read_json(path, columns, optional, bad: BadRows) -> Columns:
+def _read_json(path, columns, optional, exact, bad: BadRows) -> Columns:
     """Reads one object per line, or a list of objects."""
     unit, found = read_objects(TextStream(path), bad.report)
     numbered = list(found)
@@ -243,10 +247,10 @@ def _read_json(path, columns, optional, bad: BadRows) -> Columns:
     names = list(dict.fromkeys(name for item in objects for name in item))
     index = find_all(path, columns, optional, names)
     rows = [[item.get(names[i]) for i in index.values()] for item in objects]
-    return plain_columns(path, names, index, rows, lines, unit, bad)
+    return plain_columns(path, names, index, rows, lines, unit, bad, exact)
 
 
-def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
+def _read_parquet(path, columns, optional, exact, bad: BadRows) -> Columns:
     parquet, errors = import_parquet(path)
     data = cells.read_data(path)
     try:
@@ -263,7 +267,7 @@ def _read_parquet(path, columns, optional, bad: BadRows) -> Columns:
         raise DataError(f"{path}: expected rows, received none")
     rows = list(zip(*found, strict=True)) or [[]] * table.num_rows
     lines = list(range(1, table.num_rows + 1))
-    return plain_columns(path, names, index, rows, lines, "row", bad)
+    return plain_columns(path, names, index, rows, lines, "row", bad, exact)
 
 
 def import_parquet(path: str) -> tuple[Any, tuple[type[Exception], ...]]:
@@ -312,13 +316,15 @@ def plain_columns(
     lines: Sequence[int],
     unit: str,
     bad: BadRows,
+    exact: Collection[str] = (),
 ) -> Columns:
     """Makes columns of strings, lists and None; reports values that are none."""
     values: dict[str, list] = {key: [] for key in index}
     kept = []
     for number, row in zip(lines, rows, strict=True):
         try:
-            plain = [_plain(value) for value in row]
+            named = zip(index, row, strict=True)
+            plain = [_plain(value, name in exact) for name, value in named]
         except (ValueError, RecursionError) as e:
             reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
             bad.report("rows of other values", f"{path}: {unit} {number}: {reason}")
@@ -331,12 +337,14 @@ def plain_columns(
     return Columns(path, tuple(names), values, kept, unit, dict(bad.counts), index)
 
 
-def _plain(value: Any) -> Any:
-    """Returns a str, a list or None."""
-    if value is None:
-        return None
+def _plain(value: Any, exact: bool = False) -> Any:
+    """Returns a str, a list or None; if `exact`, also a bool or a finite number."""
+    if value is None or (exact and isinstance(value, int)):
+        return value
+    if exact and isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_plain(item, exact) for item in value]
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, bool):

@@ -7,6 +7,7 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.pipeline import rows
+from albert_tf.storage import files
 
 ONE = rows.Reading({"text": "sentence"}, {"text": 1}, ["id"], 2)
 TEXTS = ["one", "", "three, with a comma"]
@@ -31,10 +32,30 @@ def _write(folder, kind):
 
 @pytest.mark.parametrize("kind", ["jsonl.gz", "tsv", "parquet"])
 def test_tables_are_cut_into_blocks(tmp_path, kind):
+    ids = ["0", "1", "2"] if kind == "tsv" else [0, 1, 2]
     assert rows.read_blocks(_write(tmp_path, kind), ONE) == [
-        {"rows": 2, "inputs": {"text": TEXTS[:2]}, "copied": {"id": ["0", "1"]}},
-        {"rows": 1, "inputs": {"text": TEXTS[2:]}, "copied": {"id": ["2"]}},
+        {"rows": 2, "inputs": {"text": TEXTS[:2]}, "copied": {"id": ids[:2]}},
+        {"rows": 1, "inputs": {"text": TEXTS[2:]}, "copied": {"id": ids[2:]}},
     ]
+
+
+def test_copied_values_keep_their_types(tmp_path):
+    path = tmp_path / "in.jsonl"
+    values = [7, 1.5, True, None, "7", [1, "a"]]
+    lines = [json.dumps({"id": value, "sentence": "a"}) for value in values]
+    path.write_text("\n".join([*lines, '{"id": NaN, "sentence": "a"}']))
+    blocks = rows.read_blocks(str(path), ONE._replace(block_size=9))
+    assert blocks[0]["copied"]["id"] == [*values, None]
+
+
+def test_a_remote_file_of_equal_size_is_another_one():
+    path = "ram://rows_test/in.txt"
+    files.make_folder("ram://rows_test")
+    files.write_text(path, "one")
+    before = rows.find_sources(path)
+    assert rows.find_sources(path) == before
+    files.write_text(path, "two")
+    assert rows.find_sources(path) != before
 
 
 def test_every_line_of_text_is_a_row(tmp_path):

@@ -277,6 +277,15 @@ def remove_tree(path: str) -> None:
         shutil.rmtree(path)
 
 
+def remove_empty_folder(path: str | os.PathLike) -> None:
+    """Removes a folder if it exists and nothing is in it."""
+    if not is_remote(path):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+    elif is_folder(path) and not list_folder(path):
+        gfile(path).rmtree(os.fspath(path))
+
+
 class _RemoteWriter:
     """A remote file to write to; `GFile.write` itself accepts only `bytes`."""
 

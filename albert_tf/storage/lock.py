@@ -59,6 +59,26 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
             files.remove(path)
 
 
+@contextlib.contextmanager
+def locked_workplace(folder: str | os.PathLike) -> Iterator[None]:
+    """Holds the lock of a folder of unfinished work inside a `with` statement.
+
+    The folder is created if need be, and removed at the end if nothing is left in it.
+
+    Args:
+        folder: str.
+
+    Raises:
+        UsageError: If another process holds the lock, or the folder cannot be created.
+    """
+    files.make_folder(folder)
+    try:
+        with locked(folder):
+            yield
+    finally:
+        files.remove_empty_folder(folder)
+
+
 def _renew(path: str, owner: dict[str, Any], ended: threading.Event) -> None:
     """Writes a lock again and again, as long as it belongs to its owner."""
     while not ended.wait(_RENEWED_AFTER):

@@ -9,8 +9,7 @@ import time
 import pytest
 
 from albert_tf.errors import UsageError
-from albert_tf.storage import files
-from albert_tf.training import lock
+from albert_tf.storage import files, lock
 
 
 @pytest.fixture(params=["local", "remote"])

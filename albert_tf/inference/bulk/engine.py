@@ -76,33 +76,28 @@ def answer_file(
     """
     sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}
     folder = PartsFolder(output_file, {**settings, **sizes})
-    folder.check(overwrite)
-    with _Progress(source) as progress:
+    progress = _Progress(source)
 
-        def jobs() -> Iterator[Job]:
-            first = 0
-            for number, rows in enumerate(source.portions(bulk.rows_per_part)):
-                job = Job(number, first, rows, _digest(rows))
-                progress.read(len(rows))
-                first += len(rows)
-                if folder.find(number, job.digest):
-                    progress.skip(len(rows))
-                else:
-                    yield job
+    def jobs() -> Iterator[Job]:
+        first = 0
+        for number, rows in enumerate(source.portions(bulk.rows_per_part)):
+            job = Job(number, first, rows, _digest(rows))
+            progress.read(len(rows))
+            first += len(rows)
+            if folder.find(number, job.digest):
+                progress.skip(len(rows))
+            else:
+                yield job
 
-        def done(job: Job, part: Part) -> None:
-            folder.write(job.number, job.digest, part)
+    def done(job: Job, part: Part) -> None:
+        folder.write(job.number, job.digest, part)
 
-        run_jobs(
-            work,
-            jobs(),
-            bulk.num_workers,
-            bulk.threads_per_worker,
-            progress.update,
-            done,
-        )
-    write(output_file, lambda: folder.parts(progress.parts))
-    folder.remove()
+    with folder.open(overwrite):
+        with progress:
+            threads = bulk.threads_per_worker
+            run_jobs(work, jobs(), bulk.num_workers, threads, progress.update, done)
+        write(output_file, lambda: folder.parts(progress.parts))
+        folder.remove()
     return Summary(progress.rows, progress.resumed, progress.seconds, bulk.cores)
 
 

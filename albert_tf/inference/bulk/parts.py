@@ -1,9 +1,10 @@
 """Keeps the finished parts of a run until all are there, so that it can be resumed.
 
-A part is one file: a line of JSON with the digests of its rows and of its content, and
-the content. Only the process that the user started writes here.
+A part is one file: a line of JSON with the digests of the settings, of its rows and of
+its content, and the content. One process writes here at a time.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
+from albert_tf.storage.lock import LOCK_FILE, locked_workplace
 
 _SETTINGS = "settings.json"
 _PART = re.compile(r"part-\d{6,}")
@@ -41,23 +43,36 @@ class PartsFolder:
     def __init__(self, output_file: str, settings: Mapping[str, Any]):
         self.path = f"{output_file}.parts"
         self._output_file = output_file
-        self._settings = json.loads(json.dumps(settings))
-        self._is_ready = False
+        text = json.dumps(settings, indent=1, sort_keys=True) + "\n"
+        self._settings_text, self._settings = text, json.loads(text)
+        self._header = {"settings": _sha256(text.encode())}
 
-    def check(self, overwrite: bool) -> None:
-        """Checks that this run may write; what is in the way goes with `overwrite`.
+    @contextlib.contextmanager
+    def open(self, overwrite: bool) -> Iterator[None]:
+        """Keeps the folder for this run; what is in the way goes with `overwrite`.
 
         Raises:
             UsageError: If there is a finished output, or parts of a run with other
-                settings, and `overwrite` is not set; or, in any case, if the folder
-                holds what no run has written.
+                settings, and `overwrite` is not set; or, in any case, if another
+                process works on it, or the folder holds what no run has written.
         """
+        # Asked first: TensorFlow's ram:// takes the folder made next for this file.
+        is_finished = files.exists(self._output_file)
+        with locked_workplace(self.path):
+            self._prepare(overwrite, is_finished)
+            try:
+                yield
+            finally:
+                names = files.list_folder(self.path)
+                if not any(map(_PART.fullmatch, names)):
+                    self.remove()
+
+    def _prepare(self, overwrite: bool, is_finished: bool) -> None:
         self._check_ours()
         where = files.join(self.path, _SETTINGS)
         if files.exists(where):
             differences = _differences(_read_settings(where), self._settings)
             if not differences:
-                self._is_ready = True
                 return
             if not overwrite:
                 raise UsageError(
@@ -65,12 +80,13 @@ class PartsFolder:
                     f"with other settings: {'; '.join(differences)}; repeat that run, "
                     "or give --overwrite to start anew"
                 )
-        if files.exists(self._output_file) and not overwrite:
+        if is_finished and not overwrite:
             raise UsageError(
                 f"output_file: {self._output_file} exists already; give --overwrite or "
                 "another name"
             )
         self.remove()
+        files.write_text(where, self._settings_text)
 
     def find(self, number: int, rows: str) -> bool:
         """Returns whether a part is there, undamaged and of these rows.
@@ -80,19 +96,15 @@ class PartsFolder:
             rows: str. Digest of the rows.
         """
         try:
-            header, content = self._read(number)
-            return header["rows"] == rows and header["sha256"] == _sha256(content)
+            header, _ = self._read(number)
+            return header["rows"] == rows
         except DataError:
             return False
 
     def write(self, number: int, rows: str, part: Part) -> None:
         """Writes a part; see `find`."""
-        if not self._is_ready:
-            files.make_folder(self.path)
-            text = json.dumps(self._settings, indent=1, sort_keys=True) + "\n"
-            files.write_text(files.join(self.path, _SETTINGS), text)
-            self._is_ready = True
         header = {"rows": rows, "sha256": _sha256(part.content), "about": part.about}
+        header |= self._header
         line = json.dumps(header).encode() + b"\n"
         files.write_bytes(self._name(number), line + part.content)
 
@@ -104,10 +116,6 @@ class PartsFolder:
         """
         for number in range(count):
             header, content = self._read(number)
-            if header["sha256"] != _sha256(content):
-                raise DataError(
-                    f"{self._name(number)}: damaged; the same command makes it again"
-                )
             yield Part(content, header["about"])
 
     def remove(self) -> None:
@@ -115,20 +123,13 @@ class PartsFolder:
 
         What no run has written is kept, and so is then the folder.
         """
-        if not files.is_folder(self.path):
-            return
-        names = files.list_folder(self.path)
-        ours = list(filter(_is_ours, names))
+        ours = filter(_is_ours, files.list_folder(self.path))
         for name in sorted(ours, key=_SETTINGS.__eq__):
             files.remove(files.join(self.path, name))
-        if ours == names:
-            files.remove_tree(self.path)
 
     def _check_ours(self) -> None:
-        if not files.is_folder(self.path):
-            return
         names = files.list_folder(self.path)
-        others = [name for name in names if not _is_ours(name)]
+        others = [n for n in names if not _is_ours(n) and n != LOCK_FILE]
         if _SETTINGS not in names:
             # Every run writes them first and removes them last.
             others += [name for name in names if _PART.fullmatch(name)]
@@ -149,9 +150,11 @@ class PartsFolder:
         line, _, content = files.read_bytes(path).partition(b"\n")
         try:
             header = json.loads(line)
-            if {"rows", "sha256", "about"} <= header.keys():
+            is_whole = header["sha256"] == _sha256(content)
+            is_ours = self._header.items() <= header.items()
+            if is_whole and is_ours and {"rows", "about"} <= header.keys():
                 return header, content
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, KeyError, TypeError):
             pass
         raise DataError(f"{path}: damaged; the same command makes it again")
 

@@ -20,6 +20,7 @@ from albert_tf.inference.pipeline.rows import Reading, Source
 from albert_tf.inference.pipeline.settings import PipelineSettings
 from albert_tf.pipelines.beam import beam, check_runner, run_each, run_transforms
 from albert_tf.storage import files
+from albert_tf.storage.lock import locked_workplace
 
 
 def predict_with_beam(settings: PipelineSettings) -> list[str]:
@@ -33,15 +34,27 @@ def predict_with_beam(settings: PipelineSettings) -> list[str]:
         list of str. Paths of the files.
 
     Raises:
-        UsageError: If a setting is invalid, or files exist.
+        UsageError: If a setting is invalid, files exist, or another process works on
+            this output.
         DataError: If a file or the model cannot be read.
     """
-    runner, options = settings.runner, settings.beam_option
-    check_runner(runner, options)
+    check_runner(settings.runner, settings.beam_option)
     names = OutputFiles(settings.output_file, settings.num_shards)
     reading = _choose_reading(settings)
     sources = rows.find_sources(settings.input_file)
     rows.check_readable(sources, reading)
+    with locked_workplace(names.partial):
+        return _run(settings, names, sources, reading)
+
+
+def _run(
+    settings: PipelineSettings,
+    names: OutputFiles,
+    sources: Sequence[Source],
+    reading: Reading,
+) -> list[str]:
+    """Cuts, answers and joins; returns the paths of the files."""
+    runner, options = settings.runner, settings.beam_option
     names.prepare(_determining(settings, sources, reading), settings.overwrite)
     done = {files.join(names.partial, n) for n in files.list_folder(names.partial)}
     unread = [(k, s) for k, s in enumerate(sources) if names.report(k) not in done]

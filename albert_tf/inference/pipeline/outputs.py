@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from albert_tf.errors import UsageError
 from albert_tf.storage import files, streams
+from albert_tf.storage.lock import LOCK_FILE
 
 _ROWS_PER_SHARD = 100_000
 _SETTINGS = "settings.json"
@@ -156,7 +157,7 @@ class OutputFiles:
         """
         if not files.is_folder(self.partial):
             return []
-        names = files.list_folder(self.partial)
+        names = [n for n in files.list_folder(self.partial) if n != LOCK_FILE]
         strange = [name for name in names if not _OWN.fullmatch(name)]
         if _SETTINGS not in names:
             # A run that is killed at once leaves half of this file.
@@ -180,7 +181,7 @@ class OutputFiles:
             key=lambda name: -1 if name.startswith("source-") else order.get(name, 0),
         ):
             files.remove(files.join(self.partial, name))
-        streams.remove_folder(self.partial)
+        files.remove_empty_folder(self.partial)
 
 
 def plan_shards(names: OutputFiles, blocks: Sequence[Block]) -> list[Shard]:

@@ -18,8 +18,8 @@ from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.storage import files, folders
+from albert_tf.storage.lock import locked
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
-from albert_tf.training.lock import locked
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
 # Recorded in `run.json`. Earlier versions, for texts only, wrote the first.

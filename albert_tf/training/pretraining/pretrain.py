@@ -19,8 +19,8 @@ from albert_tf.objectives.objective import Objective
 from albert_tf.objectives.registry import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import files, folders
+from albert_tf.storage.lock import locked
 from albert_tf.text.load import warn_if_small
-from albert_tf.training.lock import locked
 from albert_tf.training.pretraining import limits, outputs
 from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.keep_best import check_metric

@@ -117,6 +117,25 @@ def test_parts_of_another_run_are_named_and_replaced_only_if_asked(tmp_path):
     assert names(tmp_path) == ["out.txt"]
 
 
+def test_two_runs_never_share_an_output(tmp_path):
+    output = str(tmp_path / "out.txt")
+    with PartsFolder(output, {"model": "a"}).open(overwrite=False):
+        for model in "ab":
+            with pytest.raises(UsageError, match="is writing to this folder"):
+                answer(tmp_path, TEXTS, model=model, overwrite=True)
+    assert names(tmp_path) == []
+
+
+def test_parts_of_other_settings_are_not_joined(tmp_path):
+    output = str(tmp_path / "out.txt")
+    one, other = (PartsFolder(output, {"model": model}) for model in "ab")
+    with one.open(overwrite=False):
+        one.write(0, "rows", Part(b"", {}))
+        assert one.find(0, "rows") and not other.find(0, "rows")
+        with pytest.raises(DataError, match="part-000000: damaged"):
+            list(other.parts(1))
+
+
 def test_an_output_is_replaced_only_if_asked(tmp_path):
     (tmp_path / "out.txt").write_text("old")
     with pytest.raises(UsageError, match="exists already; give --overwrite"):
@@ -240,11 +259,12 @@ def test_vectors_are_one_array(tmp_path):
 
 def test_a_damaged_part_is_not_joined(tmp_path):
     folder = PartsFolder(str(tmp_path / "a"), {})
-    folder.write(0, "0", Part(b"content", {}))
-    path = tmp_path / "a.parts/part-000000"
-    path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(DataError, match="damaged; the same command makes it again"):
-        list(folder.parts(1))
-    path.unlink()
-    with pytest.raises(DataError, match="part-000000: missing"):
-        list(folder.parts(1))
+    with folder.open(overwrite=False):
+        folder.write(0, "0", Part(b"content", {}))
+        path = tmp_path / "a.parts/part-000000"
+        path.write_bytes(path.read_bytes() + b"x")
+        with pytest.raises(DataError, match="damaged; the same command makes it ag"):
+            list(folder.parts(1))
+        path.unlink()
+        with pytest.raises(DataError, match="part-000000: missing"):
+            list(folder.parts(1))

@@ -11,6 +11,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.pipeline.settings import PipelineSettings
 from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.storage.lock import locked_workplace
 from tests import tiny
 
 pytestmark = pytest.mark.slow
@@ -160,6 +161,14 @@ def test_the_command(model, texts, predict, tmp_path, run_python):
     assert result.stdout == f"{tmp_path}/two.jsonl\n", result.stderr
     whole = b"".join(predict("one").values())
     assert (tmp_path / "two.jsonl").read_bytes() == whole
+
+
+def test_another_process_on_the_same_output_is_refused(texts, predict, tmp_path):
+    partial = tmp_path / "out/films.partial"
+    refused = pytest.raises(UsageError, match="is writing to this folder")
+    with locked_workplace(partial), refused:
+        predict("out")
+    assert not partial.exists()
 
 
 def test_bad_requests_are_refused(texts, predict, tmp_path):

@@ -11,8 +11,8 @@ from albert_tf.converters.load import from_pretrained, load_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.predictor import Predictor
 from albert_tf.storage import files, folders
+from albert_tf.storage.lock import LOCK_FILE
 from albert_tf.training.finetuning.evaluation import Evaluator
-from albert_tf.training.lock import LOCK_FILE
 from tests.training.finetuning.resume_test import execute
 from tests.training.finetuning.runs import run
 

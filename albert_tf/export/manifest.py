@@ -1,7 +1,7 @@
 """Checks a SavedModel: the digests of its files and the operations it runs."""
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from tensorflow.core.protobuf import saved_model_pb2
@@ -9,9 +9,11 @@ from tensorflow.core.protobuf import saved_model_pb2
 from albert_tf.errors import DataError
 from albert_tf.export.allowed_ops import ALLOWED_OPS
 from albert_tf.storage import digests, files, folders
+from albert_tf.text import sentencepiece_file
 
 FILE = "assets.extra/manifest.json"
 MODEL_FILE = "saved_model.pb"
+_SENTENCEPIECE = "SentencepieceOp"
 
 
 def operations(path: str | os.PathLike) -> set[str]:
@@ -21,12 +23,7 @@ def operations(path: str | os.PathLike) -> set[str]:
         DataError: If the folder does not contain a SavedModel.
     """
     saved_model = read_saved_model(path)
-    names = set()
-    for meta_graph in saved_model.meta_graphs:
-        graph = meta_graph.graph_def
-        names |= {node.op for node in graph.node}
-        for function in graph.library.function:
-            names |= {node.op for node in function.node_def}
+    names = {node.op for node in _nodes(saved_model)}
     # Calls of the graph's own functions are listed under the functions' names.
     own = {
         function.signature.name
@@ -34,6 +31,13 @@ def operations(path: str | os.PathLike) -> set[str]:
         for function in meta_graph.graph_def.library.function
     }
     return names - own
+
+
+def _nodes(saved_model: saved_model_pb2.SavedModel) -> Iterator[Any]:
+    for meta_graph in saved_model.meta_graphs:
+        yield from meta_graph.graph_def.node
+        for function in meta_graph.graph_def.library.function:
+            yield from function.node_def
 
 
 def read_saved_model(path: str | os.PathLike) -> saved_model_pb2.SavedModel:
@@ -53,7 +57,8 @@ def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> se
     Models of this package need few operations. Operations that access files or Python
     are rejected, and so are those that a stock TensorFlow Serving does not have (from
     TensorFlow Text, all its versions have the operations of one SentencePiece model
-    and `NormalizeUTF8`) and functions that require XLA, which servers refuse.
+    and `NormalizeUTF8`) and functions that require XLA, which servers refuse. A
+    SentencePiece model must be one that SentencePiece reads safely.
 
     Args:
         path: str or path. The folder.
@@ -63,13 +68,18 @@ def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> se
         set of str. The operations in the SavedModel.
 
     Raises:
-        DataError: If the SavedModel contains another operation.
+        DataError: If the SavedModel contains another operation or a damaged
+            SentencePiece model.
     """
     found = operations(path)
     if strangers := sorted(found - ALLOWED_OPS - set(extra)):
         names = ", ".join(strangers)
         raise DataError(f"{path}: operations that are not allowed: {names}")
-    for meta_graph in read_saved_model(path).meta_graphs:
+    saved_model = read_saved_model(path)
+    models = (n.attr["model"].s for n in _nodes(saved_model) if n.op == _SENTENCEPIECE)
+    for model in set(models):
+        sentencepiece_file.check(model, files.join(path, MODEL_FILE))
+    for meta_graph in saved_model.meta_graphs:
         for function in meta_graph.graph_def.library.function:
             if function.attr["_XlaMustCompile"].b:
                 raise DataError(

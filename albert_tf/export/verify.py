@@ -32,8 +32,8 @@ def verify(path: str | os.PathLike, sha256: str | None = None) -> dict[str, Any]
         UsageError: If `sha256` is not the digest of any file.
         DataError: If the manifest is missing or is another one; if a file is missing,
             changed, added or outside the folder; if the SavedModel contains an
-            operation that is not allowed, or other operations or signatures than the
-            manifest lists.
+            operation that is not allowed, a SentencePiece model that cannot be read
+            safely, or other operations or signatures than the manifest lists.
     """
     path = os.fspath(path).rstrip("/")
     file = files.join(path, manifest.FILE)

@@ -46,6 +46,8 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     at, end = 0, len(message)
     while at < end:
         key, at = _read_varint(message, at)
+        if key >> 32:  # Others ignore the upper bits and see another field.
+            raise ValueError("the number of a field is too large")
         wire = key & 7
         if wire == _VARINT:
             value, at = _read_varint(message, at)

@@ -15,7 +15,7 @@ import sentencepiece
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.text import offsets
+from albert_tf.text import offsets, sentencepiece_file
 from albert_tf.text.normalization import normalize_text, to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -271,13 +271,12 @@ class AlbertTokenizer(Tokenizer):
 
 
 def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
+    sentencepiece_file.check(model, name)
     processor = sentencepiece.SentencePieceProcessor()
     try:
-        if not model:
-            raise RuntimeError("empty")
         processor.LoadFromSerializedProto(model)
-    except RuntimeError:
+    except RuntimeError as e:
         raise DataError(
-            f"{name}: not a SentencePiece model ({len(model)} bytes)"
+            f"{name}: not a SentencePiece model ({len(model)} bytes): {e}"
         ) from None
     return processor

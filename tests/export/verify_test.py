@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest, verify
-from albert_tf.storage import digests, files, folders
+from albert_tf.storage import digests, files, folders, protobuf
 
 TOOL = pathlib.Path(__file__).parents[2] / "tools/verify_export.py"
 
@@ -143,6 +143,20 @@ def test_an_asset_that_leaves_the_folder(folder, name):
     file.write_bytes(saved_model.SerializeToString())
     list_anew(folder)
     with pytest.raises(DataError, match="not in the manifest: '.*(passwd|unlisted)'"):
+        verify.verify(folder)
+
+
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_tokenizer_that_would_end_the_server(folder, in_function):
+    file = folder / "saved_model.pb"
+    saved_model = saved_model_pb2.SavedModel.FromString(file.read_bytes())
+    graph = saved_model.meta_graphs[0].graph_def
+    nodes = graph.library.function[0].node_def if in_function else graph.node
+    piece = protobuf.delimited(1, b"a" * 400_000)
+    nodes.add(op="SentencepieceOp").attr["model"].s = protobuf.delimited(1, piece)
+    file.write_bytes(saved_model.SerializeToString())
+    list_anew(folder)
+    with pytest.raises(DataError, match=r"_model.pb: not a Sent.* received 400000$"):
         verify.verify(folder)
 
 

@@ -20,5 +20,13 @@ class MissingFileError(DataError):
 class Stopped(KeyboardInterrupt):
     """A run ended early because it was asked to, after saving what it had reached.
 
-    Exit code 0. A `KeyboardInterrupt`, so that nothing takes it for a failure.
+    A `KeyboardInterrupt`, so that nothing takes it for a failure.
+
+    Attributes:
+        exit_code: int. 130 after Ctrl-C, else 143: what waits for the run to be
+            complete, as `&&` and schedulers do, must not go on.
     """
+
+    def __init__(self, message: str, signal: str = "SIGTERM"):
+        super().__init__(message)
+        self.exit_code = 130 if signal == "SIGINT" else 143

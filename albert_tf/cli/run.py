@@ -1,8 +1,8 @@
 """Runs a command: parses flags, prints help, reports errors in one line.
 
-A tool ends with `run(main)`. Exit codes: 0 success, or stopped after saving, 1 a file
-or its content cannot be used, 2 a flag cannot be used, 70 a bug in this package, 130
-interrupted, 141 the reader of the output has closed it, 143 terminated.
+A tool ends with `run(main)`. Exit codes: 0 success, 1 a file or its content cannot be
+used, 2 a flag cannot be used, 70 a bug in this package, 130 interrupted, 141 the reader
+of the output has closed it, 143 terminated; 130 and 143 also after saving.
 
 Importing this module before TensorFlow also silences TensorFlow's start (see
 `quiet_start`). It imports neither TensorFlow nor Keras, so that `--help` is fast.
@@ -178,7 +178,7 @@ def _report(error: BaseException) -> int:
     """Prints an error and returns the exit code."""
     if isinstance(error, Stopped):
         print(error, file=sys.stderr, flush=True)
-        return 0
+        return error.exit_code
     code, message = _describe(error)
     if code == 141:
         # Python flushes stdout again at exit, which would fail once more.

@@ -107,8 +107,10 @@ def train(
                 unsaved = not _save(checkpoints, on_save, progress, must)
             if stop:
                 checkpoints.finish()
+                # Another worker may have received it.
                 raise Stopped(
-                    f"stopped at step {done:,} of {end:,}; the same command continues"
+                    f"stopped at step {done:,} of {end:,}; the same command continues",
+                    signals.received,
                 )
             if evaluate and intervals.evaluation_is_due(done):
                 _evaluate(step, evaluate, done, progress)

@@ -139,12 +139,14 @@ def test_errors_are_one_line(run_tool, body, code, parts):
     assert_one_line(run_tool("--input_file=a", body=body), code, *parts)
 
 
-def test_a_run_that_stopped_as_asked_is_no_failure(run_tool):
+@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_run_that_was_stopped_is_not_complete(run_tool, signal, code):
     body = (
-        ERROR.replace("DataError", "DataError, Stopped") + "raise Stopped('at step 3')"
+        ERROR.replace("DataError", "DataError, Stopped")
+        + f"raise Stopped('at step 3', {signal!r})"
     )
     result = run_tool("--input_file=a", body=body)
-    assert result.returncode == 0
+    assert result.returncode == code
     assert result.stderr.splitlines()[-1] == "at step 3"
 
 

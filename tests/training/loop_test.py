@@ -178,6 +178,7 @@ def test_a_signal_ends_the_run_after_a_checkpoint(at):
         loop.train(step, [], INTERVALS, recorder, recorder, lambda: {"loss": -1.0})
     assert recorder.events[-2:] == ["save", "finish"]
     assert f"stopped at step {step.done} " in str(found.value)
+    assert found.value.exit_code == 143
     # What was measured since the last line is on record.
     assert recorder.events[-3][:2] == ("train", step.done)
     assert signal.getsignal(signal.SIGTERM) is before

@@ -10,7 +10,7 @@ import difflib
 import importlib.util
 import os
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import DataError
@@ -20,6 +20,7 @@ def setting(
     text: str,
     *default,
     choices: Sequence[str] | None = None,
+    aliases: Mapping[str, str] | None = None,
     repeated: bool = False,
 ):
     """Returns a dataclass field with a help text.
@@ -28,11 +29,13 @@ def setting(
         text: str. Help text of the field and of its flag.
         *default: Default value. Without one, the field is required.
         choices: Sequence. Values that the flag accepts; None for any.
+        aliases: dict or None. Other names of these values that the flag accepts.
         repeated: bool. Whether a field of type `tuple[str, ...]` takes one value per
             flag, which may be repeated, instead of one comma-separated list.
     """
     kwargs = {"default": default[0]} if default else {}
-    metadata = {"help": text, "choices": choices, "repeated": repeated}
+    metadata = {"help": text, "choices": choices, "aliases": aliases or {}}
+    metadata["repeated"] = repeated
     return dataclasses.field(metadata=metadata, **kwargs)
 
 

@@ -26,6 +26,7 @@ from albert_tf.storage import files
 
 define_settings(CreateSettings)
 define_alias("tokenizer_file", "spm_model_file")
+define_alias("text_column", "text_field")
 
 
 def main() -> None:

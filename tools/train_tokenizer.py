@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags, logging
 
+from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.data.corpus import corpus
 from albert_tf.errors import UsageError
@@ -23,11 +24,8 @@ _INPUT_FILE = flags.DEFINE_string(
     "Training text: comma-separated files or patterns, or `docstrings:`.",
     required=True,
 )
-_INPUT_FORMAT = flags.DEFINE_string("input_format", "auto", "Format of the text files.")
-_FIELD = flags.DEFINE_string("text_field", "text", "Field of jsonl, parquet and TFDS.")
-_BAD = flags.DEFINE_enum(
-    "on_bad_input", "error", ["error", "skip"], "skip: leave invalid lines out."
-)
+define_settings(corpus.CorpusSettings)
+define_alias("text_column", "text_field")
 _LANGUAGE = flags.DEFINE_string("language", "en", "Language for splitting sentences.")
 _OUTPUT_MODEL = flags.DEFINE_string("output_model", None, "File to write.")
 _OUTPUT_PREFIX = flags.DEFINE_string(
@@ -59,10 +57,8 @@ def main() -> None:
     output = _output()
     documents = corpus.open_corpus(
         _INPUT_FILE.value,
-        _INPUT_FORMAT.value,
         language=_LANGUAGE.value,
-        text_field=_FIELD.value,
-        on_bad_input=_BAD.value,
+        **read_settings(corpus.CorpusSettings).options,
     )
     train.train_tokenizer(
         (sentence for document in documents for sentence in document),

@@ -32,6 +32,7 @@ def define_settings(settings: type, required: bool = True) -> None:
             flags.DEFINE_bool(field.name, default, text)
         elif field.metadata.get("choices"):
             flags.DEFINE_enum(field.name, default, field.metadata["choices"], text)
+            flags.FLAGS[field.name].parser = _Choice(**field.metadata)
         elif field.metadata.get("repeated"):
             flags.DEFINE_multi_string(field.name, list(default or ()), text)
         elif field.type == tuple[str, ...]:
@@ -43,6 +44,17 @@ def define_settings(settings: type, required: bool = True) -> None:
         else:
             needed = required and field.default is dataclasses.MISSING
             flags.DEFINE_string(field.name, default, text, required=needed)
+
+
+class _Choice(flags.EnumParser):
+    """Accepts the choices of a setting, and other names for them."""
+
+    def __init__(self, choices, aliases, **metadata):
+        super().__init__(choices)
+        self._aliases = aliases
+
+    def parse(self, argument: str) -> str:
+        return super().parse(self._aliases.get(argument, argument))
 
 
 def read_settings(settings: type, base: dict[str, Any] | None = None) -> Any:

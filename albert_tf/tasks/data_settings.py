@@ -3,11 +3,12 @@
 import dataclasses
 
 from albert_tf.settings import setting
+from albert_tf.tasks.files.settings import ReadingSettings
 from albert_tf.tasks.own_files import OwnFileSettings
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataSettings(OwnFileSettings):
+class DataSettings(ReadingSettings, OwnFileSettings):
     """The data of a task: official files, a prepared set, or files of one's own."""
 
     task: str = setting(
@@ -20,15 +21,4 @@ class DataSettings(OwnFileSettings):
         "Folder with the official files of the task, or the name of a TensorFlow "
         "Datasets set, such as tfds:glue/mnli.",
         "",
-    )
-    tfds_data_dir: str = setting(
-        "Folder of the prepared TensorFlow Datasets. Default: theirs.", ""
-    )
-    download: bool = setting(
-        "Let TensorFlow Datasets download a set that is not prepared.", False
-    )
-    on_bad_input: str = setting(
-        "stop at an example that cannot be used, or skip and count it.",
-        "stop",
-        choices=("stop", "skip"),
     )

@@ -139,13 +139,9 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
     has_names = settings.header or cells.file_format(path) in ("json", "parquet")
     if not has_names:
         return CHOICES if settings.choice_columns else TEXTS
-    layout = {
-        "delimiter": settings.delimiter or None,
-        "quoting": settings.quoting,
-        "short_rows": "skip",
-        "on_bad_input": "skip",
-    }
-    names = set(read_columns(path, [], **layout).names)
+    layout = {**settings.layout, "header": True}
+    skip = {"short_rows": "skip", "on_bad_input": "skip"}
+    names = set(read_columns(path, [], **layout, **skip).names)
     if settings.tokens_column in names and settings.tags_column in names:
         return TOKENS
     has_context = settings.context_column in names

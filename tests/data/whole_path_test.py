@@ -1,6 +1,5 @@
 """From unusual sources, languages and conditions to records."""
 
-import functools
 import json
 import os
 import pathlib
@@ -84,9 +83,7 @@ def test_parquet_makes_the_records_of_the_same_text_in_jsonl(tokenizer, tmp_path
     assert cards["parquet"]["inputs"][0]["format"] == "parquet"
 
 
-def test_a_tfds_set_makes_the_records_of_the_same_text(
-    tokenizer, tmp_path, monkeypatch
-):
+def test_a_tfds_set_makes_the_records_of_the_same_text(tokenizer, tmp_path):
     import tensorflow_datasets as tfds
 
     texts = ["\n".join(document) for document in _documents()]
@@ -98,9 +95,8 @@ def test_a_tfds_set_makes_the_records_of_the_same_text(
         data_dir=tmp_path / "tfds",
         disable_shuffling=True,
     )
-    load = functools.partial(tfds.load, data_dir=str(tmp_path / "tfds"))
-    monkeypatch.setattr(tfds, "load", load)
-    card = _make(Corpus("tfds:tiny_text"), tmp_path / "o/t", tokenizer)
+    corpus = Corpus("tfds:tiny_text", tfds_data_dir=str(tmp_path / "tfds"))
+    card = _make(corpus, tmp_path / "o/t", tokenizer)
     assert card["corpus"]["documents"] == 33
     (tmp_path / "a.jsonl").write_text(
         "\n".join(json.dumps({"text": text}) for text in texts)

@@ -81,6 +81,11 @@ def _text(data):
     ("flags", "code", "message"),
     [
         ({"input_file": "none.txt"}, 1, "none.txt: no such file"),
+        (
+            {"input_file": "tfds:prose", "tfds_data_dir": ".", "on_bad_input": "error"},
+            1,
+            "tfds:prose: not prepared in .",
+        ),
         ({"input_file": _text(b"")}, 1, "contains no training example"),
         ({"input_file": _text(b"ab\0cd\n")}, 1, "input.txt: byte 2: a NUL byte"),
         ({"input_file": _text(b"ab\xffcd\n")}, 1, "input.txt: byte 2: not UTF-8"),

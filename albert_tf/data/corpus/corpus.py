@@ -6,16 +6,17 @@ An input is a comma-separated list of
   * `docstrings:` or `docstrings:max_bytes=20000000`, the embedded corpus.
 
 Formats: `lines` (one sentence per line, blank lines between documents: the original's),
-`paragraphs` (ordinary text), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`, and
-`auto`, which looks at the first 64 KiB of each file: `PAR1` is parquet; `<doc ` at the
-start is wikiextractor; a JSON object on the first line is jsonl. Other text is `lines`
-if half of its characters are in lines with a line directly before or after them, and
-60% of those with one directly after end a sentence and contain no other sentence end;
-else it is `paragraphs`. The choice is logged. A file named like a table (.csv, .tsv) is
-refused.
+`paragraphs` (ordinary text), `wikiextractor` (`<doc>` blocks), `jsonl`, `parquet`,
+`table` (CSV, TSV) and `auto`, which looks at the first 64 KiB of each file: `PAR1` is
+parquet; `<doc ` at the start is wikiextractor; a JSON object on the first line is
+jsonl; a name that ends in .csv or .tsv is table. Other text is `lines` if half of its
+characters are in lines with a line directly before or after them, and 60% of those with
+one directly after end a sentence and contain no other sentence end; else it is
+`paragraphs`. The choice is logged.
 """
 
 import copy
+import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -29,14 +30,40 @@ from albert_tf.data.corpus.sentences import check_language, split_sentences
 from albert_tf.data.corpus.source import (
     MAX_JSON_BYTES,
     MAX_LINE_BYTES,
-    BadInput,
     Source,
     read_lines,
 )
 from albert_tf.errors import DataError, UsageError
+from albert_tf.settings import setting
 from albert_tf.storage import files, streams
+from albert_tf.tasks.files.columns import BadRows
+from albert_tf.tasks.files.settings import LayoutSettings, ReadingSettings
+from albert_tf.tasks.files.tfds_source import prepared_folder
 
-FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet")
+FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "table")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusSettings(LayoutSettings, ReadingSettings):
+    """How the files of a corpus are written, and where the text is in them."""
+
+    input_format: str = setting(
+        "Format of the files; gzip is recognized. lines: one sentence per line, a "
+        "blank line between documents. table: CSV or TSV.",
+        "auto",
+        choices=FORMATS,
+    )
+    text_field: str = setting(
+        "Column with the text of a table, or its field in jsonl, Parquet and TFDS.",
+        "text",
+    )
+
+    @property
+    def options(self) -> dict:
+        """Arguments of `Corpus` besides its inputs."""
+        names = [field.name for field in dataclasses.fields(CorpusSettings)]
+        values = {name: getattr(self, name) for name in names}
+        return {"format": values.pop("input_format"), **values}
 
 
 class RawDocument(NamedTuple):
@@ -58,9 +85,10 @@ class Corpus:
     Args:
         inputs: str. See the module's docstring.
         format: str. One of `FORMATS`, for all files.
-        text_field: str. Name of the field with the text in jsonl, parquet and TFDS.
-        on_bad_input: str. "error", or "skip" to count and leave out lines that are not
+        text_field: str. Name of the field with the text in jsonl, tables and TFDS.
+        on_bad_input: str. "stop", or "skip" to count and leave out lines that are not
             UTF-8, contain NUL bytes or are not JSON.
+        **more: Other fields of `CorpusSettings`.
 
     Attributes:
         sources: list of `Source`.
@@ -68,7 +96,8 @@ class Corpus:
         sha256: dict. Source name -> hex digest of its bytes on disk, once read.
 
     Raises:
-        DataError: If no file matches, or one cannot be read.
+        DataError: If no file matches, one cannot be read, or a TFDS set is not
+            prepared and may not be downloaded.
         UsageError: If an argument is invalid.
     """
 
@@ -77,22 +106,23 @@ class Corpus:
         inputs: str,
         format: str = "auto",
         text_field: str = "text",
-        on_bad_input: str = "error",
+        on_bad_input: str = "stop",
+        **more,
     ):
         if format not in FORMATS:
             raise UsageError(
                 f"input_format: expected one of {', '.join(FORMATS)}, received "
                 f"{format!r}"
             )
-        if on_bad_input not in ("error", "skip"):
-            raise UsageError(
-                f"on_bad_input: expected 'error' or 'skip', received {on_bad_input!r}"
-            )
-        self.text_field = text_field
-        self.on_bad_input = on_bad_input
+        self.settings = CorpusSettings(
+            input_format=format,
+            text_field=text_field,
+            on_bad_input=on_bad_input,
+            **more,
+        )
         self.counts: Counter = Counter()
         self.sha256: dict[str, str] = {}
-        self._bad = BadInput(on_bad_input, self.counts)
+        self._bad = BadRows(on_bad_input, self.counts)
         self.sources = self._find(inputs, format)
         if format == "auto":
             self._log_formats()
@@ -101,7 +131,7 @@ class Corpus:
         """Returns a corpus of the same sources with new counts and checksums."""
         fresh = copy.copy(self)
         fresh.counts, fresh.sha256 = Counter(), {}
-        fresh._bad = BadInput(self.on_bad_input, fresh.counts)
+        fresh._bad = BadRows(self._bad.action, fresh.counts)
         return fresh
 
     def documents(self, only: Iterable[int] | None = None) -> Iterator[RawDocument]:
@@ -138,6 +168,7 @@ class Corpus:
         if kind == "docstrings":
             return Source(name, kind, _docstring_limit(name) or 0)
         if kind == "tfds":
+            prepared_folder(name, self.settings.tfds_data_dir, self.settings.download)
             return Source(name, kind, 0)
         try:
             if not streams.is_regular(name):
@@ -165,11 +196,14 @@ class Corpus:
             limit = _docstring_limit(name)
             read = docstrings.read_docstrings(docstrings.source_files(), limit)
             return (text for document in read for text in (*document, None))
-        if kind in ("tfds", "parquet"):
+        if kind in ("tfds", "parquet", "table"):
             from albert_tf.data.corpus import columns
 
-            read = getattr(columns, f"read_{kind}")
-            rows = read(name, self.text_field, self._bad, self._hasher(source))
+            if kind == "tfds":
+                rows = columns.read_tfds(source, self.settings, self._bad)
+            else:
+                update = self._hasher(source)
+                rows = columns.read_table(source, self.settings, self._bad, update)
             return (
                 text
                 for row in rows
@@ -184,7 +218,9 @@ class Corpus:
             on_bytes=self._hasher(source),
         )
         if is_json:
-            return formats.read_json_lines(lines, self._bad, name, self.text_field)
+            return formats.read_json_lines(
+                lines, self._bad, name, self.settings.text_field
+            )
         if kind == "wikiextractor":
             return formats.read_wikiextractor(lines, self.counts)
         if kind == "lines":
@@ -218,8 +254,7 @@ def open_corpus(
     inputs: str,
     format: str = "auto",
     language: str = "en",
-    text_field: str = "text",
-    on_bad_input: str = "error",
+    **options,
 ) -> Iterator[list[str]]:
     """Yields the documents of a corpus, each a list of sentences; see `Corpus`.
 
@@ -227,7 +262,7 @@ def open_corpus(
         DataError: If an input is missing or cannot be read, or all are empty.
     """
     language = check_language(language)
-    corpus = Corpus(inputs, format, text_field, on_bad_input)
+    corpus = Corpus(inputs, format, **options)
     empty = True
     for document in corpus.documents():
         if sentences := document_sentences(document, language):

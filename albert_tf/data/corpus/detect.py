@@ -44,11 +44,7 @@ def detect_format(path: str) -> str:
             "convert it to JSON Lines (one object per line), or set --input_format"
         )
     if _TABLE_NAME.search(path):
-        raise DataError(
-            f"{path}: is named like a table, whose rows are not prose; write the "
-            "column with the text to a text file or to JSON Lines, or set "
-            "--input_format if this is prose after all"
-        )
+        return "table"
     lines = [line.strip() for line in text.split("\n")]
     followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
     single = sum(

@@ -10,7 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from albert_tf.data.corpus.source import MAX_LINE_BYTES, BadInput
+from albert_tf.data.corpus.source import MAX_LINE_BYTES
+from albert_tf.tasks.files.columns import BadRows
 
 # A longer document is split.
 DOCUMENT_CHARS = 1 << 18
@@ -110,7 +111,7 @@ def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | 
 
 
 def read_json_lines(
-    lines: Iterator[str], bad: BadInput, path: str, text_field: str
+    lines: Iterator[str], bad: BadRows, path: str, text_field: str
 ) -> Iterator[str | None]:
     """Reads one JSON object per line, with the document's text in `text_field`."""
     for number, line in enumerate(lines, start=1):
@@ -137,7 +138,7 @@ def read_json_lines(
             bad.report(
                 "lines_without_text",
                 f"{path}: line {number}: needs a JSON object with a string in "
-                f"{text_field!r} (--text_field)",
+                f"{text_field!r} (--text_column)",
             )
 
 

@@ -2,12 +2,12 @@
 
 import gzip
 import zlib
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import IO, NamedTuple
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
+from albert_tf.tasks.files.columns import BadRows
 
 # A longer line is cut at white space, so that one line of 500 MB needs no memory.
 MAX_LINE_BYTES = 1 << 20
@@ -17,25 +17,6 @@ _CHUNK = 1 << 20
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF32 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
 _READ_ERRORS = (OSError, EOFError, zlib.error)
-
-
-class BadInput:
-    """Raises an error for input that cannot be used, or counts and skips it.
-
-    Args:
-        action: str. "error" or "skip".
-        counts: Counter. Where skips are counted, by reason.
-    """
-
-    def __init__(self, action: str, counts: Counter):
-        self.action = action
-        self.counts = counts
-
-    def report(self, reason: str, message: str) -> None:
-        """Raises `DataError(message)`, or counts `reason`."""
-        if self.action == "error":
-            raise DataError(f"{message} (--on_bad_input=skip leaves it out)")
-        self.counts[reason] += 1
 
 
 def open_source(path: str, on_bytes: Callable[[bytes], None] | None = None) -> IO:
@@ -89,7 +70,7 @@ class _Watched:
 
 def read_lines(
     path: str,
-    bad: BadInput,
+    bad: BadRows,
     max_bytes: int = MAX_LINE_BYTES,
     cut: bool = True,
     on_bytes: Callable[[bytes], None] | None = None,
@@ -156,7 +137,7 @@ def _cut_point(rest: bytes) -> int:
     return end
 
 
-def _decode(data: bytes, path: str, offset: int, bad: BadInput) -> list[str]:
+def _decode(data: bytes, path: str, offset: int, bad: BadRows) -> list[str]:
     """Decodes complete lines; one by one only if that fails."""
     data = data.removesuffix(b"\n")
     if b"\0" not in data:

@@ -18,12 +18,7 @@ def create_from_settings(settings: CreateSettings) -> dict:
     tokenizer = load_tokenizer(
         settings.spm_model_file, settings.do_lower_case, settings.keep_accents
     )
-    corpus = Corpus(
-        settings.input_file,
-        settings.input_format,
-        settings.text_field,
-        settings.on_bad_input,
-    )
+    corpus = Corpus(settings.input_file, **settings.options)
     shared = {
         "num_shards": settings.num_shards,
         "overwrite": settings.overwrite,

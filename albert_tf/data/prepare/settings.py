@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from albert_tf.data.corpus.corpus import FORMATS
+from albert_tf.data.corpus.corpus import CorpusSettings
 from albert_tf.data.corpus.sentences import check_language
 from albert_tf.data.masking.config import MaskingConfig, check_probability
 from albert_tf.data.prepare.config import RecordConfig
@@ -14,7 +14,7 @@ _DISTRIBUTIONS = ("inverse", "reversed", "uniform")
 
 
 @dataclasses.dataclass(frozen=True)
-class CreateSettings:
+class CreateSettings(CorpusSettings):
     """One run of `create_pretraining_data`.
 
     Each field is described by its `metadata["help"]`, which is also the help text of
@@ -32,19 +32,7 @@ class CreateSettings:
         None,
     )
     vocab_file: str | None = setting("Not used; set --spm_model_file.", None)
-    input_format: str = setting(
-        "Format of the files; gzip is recognized. lines: one sentence per line, a "
-        "blank line between documents.",
-        "auto",
-        choices=FORMATS,
-    )
     input_file_mode: str = setting("Only r is supported; gzip is recognized.", "r")
-    text_field: str = setting("Field with the text in jsonl, parquet and TFDS.", "text")
-    on_bad_input: str = setting(
-        "error: stop at a malformed line. skip: count it and leave it out.",
-        "error",
-        choices=("error", "skip"),
-    )
     language: str = setting("Language, for splitting sentences.", "en")
     do_lower_case: bool | None = setting(
         "Lower-case the text. Default: as the model folder of the tokenizer says, or "

@@ -15,6 +15,7 @@ from albert_tf.tasks.files.columns import (
     read_columns,
     warn_of_skipped,
 )
+from albert_tf.tasks.files.settings import LayoutSettings
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Columns that each hold one choice, in the order of their numbers.
@@ -72,7 +73,7 @@ class ChoiceExamples:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceTableSettings:
+class ChoiceTableSettings(LayoutSettings):
     """Where the contexts, the choices and the right answers are in a table."""
 
     context_column: str = setting("Column of the context of each question.", "context")
@@ -88,11 +89,6 @@ class ChoiceTableSettings:
         "Column of the right choice: its number from 0, or a letter from A.", "label"
     )
     id_column: str = setting("Column of names of the questions; may be empty.", "")
-    delimiter: str = setting(
-        "Character between cells. Default: tab for .tsv, comma otherwise.", ""
-    )
-    header: bool = setting("Whether the first line names the columns.", True)
-    quoting: bool = setting("Whether double quotes enclose cells, as in CSV.", True)
 
 
 def read_choice_table(
@@ -116,12 +112,7 @@ def read_choice_table(
     Raises:
         DataError: If a column, a choice or an answer is missing or invalid.
     """
-    layout = {
-        "delimiter": settings.delimiter or None,
-        "header": settings.header,
-        "quoting": settings.quoting,
-        "on_bad_input": on_bad_input,
-    }
+    layout = {**settings.layout, "on_bad_input": on_bad_input}
     columns = settings.choice_columns
     if not columns:
         columns = _find_choice_columns(read_columns(path, (), **layout))

@@ -29,7 +29,7 @@ from albert_tf.tasks.files.text_stream import TextStream
 class ColumnStream:
     """The columns of interest of a file, from its first row to its last.
 
-    A row that cannot be read is an error. JSON Lines have the fields that occur in the
+    JSON Lines have the fields that occur in the
     first portion.
 
     Args:
@@ -38,6 +38,8 @@ class ColumnStream:
         delimiter: str or None.
         header: bool.
         quoting: bool.
+        bad: `BadRows`. What to do with rows that cannot be read. Default: stop.
+        kind: str or None. Result of `cells.file_format` for a name that does not say.
     """
 
     def __init__(
@@ -48,10 +50,14 @@ class ColumnStream:
         delimiter: str | None = None,
         header: bool = True,
         quoting: bool = True,
+        bad: BadRows | None = None,
+        kind: str | None = None,
     ):
         self.path = os.fspath(path)
         self._columns = list(columns)
         self._layout = (delimiter, header, quoting)
+        self._bad = bad or BadRows("stop")
+        self._kind = kind or cells.file_format(self.path)
         self._text = TextStream(self.path)
         self._num_rows = self._done = 0
 
@@ -73,27 +79,30 @@ class ColumnStream:
                 message names the line.
         """
         readers = {"parquet": self._parquet, "json": self._json}
-        read = readers.get(cells.file_format(self.path), self._cells)
+        read = readers.get(self._kind, self._cells)
         return read(rows)
 
     def _cells(self, size: int) -> Iterator[Columns]:
         delimiter, header, quoting = self._layout
-        path, bad = self.path, BadRows("stop")
+        path, bad = self.path, self._bad
         rows = cells.read_cells(self._text, delimiter, quoting)
         names, rows = with_names(path, rows, header)
         index = find_all(path, self._columns, (), names, header)
         for portion in _nonempty(
             _batches(rows, size), f"{path}: expected rows below the header"
         ):
+            portion = [
+                (line, row)
+                for line, row in portion
+                if len(row) == len(names)
+                or adjusted(path, line, row, len(names), "stop", bad)
+            ]
             lines = [line for line, _ in portion]
-            for line, row in portion:
-                if len(row) != len(names):
-                    adjusted(path, line, row, len(names), "stop", bad)
             values = {key: [row[i] for _, row in portion] for key, i in index.items()}
             yield Columns(path, tuple(names), values, lines, "line", {}, index)
 
     def _json(self, size: int) -> Iterator[Columns]:
-        path, bad = self.path, BadRows("stop")
+        path, bad = self.path, self._bad
         unit, objects = read_objects(self._text, bad.report)
         names: list[str] = []
         index: dict[str, int] = {}
@@ -109,7 +118,7 @@ class ColumnStream:
 
     def _parquet(self, size: int) -> Iterator[Columns]:
         parquet, errors = import_parquet(self.path)
-        path, bad = self.path, BadRows("stop")
+        path, bad = self.path, self._bad
         try:
             with _open_parquet(path) as file:
                 table = parquet.ParquetFile(file)

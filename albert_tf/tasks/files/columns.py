@@ -101,10 +101,12 @@ def read_columns(
     path = os.fspath(path)
     bad = BadRows(on_bad_input)
     kind = cells.file_format(path)
-    if kind == "parquet":
-        return _read_parquet(path, columns, optional, exact, bad)
-    if kind == "json":
-        return _read_json(path, columns, optional, exact, bad)
+    if kind in ("parquet", "json"):
+        read = _read_parquet if kind == "parquet" else _read_json
+        found = read(path, columns, optional, exact, bad)
+        if not found:
+            raise DataError(f"{path}: expected rows that can be used, received none")
+        return found
     rows = cells.read_cells(TextStream(path), delimiter, quoting)
     names, rows = with_names(path, rows, header)
     index = find_all(path, columns, optional, names, header)
@@ -152,16 +154,17 @@ class BadRows:
 
     Args:
         action: str. "stop" or "skip".
+        counts: Counter or None. Where they are counted, by reason.
     """
 
-    def __init__(self, action: str):
+    def __init__(self, action: str, counts: Counter[str] | None = None):
         if action not in ON_BAD_INPUT:
             raise UsageError(
                 f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}, received "
                 f"{action!r}"
             )
         self.action = action
-        self.counts: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter() if counts is None else counts
 
     def report(self, reason: str, message: str) -> None:
         """Raises `DataError(message)`, or counts `reason`."""
@@ -332,8 +335,6 @@ def plain_columns(
         kept.append(number)
         for column, value in zip(values.values(), plain, strict=True):
             column.append(value)
-    if not kept:
-        raise DataError(f"{path}: expected rows that can be used, received none")
     return Columns(path, tuple(names), values, kept, unit, dict(bad.counts), index)
 
 

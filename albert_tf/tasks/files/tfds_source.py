@@ -3,10 +3,11 @@
 Nothing is downloaded unless asked for. TFDS is imported when it is needed.
 """
 
+import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -54,23 +55,38 @@ def read_tfds(
         name: str. `tfds:set`, `tfds:set/config`, each also with `:version`; the prefix
             may be missing.
         split: str. Name of the split, such as "validation".
-        data_dir: str or None. Folder of prepared sets. None: TFDS's own
-            (`TFDS_DATA_DIR`, or `~/tensorflow_datasets`).
-        download: bool. Whether to download and prepare what is missing.
+        data_dir: str or None. See `prepared_folder`; so is `download`.
+        download: bool.
 
     Raises:
         UsageError: If tensorflow-datasets is not installed, or the name is malformed.
         DataError: If the set is not prepared, is of another version, has no such split,
             or cannot be read.
     """
-    try:
-        import tensorflow_datasets as tfds
-    except ImportError:
-        raise UsageError(
-            f"{name}: reading TFDS sets needs tensorflow-datasets: "
-            "pip install tensorflow-datasets"
-        ) from None
-    path = _prepared_folder(tfds, name, data_dir, download)
+    path = prepared_folder(name, data_dir, download)
+    with opened(name, path, split) as (names, rows):
+        return TfdsRows(f"{name} ({split})", names, [_plain(row) for row in rows])
+
+
+@contextlib.contextmanager
+def opened(
+    name: str, path: str, split: str
+) -> Iterator[tuple[Mapping[str, tuple[str, ...]], Iterator[dict[str, Any]]]]:
+    """Opens a split inside a `with` statement, in which its rows can be read.
+
+    Args:
+        name: str. Name of the set, for messages.
+        path: str. Result of `prepared_folder`.
+        split: str. Name of the split.
+
+    Yields:
+        The names of the classes, and the rows of NumPy values, in stored order.
+
+    Raises:
+        DataError: If there is no such split, or it cannot be read.
+    """
+    import tensorflow_datasets as tfds
+
     try:
         builder = tfds.builder_from_directory(path)
         if split not in builder.info.splits:
@@ -83,19 +99,36 @@ def read_tfds(
             shuffle_files=False,
             read_config=tfds.ReadConfig(interleave_cycle_length=1),
         )
-        rows = [_plain(row) for row in data.as_numpy_iterator()]
-        names = _class_names(tfds, builder.info.features)
+        features = builder.info.features
+        yield _class_names(tfds, features), data.as_numpy_iterator()
     except DataError:
         raise
     except UnicodeDecodeError as e:
         raise DataError(f"{name}: {path}: a text is not UTF-8: {e}") from None
     except Exception as e:  # TFDS and TensorFlow raise many kinds
         raise DataError(f"{name}: {path} cannot be read: {_reason(e)}") from None
-    return TfdsRows(f"{name} ({split})", names, rows)
 
 
-def _prepared_folder(tfds, name: str, data_dir: str | None, download: bool) -> str:
-    """Returns the folder of one version of a prepared set."""
+def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
+    """Returns the folder of one version of a prepared set.
+
+    Args:
+        name: str. See `read_tfds`.
+        data_dir: str or None. Folder of prepared sets. None: TFDS's own
+            (`TFDS_DATA_DIR`, or `~/tensorflow_datasets`).
+        download: bool. Whether to download and prepare what is missing.
+
+    Raises:
+        UsageError: If tensorflow-datasets is not installed, or the name is malformed.
+        DataError: If the set is not prepared, or of another version.
+    """
+    try:
+        import tensorflow_datasets as tfds
+    except ImportError:
+        raise UsageError(
+            f"{name}: reading TFDS sets needs tensorflow-datasets: "
+            "pip install tensorflow-datasets"
+        ) from None
     title, _, version = name.removeprefix(PREFIX).partition(":")
     parts = title.split("/")
     if not 1 <= len(parts) <= 2 or not all(parts) or ".." in parts:

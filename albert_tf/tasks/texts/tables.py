@@ -13,6 +13,7 @@ from albert_tf.settings import setting
 from albert_tf.storage import files
 from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.tasks.files.columns import Columns
+from albert_tf.tasks.files.settings import LayoutSettings
 from albert_tf.tasks.files.tfds_source import TfdsRows, read_tfds
 from albert_tf.tasks.texts.table_stream import TableStream
 from albert_tf.tasks.texts.text_table import TextTable, make_table, read_table
@@ -25,7 +26,7 @@ AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextFileSettings:
+class TextFileSettings(LayoutSettings):
     """Where the texts are in a file, and how the file is written."""
 
     text_column: str = setting(
@@ -36,13 +37,6 @@ class TextFileSettings:
         "Default: rows are numbered from 0.",
         "",
     )
-    delimiter: str = setting(
-        "Character between cells. Default: tab for .tsv, comma otherwise.", ""
-    )
-    header: bool = setting("Whether the first line names the columns.", True)
-    quoting: bool = setting(
-        "Whether double quotes enclose cells, as in CSV; false for GLUE's files.", True
-    )
 
     def stream(self, path: str | os.PathLike) -> TableStream:
         """Returns the table without labels, to be read in portions."""
@@ -51,9 +45,7 @@ class TextFileSettings:
             text_column=self.text_column,
             text_pair_column=getattr(self, "text_pair_column", ""),
             id_column=self.id_column,
-            delimiter=self.delimiter or None,
-            header=self.header,
-            quoting=self.quoting,
+            **self.layout,
         )
 
 
@@ -75,9 +67,7 @@ class TableSettings(TextFileSettings):
             "text_pair_column": self.text_pair_column or None,
             "id_column": self.id_column or None,
             "label_column": None,
-            "delimiter": self.delimiter or None,
-            "header": self.header,
-            "quoting": self.quoting,
+            **self.layout,
         }
 
 

@@ -140,7 +140,7 @@ def test_parquet(tmp_path):
     path = str(tmp_path / "a.parquet")
     parquet.write_table(pa.table({"body": ["One. Two.", "Three."]}), path)
     assert list(open_corpus(path, text_field="body")) == [["One.", "Two."], ["Three."]]
-    with pytest.raises(DataError, match="has no column 'text'.* columns are body$"):
+    with pytest.raises(DataError, match="no column 'text'; expected one of body$"):
         list(open_corpus(path))
     data = pathlib.Path(path).read_bytes()
     _write(tmp_path / "a.parquet", data[:-20])
@@ -161,18 +161,16 @@ def test_tfds(tmp_path, monkeypatch):
         data_dir=tmp_path,
         disable_shuffling=True,
     )
-    monkeypatch.setattr(tfds, "load", _with_folder(tfds.load, str(tmp_path)))
-    assert list(open_corpus("tfds:prose:1.0.0")) == [
+    monkeypatch.delattr(tfds, "builder")  # what would download
+    assert list(open_corpus("tfds:prose:1.0.0", tfds_data_dir=str(tmp_path))) == [
         ["One.", "Two."],
         ["Three."],
         ["Four.", "Five."],
     ]
-    with pytest.raises(DataError, match="tfds:nothing_like_it: cannot be loaded"):
-        list(open_corpus("tfds:nothing_like_it"))
-
-
-def _with_folder(load, folder):
-    return lambda *args, **kwargs: load(*args, data_dir=folder, **kwargs)
+    with pytest.raises(DataError, match="no feature 'body' .* features are text$"):
+        list(open_corpus("tfds:prose", tfds_data_dir=str(tmp_path), text_field="body"))
+    with pytest.raises(DataError, match="not prepared in .* --download downloads"):
+        Corpus("tfds:nothing_like_it", tfds_data_dir=str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.txt"])
@@ -238,11 +236,30 @@ def test_the_detected_format_is_logged(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.TSV.gz"])
-def test_a_table_is_not_read_as_prose(tmp_path, name):
-    path = _write(tmp_path / name, "text,label\nA good film.,1\n")
-    with pytest.raises(DataError, match="named like a table.* set --input_format"):
-        Corpus(path)
+def test_the_text_of_a_table_is_one_of_its_columns(tmp_path, name):
+    separator = "," if name == "a.csv" else "\t"
+    rows = [["text", "label"], ['"A film,\nseen. Twice."', "1"], ["Short."]]
+    data = "\n".join(separator.join(row) for row in rows).encode()
+    path = _write(tmp_path / name, gzip.compress(data) if "gz" in name else data)
+    skipping = Corpus(path, on_bad_input="skip")
+    assert [document.texts for document in skipping.documents()] == [
+        ["A film,", "seen. Twice."]
+    ]
+    assert skipping.counts["rows of another width"] == 1
+    assert len(skipping.sha256[path]) == 64
+    with pytest.raises(DataError, match="line 4: expected 2 columns, received 1"):
+        list(Corpus(path).documents())
+    with pytest.raises(DataError, match="no column 'body'; .*one of text, label"):
+        list(Corpus(path, text_field="body").documents())
     assert list(Corpus(path, "lines").documents())
+
+
+def test_a_table_of_one_column_without_a_name(tmp_path):
+    path = _write(tmp_path / "a.csv", "One. Two.\nThree.\n")
+    assert list(open_corpus(path, text_field="0", header=False)) == [
+        ["One.", "Two."],
+        ["Three."],
+    ]
 
 
 def test_the_hand_made_corpus_is_lines():
@@ -275,7 +292,7 @@ def test_a_line_without_end_is_cut(tmp_path, monkeypatch, line):
     monkeypatch.setattr(source, "_CHUNK", 64)
     text = line * 20
     path = _write(tmp_path / "a.txt", text)
-    bad = source.BadInput("error", Corpus(path).counts)
+    bad = source.BadRows("stop", Corpus(path).counts)
     pieces = list(source.read_lines(path, bad, max_bytes=100))
     assert "".join(pieces) == text
     assert bad.counts["lines_cut"] >= len(pieces) - 1 > 3
@@ -354,5 +371,5 @@ def test_a_misspelled_column_gets_a_suggestion(tmp_path):
 
     path = str(tmp_path / "a.parquet")
     parquet.write_table(pa.table({"id": [1], "content": ["One."]}), path)
-    with pytest.raises(DataError, match="are id, content; did you mean 'content'"):
+    with pytest.raises(DataError, match="one of id, content; did you mean 'content'"):
         list(open_corpus(path, text_field="contents"))

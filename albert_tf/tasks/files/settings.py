@@ -1,0 +1,45 @@
+"""Settings that every command has that reads tables or prepared data sets."""
+
+import dataclasses
+
+from albert_tf.settings import setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayoutSettings:
+    """How the cells of a table are written."""
+
+    delimiter: str = setting(
+        "Character between cells. Default: tab for .tsv, comma otherwise.", ""
+    )
+    header: bool = setting("Whether the first line names the columns.", True)
+    quoting: bool = setting(
+        "Whether double quotes enclose cells, as in CSV; false for GLUE's files.", True
+    )
+
+    @property
+    def layout(self) -> dict:
+        """Arguments of `columns.read_columns` and `ColumnStream`."""
+        return {
+            "delimiter": self.delimiter or None,
+            "header": self.header,
+            "quoting": self.quoting,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadingSettings:
+    """Where prepared sets are, and what to do with input that cannot be used."""
+
+    tfds_data_dir: str = setting(
+        "Folder of the prepared TensorFlow Datasets. Default: theirs.", ""
+    )
+    download: bool = setting(
+        "Let TensorFlow Datasets download a set that is not prepared.", False
+    )
+    on_bad_input: str = setting(
+        "stop at input that cannot be used, or skip and count it.",
+        "stop",
+        choices=("stop", "skip"),
+        aliases={"error": "stop"},
+    )

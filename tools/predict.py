@@ -37,8 +37,8 @@ _SPLIT = flags.DEFINE_string("split", "test", "With --data_dir: split to predict
 _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",
     None,
-    "File to write: .jsonl for JSON Lines, .csv for commas, .parquet (texts only), "
-    ".json for the answers to questions, otherwise tabs.",
+    "File to write: .tsv, .csv (not for tags), .jsonl or .parquet (texts only); .json "
+    "for the answers to questions.",
     required=True,
 )
 define_settings(DataSettings)

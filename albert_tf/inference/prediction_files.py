@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+from collections.abc import Collection
 from typing import Any
 
 from albert_tf.errors import UsageError
@@ -10,6 +11,35 @@ from albert_tf.heads import HEADS
 from albert_tf.inference.predictor import Predictor
 from albert_tf.storage import files
 from albert_tf.tasks.definitions.task import Task
+
+# What predictions are, and the endings of the files that they are written to.
+_ENDINGS = {
+    "text_classifier": ("predictions for texts", ("tsv", "csv", "jsonl", "parquet")),
+    "multiple_choice": ("choices", ("tsv", "csv", "jsonl")),
+    "token_classifier": ("tags of words", ("tsv", "jsonl")),
+}
+_OF_SPANS = ("answers to questions", ("json",))
+
+
+def choose_format(path: str, noun: str, endings: Collection[str]) -> str:
+    """Returns the ending of the name of an output, in lower case.
+
+    Args:
+        path: str. The file to write.
+        noun: str. What is written, for the message.
+        endings: collection of str. Those that can be written.
+
+    Raises:
+        UsageError: If the name ends in something else.
+    """
+    ending = os.path.splitext(path)[1].lower().removeprefix(".")
+    if ending not in endings:
+        *most, last = (f".{name}" for name in endings)
+        listed = f"{', '.join(most)} or {last}" if most else last
+        raise UsageError(
+            f"output_file: {noun} are written as {listed}, received {path}"
+        )
+    return ending
 
 
 def check_output(path: str, task: Task, overwrite: bool) -> None:
@@ -27,23 +57,10 @@ def check_output(path: str, task: Task, overwrite: bool) -> None:
     check_folder(path)
     head = task.head
     names = [path]
+    choose_format(path, *_ENDINGS.get(head, _OF_SPANS))
     if HEADS[head].answers_spans:
-        if not path.endswith(".json"):
-            raise UsageError(
-                f"output_file: answers to questions are written as .json, received "
-                f"{path}"
-            )
-        stem = path.removesuffix(".json")
+        stem = os.path.splitext(path)[0]
         names += [f"{stem}_nbest.json", f"{stem}_null_odds.json"]
-    elif head == "token_classifier" and path.lower().endswith(".csv"):
-        raise UsageError(
-            f"output_file: tags of words are written as .tsv or .jsonl, received {path}"
-        )
-    elif head != "text_classifier" and path.lower().endswith(".parquet"):
-        raise UsageError(
-            "output_file: only predictions for texts are written as .parquet, received "
-            f"{path}"
-        )
     if head == "text_classifier" and files.exists(f"{path}.parts"):
         return  # a run that may go on; what is in its way is checked there
     for name in names:
@@ -71,7 +88,7 @@ def prediction_contents(
 
     Args:
         path: str. The file to write. Its ending selects the format: `.jsonl` for a JSON
-            object per example, `.csv` for commas, anything else for tabs. For question
+            object per example, `.csv` for commas, `.tsv` for tabs. For question
             answering `.json`, beside which `_nbest.json` and, where there is one,
             `_null_odds.json` are written.
         predictor: `Predictor`.
@@ -81,7 +98,7 @@ def prediction_contents(
     task = predictor.task
     parts = task.family.prediction_files(task, examples, answers, predictor.options)
     if ".json" in parts:
-        stem = path.removesuffix(".json")
+        stem = os.path.splitext(path)[0]
         return {f"{stem}{ending}": text for ending, text in parts.items()}
     lower = path.lower()
     if lower.endswith(".jsonl"):

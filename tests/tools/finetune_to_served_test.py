@@ -150,7 +150,7 @@ def test_fill_mask(folder):
     ("arguments", "code", "message"),
     [
         (
-            ["predict", "--model=model", "--output_file=x"],
+            ["predict", "--model=model", "--output_file=x.tsv"],
             2,
             "exactly one of --input_file and --data_dir",
         ),

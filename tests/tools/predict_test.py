@@ -60,6 +60,11 @@ REFUSED = [
         2,
         "--num_workers=2: only text classifiers answer in parts, received squad",
     ),
+    (
+        ["predict", "--model=cls", "--input_file=table.csv", "--output_file=x.json"],
+        2,
+        "texts are written as .tsv, .csv, .jsonl or .parquet, received x.json",
+    ),
     (["predict", "--model=squad", *TABLE], 2, "answers to questions are written as"),
     (
         ["predict", "--model=cls", "--input_file=table.csv", "--output_file=table.csv"],

@@ -25,6 +25,7 @@ from albert_tf.inference.bulk.parts import Part
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.bulk.workers import Job
 from albert_tf.inference.embedder import Embedder
+from albert_tf.inference.prediction_files import choose_format
 from albert_tf.tasks.running.outputs import in_threads, sorted_batches
 from albert_tf.tasks.running.packing import rounded_length
 from albert_tf.tasks.texts.table_stream import Portions
@@ -32,25 +33,10 @@ from albert_tf.tasks.texts.text_predictions import are_numbers
 from albert_tf.text import inputs
 
 _WRITERS = {
-    "jsonl": formats.write_json_lines,
     "npy": formats.write_vectors,
+    "jsonl": formats.write_json_lines,
     "parquet": formats.write_parquet,
 }
-
-
-def format_of(path: str) -> str:
-    """Returns "npy", "jsonl" or "parquet".
-
-    Raises:
-        UsageError: If the name ends in something else.
-    """
-    ending = path.lower().rpartition(".")[2]
-    if ending not in _WRITERS:
-        raise UsageError(
-            "output_file: vectors are written as .npy, .jsonl or .parquet, received "
-            f"{path}"
-        )
-    return ending
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +50,7 @@ class EmbedWork:
         max_seq_length: int or None.
         batch_size: int. Rows of a batch, at most.
         max_batch_tokens: int. Tokens of a batch, at most.
-        kind: str. Result of `format_of`.
+        kind: str. Result of `choose_format`.
         named: bool. Whether a column names the rows.
     """
 
@@ -178,7 +164,7 @@ def embed_texts(
         DataError: If a row cannot be used.
     """
     bulk = bulk or BulkSettings()
-    kind = format_of(output_file)
+    kind = choose_format(output_file, "vectors", _WRITERS)
     if kind == "npy" and named:
         raise UsageError(
             "id_column: an .npy file holds vectors alone; write .jsonl or .parquet"

@@ -16,6 +16,7 @@ from albert_tf.inference.bulk.model_digest import model_digest
 from albert_tf.inference.bulk.parts import Part
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.bulk.workers import Job
+from albert_tf.inference.prediction_files import choose_format
 from albert_tf.inference.predictor import Predictor, find_task
 from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION
 from albert_tf.tasks.texts import text_predictions
@@ -24,17 +25,11 @@ from albert_tf.tasks.texts.text_predictions import Answers
 from albert_tf.tasks.texts.text_table import TextTable
 
 _WRITERS = {
+    "tsv": formats.write_text,
+    "csv": formats.write_text,
     "jsonl": formats.write_json_lines,
     "parquet": formats.write_parquet,
-    "csv": formats.write_text,
-    "tsv": formats.write_text,
 }
-
-
-def format_of(path: str) -> str:
-    """Returns "jsonl", "csv", "parquet" or, for all other names, "tsv"."""
-    ending = path.lower().rpartition(".")[2]
-    return ending if ending in _WRITERS else "tsv"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +42,7 @@ class TextWork:
         max_seq_length: int or None.
         batch_size: int. Rows of a batch, at most.
         max_batch_tokens: int. Tokens of a batch, at most.
-        kind: str. Result of `format_of`.
+        kind: str. Result of `choose_format`.
         named: bool. Whether a column names the rows.
         exit: str or None. Rule by which the model stops early; see `ExitRule`.
     """
@@ -125,7 +120,8 @@ def predict_texts(
     Args:
         model: str. Path of the model.
         source: `Portions`. The table.
-        output_file: str. The file to write: `.jsonl`, `.csv`, `.parquet`, or tabs.
+        output_file: str. The file to write: `.tsv`, `.csv`, `.jsonl` or
+            `.parquet`.
         task: str. Name of another task than the model's.
         max_seq_length: int or None. See `Predictor`.
         batch_size: int. Rows of a batch, at most.
@@ -141,7 +137,7 @@ def predict_texts(
     """
     bulk = bulk or BulkSettings()
     use_one_thread_per_call(bulk.threads_per_worker)
-    kind = format_of(output_file)
+    kind = choose_format(output_file, "predictions for texts", _WRITERS)
     if kind == "parquet":
         formats.import_parquet(output_file)
     work = TextWork(

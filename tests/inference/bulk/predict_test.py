@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from albert_tf.converters.load import save_pretrained
 from albert_tf.errors import DataError, UsageError
-from albert_tf.inference.bulk.predict import format_of, predict_texts
+from albert_tf.inference.bulk.predict import predict_texts
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.prediction_files import prediction_contents
 from albert_tf.inference.predictor import Predictor
@@ -78,7 +78,7 @@ def flat(row):
         ("single", "tsv", "", ""),
         ("single", "csv", "other", "name"),
         ("single", "jsonl", "", "name"),
-        ("several", "txt", "other", ""),
+        ("several", "tsv", "other", ""),
         ("score", "jsonl", "other", ""),
     ],
 )
@@ -182,6 +182,7 @@ def test_another_environment_does_not_go_on(tmp_path, models, monkeypatch):
         run()
 
 
-def test_formats_by_name():
-    names = {"a.TSV": "tsv", "b": "tsv", "c.jsonl": "jsonl", "d.Parquet": "parquet"}
-    assert {name: format_of(name) for name in names} == names
+@pytest.mark.parametrize("name", ["x.json", "x.xlsx", "x", "x.tsv/y"])
+def test_other_formats_are_refused(tmp_path, name):
+    with pytest.raises(UsageError, match="as .tsv, .csv, .jsonl or .parquet, received"):
+        predict_texts("m", None, str(tmp_path / name))

@@ -135,13 +135,13 @@ def _recorded(
     record = files.read_json(path)
     if record.get("metric") != metric:
         return []
-    # Earlier versions did not record it.
-    before = record.get(_EVALUATED_ON, evaluated_on)
+    # Earlier versions did not record all of it.
+    before = {**evaluated_on, **record.get(_EVALUATED_ON, {})}
     if before != evaluated_on:
         logging.warning(
             "%s: was measured on other examples, %s, than --eval_file, "
-            "--eval_batch_size and --max_eval_steps now give, %s; the next evaluation "
-            "replaces it",
+            "--eval_batch_size, --max_eval_steps, --eval_masked_lm_prob and "
+            "--eval_ngram now give, %s; the next evaluation replaces it",
             *(path, _describe(before), _describe(evaluated_on)),
         )
         return []

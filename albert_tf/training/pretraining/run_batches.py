@@ -70,8 +70,13 @@ class RunBatches:
         self.keeps_masks = any(data.keeps_masks for data in self._training)
         self._held_out = None
         if settings.eval_file:
-            masks = {"masking": _eval_masking(settings)}
-            self._held_out = PretrainingData(settings.eval_file, **(common | masks))
+            masking = _eval_masking(settings)
+            common["masking"] = masking
+            self._eval_masks = {
+                "masked_lm_prob": masking.masked_lm_prob,
+                "max_ngram": masking.max_ngram,
+            }
+            self._held_out = PretrainingData(settings.eval_file, **common)
             if self._held_out.keeps_masks:
                 _check_masks(settings, "eval_file", _EVAL_MASKS)
             check_pair_policy("eval_file", settings.eval_file, objective)
@@ -141,13 +146,14 @@ class RunBatches:
     def evaluated_on(self) -> dict[str, Any]:
         """Returns what distinguishes the held-out examples that evaluations use.
 
-        Evaluations of one run with equal descriptions can be compared: how examples are
-        cut and masked is part of the identity of the run.
+        Evaluations of one run with equal descriptions can be compared: all else that
+        decides how examples are cut and masked is part of the identity of the run.
         """
         rows = self._held_out.num_rows
         if self.settings.max_eval_steps:
             rows = min(rows, self.settings.max_eval_steps * self._eval_batch_size)
-        return {"records": self._held_out.records.digest(), "rows": rows}
+        digest = self._held_out.records.digest()
+        return {"records": digest, "rows": rows, **self._eval_masks}
 
     def make_evaluate(
         self,

@@ -18,7 +18,7 @@ from albert_tf.training.tensorflow.averages import WeightAverages
 from tests import tiny
 from tests.training.pretraining.averages_test import settings, stop_after
 
-EXAMPLES = {"records": "ab" * 32, "rows": 8}
+EXAMPLES = {"records": "ab" * 32, "rows": 8, "masked_lm_prob": 0.15, "max_ngram": 3}
 
 
 def keeper(folder, model, metric, tokenizer, ema_decay=0.0, examples=EXAMPLES):
@@ -72,12 +72,14 @@ def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer):
 def test_numbers_of_other_examples_are_not_compared(tmp_path, tokenizer, caplog):
     model = AlbertPretrainer(tiny.CONFIG, seed=1)
     keeper(tmp_path, model, "loss", tokenizer).add(2, {"loss": 1.0})
-    for examples in (EXAMPLES | {"rows": 4}, EXAMPLES | {"records": "cd" * 32}):
+    for change in ({"rows": 4}, {"records": "cd" * 32}, {"masked_lm_prob": 0.1}):
+        examples = EXAMPLES | change
         caplog.clear()
         best = keeper(tmp_path, model, "loss", tokenizer, examples=examples)
         (warning,) = caplog.messages
         assert "best.json: was measured on other examples, records=" in warning
-        assert f"rows={examples['rows']}; the next evaluation replaces" in warning
+        assert f"rows={examples['rows']} masked_lm_prob=" in warning
+        assert "max_ngram=3; the next evaluation replaces it" in warning
         best.add(4, {"loss": 9.0})
         best.add(6, {"loss": 9.5})
         assert read(tmp_path)["evaluated_on"] == examples
@@ -142,7 +144,9 @@ def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch):
     pretrain.pretrain(given)
     record = read(run / "best")
     # One batch of eight examples.
-    assert record.pop("evaluated_on")["rows"] == 8
+    evaluated_on = record.pop("evaluated_on")
+    assert evaluated_on.pop("records")
+    assert evaluated_on == {"rows": 8, "masked_lm_prob": 0.15, "max_ngram": 3}
     assert record == {"metric": "loss", "value": 3.0, "step": 4}
     assert [p.name for p in run.glob("checkpoints/*.index")] == ["step-6.index"]
     best = albert_tf.from_pretrained(run / "best", head="pretraining")

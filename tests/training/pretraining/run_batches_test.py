@@ -98,6 +98,8 @@ def test_evaluations_may_mask_otherwise_than_training(tmp_path):
         progress=False,
     )
 
+    evaluated_on = []
+
     def positions(**changes):
         """Returns the masked positions of a training and of a held-out batch."""
         settings = PretrainSettings(
@@ -113,6 +115,7 @@ def test_evaluations_may_mask_otherwise_than_training(tmp_path):
             **changes,
         )
         data = RunBatches(settings, ALBERT, AlbertTokenizer(MODEL), replicas=1)
+        evaluated_on.append(data.evaluated_on())
         return [
             next(iter(batches))[features.MASK_POSITIONS].numpy()
             for batches in (data.train(0), data.eval())
@@ -121,11 +124,13 @@ def test_evaluations_may_mask_otherwise_than_training(tmp_path):
     train, held_out = positions()
     other = {"masked_lm_prob": 0.4, "ngram": 1}
     more, same = positions(**other, eval_masked_lm_prob=0.15, eval_ngram=3)
+    assert evaluated_on[0] == evaluated_on[1]
     assert np.count_nonzero(more) > 2 * np.count_nonzero(train)
     np.testing.assert_array_equal(same, held_out)
     unchanged, single = positions(eval_ngram=1)
     np.testing.assert_array_equal(unchanged, train)
     assert np.any(single != held_out)
+    assert evaluated_on[2] == evaluated_on[0] | {"max_ngram": 1}
     # Without settings of their own, evaluations follow the training.
     assert np.count_nonzero(positions(**other)[1]) > 2 * np.count_nonzero(held_out)
 

@@ -17,10 +17,10 @@ NAMES -= {features.LABELS, features.PLACES, features.IS_IMPOSSIBLE}
 # Names with another owner that happen to be the same: Hugging Face's inputs, and the
 # arguments of served endpoints.
 EXCEPTIONS = {
-    "albert_tf/benchmarks/finetune_speed.py": {"input_ids"},
-    "albert_tf/benchmarks/serving_peers.py": {"input_ids"},
-    "albert_tf/benchmarks/serving_speed.py": {"token_ids", "segment_ids"},
-    "albert_tf/benchmarks/step_speed.py": {"input_ids"},
+    "benchmarks/finetune_speed.py": {"input_ids"},
+    "benchmarks/serving_peers.py": {"input_ids"},
+    "benchmarks/serving_speed.py": {"token_ids", "segment_ids"},
+    "benchmarks/step_speed.py": {"input_ids"},
     "albert_tf/converters/huggingface/peer.py": {"input_ids"},
     "albert_tf/converters/huggingface/tokenizer.py": {"input_ids"},
     "albert_tf/export/endpoints/choices.py": {"token_ids", "segment_ids"},

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-FOLDERS = ("albert_tf", "configs", "tools")
+FOLDERS = ("albert_tf", "benchmarks", "configs", "tools")
 # The installed name of a folder.
 INSTALLED = {"albert_tf_tools": "tools"}
 # Distributions whose name differs from the module's.

@@ -7,7 +7,7 @@ batches, peak memory), `convert` (time and memory of converting the largest mode
 step, in turns with transformers), `serving` (an exported classifier, in turns with
 transformers and, where installed, onnxruntime and OpenVINO), `predict` (tables of
 texts, in turns with transformers' pipelines), `fidelity` (every step of a recorded run
-of the original against ours; docs/fidelity.md).
+of the original against ours; docs/fidelity.md). It needs a checkout.
 """
 
 import pathlib
@@ -59,8 +59,8 @@ flags.DEFINE_string(
 flags.DEFINE_string(
     "train_file", "", "finetune: table of texts and labels, such as SST-2's train.tsv."
 )
-flags.DEFINE_string("text_column", "sentence", "finetune: column of the texts.")
-flags.DEFINE_string("label_column", "label", "finetune: column of the labels.")
+for _name, _default in (("text_column", "sentence"), ("label_column", "label")):
+    flags.DEFINE_string(_name, _default, "finetune: column of the table.")
 flags.DEFINE_bool(
     "quoting", False, "finetune: whether quotes enclose cells; not in GLUE's files."
 )
@@ -96,7 +96,10 @@ def main() -> None:
         onednn.choose(flags.FLAGS.precision)
     if _TOPIC.value in ("serving", "predict"):
         onednn.choose("float32")
-    from albert_tf.benchmarks import report, topics
+    try:
+        from benchmarks import report, topics
+    except ImportError:
+        raise UsageError("benchmark: needs a checkout of the repository") from None
     from albert_tf.reports import environment
 
     stem = (_OUTPUT.value or "").removesuffix(".json").removesuffix(".md")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.benchmarks import fidelity
 from albert_tf.errors import DataError
+from benchmarks import fidelity
 from tests.tf1_weights import draw_checkpoint
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_curve"

@@ -2,10 +2,10 @@
 
 import pathlib
 
-from albert_tf.benchmarks import measure
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from benchmarks import measure
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 

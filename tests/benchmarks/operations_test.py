@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from albert_tf.benchmarks.operations import profile_operations
+from benchmarks.operations import profile_operations
 
 
 def test_names_and_counts_the_operations():

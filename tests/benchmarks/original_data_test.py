@@ -5,11 +5,11 @@ import pathlib
 import numpy as np
 import pytest
 
-from albert_tf.benchmarks import original_data
-from albert_tf.benchmarks.original_data import OriginalPipeline
 from albert_tf.data.records.schema import describe
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from benchmarks import original_data
+from benchmarks.original_data import OriginalPipeline
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 INPUT = str(GOLDEN / "tf1_data/input.txt")

@@ -2,7 +2,7 @@
 
 import json
 
-from albert_tf.benchmarks.report import Report, Row, write
+from benchmarks.report import Report, Row, write
 
 ABOUT = {
     "cores": 2,

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from albert_tf.benchmarks import serving_speed
-from albert_tf.benchmarks.serving_peers import Server
 from albert_tf.errors import DataError
+from benchmarks import serving_speed
+from benchmarks.serving_peers import Server
 
 
 def test_texts_are_sentences_and_documents_in_turn(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.benchmarks.turns import seconds_in_turns
+from benchmarks.turns import seconds_in_turns
 
 
 def test_every_round_calls_every_contestant_once():

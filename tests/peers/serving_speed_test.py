@@ -2,8 +2,8 @@
 
 import pytest
 
-from albert_tf.benchmarks import serving_speed
 from albert_tf.config import AlbertConfig
+from benchmarks import serving_speed
 from tests import tiny
 
 TEXT = tiny.SPIECE.parents[1] / "tf1_data/input.txt"

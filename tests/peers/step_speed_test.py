@@ -2,8 +2,8 @@
 
 import pytest
 
-from albert_tf.benchmarks import step_speed
 from albert_tf.config import AlbertConfig
+from benchmarks import step_speed
 from tests import tiny
 
 

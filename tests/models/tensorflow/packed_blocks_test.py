@@ -148,7 +148,7 @@ def test_large_blocks_stay_variables(monkeypatch):
 KINDS = """
 import tensorflow as tf
 
-from albert_tf.benchmarks.operations import profile_operations
+from benchmarks.operations import profile_operations
 from tests.models.tensorflow import packed_blocks_test as test
 
 model = test.make_backbone()

@@ -16,14 +16,14 @@ from collections.abc import Callable
 import numpy as np
 
 from albert_tf import features
-from albert_tf.benchmarks import peer
-from albert_tf.benchmarks.operations import profile_operations
-from albert_tf.benchmarks.report import Report, Row
-from albert_tf.benchmarks.turns import seconds_in_turns
 from albert_tf.config import AlbertConfig
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.optimizers.create import create_optimizer
+from benchmarks import peer
+from benchmarks.operations import profile_operations
+from benchmarks.report import Report, Row
+from benchmarks.turns import seconds_in_turns
 
 _RATE = 1e-5
 _SEED = 12345

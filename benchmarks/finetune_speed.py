@@ -10,9 +10,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from albert_tf import features
-from albert_tf.benchmarks import peer
-from albert_tf.benchmarks.report import Row
-from albert_tf.benchmarks.turns import seconds_in_turns
 from albert_tf.config import AlbertConfig
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.objectives.finetuning import for_task
@@ -27,6 +24,9 @@ from albert_tf.tasks.texts.tables import LabelledTableSettings
 from albert_tf.tasks.texts.text_classification import table_task, with_labels
 from albert_tf.text import inputs
 from albert_tf.text.load import load_tokenizer
+from benchmarks import peer
+from benchmarks.report import Row
+from benchmarks.turns import seconds_in_turns
 
 _RATE = 1e-5
 _SEED = 12345

@@ -6,9 +6,9 @@ import time
 
 import tqdm
 
-from albert_tf.benchmarks.measure import PeakMemory, run_in_new_process
-from albert_tf.benchmarks.report import Row
 from albert_tf.config import AlbertConfig
+from benchmarks.measure import PeakMemory, run_in_new_process
+from benchmarks.report import Row
 
 _FORMATS = ("huggingface", "tf1")
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.benchmarks.report import Report, Row
 from albert_tf.errors import UsageError
+from benchmarks.report import Report, Row
 
 
 def measure(topic: str, values: Mapping[str, Any]) -> Report:
@@ -30,15 +30,15 @@ def measure(topic: str, values: Mapping[str, Any]) -> Report:
         return _measure_prediction(values)
     if topic == "fidelity":
         return _measure_fidelity(values)
-    from albert_tf.benchmarks import convert_speed
+    from benchmarks import convert_speed
 
     preset = values["preset"] or "albert_xxlarge_v2"
     return Report("Benchmark of the conversion", convert_speed.run(preset))
 
 
 def _measure_data(values: Mapping[str, Any]) -> list[Row]:
-    from albert_tf.benchmarks import data_speed
     from albert_tf.text.load import load_tokenizer
+    from benchmarks import data_speed
 
     for name in ("max_bytes", "rounds", "seconds"):
         if not 0 < values[name] < float("inf"):
@@ -60,8 +60,8 @@ def _measure_data(values: Mapping[str, Any]) -> list[Row]:
 
 
 def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
-    from albert_tf.benchmarks import finetune_speed
     from albert_tf.tasks.texts.tables import LabelledTableSettings
+    from benchmarks import finetune_speed
 
     for name in ("train_file", "spm_model_file"):
         if not values[name]:
@@ -85,7 +85,7 @@ def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
 
 
 def _measure_step(values: Mapping[str, Any]) -> Report:
-    from albert_tf.benchmarks import step_speed
+    from benchmarks import step_speed
 
     settings = step_speed.Settings(
         preset=values["preset"] or "albert_base_v2",
@@ -109,7 +109,7 @@ def _shape(text: str) -> tuple[int, int]:
 
 
 def _measure_serving(values: Mapping[str, Any]) -> Report:
-    from albert_tf.benchmarks import serving_speed
+    from benchmarks import serving_speed
 
     length = values["max_seq_length"]
     if length < 8:
@@ -127,7 +127,7 @@ def _measure_serving(values: Mapping[str, Any]) -> Report:
 
 
 def _measure_prediction(values: Mapping[str, Any]) -> Report:
-    from albert_tf.benchmarks import predict_speed
+    from benchmarks import predict_speed
 
     length = values["max_seq_length"]
     if length < 8:
@@ -143,7 +143,7 @@ def _measure_prediction(values: Mapping[str, Any]) -> Report:
 
 
 def _measure_fidelity(values: Mapping[str, Any]) -> Report:
-    from albert_tf.benchmarks import fidelity
+    from benchmarks import fidelity
 
     if not values["recording_dir"]:
         raise UsageError("--recording_dir: required for benchmark fidelity")

@@ -15,10 +15,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from albert_tf.benchmarks import data_speed, peer
-from albert_tf.benchmarks.report import Report, Row
-from albert_tf.benchmarks.serving_speed import mixed_texts
-from albert_tf.benchmarks.turns import seconds_in_turns
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import save_pretrained
 from albert_tf.inference.bulk.embed import EmbedWork
@@ -30,6 +26,10 @@ from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.reports.environment import num_cores
 from albert_tf.tasks.texts.table_stream import TableStream
 from albert_tf.text.load import load_tokenizer
+from benchmarks import data_speed, peer
+from benchmarks.report import Report, Row
+from benchmarks.serving_speed import mixed_texts
+from benchmarks.turns import seconds_in_turns
 
 _SEED = 12345
 _BATCH_SIZE = 32

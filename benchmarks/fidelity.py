@@ -15,7 +15,6 @@ import tensorflow as tf
 import tqdm
 
 from albert_tf import features
-from albert_tf.benchmarks.report import Report, Row
 from albert_tf.converters.load import from_pretrained
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError
@@ -25,6 +24,7 @@ from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.fidelity_curves import LossCurves, draw_fidelity
 from albert_tf.storage import files
 from albert_tf.training.tensorflow.step import TrainStep, distribute
+from benchmarks.report import Report, Row
 
 # Our name of what is measured in a step: its name in log.json.
 _LOGGED = {

@@ -15,10 +15,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from albert_tf.benchmarks import data_speed, peer
-from albert_tf.benchmarks.report import Report, Row
-from albert_tf.benchmarks.serving_peers import Peers, Server
-from albert_tf.benchmarks.turns import seconds_in_turns
 from albert_tf.config import AlbertConfig
 from albert_tf.data.corpus.corpus import open_corpus
 from albert_tf.errors import DataError
@@ -26,6 +22,10 @@ from albert_tf.export import cpu
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.text.load import load_tokenizer
+from benchmarks import data_speed, peer
+from benchmarks.report import Report, Row
+from benchmarks.serving_peers import Peers, Server
+from benchmarks.turns import seconds_in_turns
 
 _SEED = 12345
 _AIMS = {"float32": "at least 1.1", "bfloat16": "at least 1.3"}

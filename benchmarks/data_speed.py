@@ -15,9 +15,6 @@ from collections.abc import Iterator
 import tqdm
 
 from albert_tf import features
-from albert_tf.benchmarks import measure
-from albert_tf.benchmarks.measure import run_in_new_process
-from albert_tf.benchmarks.report import Row
 from albert_tf.data.corpus.corpus import open_corpus
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare.config import RecordConfig
@@ -25,6 +22,9 @@ from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 from albert_tf.text.load import load_tokenizer
+from benchmarks import measure
+from benchmarks.measure import run_in_new_process
+from benchmarks.report import Row
 
 _VOCAB_SIZE = 8000
 _MASKED = 77  # 15% of 512
@@ -140,7 +140,7 @@ def measure_original(
     text: str, model: str, length: int, dupe_factor: int, sets_for_each_piece: bool
 ) -> float:
     """Returns tokens per second of the original's algorithm."""
-    from albert_tf.benchmarks.original_data import OriginalPipeline
+    from benchmarks.original_data import OriginalPipeline
 
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()

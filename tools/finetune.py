@@ -44,6 +44,7 @@ def main() -> None:
     settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that a missing flag is reported at once.
     settings.check_source()
+    settings.check_given()
     from albert_tf.training.finetuning.trials import finetune
 
     print(json.dumps(finetune(settings), indent=2))

@@ -78,7 +78,7 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
         UsageError: If a setting is invalid, or the folder cannot be used.
     """
     settings.check_source()
-    settings.check_values()
+    settings.check_given()
     path = settings.output_dir.rstrip("/") or "/"
     if not files.is_remote(path):
         # A link, or the current folder, cannot be replaced by renaming.

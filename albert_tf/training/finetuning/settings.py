@@ -7,6 +7,7 @@ from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.objectives.exit_modes import FROZEN
+from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.finetuning.data_settings import (
     ExampleSettings,
     SourceSettings,
@@ -16,6 +17,7 @@ from albert_tf.training.finetuning.step_settings import (
     WatchSettings,
 )
 from albert_tf.training.intervals import Intervals
+from albert_tf.training.number_ranges import check_numbers
 from albert_tf.training.schedules import check_schedule
 
 # They change how a run is carried out or watched, not what it computes, so a run may be
@@ -98,13 +100,9 @@ class FinetuneSettings(
         Raises:
             UsageError: If a value is invalid.
         """
+        self.check_given()
         values = dict(recipe or {})
         epochs = self.num_train_epochs
-        if epochs is not None and self.num_train_steps is not None:
-            raise UsageError(
-                "num_train_epochs: cannot be combined with num_train_steps, received "
-                f"{epochs} and {self.num_train_steps}"
-            )
         own_length = epochs is not None or self.num_train_steps is not None
         if own_length or self.max_train_examples:
             # The steps of a recipe, and their warm-up, are for all of its examples.
@@ -112,23 +110,15 @@ class FinetuneSettings(
                 values.pop(name, None)
         share = self.warmup_proportion
         if share is not None:
-            if self.num_warmup_steps is not None:
-                raise UsageError(
-                    "warmup_proportion: cannot be combined with num_warmup_steps, "
-                    f"received {share} and {self.num_warmup_steps}"
-                )
             values.pop("num_warmup_steps", None)
         given = {name: getattr(self, name) for name in _RECIPE_FIELDS}
         values |= {name: v for name, v in given.items() if v is not None}
         values.setdefault("learning_rate", 2e-5)
         batch = values.setdefault("train_batch_size", 32)
         epochs = 3.0 if epochs is None else epochs
-        _positive("train_batch_size", batch)
-        _positive("num_train_epochs", epochs)
         steps = values.setdefault(
             "num_train_steps", math.ceil(num_examples * epochs / batch)
         )
-        _positive("num_train_steps", steps)
         if self.exits == FROZEN:
             # No metric of the last layer changes, so none can be the best.
             values["keep"] = "last"
@@ -145,30 +135,38 @@ class FinetuneSettings(
         settings.check_values()
         return settings
 
+    def check_given(self) -> None:
+        """Raises a UsageError if settings that were given cannot be used together."""
+        for one, other in (
+            ("num_train_epochs", "num_train_steps"),
+            ("warmup_proportion", "num_warmup_steps"),
+        ):
+            values = getattr(self, one), getattr(self, other)
+            if None not in values:
+                raise UsageError(
+                    f"{one}: cannot be combined with {other}, received {values[0]} and "
+                    f"{values[1]}"
+                )
+        self.check_values()
+
     def check_values(self) -> None:
         """Raises a UsageError if a value is out of its range."""
+        check_numbers(self, _MAY_BE_ZERO, flags="")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            may_be_zero = field.name in (*_MAY_BE_ZERO, "seed")
-            if field.type is int and not may_be_zero:
-                _positive(field.name, value)
             choices = field.metadata.get("choices")
             if choices and value not in choices:
                 known = ", ".join(choice for choice in choices if choice)
                 raise UsageError(
                     f"{field.name} must be one of {known}, received {value!r}"
                 )
-        for name in _MAY_BE_ZERO:
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise UsageError(f"{name} must not be negative, received {value}")
-        for name in ("dropout", "label_smoothing", "ema_decay"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < 1:
-                raise UsageError(f"{name} must be in [0, 1), received {value}")
-        share = self.warmup_proportion
+        share, decay = self.warmup_proportion, self.layerwise_decay
         if share is not None and not 0 <= share <= 1:
             raise UsageError(f"warmup_proportion must be in [0, 1], received {share}")
+        if decay is not None and not 0 < decay <= 1:
+            raise UsageError(f"layerwise_decay must be in (0, 1], received {decay}")
+        if self.max_seq_length is not None:
+            check_max_seq_length(self.max_seq_length, pairs=False)
         check_schedule(self, flags="")
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed must be from 0 to 2**31 - 1, received {self.seed}")
@@ -235,9 +233,5 @@ _MAY_BE_ZERO = (
     "eval_steps",
     "max_train_examples",
     "early_stopping_patience",
+    "worker_timeout",
 )
-
-
-def _positive(name: str, value) -> None:
-    if not value > 0:
-        raise UsageError(f"{name} must be positive, received {value}")

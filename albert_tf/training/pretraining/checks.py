@@ -1,11 +1,11 @@
 """Checks the settings of a pretraining run, before anything is read."""
 
-import dataclasses
 import math
 from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.reports.prompts import MASK
+from albert_tf.training.number_ranges import check_numbers
 from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.schedules import check_schedule
 
@@ -44,12 +44,7 @@ def check_settings(settings: Any) -> None:
     for text in filter(None, settings.sample_texts):
         if MASK not in text:
             raise UsageError(f"--sample_texts must contain {MASK}, received {text!r}")
-    _check_numbers(settings)
-    if not 0 <= settings.pair_loss_weight < math.inf:
-        raise UsageError(
-            "--pair_loss_weight must be a number from 0 on, received "
-            f"{settings.pair_loss_weight}"
-        )
+    check_numbers(settings, _MAY_BE_ZERO)
     _check_averages(settings)
     if settings.num_warmup_steps > settings.num_train_steps:
         raise UsageError(
@@ -74,19 +69,6 @@ def check_settings(settings: Any) -> None:
         phases_of(settings)  # checks them, and the settings of each phase
 
 
-def _check_numbers(settings: Any) -> None:
-    for field in dataclasses.fields(settings):
-        value = getattr(settings, field.name)
-        counts = field.type is int and field.name not in ("seed", *_MAY_BE_ZERO)
-        if counts and value < 1:
-            raise UsageError(f"--{field.name} must be positive, received {value}")
-    for name in _MAY_BE_ZERO:
-        if getattr(settings, name) < 0:
-            raise UsageError(
-                f"--{name} must not be negative, received {getattr(settings, name)}"
-            )
-
-
 def _check_divergence(settings: Any) -> None:
     if settings.on_divergence not in ("stop", "rollback"):
         raise UsageError(
@@ -102,10 +84,6 @@ def _check_divergence(settings: Any) -> None:
 
 
 def _check_averages(settings: Any) -> None:
-    if not 0 <= settings.ema_decay < 1:
-        raise UsageError(
-            f"--ema_decay must be in [0, 1), received {settings.ema_decay}"
-        )
     if settings.export_weights not in ("last", "average"):
         raise UsageError(
             f"--export_weights must be last or average, received "

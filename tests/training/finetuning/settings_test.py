@@ -102,6 +102,9 @@ def test_what_does_not_change_the_result_is_no_identity():
         ({"early_stopping_patience": -1}, "must not be negative, received -1"),
         ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "multiple of"),
         ({"num_seeds": 0}, "num_seeds must be positive"),
+        ({"max_seq_length": 2}, "max_seq_length must be at least 3"),
+        ({"clip_norm": -1.0}, "clip_norm must not be negative"),
+        ({"layerwise_decay": 2.0}, "layerwise_decay must be in"),
     ],
 )
 def test_refusals(changes, message):

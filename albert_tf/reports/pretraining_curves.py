@@ -57,14 +57,15 @@ def _plot(
         lines = [line for line in metrics if line["split"] == split]
         if not lines:
             continue
-        steps, last = [line["step"] for line in lines], lines[-1]
+        last = lines[-1]
         for term in terms:
             name = f"{term.name}_{kind}"
-            if name in last:
-                values = [line[name] for line in lines]
+            # Held-out data of another part of the run may lack the term.
+            points = [(line["step"], line[name]) for line in lines if name in line]
+            if points:
                 look = {"color": term.color, "markersize": 3, "lw": 1}
                 label = f"{term.title} {split}"
-                axes.plot(steps, values, style, label=label, **look)
+                axes.plot(*zip(*points, strict=True), style, label=label, **look)
         for term in terms:
             if kind == "accuracy" and f"{term.name}_baseline" in last:
                 axes.axhline(

@@ -6,6 +6,7 @@ import pytest
 
 from albert_tf.config import AlbertConfig
 from albert_tf.objectives.albert import ALBERT
+from albert_tf.reports.pretraining_curves import draw_pretraining_curves
 from albert_tf.reports.pretraining_report import PretrainingReport, make_report
 from tests.reports.parsed_page import ParsedPage
 
@@ -46,6 +47,14 @@ SECTIONS = {
     "settings": ["Settings"],
     "environment": ["Environment"],
 }
+
+
+def test_terms_that_some_evaluations_lack():
+    """Held-out data may be replaced by other data, with pairs or without."""
+    pairs = {"sop_loss": 0.5, "sop_accuracy": 0.75}
+    lines = [METRICS[1] | {"step": i} | (pairs if i % 2 else {}) for i in range(4)]
+    assert draw_pretraining_curves(lines, ALBERT.terms)
+    assert b"eval SOP 0.5" in make_report(dataclasses.replace(RUN, metrics=lines))
 
 
 def test_everything():

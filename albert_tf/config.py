@@ -5,7 +5,6 @@ Legend: `V` vocabulary, `E` embedding, `D` hidden, `F` feed-forward, `N` heads,
 """
 
 import dataclasses
-import json
 import numbers
 import os
 from typing import Any, NamedTuple
@@ -175,7 +174,7 @@ class AlbertConfig:
 
     def to_json(self, path: str | os.PathLike) -> None:
         """Writes the fields as JSON."""
-        files.write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+        files.write_text(path, files.to_json(self.to_dict(), indent=2) + "\n")
 
     def replace(self, **changes) -> "AlbertConfig":
         """Returns a copy with some fields set differently.

@@ -86,6 +86,6 @@ def write(path: str, report: Report, about: dict[str, Any]) -> None:
 
 def _to_json(content: dict[str, Any]) -> str:
     """Returns JSON with each list of numbers in a line of its own."""
-    text = json.dumps(content, indent=1)
+    text = files.to_json(content, indent=1)
     numbers = r"\[\n\s*([-+.\deE]+(?:,\s+[-+.\deE]+)*)\n\s*\]"
     return re.sub(numbers, lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"

@@ -6,7 +6,6 @@ Example: `albert-tf evaluate --model=sentiment --eval_file=dev.tsv
 Example: `albert-tf evaluate --model=mnli --data_dir=glue`
 """
 
-import json
 import pathlib
 import sys
 
@@ -98,7 +97,7 @@ def main() -> None:
     results = {"task": task.name}
     results |= {"labels": list(task.labels)} if task.labels else {}
     results |= found[splits[0]] if len(splits) == 1 else found
-    text = json.dumps(results, indent=2) + "\n"
+    text = files.to_json(results, indent=2) + "\n"
     # First of all, so that a full disk does not cost the scores.
     print(text, end="")
     if _REPORT_FILE.value:

@@ -6,7 +6,6 @@ of the same model under each rule.
 Legend: `N` examples, `L` layers, `C` labels.
 """
 
-import json
 import math
 import statistics
 import time
@@ -148,7 +147,7 @@ def write_curve(path: str, predictor: Predictor, examples: Any) -> None:
         examples: See `measure_exits`.
     """
     measured = measure_exits(predictor, examples)
-    files.write_text(path, json.dumps(measured, indent=2) + "\n")
+    files.write_text(path, files.to_json(measured, indent=2) + "\n")
     picture = _picture(path)
     if files.exists(picture):
         files.remove(picture)  # of other numbers, if none can be drawn

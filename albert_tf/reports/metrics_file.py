@@ -129,10 +129,19 @@ def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:
             lines += files.read_text(files.join(folder, name)).splitlines()
     for number, line in enumerate(lines, 1):
         try:
-            yield json.loads(line)
+            values = json.loads(line)
         except json.JSONDecodeError:
             if number < len(lines):
                 raise DataError(f"{path}: line {number} must be JSON") from None
+        else:
+            yield _measured(values) if "null" in line else values
+
+
+def _measured(values: Any) -> Any:
+    """Returns a line with NaN for the numbers that JSON has no word for."""
+    if not isinstance(values, dict) or values.get("split") == "skipped":
+        return values
+    return {n: math.nan if v is None else _measured(v) for n, v in values.items()}
 
 
 def lines_until(lines: Sequence[Mapping[str, Any]], step: float) -> list[Any]:
@@ -157,7 +166,7 @@ def _part_name(first: int) -> str:
 
 
 def _to_text(lines: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in lines)
+    return "".join(files.to_json(line) + "\n" for line in lines)
 
 
 def unfinished_at(

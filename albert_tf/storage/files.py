@@ -8,12 +8,13 @@ import contextlib
 import errno
 import glob
 import json
+import math
 import os
 import pathlib
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from albert_tf.errors import DataError, UsageError
@@ -135,6 +136,27 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
             f"{path}: expected a JSON object, received {type(content).__name__}"
         )
     return content
+
+
+def to_json(value: Any, **options) -> str:
+    """Returns a value as JSON, which has no numbers but finite ones: others are null.
+
+    Args:
+        value: What JSON may hold.
+        **options: As for `json.dumps`.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) -> None:

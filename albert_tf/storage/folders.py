@@ -82,7 +82,7 @@ class FolderWriter:
 
     def write_json(self, name: str, content) -> None:
         """Writes a JSON file."""
-        self.write(name, (json.dumps(content, indent=2) + "\n").encode())
+        self.write(name, (files.to_json(content, indent=2) + "\n").encode())
 
     def write_manifest(self) -> None:
         """Writes the size and sha256 of all files in the folder so far."""

@@ -167,7 +167,7 @@ class RunFolder:
             self.model_is_outdated = False
 
     def _write(self, record: Mapping[str, Any]) -> None:
-        files.write_text(self.join(RUN_FILE), json.dumps(record, indent=2) + "\n")
+        files.write_text(self.join(RUN_FILE), files.to_json(record, indent=2) + "\n")
 
     def _read(self) -> dict[str, Any]:
         path = self.join(RUN_FILE)
@@ -215,7 +215,7 @@ class RunFolder:
 
 def _as_read(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the values as they are after writing and reading JSON."""
-    return json.loads(json.dumps(dict(values)))
+    return json.loads(files.to_json(dict(values)))
 
 
 def _short(value: Any) -> str:

@@ -17,7 +17,7 @@ class Selection:
     """Decides between the evaluations of a run.
 
     All decisions follow from the metrics on record, so a resumed run makes those of an
-    uninterrupted one.
+    uninterrupted one. An evaluation whose metric is no finite number is never the best.
 
     Args:
         metric: str. Name of the metric that decides.
@@ -51,15 +51,18 @@ class Selection:
         return False
 
     @property
+    def has_no_number(self) -> bool:
+        """Whether the metric was not a finite number at any evaluation."""
+        return self.best_step is None and self._last_step >= 0
+
+    @property
     def should_stop(self) -> bool:
         """Whether there was no better value for too long."""
         return bool(self.patience) and self._waited >= self.patience
 
     def _is_better(self, value: float) -> bool:
-        if self.best_step is None:
-            return True
-        if math.isnan(self.best_value):
-            return not math.isnan(value)
+        if self.best_step is None or not math.isfinite(value):
+            return math.isfinite(value)
         if lower_is_better(self.metric):
             return value < self.best_value
         return value > self.best_value

@@ -1,6 +1,7 @@
 """The file of a run's measurements: what opening it and adding lines to it cost."""
 
 import json
+import math
 import os
 
 import pytest
@@ -70,3 +71,17 @@ def test_a_resumed_run_joins_the_parts_that_count(remote, monkeypatch):
     opened = MetricsFile(remote, 60)
     opened.append(line(61))
     assert read_metrics(remote) == [line(step) for step in range(1, 62)]
+
+
+def test_numbers_that_are_not_finite_survive_as_json(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    values = {"split": "eval", "step": 2, "pearson": math.nan, "by": {"a": -math.inf}}
+    skipped = {"split": "skipped", "step": 2, "loss": None}
+    opened = MetricsFile(path, 0)
+    opened.append(values)
+    opened.append(skipped)
+    read = json.loads(path.read_text().splitlines()[0], parse_constant=pytest.fail)
+    assert read == {**values, "pearson": None, "by": {"a": None}}
+    measured, other = read_metrics(path)
+    assert math.isnan(measured["pearson"]) and math.isnan(measured["by"]["a"])
+    assert other == skipped

@@ -26,7 +26,8 @@ def test_a_loss_is_better_when_it_is_lower():
 
 def test_not_a_number_is_worse_than_any_number():
     selection, better = select([math.nan, 0.1, math.nan])
-    assert better == [True, True, False] and selection.best_step == 2
+    assert better == [False, True, False] and selection.best_step == 2
+    assert select([math.inf, 3.0], metric="loss")[1] == [False, True]
 
 
 @pytest.mark.parametrize(("patience", "stops"), [(0, False), (1, True), (2, True)])
@@ -37,7 +38,8 @@ def test_patience(patience, stops):
 
 def test_patience_ends_a_run_whose_metric_is_never_a_number():
     selection, better = select([math.nan, math.nan, math.nan], 2, "pearson")
-    assert better == [True, False, False] and selection.should_stop
+    assert better == [False, False, False] and selection.should_stop
+    assert selection.best_step is None and selection.has_no_number
 
 
 def test_evaluations_on_record_decide_as_new_ones():

@@ -136,7 +136,7 @@ def write_card(folder: str, data_card: dict) -> None:
     lengths = np.array(data_card["examples"]["length_histogram"])
     _write(files.join(folder, HISTOGRAM_NAME), draw_lengths(lengths))
     _write(files.join(folder, MARKDOWN_NAME), to_markdown(data_card).encode())
-    _write(files.join(folder, CARD_NAME), json.dumps(data_card, indent=1).encode())
+    _write(files.join(folder, CARD_NAME), files.to_json(data_card, indent=1).encode())
 
 
 def tokenizer_options(data_card: dict) -> dict[str, bool]:

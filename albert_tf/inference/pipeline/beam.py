@@ -156,5 +156,5 @@ def _write_answers(result) -> None:
     for k, answer in enumerate(result.inference):
         copied = {name: values[k] for name, values in content["copied"].items()}
         row = {"index": block.start + k, **copied, **answer}
-        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+        lines.append(files.to_json(row, ensure_ascii=False) + "\n")
     files.write_text(block.answers, "".join(lines))

@@ -11,13 +11,13 @@ The model scores every choice in a row of its own, `[CLS] context [SEP] question
 import csv
 import dataclasses
 import io
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 from albert_tf.tasks.choices import race
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
 from albert_tf.tasks.choices.choice_rows import encode_choices
@@ -269,7 +269,7 @@ def _json_lines(examples: ChoiceExamples, answers: ChoiceAnswers) -> str:
             line["group"] = examples.groups[i]
         if examples.labels is not None:
             line["label"] = examples.choice_name(examples.labels[i])
-        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+        lines.append(files.to_json(line, ensure_ascii=False) + "\n")
     return "".join(lines)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.errors import DataError
+from albert_tf.storage import files
 from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, Task
 from albert_tf.tasks.texts.metrics import sigmoid, softmax
 
@@ -152,7 +153,7 @@ def json_lines(
             line["probabilities"] = {
                 answers.labels[j]: round(float(row[j]), 6) for j in order
             }
-        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+        lines.append(files.to_json(line, ensure_ascii=False) + "\n")
     return "".join(lines)
 
 

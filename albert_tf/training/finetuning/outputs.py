@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-import math
 from typing import Any
 
 import keras
 import numpy as np
+from absl import logging
 
 from albert_tf.converters.checkpoint.keras_model import build_model, from_model
 from albert_tf.reports.finetuning_curves import draw_finetuning_curves
@@ -17,6 +17,7 @@ from albert_tf.reports.finetuning_report import (
 )
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.reports.optional import drawn_if_possible
+from albert_tf.storage import files
 from albert_tf.tasks import saved
 from albert_tf.tasks.definitions.task import warn_of_collapse
 from albert_tf.tasks.running.batches import useful_token_rate
@@ -59,6 +60,9 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     main = next(iter(evaluator.dev_splits()), None)
     lines = read_metrics(run_folder.join(METRICS_FILE))
     lines = [line for line in lines if line["split"] != UNFINISHED]
+    warning = _without_best(run, selection)
+    if warning:
+        logging.warning("%s", warning)
     results = _results(run, selection, lines)
     if main is not None:
         # Metrics of the other dev splits already have the split's name before them.
@@ -84,9 +88,10 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
                     task, split.examples, answers, split.encoded
                 )
             warn_of_collapse(task, split.examples, answers)
-    results = _without_nan(results)
+    text = files.to_json(results, indent=2) + "\n"
+    results = json.loads(text)
     contents["metrics.jsonl"] = _json_lines(lines)
-    contents[folder.METRICS] = _bytes(json.dumps(results, indent=2) + "\n")
+    contents[folder.METRICS] = _bytes(text)
     history = [{**line, "split": _SHOWN.get(line["split"], "train")} for line in lines]
     best = selection.best_step if settings.keep == "best" else None
     with drawn_if_possible("curves.png"):
@@ -94,18 +99,10 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     with drawn_if_possible(folder.REPORT):
         report = _report(run, run_folder, results, history, shown, selection)
         page = make_report(report)
-        contents[folder.REPORT_DATA] = _bytes(json.dumps(dataclasses.asdict(report)))
+        contents[folder.REPORT_DATA] = _bytes(files.to_json(dataclasses.asdict(report)))
         contents[folder.REPORT] = page
     folder.write(settings, run_folder, model, run.tokenizer, contents)
     return results
-
-
-def _without_nan(results: dict[str, Any]) -> dict[str, Any]:
-    """Returns results as JSON knows them: what is not a number is null."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in results.items()
-    }
 
 
 def _report(run, run_folder, results, history, shown, selection) -> FinetuningReport:
@@ -117,7 +114,7 @@ def _report(run, run_folder, results, history, shown, selection) -> FinetuningRe
         if name not in ("settings", "content", "kind", "finished")
     }
     named = [line for line in history if line.get("collapsed")]
-    warnings = []
+    warnings = [text for text in [_without_best(run, selection)] if text]
     if named:
         warnings.append(
             f"Training looked collapsed at step {named[-1]['step']}: all answers were "
@@ -146,6 +143,16 @@ def _report(run, run_folder, results, history, shown, selection) -> FinetuningRe
         useful_token_rate=results["useful_token_rate"],
         settings=given,
         environment=environment,
+    )
+
+
+def _without_best(run, selection: Selection) -> str:
+    """Returns what to say if no evaluation can be the best one."""
+    if run.settings.keep != "best" or not selection.has_no_number:
+        return ""
+    return (
+        f"The {selection.metric} was not a number at any evaluation: the weights are "
+        "those of the last step."
     )
 
 
@@ -189,7 +196,7 @@ def _results(run, selection: Selection, lines: list[dict]) -> dict[str, Any]:
 
 
 def _json_lines(lines: list[dict]) -> bytes:
-    return "".join(json.dumps(line) + "\n" for line in lines).encode()
+    return "".join(files.to_json(line) + "\n" for line in lines).encode()
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -236,7 +236,7 @@ def _report(
 
 
 def _json(content: Any) -> bytes:
-    return (json.dumps(content, indent=2) + "\n").encode()
+    return (files.to_json(content, indent=2) + "\n").encode()
 
 
 def _read_tree(path: str):

@@ -1,5 +1,6 @@
 """The model of the best evaluation of a run, kept beside its checkpoints."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -98,6 +99,11 @@ class KeepBest:
             raise UsageError(
                 f"--keep_best={metric}: the evaluation data has no such metric, only "
                 f"{', '.join(values)}"
+            )
+        if not math.isfinite(values[metric]):
+            logging.warning(
+                "%s: the %s of step %d is %s: the model is not kept",
+                *(self.folder, metric, step, values[metric]),
             )
         if not self._selection.add(step, values):
             return

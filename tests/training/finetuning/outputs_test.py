@@ -1,7 +1,10 @@
-"""What a finished run leaves, for tasks whose examples are several rows."""
+"""What a finished run leaves, also for tasks whose examples are several rows."""
 
 import json
 
+import pytest
+
+from albert_tf.training.finetuning.evaluation import Evaluator
 from tests.reports.parsed_page import ParsedPage
 from tests.training.finetuning.runs import run
 
@@ -31,3 +34,28 @@ def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path):
     page = ParsedPage((tmp_path / "out" / "report.html").read_bytes())
     assert "longest row" in page.text
     assert "50.00%" in page.text and "16.67%" not in page.text
+
+
+def test_without_a_number_to_select_by_the_last_weights_are_kept(
+    tables, pretrained, tmp_path, monkeypatch, caplog
+):
+    metrics = Evaluator.metrics
+    monkeypatch.setattr(
+        Evaluator,
+        "metrics",
+        lambda *args: metrics(*args) | {"accuracy": float("nan")},
+    )
+    results = run(
+        tmp_path / "run",
+        **tables,
+        init_checkpoint=pretrained,
+        num_train_steps=4,
+        eval_steps=2,
+    )
+    message = "The accuracy was not a number at any evaluation: the weights are those"
+    assert message in caplog.text
+    assert message in (tmp_path / "run/report.html").read_text()
+    assert results["step"] == 4 and results["dev_accuracy"] is None
+    assert results == json.loads((tmp_path / "run/metrics.json").read_text())
+    for name in ("metrics.json", "report.json"):
+        json.loads((tmp_path / "run" / name).read_text(), parse_constant=pytest.fail)

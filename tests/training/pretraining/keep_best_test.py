@@ -40,10 +40,12 @@ def bias(folder):
     return albert_tf.from_pretrained(folder).get_weights()[-1]
 
 
-def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer):
+def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer, caplog):
     model = AlbertPretrainer(tiny.CONFIG, seed=1)
     last = model.trainable_variables[-1]
     best = keeper(tmp_path / "best", model, "loss", tokenizer)
+    best.add(1, {"loss": float("nan")})
+    assert "the loss of step 1 is nan: the model is not kept" in caplog.text
     for step, loss in ((2, 3.0), (4, 1.5), (6, 2.0)):
         last.assign(np.full(last.shape, step))
         best.add(step, {"loss": loss, "mlm_accuracy": 0.5})

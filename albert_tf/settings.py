@@ -78,13 +78,21 @@ def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:
             f"{type(values).__name__}"
         )
     try:
-        return _checked(values, settings)
+        return checked(values, settings)
     except DataError as e:
         raise DataError(f"--config={path}: {e}") from None
 
 
-def _checked(values: dict, settings: type) -> dict[str, Any]:
-    """Returns values by the names of fields; lists become tuples."""
+def checked(values: dict, settings: type) -> dict[str, Any]:
+    """Returns values by the names of fields; lists become tuples.
+
+    Args:
+        values: dict. Values by the names of fields of `settings`.
+        settings: type. Dataclass.
+
+    Raises:
+        DataError: If there is no such field, or a value has not its type.
+    """
     kinds = {field.name: field.type for field in dataclasses.fields(settings)}
     unknown = sorted(str(name) for name in values if name not in kinds)
     if unknown:

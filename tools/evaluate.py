@@ -22,6 +22,7 @@ from albert_tf.storage import files
 from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.definitions.task import warn_of_collapse
 from albert_tf.tasks.opening import TABLE, read_labelled
+from albert_tf.tasks.own_files import remembered
 from albert_tf.tasks.registry import find_task as find_named_task
 
 _MODEL = flags.DEFINE_string(
@@ -71,6 +72,7 @@ def main() -> None:
     from albert_tf.reports.finetuning_report import FinetuningReport, make_report
 
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
+    settings = read_settings(DataSettings, remembered(task, _EVAL_FILE.value))
     named = [s for s in task.splits if s.startswith("dev")] if settings.data_dir else []
     splits = [_SPLIT.value] if _SPLIT.value else named or ["dev"]
     given = {s: read_labelled(task, settings, s, _EVAL_FILE.value) for s in splits}
@@ -101,13 +103,9 @@ def main() -> None:
     # First of all, so that a full disk does not cost the scores.
     print(text, end="")
     if _REPORT_FILE.value:
-        report = FinetuningReport(
-            title=f"Evaluation: {task.name}",
-            task=task.name,
-            model=_MODEL.value,
-            results=found,
-            splits=shown,
-        )
+        about = {"title": f"Evaluation: {task.name}", "task": task.name}
+        about |= {"model": _MODEL.value, "results": found, "splits": shown}
+        report = FinetuningReport(**about)
         files.write_bytes(_REPORT_FILE.value, make_report(report))
     if _OUTPUT_FILE.value:
         files.write_text(_OUTPUT_FILE.value, text)

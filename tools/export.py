@@ -22,6 +22,7 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.export.settings import QUANTIZATIONS, ExportSettings
 from albert_tf.tasks.data_settings import DataSettings
+from albert_tf.tasks.own_files import remembered
 
 define_settings(ExportSettings)
 define_settings(DataSettings)
@@ -80,6 +81,7 @@ def main() -> None:
         from albert_tf.export.runtimes.folder import export_for_runtime
         from albert_tf.inference.converted import labelled_check
 
+        data = _as_trained(settings, data) if has_data else data
         common["check"] = labelled_check(
             model, tokenizer, data, **settings.check_options
         )
@@ -103,6 +105,14 @@ def main() -> None:
             print(file)
     for line in _LOADING:
         logging.info(line, folder)
+
+
+def _as_trained(settings: ExportSettings, data: DataSettings) -> DataSettings:
+    """Returns where things are in the table, by default as in that of fine-tuning."""
+    from albert_tf.inference.predictor import find_task
+
+    task = find_task(settings.model, data.task)
+    return read_settings(DataSettings, remembered(task, settings.eval_file))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from albert_tf.models.exit_rules import RULE_HELP, ExitRule
 from albert_tf.storage import files
 from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.opening import TABLE, open_portions, read_split
+from albert_tf.tasks.own_files import remembered
 from albert_tf.tasks.registry import find_task as find_named_task
 
 _MODEL = flags.DEFINE_string(
@@ -81,15 +82,16 @@ def main() -> None:
     from albert_tf.inference.predictor import Predictor, find_task
 
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
+    settings = read_settings(DataSettings, remembered(task, input_file))
     check_output(output_file, task, _OVERWRITE.value)
+    sizes = {"max_seq_length": _MAX_SEQ_LENGTH.value, "batch_size": _BATCH_SIZE.value}
     if task.head == "text_classifier":
         summary = predict_texts(
             _MODEL.value,
             open_portions(task, settings, _SPLIT.value, input_file),
             output_file,
             task=settings.task,
-            max_seq_length=_MAX_SEQ_LENGTH.value,
-            batch_size=_BATCH_SIZE.value,
+            **sizes,
             named=bool(settings.id_column),
             exit=_EXIT.value,
             settings=dataclasses.asdict(settings)
@@ -103,12 +105,7 @@ def main() -> None:
         raise UsageError(f"exit: only text classifiers, received {_MODEL.value}")
     bulk.check_unused(_MODEL.value)
     examples = read_split(task, settings, _SPLIT.value, input_file)
-    predictor = Predictor.from_pretrained(
-        _MODEL.value,
-        task=task,
-        max_seq_length=_MAX_SEQ_LENGTH.value,
-        batch_size=_BATCH_SIZE.value,
-    )
+    predictor = Predictor.from_pretrained(_MODEL.value, task=task, **sizes)
     answers = predictor.answers(examples)
     contents = prediction_contents(output_file, predictor, examples, answers)
     for path, text in contents.items():

@@ -81,7 +81,7 @@ def read_split(task: Task, settings, split: str, path: str = "") -> Any:
         path: str. File to read instead of the task's.
     """
     if task.name == TABLE and is_tfds(settings.data_dir):
-        return prepared.read_table(settings.data_dir, settings, split)
+        return prepared.read_table(task, settings.data_dir, settings, split)
     if task.name == TABLE:
         return own_files.read_table(task, settings, path, split != "test")
     own_files.refuse_columns(settings)

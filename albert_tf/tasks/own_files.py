@@ -11,11 +11,17 @@ from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 from albert_tf.tasks.choices import multiple_choice
 from albert_tf.tasks.choices.choice_files import ChoiceTableSettings, read_choice_table
-from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.definitions.task import REGRESSION, Task
 from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.columns import read_columns
+from albert_tf.tasks.files.class_ids import find_names, renamed
+from albert_tf.tasks.files.columns import read_columns, usual_name
 from albert_tf.tasks.tags import tagging
-from albert_tf.tasks.tags.tagging_files import TaggedTableSettings, read_tagged
+from albert_tf.tasks.tags.tagging_files import (
+    TaggedExamples,
+    TaggedTableSettings,
+    read_tagged,
+    with_iob2,
+)
 from albert_tf.tasks.texts import text_classification
 from albert_tf.tasks.texts.table_stream import TableStream
 from albert_tf.tasks.texts.tables import LabelledTableSettings, TableSettings
@@ -69,22 +75,74 @@ def open_table(
     kind = settings.table_kind or find_kind(settings, paths["train"])
     if kind != TEXTS and not settings.table_kind:
         logging.info("%s: its rows are %s", paths["train"], kind)
+    choices = settings.labels if kind == CHOICES else ()
+    written = {label: str(i) for i, label in enumerate(choices)}
     examples = {
-        split: _read(kind, settings, path, split != "test")
+        split: _read(kind, settings, path, split != "test", written)
         for split, path in paths.items()
     }
-    train = examples["train"]
     if kind == CHOICES:
-        return multiple_choice.choice_task("table"), examples
+        task = multiple_choice.choice_task("table")
+        about = {"written": written, "table": _given(settings)}
+        return dataclasses.replace(task, **about), examples
+    return labelled_task(settings, examples, paths, kind)
+
+
+def labelled_task(
+    settings: OwnFileSettings,
+    examples: Mapping[str, Any],
+    paths: Mapping[str, str],
+    kind: str = TEXTS,
+) -> tuple[Task, dict[str, Any]]:
+    """Returns the task of examples with labels or tags, and them with names for ids.
+
+    Args:
+        settings: `OwnFileSettings` with `labels`, `many_labels` and `on_bad_input`.
+        examples: dict. Examples by the name of the split; "train" is one of them.
+        paths: dict. Their files by the name of the split, if they are from files.
+        kind: str. `TEXTS` or `TOKENS`.
+    """
+    written: dict[str, str] = {}
+    if settings.problem_type != REGRESSION:
+        train, path = examples["train"], paths.get("train", "")
+        _, written = named(settings, train, path, {}, settings.labels)
+        examples = {
+            split: named(settings, part, paths.get(split, ""), written)[0]
+            for split, part in examples.items()
+        }
+    train = examples["train"]
+    labels, many = settings.labels or tuple(written.values()), settings.many_labels
     if kind == TOKENS:
-        task = tagging.tagging_task("table", settings.labels)
+        # Names of another scheme have become IOB2, which the data define.
+        if written and not {tag for row in train.labels for tag in row} <= {*labels}:
+            labels = ()
         others = [part for split, part in examples.items() if split != "train"]
-        return tagging.with_labels(task, train, others, settings.many_labels), examples
-    task = text_classification.table_task(settings.labels)
-    task = text_classification.with_labels(
-        task, train, settings.many_labels, settings.problem_type, settings.on_bad_input
-    )
-    return task, examples
+        task = tagging.tagging_task("table", labels)
+        task = tagging.with_labels(task, train, others, many)
+    else:
+        task = text_classification.table_task(labels)
+        policy = (settings.problem_type, settings.on_bad_input)
+        task = text_classification.with_labels(task, train, many, *policy)
+    task = dataclasses.replace(task, written=written, table=_given(settings))
+    return task, dict(examples)
+
+
+def named(
+    settings: OwnFileSettings,
+    examples: Any,
+    path: str,
+    known: Mapping[str, str],
+    given: Sequence[str] = (),
+) -> tuple[Any, dict[str, str]]:
+    """Returns examples with names for class ids, and the names; see `find_names`."""
+    is_tagged = isinstance(examples, TaggedExamples)
+    column = settings.tags_column if is_tagged else settings.label_column
+    names = find_names(path, column, examples.labels or (), given, known)
+    if names:
+        labels = renamed(examples.labels, names)
+        examples = dataclasses.replace(examples, labels=labels)
+        examples = with_iob2(examples) if is_tagged else examples
+    return examples, names
 
 
 def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool) -> Any:
@@ -103,7 +161,11 @@ def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool)
             f"task: a model with the head {task.head} is for squad1 or squad2, not for "
             "a table"
         )
-    return _read(_HEADS[task.head], settings, path, labelled)
+    kind = _HEADS[task.head]
+    examples = _read(kind, settings, path, labelled, task.written)
+    if not task.labels:
+        return examples
+    return named(settings, examples, path, task.written)[0]
 
 
 def stream_texts(settings: OwnFileSettings, path: str) -> TableStream:
@@ -118,13 +180,11 @@ def stream_texts(settings: OwnFileSettings, path: str) -> TableStream:
 
 def refuse_columns(settings: OwnFileSettings) -> None:
     """Raises a UsageError if columns are given for a task with official files."""
-    for field in dataclasses.fields(OwnFileSettings):
-        value = getattr(settings, field.name)
-        if value != field.default:
-            raise UsageError(
-                f"{field.name}: only for files of your own (task=table); the files of "
-                f"this task have a form of their own, received {value!r}"
-            )
+    for name, value in _given(settings).items():
+        raise UsageError(
+            f"{name}: only for files of your own (task=table); the files of this task "
+            f"have a form of their own, received {value!r}"
+        )
     if getattr(settings, "labels", ()):
         raise UsageError(
             "labels: only for files of your own (task=table), received "
@@ -132,17 +192,33 @@ def refuse_columns(settings: OwnFileSettings) -> None:
         )
 
 
+def remembered(task: Task, path: str) -> dict[str, Any]:
+    """Returns how the table was laid out that a model was trained on, for another one.
+
+    Args:
+        task: `Task`. Task of the model.
+        path: str. The other table. If it names its columns and that one did not, the
+            numbers of columns mean nothing for it, and nothing is returned.
+    """
+    if not task.table.get("header", True) and _has_names(path):
+        return {}
+    if task.table:
+        values = ", ".join(f"{name}={value}" for name, value in task.table.items())
+        logging.info("%s is read as the training table was: %s", path, values)
+    return dict(task.table)
+
+
 def find_kind(settings: OwnFileSettings, path: str) -> str:
     """Returns what the rows of a file are, by its name and columns."""
     if path.lower().removesuffix(".gz").endswith(_COLUMNS_OF_WORDS):
         return TOKENS
-    has_names = settings.header or cells.file_format(path) in ("json", "parquet")
-    if not has_names:
+    if not settings.header and not _has_names(path):
         return CHOICES if settings.choice_columns else TEXTS
     layout = {**settings.layout, "header": True}
     skip = {"short_rows": "skip", "on_bad_input": "skip"}
     names = set(read_columns(path, [], **layout, **skip).names)
-    if settings.tokens_column in names and settings.tags_column in names:
+    tags = usual_name(settings.tags_column, names) in names
+    if settings.tokens_column in names and (tags or settings.text_column not in names):
         return TOKENS
     has_context = settings.context_column in names
     if settings.choice_columns or (has_context and settings.text_column not in names):
@@ -157,17 +233,34 @@ def _check_labels(labels: Sequence[str]) -> None:
         )
 
 
-def _read(kind: str, settings: OwnFileSettings, path: str, labelled: bool) -> Any:
+def _read(
+    kind: str,
+    settings: OwnFileSettings,
+    path: str,
+    labelled: bool,
+    written: Mapping[str, str],
+) -> Any:
     policy = settings.on_bad_input if labelled else "stop"
     if kind == TOKENS:
         columns = _part(TaggedTableSettings, settings)
         return read_tagged(path, columns, labelled, policy)
     if kind == CHOICES:
         columns = _part(ChoiceTableSettings, settings)
-        return read_choice_table(path, columns, labelled, policy)
+        return read_choice_table(path, columns, labelled, policy, written)
     columns = _part(LabelledTableSettings if labelled else TableSettings, settings)
     read = functools.partial(columns.read_table, path)
     return read(on_bad_input=policy)
+
+
+def _has_names(path: str) -> bool:
+    """Returns whether a file names its columns whatever is said of a header."""
+    return cells.file_format(path) in ("json", "parquet")
+
+
+def _given(settings: OwnFileSettings) -> dict[str, Any]:
+    """Returns the settings that are not the default."""
+    plain, values = OwnFileSettings(), vars(_part(OwnFileSettings, settings))
+    return {k: v for k, v in values.items() if v != getattr(plain, k)}
 
 
 def _part(kind: type, settings: OwnFileSettings) -> Any:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.tasks import own_files
 from albert_tf.tasks.choices import race
 from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.files.tfds_source import PREFIX, read_tfds
 from albert_tf.tasks.questions.squad_json import questions_from_rows
 from albert_tf.tasks.tags.tagging_files import examples_from_rows
-from albert_tf.tasks.texts import glue, text_classification
+from albert_tf.tasks.texts import glue
 from albert_tf.tasks.texts.tables import LabelledTableSettings, TfdsTableSource
 
 _GLUE = frozenset(task.name for task in glue.TASKS)
@@ -79,15 +80,17 @@ def read_split(task: Task, name: str, settings, split: str) -> Any:
     return next(iter(found.values()))
 
 
-def read_table(name: str, settings, split: str) -> Any:
+def read_table(task: Task, name: str, settings, split: str) -> Any:
     """Returns one split of a set of texts, such as `tfds:imdb_reviews`.
 
     Args:
+        task: `Task`. Task of the model.
         name: str. See `read`.
         settings: See `open_table`.
         split: str. Name of the split, here or in the set.
     """
-    return _table_source(name, settings, _SPLITS.get(split, split)).read()
+    found = _table_source(name, settings, _SPLITS.get(split, split)).read()
+    return own_files.named(settings, found, "", task.written)[0]
 
 
 def open_table(name: str, settings) -> tuple[Task, dict[str, Any]]:
@@ -110,14 +113,7 @@ def open_table(name: str, settings) -> tuple[Task, dict[str, Any]]:
     if "dev" not in examples and labelled:
         # Many sets have two parts only, and scores are reported on the second one.
         examples["dev"] = examples.pop("test")
-    task = text_classification.with_labels(
-        text_classification.table_task(settings.labels),
-        examples["train"],
-        settings.many_labels,
-        settings.problem_type,
-        settings.on_bad_input,
-    )
-    return task, examples
+    return own_files.labelled_task(settings, examples, {})
 
 
 def _table_source(name: str, settings, split: str) -> TfdsTableSource:

@@ -14,10 +14,12 @@ from absl import logging
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
+from albert_tf.settings import checked
 from albert_tf.tasks import registry
 from albert_tf.tasks.choices import multiple_choice
 from albert_tf.tasks.definitions.family import Options
 from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
+from albert_tf.tasks.own_files import OwnFileSettings
 from albert_tf.tasks.questions import squad
 from albert_tf.tasks.tags import tagging
 from albert_tf.tasks.texts.glue import LABEL_ALIASES
@@ -26,6 +28,7 @@ from albert_tf.tasks.texts.tables import sort_labels
 from albert_tf.tasks.texts.text_classification import table_task
 
 _TABLE = "table"
+_OF_TABLES = ("written", "table")
 
 
 def describe(task: Task) -> dict[str, Any]:
@@ -43,6 +46,9 @@ def describe(task: Task) -> dict[str, Any]:
     }
     if task.positive_label is not None:
         described["positive_label"] = task.positive_label
+    for name in _OF_TABLES:
+        if value := getattr(task, name):
+            described[name] = dict(value)
     return described
 
 
@@ -67,12 +73,15 @@ def task_of(
     try:
         name = name or str(saved.get("name", _TABLE))
         values = dict(saved.get("options", {}))
+        written = {str(k): str(v) for k, v in dict(saved.get("written", {})).items()}
+        table = checked(dict(saved.get("table", {})), OwnFileSettings)
     except (AttributeError, TypeError, ValueError):
         raise DataError(f"task: not a record of a task: {saved!r}") from None
     labels = tuple(getattr(model, "labels", None) or ())
     if name == _TABLE:
         task = _own_task(head, labels, problem_type)
         task = _with_positive(task, saved.get("positive_label"))
+        task = dataclasses.replace(task, written=written, table=table)
     else:
         task = registry.find_task(name)
         spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans

@@ -129,6 +129,11 @@ CLEAN = [
 WORKS = [
     ["predict", "--model=cls", *TABLE],
     ["evaluate", "--model=cls", LABELLED],
+    # A model that was trained on a table without a header, and remembers it.
+    ["predict", "--model=bare", "--input_file=bare.csv", "--output_file=bare.tsv"],
+    ["evaluate", "--model=bare", "--eval_file=bare.csv"],
+    ["evaluate", "--model=bare", "--header", "--text_column=text", LABELLED]
+    + ["--label_column=label"],
 ]
 
 
@@ -173,6 +178,12 @@ def results(tokenizer, tmp_path_factory, run_python):
             "nli": ["contradiction", "entailment", "neutral"],
         }.get(name)
         save_pretrained(model, folder / name, tokenizer=tokenizer, labels=labels)
+    layout = {"header": False, "text_column": "1", "label_column": "0"}
+    written = {"1": "bad", "2": "good"}
+    classifier.task = {"name": "table", "table": layout, "written": written}
+    labels = list(written.values())
+    save_pretrained(classifier, folder / "bare", tokenizer=tokenizer, labels=labels)
+    (folder / "bare.csv").write_text("2,a film\n1,no film\n")
     (folder / "table.csv").write_text("text,label\na film,good\nno film,bad\n")
     (folder / "glue").mkdir()
     write_questions(folder / "official")
@@ -221,6 +232,6 @@ def test_nothing_but_the_answers_is_written(results):
         code, error, is_built = found[tuple(command)]
         assert (code, is_built) == (0, True), error
     names = {"cls", "cls01", "nli", "mlm", "squad", "glue", "table.csv", "out.tsv"}
-    names.add("official")
+    names |= {"official", "bare", "bare.csv", "bare.tsv"}
     assert {path.name for path in folder.iterdir()} == names
     assert len((folder / "out.tsv").read_text().splitlines()) == 3

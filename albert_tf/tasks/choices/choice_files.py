@@ -86,7 +86,7 @@ class ChoiceTableSettings(LayoutSettings):
         (),
     )
     label_column: str = setting(
-        "Column of the right choice: its number from 0, or a letter from A.", "label"
+        "Column of the right choice: its index from 0, or a letter from A.", "label"
     )
     id_column: str = setting("Column of names of the questions; may be empty.", "")
 
@@ -96,6 +96,7 @@ def read_choice_table(
     settings: ChoiceTableSettings,
     labelled: bool = True,
     on_bad_input: str = "stop",
+    written: Mapping[str, str] | None = None,
 ) -> ChoiceExamples:
     """Reads questions from CSV, TSV, JSON lines or Parquet.
 
@@ -108,6 +109,8 @@ def read_choice_table(
             where there are any, and `labels` is None if no row has one.
         on_bad_input: str. "stop" raises an error at a row that cannot be used, "skip"
             leaves it out and counts it.
+        written: dict. Index of a choice by what the label column calls it, if that is
+            neither the index nor a letter.
 
     Raises:
         DataError: If a column, a choice or an answer is missing or invalid.
@@ -128,6 +131,9 @@ def read_choice_table(
     cells = table.values.get(label)
     if cells and not labelled and all(cell in (None, "", "-1") for cell in cells):
         cells = None
+    if written and cells:
+        known = ", ".join(written)
+        cells = [written.get(str(cell), f"{cell}: not in {known}") for cell in cells]
     return _examples(table, settings, columns, cells, BadRows(on_bad_input))
 
 
@@ -237,8 +243,9 @@ def _label(where: str, cell, number: int) -> int:
     index = _index(cell)
     if index is None or index >= number:
         raise DataError(
-            f"{where}: expected the number of a choice, 0 to {number - 1} (or A to "
-            f"{_LETTERS[min(number, 26) - 1]}), received {cell!r:.80}"
+            f"{where}: expected the index of a choice, 0 to {number - 1} (or A to "
+            f"{_LETTERS[min(number, 26) - 1]}), received {cell!r:.80} "
+            "(--labels=1,2,... says what the column calls the choices, in their order)"
         )
     return index
 

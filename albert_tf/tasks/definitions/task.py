@@ -80,6 +80,10 @@ class Task:
         recipe: `Recipe`. Published hyperparameters, or None.
         family: `Family`. Turns examples into rows, and outputs into answers.
         options: `Options`. Default sizes of the task.
+        written: dict. Of a table: label by how the table writes it, where that is a
+            class id; in multiple choice, the index of the choice.
+        table: dict. Of a table: how it is laid out, the settings of `own_files` that
+            were given.
     """
 
     name: str
@@ -93,6 +97,8 @@ class Task:
     recipe: Recipe | None = None
     family: Family | None = None
     options: Options = Options()
+    written: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    table: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:

@@ -8,6 +8,7 @@ import io
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from typing import IO
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
@@ -120,7 +121,7 @@ class ColumnStream:
         parquet, errors = import_parquet(self.path)
         path, bad = self.path, self._bad
         try:
-            with _open_parquet(path) as file:
+            with open_parquet(path) as file:
                 table = parquet.ParquetFile(file)
                 self._num_rows = table.metadata.num_rows
                 names = table.schema_arrow.names
@@ -154,7 +155,12 @@ def _nonempty(portions: Iterator[list], expected: str) -> Iterator[list]:
     return itertools.chain([first], portions)
 
 
-def _open_parquet(path: str):
+def open_parquet(path: str) -> IO[bytes]:
+    """Opens a Parquet file, which may be gzipped, for reading.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
     if path.lower().endswith(".gz"):
         return io.BytesIO(cells.read_data(path))
     try:

@@ -22,6 +22,8 @@ from albert_tf.tasks.files.json_rows import read_objects
 from albert_tf.tasks.files.text_stream import TextStream
 
 ON_BAD_INPUT = ("stop", "skip")
+# What Hugging Face's sets call a column, where it does not have its usual name.
+_OTHER_NAMES = {"tags": "ner_tags"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,13 +207,22 @@ def find_all(
     wanted = names if columns is None else columns
     index = {key: _find_column(path, key, names, header) for key in wanted}
     for key in optional:
-        if key in names:
+        if usual_name(key, names) in names:
             index[key] = _find_column(path, key, names, header)
     return index
 
 
+def usual_name(wanted: str, names: Collection[str]) -> str:
+    """Returns the name that a column has in a file; `wanted` if it is not there."""
+    other = _OTHER_NAMES.get(wanted)
+    return other if wanted not in names and other in names else wanted
+
+
 def _find_column(path: str, wanted: str, names: Sequence[str], header: bool) -> int:
     """Returns the number of a column that is given by name or number."""
+    if header and (other := usual_name(wanted, names)) != wanted:
+        logging.info("%s: its column %s is read as %s", path, other, wanted)
+        wanted = other
     if header and wanted in names:
         if names.count(wanted) > 1:
             raise DataError(f"{path}: line 1: several columns are named {wanted!r}")

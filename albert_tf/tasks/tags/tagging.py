@@ -19,6 +19,7 @@ from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
 from albert_tf.tasks.definitions.task import Source, Task
+from albert_tf.tasks.files import class_ids
 from albert_tf.tasks.tags import tag_schemes, tagging_metrics
 from albert_tf.tasks.tags.tagging_files import TaggedExamples, TaggedSource
 from albert_tf.tasks.tags.tagging_rows import encode_words
@@ -228,12 +229,19 @@ def with_labels(
         many_labels: bool. Whether to accept more than 300 tags.
 
     Raises:
-        DataError: If there is only one tag.
+        DataError: If there is only one tag, or the tags are class ids.
         UsageError: If there are suspiciously many.
     """
     if task.labels:
         return task
     found = set(tagging_metrics.flat(train.labels))
+    if class_ids.are_ids(found):
+        ids = ", ".join(sorted(found, key=int))
+        raise DataError(
+            f"{train.path}: the tags are class ids, {ids:.60}, without names; give the "
+            "names in the order of the ids, as --labels=O,B-PER,I-PER or one per line "
+            "in a file labels.txt beside the data"
+        )
     for other in others:
         more = set(tagging_metrics.flat(other.labels or [])) - found
         if more:

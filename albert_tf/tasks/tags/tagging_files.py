@@ -144,7 +144,7 @@ def read_tagged(
     if not any(found.tokens):
         raise DataError(f"{path}: expected sentences of words, found none")
     warn_of_skipped(path, found.skipped)
-    return _with_iob2(found)
+    return with_iob2(found)
 
 
 def examples_from_rows(
@@ -191,10 +191,11 @@ def examples_from_rows(
         lines.append(number)
     if not tokens:
         raise DataError(f"{path}: expected sentences of words, found none")
-    return _with_iob2(TaggedExamples(path, ids, tokens, labels, lines, "row"))
+    return with_iob2(TaggedExamples(path, ids, tokens, labels, lines, "row"))
 
 
-def _with_iob2(examples: TaggedExamples) -> TaggedExamples:
+def with_iob2(examples: TaggedExamples) -> TaggedExamples:
+    """Returns sentences whose tags of entities are in IOB2."""
     if examples.labels is None:
         return examples
     labels, note = tag_schemes.to_iob2(examples.labels, examples.place)

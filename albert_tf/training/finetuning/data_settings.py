@@ -96,8 +96,9 @@ class ExampleSettings:
     """How examples are read and cut into rows."""
 
     labels: tuple[str, ...] = setting(
-        "Label names in the order of the class indices. Default: the task's, or those "
-        "in train_file, sorted.",
+        "Label names in the order of the class indices, or of the class ids (from 0, "
+        "or from 1) in train_file; a file labels.txt beside it does the same. Default: "
+        "the task's, or those in train_file, sorted.",
         (),
     )
     many_labels: bool = setting(

@@ -127,7 +127,7 @@ def test_unlabelled(tmp_path):
         with pytest.raises(DataError, match="label|number of a choice"):
             read_choice_table(path, settings)
     path = jsonl(tmp_path, GOOD, bare)
-    with pytest.raises(DataError, match="line 2: expected the number of a choice"):
+    with pytest.raises(DataError, match="line 2: expected the index of a choice"):
         read_choice_table(path, settings, labelled=False)
 
 

@@ -1,0 +1,135 @@
+"""Class ids in the labels of a table, and the names that they stand for."""
+
+import json
+import os
+import re
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from absl import logging
+
+from albert_tf.errors import DataError
+from albert_tf.storage import files
+from albert_tf.tasks.files import cells
+from albert_tf.tasks.files.column_stream import open_parquet
+from albert_tf.tasks.files.columns import find_all, import_parquet
+
+# -1 stands for no label in Hugging Face's sets.
+_ID = re.compile(r"-1|0|[1-9]\d{0,8}")
+# Files with a name per line that lie in the folder of the data.
+_NAME_FILES = ("labels.txt", "classes.txt")
+_HEADER = "dataset_info.json"
+
+
+def are_ids(labels: Iterable) -> bool:
+    """Returns whether all labels, which may be nested, are class ids."""
+    return all(map(_ID.fullmatch, set(_flat(labels)) - {""}))
+
+
+def find_names(
+    path: str,
+    column: str,
+    labels: Iterable,
+    given: Sequence[str] = (),
+    known: Mapping[str, str] = types.MappingProxyType({}),
+) -> dict[str, str]:
+    """Returns the names of class ids, in their order, by the id as it is written.
+
+    The first of these sources decides: the names that Hugging Face stores with a column
+    (in the metadata of Parquet, or in `dataset_info.json` beside the file), whose ids
+    start at 0; `known`; `given`; a file `labels.txt` or `classes.txt` beside the data,
+    with a name per line. The last two count from 1 if the ids do: if there is no 0, and
+    the highest id is the number of names.
+
+    Args:
+        path: str. The file of the labels; an empty string if there is none.
+        column: str. Their column, by name or number.
+        labels: iterable. Labels as they are written: str, or sequences of such.
+        given: sequence of str. The user's names, in the order of the classes. They take
+            precedence over stored names that differ.
+        known: dict. Names by id, if they were found before.
+
+    Returns:
+        dict. Empty if the labels are names, or ids that nobody names.
+
+    Raises:
+        DataError: If there are ids without a name, or it is not clear whether the names
+            count from 0 or from 1.
+    """
+    found = set(_flat(labels)) - {""}
+    ids = sorted({int(label) for label in found} - {-1}) if are_ids(found) else []
+    given = given or tuple(known.values())
+    if not ids or found <= set(given) or (given and are_ids(given)):
+        return {}
+    names = _stored_names(path, column)
+    source, first = "the names stored with the column", 0
+    if not names or (given and set(given) != set(names)):
+        if all(str(i) in known for i in ids):
+            return dict(known)
+        source, names = ("--labels", tuple(given)) if given else _listed_names(path)
+        if not names:
+            return {}
+        first = int(ids[0] > 0)
+    # From 1, the last name must be used: the ids could count from 0 otherwise.
+    end = first + len(names)
+    if ids[-1] >= end or first and ids[-1] < end - 1 or len({*names}) < len(names):
+        raise DataError(
+            f"{path}: class ids from {ids[0]} to {ids[-1]} do not fit {source}: "
+            f"expected {len(names)} different names, {', '.join(names):.200}, for ids "
+            f"from 0, or for 1 to {len(names)}"
+        )
+    logging.info("%s: class ids from %d: %s", path, first, ", ".join(names))
+    return {str(i): name for i, name in enumerate(names, first)}
+
+
+def renamed(labels: Any, names: Mapping[str, str]) -> Any:
+    """Returns labels, which may be nested, with names for ids; others are kept."""
+    if labels is None or isinstance(labels, str):
+        return names.get(labels, labels)
+    return type(labels)(renamed(label, names) for label in labels)
+
+
+def _flat(labels: Iterable) -> Iterator[str]:
+    for label in labels:
+        if isinstance(label, str):
+            yield label
+        else:
+            yield from _flat(label)
+
+
+def _listed_names(path: str) -> tuple[str, tuple[str, ...]]:
+    """Returns the file that lists names, and the names; nothing without such a file."""
+    for name in _NAME_FILES if path else ():
+        beside = files.join(os.path.dirname(path), name)
+        if files.exists(beside):
+            lines = map(str.strip, files.read_text(beside).splitlines())
+            return beside, tuple(filter(None, lines))
+    return "", ()
+
+
+def _stored_names(path: str, column: str) -> tuple[str, ...]:
+    """Returns the names of the classes that Hugging Face stores with a column."""
+    beside = files.join(os.path.dirname(path), _HEADER)
+    if cells.file_format(path) == "parquet":
+        parquet, _ = import_parquet(path)
+        with open_parquet(path) as file:
+            schema = parquet.read_schema(file)
+        header = (schema.metadata or {}).get(b"huggingface", b"{}")
+        beside, columns = f"{path}: its metadata 'huggingface'", schema.names
+    elif cells.file_format(path) == "json" and files.exists(beside):
+        header, columns = files.read_text(beside), None
+    else:
+        return ()
+    try:
+        info = json.loads(header)
+        features = info.get("info", info).get("features") or {}
+        columns = columns or list(features)
+        feature = features.get(columns[find_all(path, [column], (), columns)[column]])
+        while feature and (isinstance(feature, list) or "feature" in feature):
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        return tuple((feature or {}).get("names") or ())
+    except DataError:
+        return ()  # the header does not describe this column
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise DataError(f"{beside} is not a description of a data set") from None

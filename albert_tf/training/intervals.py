@@ -3,6 +3,11 @@
 import dataclasses
 
 
+def usual_log_steps(num_train_steps: int) -> int:
+    """Returns a number of steps between log lines that gives a short run a curve."""
+    return max(1, min(100, num_train_steps // 20))
+
+
 @dataclasses.dataclass(frozen=True)
 class Intervals:
     """How long a run is, and after how many steps something is due.

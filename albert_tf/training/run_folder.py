@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -38,6 +38,9 @@ class RunFolder:
         changeable: dict. Settings with which a run may be continued although they
             differ, and whether the user said so.
         kind: str. What the run does, on record; empty for pretraining.
+        follows: sequence of str. Settings that may be computed from others, or from the
+            content. They are compared last, in this order, so that what is named is
+            what was given.
 
     Attributes:
         model_is_outdated: bool. Whether the model in the folder, if there is one, was
@@ -58,6 +61,7 @@ class RunFolder:
         content_of: Mapping[str, str] | None = None,
         changeable: Mapping[str, bool] | None = None,
         kind: str = "",
+        follows: Sequence[str] = (),
     ):
         self.path = os.fspath(path)
         self._kind = {"kind": kind} if kind else {}
@@ -68,16 +72,20 @@ class RunFolder:
         self._content_of = dict(content_of or {})
         self._changeable = dict(changeable or {})
         self._changed: dict[str, Any] = {}
+        self._defaults = _as_read(defaults or {})
+        self._follows = tuple(follows)
         if files.exists(self.path) and not files.is_folder(self.path):
             raise UsageError(f"--output_dir={self.path}: must be a folder, is a file")
         found = files.list_folder(self.path) if files.is_folder(self.path) else []
         # What a process killed at its start leaves behind.
         found = [name for name in found if not _LEFTOVER.fullmatch(name)]
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
-        if RUN_FILE in found:
+        self._was_begun = RUN_FILE in found
+        if self._was_begun:
             self._recorded = self._read()
             self._check_kind()
-            self._check_settings(_as_read(defaults or {}))
+            names = {*self._recorded["settings"], *self.identity}
+            self._check_settings(sorted(names - set(self._follows)))
             self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
         elif found:
             raise UsageError(
@@ -101,6 +109,8 @@ class RunFolder:
     def check_content(self, content: Mapping[str, Any]) -> None:
         """Compares the content that the run depends on with what is on record.
 
+        Then the settings that follow from it.
+
         What is not on record, because an earlier version did not know it, is not
         compared.
 
@@ -108,7 +118,7 @@ class RunFolder:
             content: dict. Digests, or dicts of values, by name. `begin` records it.
 
         Raises:
-            UsageError: If the folder holds a run with other content.
+            UsageError: If the folder holds a run with other content, or settings.
         """
         self.content = _as_read(content)
         for name, new in self.content.items():
@@ -123,6 +133,8 @@ class RunFolder:
                         f"{title}={_short(before)}; received {_short(now)}"
                         f"{self._flags_of(name)}"
                     )
+        if self._was_begun:
+            self._check_settings(self._follows)
 
     def begin(self) -> None:
         """Makes the folder and records the run in it, or what was changed in it."""
@@ -188,12 +200,12 @@ class RunFolder:
                 f"{found or 'pretraining'!r}"
             )
 
-    def _check_settings(self, defaults: Mapping[str, Any]) -> None:
+    def _check_settings(self, names: Iterable[str]) -> None:
         recorded, content = self._recorded["settings"], self._recorded["content"]
-        for name in sorted({*recorded, *self.identity}):
+        for name in names:
             if self._content_of.get(name) in content:
                 continue
-            old = recorded.get(name, defaults.get(name))
+            old = recorded.get(name, self._defaults.get(name))
             if old == self.identity.get(name):
                 continue
             if self._changeable.get(name):

@@ -7,7 +7,11 @@ import pytest
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
-from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
+from albert_tf.training.pretraining.settings import (
+    CONTENT_OF,
+    FOLLOWS,
+    PretrainSettings,
+)
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
 
@@ -18,7 +22,9 @@ def settings(folder, **changes):
 
 def open_folder(folder, **changes):
     new = settings(folder, **changes)
-    return RunFolder(new.output_dir, new.identity(), new.defaults(), CONTENT_OF)
+    return RunFolder(
+        new.output_dir, new.identity(), new.defaults(), CONTENT_OF, follows=FOLLOWS
+    )
 
 
 @pytest.fixture
@@ -36,6 +42,15 @@ def test_the_same_run_may_continue(tmp_path):
     open_folder(tmp_path, log_steps=7)  # not part of the identity
     with pytest.raises(UsageError, match=r"--seed=12345; received --seed=3"):
         open_folder(tmp_path, seed=3)
+
+
+def test_what_follows_from_other_settings_is_compared_last(tmp_path):
+    open_folder(tmp_path).begin()
+    with pytest.raises(UsageError, match="--max_seq_length=512; received --max_seq"):
+        open_folder(tmp_path, max_seq_length=64)
+    open_folder(tmp_path, max_predictions_per_seq=77).check_content({})
+    with pytest.raises(UsageError, match="--max_predictions_per_seq=77; received"):
+        open_folder(tmp_path, max_predictions_per_seq=20).check_content({})
 
 
 def test_other_kernels_are_named(tmp_path, monkeypatch, caplog):

@@ -23,7 +23,7 @@ from albert_tf.data.batches.packing import PackPlan, make_plan, pack_batch
 from albert_tf.data.batches.python_op import python_op
 from albert_tf.data.batches.reader import ExampleReader, data_errors
 from albert_tf.data.masking.apply import mask_batch, unmask
-from albert_tf.data.masking.config import MaskingConfig, VocabInfo
+from albert_tf.data.masking.config import MaskingConfig, VocabInfo, most_predictions
 from albert_tf.data.masking.ops_graph import TENSORFLOW
 from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
@@ -41,8 +41,8 @@ def make_pretraining_dataset(
     tokenizer,
     global_batch_size: int,
     max_seq_length: int,
-    max_predictions_per_seq: int,
     seed: int,
+    max_predictions_per_seq: int | None = None,
     start_step: int = 0,
     masking: MaskingConfig | None = None,
     remask: bool = False,
@@ -104,9 +104,10 @@ class PretrainingData:
             sequence.
         tokenizer: `AlbertTokenizer` or `VocabInfo`. The tokenizer of the records.
         max_seq_length: int. T.
-        max_predictions_per_seq: int. P, the maximum number of masked tokens per
-            example.
         seed: int. Seed of the order and the masks.
+        max_predictions_per_seq: int or None. P, the maximum number of masked tokens per
+            example, which must be that of records with masks. By default, theirs, or
+            the most that `masking` without a maximum masks of T tokens.
         masking: `MaskingConfig`. What to mask; ALBERT's by default. Its
             `max_predictions_per_seq` is replaced by the argument. Records of the
             original keep their masks, unless `remask` is set.
@@ -137,22 +138,25 @@ class PretrainingData:
         *,
         tokenizer,
         max_seq_length: int,
-        max_predictions_per_seq: int,
         seed: int,
+        max_predictions_per_seq: int | None = None,
         masking: MaskingConfig | None = None,
         remask: bool = False,
         with_spans: bool = False,
         packing: bool = False,
         max_examples_per_row: int | None = None,
     ):
-        config = dataclasses.replace(
-            masking or MaskingConfig(), max_predictions_per_seq=max_predictions_per_seq
-        )
+        config = masking or MaskingConfig()
+        most = max_predictions_per_seq
+        if most is None:
+            most = most_predictions(max_seq_length, config.masked_lm_prob)
+        config = dataclasses.replace(config, max_predictions_per_seq=most)
         reader = ExampleReader(
             pattern,
             VocabInfo.from_tokenizer(tokenizer),
             max_seq_length,
-            None if remask else max_predictions_per_seq,
+            max_predictions_per_seq,
+            remask,
         )
         self.keeps_masks = reader.is_static and not remask
         if self.keeps_masks and (with_spans or packing):

@@ -70,7 +70,8 @@ class ExampleReader:
         max_seq_length: int. T. Longer examples are rejected; static examples must have
             exactly this length.
         max_predictions_per_seq: int or None. P, which static records must have; None
-            if their masks are to be removed.
+            for that of the records.
+        remask: bool. Whether to remove the masks of static records.
 
     Attributes:
         records: the `RecordSet`.
@@ -87,6 +88,7 @@ class ExampleReader:
         vocab: VocabInfo,
         max_seq_length: int,
         max_predictions_per_seq: int | None,
+        remask: bool = False,
     ):
         self.records = RecordSet(pattern)
         self.vocab = vocab
@@ -94,11 +96,11 @@ class ExampleReader:
         form = schema.describe(self.records)
         first = self.records.example(0)
         self.is_static = form["form"] == "static"
-        self.remask = self.is_static and max_predictions_per_seq is None
+        self.remask = self.is_static and remask
         self.has_labels = features.record_name(features.SENTENCE_ORDER_LABELS) in first
         if self.is_static:
             pairs = {"max_seq_length": (form["sequence_length"], max_seq_length)}
-            if not self.remask:
+            if not self.remask and max_predictions_per_seq is not None:
                 pairs["max_predictions_per_seq"] = (
                     form["num_predictions"],
                     max_predictions_per_seq,

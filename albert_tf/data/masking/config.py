@@ -45,6 +45,11 @@ def check_probability(masked_lm_prob: float) -> None:
         raise UsageError(f"masked_lm_prob must be in (0, 1), received {masked_lm_prob}")
 
 
+def most_predictions(length: int, masked_lm_prob: float) -> int:
+    """Returns how many of `length` tokens are masked if there is no maximum."""
+    return max(1, round(length * masked_lm_prob))
+
+
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
     """Which tokens are masked and how; the defaults are ALBERT's.
@@ -129,8 +134,8 @@ class MaskingConfig:
 
     def num_to_predict(self, length: int) -> int:
         """Returns how many of `length` tokens to mask, padding excluded."""
-        number = max(1, round(length * self.masked_lm_prob))
-        return min(self.max_predictions_per_seq, number)
+        most = most_predictions(length, self.masked_lm_prob)
+        return min(self.max_predictions_per_seq, most)
 
 
 @dataclasses.dataclass(frozen=True)

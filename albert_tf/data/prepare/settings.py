@@ -4,7 +4,11 @@ import dataclasses
 
 from albert_tf.data.corpus.corpus import CorpusSettings
 from albert_tf.data.corpus.sentences import check_language
-from albert_tf.data.masking.config import MaskingConfig, check_probability
+from albert_tf.data.masking.config import (
+    MaskingConfig,
+    check_probability,
+    most_predictions,
+)
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import POLICIES, PairConfig
 from albert_tf.errors import UsageError
@@ -169,7 +173,7 @@ class CreateSettings(CorpusSettings):
     def _num_predictions(self) -> int:
         number, length = self.max_predictions_per_seq, self.max_seq_length
         if number is None:
-            return max(1, round(length * self.masked_lm_prob))
+            return most_predictions(length, self.masked_lm_prob)
         if number > length:
             raise UsageError(
                 f"max_predictions_per_seq: must be at most max_seq_length, {length}, "

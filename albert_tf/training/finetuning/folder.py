@@ -19,7 +19,11 @@ from albert_tf.errors import UsageError
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.storage import files, folders
 from albert_tf.storage.lock import locked
-from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
+from albert_tf.training.finetuning.settings import (
+    CONTENT_OF,
+    FOLLOWS,
+    FinetuneSettings,
+)
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
 # Recorded in `run.json`. Earlier versions, for texts only, wrote the first.
@@ -306,6 +310,7 @@ def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
         settings.defaults(),
         CONTENT_OF,
         kind=KIND,
+        follows=FOLLOWS,
     )
     run.check_content(content)
     return run

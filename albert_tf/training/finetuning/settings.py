@@ -16,7 +16,7 @@ from albert_tf.training.finetuning.step_settings import (
     TrainingSettings,
     WatchSettings,
 )
-from albert_tf.training.intervals import Intervals
+from albert_tf.training.intervals import Intervals, usual_log_steps
 from albert_tf.training.number_ranges import check_numbers
 from albert_tf.training.schedules import check_schedule
 
@@ -50,6 +50,20 @@ CONTENT_OF = {
     "preset": "config",
     "albert_config_file": "config",
 }
+# Settings that recipe, model, data or other settings decide if they are not given; see
+# `RunFolder`.
+FOLLOWS = (
+    "learning_rate",
+    "train_batch_size",
+    "dropout",
+    "max_seq_length",
+    "num_train_steps",
+    "num_warmup_steps",
+    "eval_steps",
+    "fixed_length",
+    "doc_stride",
+    "keep",
+)
 
 
 # What else of a config a setting replaces that is given beside it: the steps of a
@@ -127,7 +141,7 @@ class FinetuneSettings(
         values["eval_steps"] = self.eval_steps
         if self.eval_steps is None:
             values["eval_steps"] = min(math.ceil(num_examples / batch), steps)
-        values["log_steps"] = self.log_steps or max(1, min(100, steps // 20))
+        values["log_steps"] = self.log_steps or usual_log_steps(steps)
         # XLA, which a TPU always uses, compiles one shape.
         compiled = self.jit_compile or self.distribution == "tpu"
         values["fixed_length"] = self.fixed_length or compiled

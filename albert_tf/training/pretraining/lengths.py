@@ -52,7 +52,9 @@ def phases_of(settings: Any) -> list[Phase]:
     phases, first = [], 0
     for length, steps, batch in parts:
         # 77 predictions in 512 tokens are 20 in 128, as in the original.
-        predictions = -(-settings.max_predictions_per_seq * length // parts[-1][0])
+        predictions = settings.max_predictions_per_seq
+        if predictions is not None:
+            predictions = -(-predictions * length // parts[-1][0])
         phase = dataclasses.replace(
             settings,
             sequence_length_schedule="",

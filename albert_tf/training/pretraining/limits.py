@@ -67,7 +67,7 @@ def check_batch_size(
 
 def elements_per_row(settings: PretrainSettings, config: AlbertConfig) -> dict:
     """Returns the number of elements that a row adds to the largest tensors."""
-    T, P = settings.max_seq_length, settings.max_predictions_per_seq
+    T, P = settings.max_seq_length, settings.num_predictions
     return {
         "masked-LM logits": P * config.vocab_size,
         "attention scores": config.num_attention_heads * T * T,
@@ -82,7 +82,7 @@ def bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
     """
     size = 2 if settings.precision == "bfloat16" else 4
     kept = size * facts.activations(config, 1, settings.max_seq_length)
-    return kept + 8 * settings.max_predictions_per_seq * config.vocab_size
+    return kept + 8 * settings.num_predictions * config.vocab_size
 
 
 def memory_of_device() -> int | None:

@@ -26,7 +26,11 @@ from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.keep_best import check_metric
 from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.pretraining.run_batches import RunBatches
-from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
+from albert_tf.training.pretraining.settings import (
+    CONTENT_OF,
+    FOLLOWS,
+    PretrainSettings,
+)
 from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
 from albert_tf.training.run_folder import RunFolder
@@ -75,6 +79,7 @@ def _pretrain(
         settings.defaults(),
         CONTENT_OF,
         {"num_train_steps": settings.change_num_train_steps},
+        follows=FOLLOWS,
     )
     config = load_config(settings)
     tokenizer = load_run_tokenizer(settings)

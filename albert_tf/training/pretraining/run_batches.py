@@ -210,7 +210,6 @@ def _masking(settings: PretrainSettings, prob: float, ngram: int) -> MaskingConf
     return MaskingConfig.from_preset(
         settings.masking,
         masked_lm_prob=prob,
-        max_predictions_per_seq=settings.max_predictions_per_seq,
         **({"max_ngram": ngram} if settings.masking == "albert" else {}),
     )
 

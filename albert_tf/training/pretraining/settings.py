@@ -3,10 +3,11 @@
 import dataclasses
 from typing import Any
 
+from albert_tf.data.masking.config import most_predictions
 from albert_tf.optimizers.arguments import SCHEDULES
 from albert_tf.reports.prompts import PROMPTS
 from albert_tf.settings import setting
-from albert_tf.training.intervals import Intervals
+from albert_tf.training.intervals import Intervals, usual_log_steps
 from albert_tf.training.pretraining import checks
 from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.schedules import (
@@ -61,6 +62,8 @@ CONTENT_OF = {
     "albert_config_file": "config",
     "init_checkpoint": "init_checkpoint",
 }
+# See `RunFolder`.
+FOLLOWS = ("max_predictions_per_seq",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +129,10 @@ class PretrainSettings:
         "records of each; --max_predictions_per_seq is that of the longest.",
         "",
     )
-    max_predictions_per_seq: int = setting(
-        "Maximum number of masked tokens per example; 77 is 15% of 512.", 77
+    max_predictions_per_seq: int | None = setting(
+        "Maximum number of masked tokens per example. Default: that of the records, if "
+        "they hold masks, or masked_lm_prob of max_seq_length, 77 of 512.",
+        None,
     )
     masking: str = setting(
         "albert, bert, bert_wwm, roberta, spanbert or electra.", "albert"
@@ -201,7 +206,9 @@ class PretrainSettings:
         None,
     )
     iterations_per_loop: int = setting("Steps per call of the compiled graph.", 100)
-    log_steps: int = setting("Steps between lines of metrics.", 100)
+    log_steps: int | None = setting(
+        "Steps between lines of metrics. Default: 100, or less in short runs.", None
+    )
     eval_steps: int = setting("Steps between evaluations; 0: only at the end.", 5000)
     max_eval_steps: int = setting(
         "Maximum number of batches per evaluation; 0: all.", 100
@@ -287,15 +294,26 @@ class PretrainSettings:
             f"sqrt({self.train_batch_size} / {REFERENCE_BATCH_SIZE}))"
         )
 
+    @property
+    def num_predictions(self) -> int:
+        """Masked tokens that a row of `max_seq_length` has room for."""
+        if self.max_predictions_per_seq is not None:
+            return self.max_predictions_per_seq
+        return most_predictions(self.max_seq_length, self.masked_lm_prob)
+
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""
         values = dataclasses.asdict(self)
+        # Earlier versions recorded their default of 77.
+        values["max_predictions_per_seq"] = self.num_predictions
         return {k: v for k, v in values.items() if k not in NOT_IN_IDENTITY}
 
     def intervals(self) -> Intervals:
         """Returns when the training loop logs, saves and evaluates."""
         names = [field.name for field in dataclasses.fields(Intervals)]
-        return Intervals(**{name: getattr(self, name) for name in names})
+        values = {name: getattr(self, name) for name in names}
+        values["log_steps"] = self.log_steps or usual_log_steps(self.num_train_steps)
+        return Intervals(**values)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:

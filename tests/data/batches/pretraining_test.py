@@ -290,6 +290,20 @@ def test_truncated_file(pattern, tmp_path):
         make(str(path), tokenizer=ORIGINAL_VOCAB)
 
 
+def test_as_many_predictions_as_there_can_be(pattern):
+    (batch,) = take(make(pattern, max_predictions_per_seq=None), 1)
+    (wide,) = take(make(pattern, max_predictions_per_seq=LENGTH), 1)
+    number = round(0.15 * LENGTH)
+    for name, values in batch.items():
+        if name.startswith("mask_"):
+            assert values.shape[1] == number
+            assert not wide[name][:, number:].any()
+            wide[name] = wide[name][:, :number]
+    assert_equal(batch, wide)
+    (original,) = take(make_original(max_predictions_per_seq=None), 1)
+    assert original["mask_weights"].shape[1] == 20
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -9,6 +9,8 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
+from albert_tf.training.finetuning import folder
+from albert_tf.training.finetuning.settings import FinetuneSettings
 from tests.training.finetuning.runs import run
 
 
@@ -53,6 +55,24 @@ def test_the_folder(finished, tables):
         texts = [row["text"] for row in csv.DictReader(f, delimiter="\t")]
     scores = [float(row["probability_good"]) for row in rows]
     np.testing.assert_allclose(classify.probabilities(texts)[:, 1], scores, atol=2e-5)
+
+
+def test_a_refusal_names_what_differs_and_not_what_follows_from_it(tmp_path):
+    def open_run(num_examples=99, **changes):
+        settings = FinetuneSettings(output_dir=str(tmp_path), **changes)
+        content = {"data": str(num_examples)}
+        return folder.open_run(settings.resolved(num_examples), content)
+
+    open_run().begin()
+    for changes, named in (
+        ({"train_batch_size": 16}, "--train_batch_size=32; received --train_b.*=16"),
+        ({"num_train_epochs": 2.0}, "--num_train_epochs=None; received"),
+        ({"num_train_steps": 5}, "--num_train_steps=10; received"),
+        ({"jit_compile": True}, "--jit_compile=False; received"),
+        ({"num_examples": 500}, "data='99'; received '500'"),
+    ):
+        with pytest.raises(UsageError, match=f"another run, with {named}"):
+            open_run(**changes)
 
 
 def test_overwriting(tables, pretrained, finished, tmp_path):

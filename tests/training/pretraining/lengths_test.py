@@ -45,8 +45,10 @@ def test_phases_are_runs_of_their_length():
     assert short.settings.input_file == "data/128/x"
     assert long.settings.input_file == "data/512/x"
     lengths = [phase.settings.max_seq_length for phase in (short, long)]
-    predictions = [phase.settings.max_predictions_per_seq for phase in (short, long)]
-    assert (lengths, predictions) == ([128, 512], [20, 77])
+    predictions = [phase.settings.num_predictions for phase in (short, long)]
+    assert (lengths, predictions) == ([128, 512], [19, 77])
+    phases = phases_of(make_settings(max_predictions_per_seq=77))
+    assert [phase.settings.num_predictions for phase in phases] == [20, 77]
     assert {phase.settings.train_batch_size for phase in (short, long)} == {64}
     schedule = "128:9:64,512:4:16"
     phases = phases_of(make_settings(sequence_length_schedule=schedule))
@@ -58,6 +60,8 @@ def test_a_run_of_one_length_is_one_phase():
     settings = make_settings(sequence_length_schedule="")
     (phase,) = phases_of(settings)
     assert (phase.first_step, phase.last_step) == (0, 13)
+    assert phase.intervals().log_steps == 1
+    assert make_settings(log_steps=7).intervals().log_steps == 7
     assert phase.settings is settings
     assert PretrainSettings.defaults()["sequence_length_schedule"] == ""
 

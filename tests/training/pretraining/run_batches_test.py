@@ -139,7 +139,7 @@ def test_evaluations_may_mask_otherwise_than_training(tmp_path):
     "changes, message",
     [
         ({"masking": "bert", "eval_ngram": 1}, "^--eval_ngram requires --masking=alb"),
-        ({"eval_ngram": 0}, "--eval_ngram=0: max_ngram must be a positive integer"),
+        ({"eval_ngram": 999}, "--eval_ngram=999: max_ngram must be at most 512, rec"),
         ({"eval_masked_lm_prob": 1.5}, r"^--eval_masked_lm_prob=1\.5.*received 1\.5"),
     ],
 )

@@ -111,7 +111,7 @@ class TrainingSettings:
     )
     worker_timeout: int = setting(
         "With --distribution=multi_worker: seconds to wait for the other workers at "
-        "the start; 0: as long as TensorFlow does, an hour.",
+        "the start; 0: without end.",
         600,
     )
     seed: int = setting(

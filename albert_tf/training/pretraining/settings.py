@@ -251,7 +251,7 @@ class PretrainSettings:
     )
     worker_timeout: int = setting(
         "With --distribution=multi_worker: seconds to wait for the other workers at "
-        "the start; 0: as long as TensorFlow does, an hour.",
+        "the start; 0: without end.",
         600,
     )
     precision: str = setting("float32 or bfloat16 (weights stay float32).", "float32")

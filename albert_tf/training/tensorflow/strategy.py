@@ -1,19 +1,25 @@
 """Chooses the devices of a run, as a `tf.distribute` strategy."""
 
+import collections
 import contextlib
 import json
 import os
 import re
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.python.eager import context
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.training.tensorflow.waiting import waiting_for
+from albert_tf.training.tensorflow.waiting import wait_for
 
 DISTRIBUTIONS = ("one_device", "mirrored", "multi_worker", "tpu")
+# How long TensorFlow may take to connect workers that are all there.
+_CONNECT_SECONDS = 120
 # How long a TPU may take to accept a connection.
 _TPU_SECONDS = 10.0
 
@@ -40,11 +46,11 @@ def create_strategy(
         tpu_name: str. With `"tpu"`: name or address of the TPU, as for
             `TPUClusterResolver`; `"local"` on a TPU VM.
         worker_timeout: float. With `"multi_worker"`: seconds to wait for the other
-            workers, after which the process ends; 0: as long as TensorFlow does.
+            workers; 0: without end.
 
     Raises:
         UsageError: If the devices do not exist.
-        DataError: If no TPU answers.
+        DataError: If no TPU answers, or a worker does not.
     """
     if distribution not in DISTRIBUTIONS:
         raise UsageError(
@@ -61,8 +67,7 @@ def create_strategy(
     if distribution == "mirrored":
         return tf.distribute.MirroredStrategy(_local_devices(num_devices))
     if distribution == "multi_worker":
-        with waiting_for(_other_workers(), worker_timeout):
-            return tf.distribute.MultiWorkerMirroredStrategy()
+        return _multi_worker_strategy(worker_timeout)
     return _tpu_strategy(tpu_name)
 
 
@@ -103,8 +108,8 @@ def worker_errors(strategy: tf.distribute.Strategy) -> Iterator[None]:
         if not isinstance(e, lost) and "ollective" not in str(e):
             raise
         raise DataError(
-            "another worker of the run does not answer; give the same command on all "
-            "workers to continue from the last checkpoint"
+            "another worker of the run does not answer; see its last line, then give "
+            "the same command on all workers to continue from the last checkpoint"
         ) from e
 
 
@@ -155,12 +160,41 @@ def _local_devices(num_devices: int | None) -> list[str]:
     return [f"/cpu:{i}" for i in range(count)]
 
 
-def _other_workers() -> dict[str, str]:
-    """Returns the addresses of the other workers in TF_CONFIG, by their names."""
+def _multi_worker_strategy(timeout: float) -> tf.distribute.Strategy:
+    workers, own = _workers()
+    others = {name: where for name, where in workers.items() if name != own}
+    wait_for(others, int(workers[own].rpartition(":")[2]), timeout)
+    # A worker that leaves now is missed by nobody but TensorFlow, without a limit.
+    jobs = collections.Counter(name.partition(" ")[0] for name in workers)
+    eager = context.context()
+    eager.configure_coordination_service(
+        "standalone",
+        service_leader=f"/job:{min(jobs)}/replica:0/task:0",
+        cluster_register_timeout_in_ms=_CONNECT_SECONDS * 1000,
+    )
+    eager.coordination_service.cluster_register_with_barrier = True
+    for job, count in jobs.items():
+        eager.coordination_service.coordinated_job_list.add(name=job, num_tasks=count)
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except tf.errors.OpError as e:
+        reason = e.message.partition("\n")[0]
+        raise DataError(
+            f"the workers in TF_CONFIG answer, but cannot be connected: {reason}"
+        ) from e
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            # TensorFlow has put one in its place that only takes note.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def _workers() -> tuple[dict[str, str], str]:
+    """Returns the workers' addresses in TF_CONFIG by their names, and the own name."""
     text = os.environ.get("TF_CONFIG", "")
     try:
         config = json.loads(text)
-        cluster = {job: list(config["cluster"][job]) for job in config["cluster"]}
+        found = config["cluster"]
+        cluster = {job: list(found[job]) for job in ("chief", "worker") if job in found}
         task, index = config["task"].get("type", "worker"), config["task"]["index"]
         complete = bool(cluster["worker"])
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -181,16 +215,15 @@ def _other_workers() -> dict[str, str]:
             f"the {len(cluster[task])} of cluster.{task}, received {index!r}"
         )
     workers = {}
-    for job in set(cluster) & {"chief", "worker"}:
+    for job in cluster:
         for number, address in enumerate(cluster[job]):
             if not re.fullmatch(r".+:\d+", str(address)):
                 raise UsageError(
                     f"TF_CONFIG: cluster.{job} must hold host:port, received "
                     f"{address!r}"
                 )
-            if (job, number) != (task, index):
-                workers[f"{job} {number}"] = address
-    return workers
+            workers[f"{job} {number}"] = address
+    return workers, f"{task} {index}"
 
 
 def _tpu_strategy(name: str) -> tf.distribute.Strategy:

@@ -1,5 +1,6 @@
 """Two machines, here two processes, train to the weights of one."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -225,3 +226,43 @@ def test_a_worker_that_is_asked_to_end_ends_all(tmp_path):
         steps.add(re.search(r"stopped at step ([\d,]+) of 2,000", errors)[1])
     (step,) = steps  # the same one
     assert (output / f"checkpoints/step-{step.replace(',', '')}.index").exists()
+
+
+# TensorFlow waits for a worker that answered and then left, with our time limit.
+LEAVES = """
+from albert_tf.training.tensorflow import strategy
+strategy.wait_for, strategy._CONNECT_SECONDS = lambda *_: None, 2
+try:
+    strategy.create_strategy("multi_worker")
+except strategy.DataError as e:
+    print(e)
+"""
+
+
+@pytest.mark.slow
+def test_a_lone_worker_ends_in_time_and_when_asked_to(tmp_path, run_python):
+    ports = free_ports(4)
+    configs = []
+    for index, own in enumerate((ports[:2], ports[2:])):
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in own]}
+        task = {"type": "worker", "index": index}
+        configs.append({"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})})
+    late, asked = (
+        start(tmp_path, tmp_path / str(i), "multi_worker", e, worker_timeout=5 - 5 * i)
+        for i, e in enumerate(configs)
+    )
+    _, errors = late.communicate(timeout=300)
+    (line,) = [x for x in errors.splitlines() if x.startswith("error: ")]
+    assert f"no answer from worker 1 (127.0.0.1:{ports[1]}) after 5 s" in line
+    assert late.returncode == 1 and "Traceback" not in errors
+    waiting = None
+    while waiting is None:
+        with contextlib.suppress(OSError):
+            waiting = socket.create_connection(("127.0.0.1", ports[3]))
+        assert asked.poll() is None
+    waiting.close()
+    asked.send_signal(signal.SIGTERM)
+    _, errors = asked.communicate(timeout=20)
+    assert asked.returncode == 143, errors
+    done = run_python("-c", LEAVES, timeout=300, **configs[1])
+    assert "answer, but cannot be connected: Deadline" in done.stdout, done.stderr

@@ -1,6 +1,7 @@
 """Defines flags from settings, and aliases for the original scripts' flag names."""
 
 import dataclasses
+import functools
 from typing import Any
 
 from absl import flags
@@ -80,9 +81,31 @@ def read_settings(settings: type, base: dict[str, Any] | None = None) -> Any:
 def define_alias(alias: str, name: str) -> None:
     """Accepts `--alias` as another name of the flag `--name`.
 
+    Parsing refuses both names with different values.
+
     Args:
         alias: str. A flag name not yet in use, usually the original script's.
         name: str. Name of an existing flag.
     """
     flags.DEFINE_alias(alias, name)
     ALIASES[alias] = name
+    flag, other = flags.FLAGS[name], flags.FLAGS[alias]
+    parse = flag.__class__.parse
+
+    def parse_as(spelling: str, argument: str) -> None:
+        before = getattr(flag, "given_as", spelling) if flag.present else spelling
+        value, flag.given_as = flag.value, spelling
+        parse(flag, argument)
+        other.present += spelling == alias
+        if (
+            before != spelling
+            and flag.value != value
+            and not isinstance(flag, flags.MultiFlag)
+        ):
+            raise flags.IllegalFlagValueError(
+                f"--{spelling}={flag.value}: --{before}={value} was given, too, and "
+                "both are names of one flag; leave one out"
+            )
+
+    flag.parse = functools.partial(parse_as, name)
+    other.parse = functools.partial(parse_as, alias)

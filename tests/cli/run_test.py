@@ -60,6 +60,12 @@ def test_flags_and_aliases(run_tool):
     assert (result.returncode, result.stdout) == (0, "5 a\n")
     assert "counting" in result.stderr
     assert run_tool("--input_file=a", "--num_steps=7").stdout == "7 a\n"
+    same = ["--input_file=a", "--num_steps=6", "--num_steps=7", "--steps=7"]
+    assert run_tool(*same).stdout == "7 a\n"
+    result = run_tool("--input_file=a", "--steps=5", "--num_steps=7")
+    assert_one_line(result, 2, "--num_steps=7: --steps=5 was given, too")
+    result = run_tool("--input_file=a", "--num_steps=7", "--steps", "5")
+    assert_one_line(result, 2, "--steps=5: --num_steps=7 was given, too")
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h", "-help"])

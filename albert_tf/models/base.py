@@ -89,9 +89,12 @@ class ConfiguredModel(keras.Model):
         """Names of weights that were neither loaded nor trained."""
         return sorted(self._untrained)
 
-    def mark_untrained(self, names: Iterable[str]) -> None:
-        """Marks weights as having initial values; `predict` warns once until `fit`."""
-        self._untrained = frozenset(names)
+    def mark_untrained(self, names: Iterable[str] | None = None) -> None:
+        """Marks weights, by default all, as having initial values.
+
+        `predict` warns once of them until `fit`.
+        """
+        self._untrained = frozenset(weight_names(self) if names is None else names)
         self._has_warned = False
 
     def fit(self, x=None, y=None, *args, **kwargs):
@@ -105,8 +108,12 @@ class ConfiguredModel(keras.Model):
             kwargs["validation_data"] = (self._encoded(data[0]), *data[1:])
         elif data is not None:
             kwargs["validation_data"] = self._encoded(data)
+        weights = weight_names(self) if self._untrained else {}
+        before = {k: ops.convert_to_numpy(weights[k]) for k in self._untrained}
         history = super().fit(self._encoded(x), y, *args, **kwargs)
-        self._untrained = frozenset()
+        # What the loss does not read keeps its values.
+        after = {k: ops.convert_to_numpy(weights[k]) for k in before}
+        self.mark_untrained(k for k in before if (before[k] == after[k]).all())
         return history
 
     def evaluate(self, x=None, y=None, *args, **kwargs):

@@ -144,6 +144,7 @@ class Objective:
         return sum(
             term.loss_weight * (sums[term.sum_names[0]] / term.denominator(weights[i]))
             for i, term in enumerate(self.terms)
+            if term.loss_weight  # its weights would get gradients of zeros, and decay
         )
 
     def means(self, sums: Mapping[str, Any]) -> dict:

@@ -121,7 +121,12 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
         if self.ema_decay:
-            self._averages = self.add_optimizer_variables(variables, "average")
+            # A variable that no gradient reaches is its own average.
+            value_of = lambda v: lambda shape, dtype: ops.convert_to_tensor(v)  # noqa: E731
+            self._averages = [
+                self.add_variable_from_reference(v, "average", value_of(v))
+                for v in variables
+            ]
         self._decay_flags = self._included(variables, self._decay_exclusions)
         self._rates = tuple(map(self._multiplier_of, variables))
 
@@ -147,6 +152,11 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
                 f"received {name!r}"
             )
         return slots[name][self._get_variable_index(variable)]
+
+    def has_updated(self, variable: keras.Variable) -> bool:
+        """Returns whether a variable has ever had a gradient other than zeros."""
+        moments = (self.slot(variable, name) for name in ("m", "v"))
+        return any(ops.convert_to_numpy(m.value).any() for m in moments)
 
     def uses_weight_decay(self, variable: keras.Variable) -> bool:
         """Returns whether the built optimizer decays this variable."""

@@ -272,6 +272,18 @@ def test_predict_warns_once_until_fit(folder, tmp_path):
         model.predict(batch, verbose=0)
 
 
+def test_fit_marks_only_what_it_trained(folder):
+    with pytest.warns(albert_tf.UntrainedWeightsWarning):
+        model = albert_tf.from_pretrained(folder, head="pretraining", seed=5)
+    batch = {"token_ids": np.ones((4, 5), np.int32), "mask_positions": [[1]] * 4}
+    batch["mask_positions"] = np.array(batch["mask_positions"])
+    model.compile("sgd", {"sop_logits": "mse"})
+    with pytest.warns(UserWarning, match="Gradients do not exist"):
+        model.fit(batch, {"sop_logits": np.ones((4, 2), np.float32)}, verbose=0)
+    heads = {name.partition("/")[0] for name in model.untrained_weights}
+    assert heads == {"mlm_head"}
+
+
 def test_encoder_weights_are_never_made_up(folder, tmp_path):
     with pytest.raises(DataError, match=r"no tensor for encoder/attention_1/query"):
         config = CONFIG.replace(num_hidden_groups=3)

@@ -126,11 +126,6 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
             f"tokenizer: {tokenizer.vocab_size} pieces, but the model's vocab_size is "
             f"{model.config.vocab_size}"
         )
-    untrained = [prefix + name for name in model.untrained_weights]
-    if untrained:
-        logging.warning(
-            "%s: never loaded or trained: %s", model.name, ", ".join(untrained)
-        )
     return Checkpoint(
         format="model",
         path=model.name,
@@ -147,7 +142,7 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
             if (value := getattr(model, name))
         },
         tokenizer=None if tokenizer is None else lambda: tokenizer,
-        untrained=untrained,
+        untrained=[prefix + name for name in model.untrained_weights],
     )
 
 

@@ -46,6 +46,7 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
         The content of `metrics.json`.
     """
     settings, task = run.settings, run.task
+    run.step.mark_trained()
     model = _in_float32(run)
     evaluator = Evaluator(
         task,
@@ -161,7 +162,7 @@ def _in_float32(run) -> keras.Model:
     if model.compute_dtype == "float32":
         return model
     with from_model(model, run.tokenizer) as checkpoint:
-        rebuilt = build_model(checkpoint)
+        rebuilt = build_model(checkpoint, report=logging.info)
     rebuilt.max_seq_length = model.max_seq_length
     return rebuilt
 

@@ -126,6 +126,7 @@ class Start:
             if count is not None:
                 kwargs["num_labels"] = count
             model = row.load_class()(self.config, seed=self.settings.seed, **kwargs)
+            model.mark_untrained()
         else:
             if self.checkpoint.head is not None and not self._keeps_head:
                 self._remove_head()
@@ -138,8 +139,6 @@ class Start:
                 report=logging.info,
                 **kwargs,
             )
-        # That a new head is about to be trained is expected.
-        model.mark_untrained(())
         model.labels = task.labels or None
         model.problem_type = task.problem_type
         if self.settings.exits != NONE:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 from absl import logging
 
 from albert_tf.converters.checkpoint.keras_model import from_model
@@ -14,6 +13,7 @@ from albert_tf.objectives.objective import Objective
 from albert_tf.storage import files, folders
 from albert_tf.training.selection import Selection
 from albert_tf.training.tensorflow.averages import WeightAverages
+from albert_tf.training.tensorflow.step import TrainStep
 
 BEST_FOLDER = "best"
 # Beside the model: which evaluation it is of.
@@ -48,7 +48,7 @@ class KeepBest:
         folder: str. The folder to write, a model folder like that of the run.
         metric: str. Name of the metric that decides. If it begins with `ema_`, the
             model has the averages.
-        model: Keras model of the run.
+        step: `TrainStep` of the run, with its model.
         averages: `WeightAverages`. Those of the run.
         tokenizer: `Tokenizer`. Is written with the model.
         evaluated_on: dict. What distinguishes the examples of the evaluations.
@@ -58,13 +58,13 @@ class KeepBest:
         self,
         folder: str,
         metric: str,
-        model: keras.Model,
+        step: TrainStep,
         averages: WeightAverages,
         tokenizer: Any,
         evaluated_on: Mapping[str, Any],
     ):
         self.folder = folder
-        self.model = model
+        self._train_step = step
         self.tokenizer = tokenizer
         self._averages = averages
         self._evaluated_on = dict(evaluated_on)
@@ -120,12 +120,13 @@ class KeepBest:
             self._write(record)
 
     def _write(self, record: dict[str, Any]) -> None:
-        self.model.mark_untrained(())
+        self._train_step.mark_trained()
         names = folders.OWN_NAMES | {BEST_FILE}
         try:
             with folders.writing(self.folder, overwrite=True, own_names=names) as out:
                 out.write_json(BEST_FILE, record)
-                write_files(from_model(self.model, self.tokenizer), out)
+                model = self._train_step.model
+                write_files(from_model(model, self.tokenizer), out)
         except (OSError, DataError, UsageError) as e:
             # No reason to end a run; the next better model is written.
             logging.warning("%s: the model is not kept: %s", self.folder, e)

@@ -119,7 +119,7 @@ def _pretrain(
         outputs.write_outputs(
             folder, settings, config, objective, tokenizer, data.keeps_masks
         )
-        step.model.mark_untrained(())
+        step.mark_trained()
         save_pretrained(
             step.model,
             model_folder,
@@ -221,7 +221,9 @@ def _make_step(settings, config, objective, strategy, start) -> TrainStep:
 def _make_model(settings, config, objective, start, dtype):
     if start is None:
         kind = find_head(objective.head).load_class()
-        return kind(config, seed=settings.seed, dtype=dtype)
+        model = kind(config, seed=settings.seed, dtype=dtype)
+        model.mark_untrained()
+        return model
     if settings.grow:
         start = growing.grow(start, config)
     found = growing.differences(start.config, config)

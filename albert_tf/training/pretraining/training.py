@@ -180,7 +180,7 @@ def _make_evaluate(settings, folder, data, step, averages, samples):
     best = KeepBest(
         folder.join(BEST_FOLDER),
         settings.keep_best,
-        step.model,
+        step,
         averages,
         data.tokenizer,
         data.evaluated_on(),

@@ -3,7 +3,8 @@
 Each replica computes the gradients of its share of the batch, with losses divided by
 the counts of the whole batch. The gradients are summed over the replicas, and only then
 clipped and applied. Under a strategy, Keras' own `fit` clips before it sums and trains
-to other weights (docs/decisions.md, "Distribution").
+to other weights (docs/decisions.md, "Distribution"). A weight that the loss does not
+read is not updated: weight decay alone would shrink it to nothing.
 """
 
 import functools
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import features
 from albert_tf.layers.dropout import StepSeeds
@@ -85,7 +87,9 @@ class TrainStep:
         optimizer.sum_over_replicas = False
         ratios = getattr(optimizer, "adapted_variables", ())  # LAMB's
         names = {id(v): name for name, v in weight_names(model).items()}
+        self._names = [names[id(v)] for v in self.variables]
         self._ratio_names = tuple(names[id(v)] for v in ratios)
+        self._has_warned = False
         self._gradients = self._micro_step
         self._compile_chain = None
         # A TPU compiles everything by itself.
@@ -175,6 +179,14 @@ class TrainStep:
             lambda *values: np.concatenate([v.numpy() for v in values]), *results
         )
 
+    def mark_trained(self) -> None:
+        """Removes what has been updated from the model's `untrained_weights`."""
+        untrained = set(self.model.untrained_weights)
+        for name, variable in zip(self._names, self.variables, strict=True):
+            if name in untrained and self.optimizer.has_updated(variable):
+                untrained.remove(name)
+        self.model.mark_untrained(untrained)
+
     @property
     def num_shares(self) -> int:
         """The number of devices of this process."""
@@ -226,29 +238,49 @@ class TrainStep:
         seed = tf.constant(self.seed, tf.int32) + replica * 7919
         step = tf.cast(self.optimizer.iterations.value, tf.int32)
         row, gradients = self._accumulate(batch, weights, seed, step)
+        gradients, variables = self._without_unread(gradients)
         if context.num_replicas_in_sync > 1:
             gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         if not self.optimizer.clip_norm:
             # The optimizer measures the norm only where it clips.
             self.optimizer.last_global_norm.assign(tf.linalg.global_norm(gradients))
-        self.optimizer.apply(gradients, self.variables)
+        self.optimizer.apply(gradients, variables)
         return row
 
+    def _without_unread(self, gradients):
+        """Returns gradients and variables, without those that have no gradient."""
+        pairs = list(zip(gradients, self.variables, self._names, strict=True))
+        unread = {name for gradient, _, name in pairs if gradient is None}
+        unread.intersection_update(self.model.untrained_weights)
+        if unread and not self._has_warned:
+            self._has_warned = True
+            logging.warning(
+                "the loss does not read %s: they keep their initial values",
+                ", ".join(sorted(unread)),
+            )
+        kept = [(gradient, v) for gradient, v, _ in pairs if gradient is not None]
+        return [gradient for gradient, _ in kept], [v for _, v in kept]
+
     def _accumulate(self, batch, weights, seed, step):
-        """Returns loss and sums, and the gradients, of a replica's share."""
+        """Returns loss and sums, and the gradients or None, of a replica's share."""
         if self.accumulation == 1:
             return self._gradients(batch, weights, seed, step)
         parts = {k: _cut(v, self.accumulation) for k, v in batch.items()}
         row = tf.zeros(1 + len(self.sum_names))
         gradients = [tf.zeros(v.shape) for v in self.variables]
+        unread = set()
         # The loop keeps the graph's size and the memory independent of the count.
         for i in tf.range(self.accumulation):
             part = {k: v[i] for k, v in parts.items()}
             number = step * self.accumulation + i
             more, pushes = self._gradients(part, weights, seed, number)
             row += more
-            gradients = [a + b for a, b in zip(gradients, pushes, strict=True)]
-        return row, gradients
+            unread.update(n for n, push in enumerate(pushes) if push is None)
+            gradients = [
+                a if b is None else a + b
+                for a, b in zip(gradients, pushes, strict=True)
+            ]
+        return row, [None if n in unread else g for n, g in enumerate(gradients)]
 
     def _micro_step(self, batch, weights, seed, step):
         # Here, because a replica traces in a thread of its own.
@@ -261,10 +293,7 @@ class TrainStep:
             gradients = tape.gradient(loss, self.variables)
         sums = self._stack(sums | _counts(batch))
         row = tf.concat([tf.cast(loss, tf.float32)[None], sums], 0)
-        return row, [
-            tf.zeros(v.shape) if g is None else tf.convert_to_tensor(g)
-            for g, v in zip(gradients, self.variables, strict=True)
-        ]
+        return row, [None if g is None else tf.convert_to_tensor(g) for g in gradients]
 
 
 def distribute(

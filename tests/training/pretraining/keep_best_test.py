@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import albert_tf
 from albert_tf.errors import UsageError
@@ -15,6 +16,7 @@ from albert_tf.training.pretraining.keep_best import KeepBest, check_metric
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.tensorflow.averages import WeightAverages
+from albert_tf.training.tensorflow.step import TrainStep
 from tests import tiny
 from tests.training.pretraining.averages_test import settings, stop_after
 
@@ -25,11 +27,11 @@ def keeper(folder, model, metric, tokenizer, ema_decay=0.0, examples=EXAMPLES):
     optimizer = create_optimizer(
         "adamw", learning_rate=0.1, num_train_steps=5, ema_decay=ema_decay
     )
-    optimizer.build(model.trainable_variables)
+    step = TrainStep(model, ALBERT, optimizer, tf.distribute.get_strategy())
     averages = WeightAverages(model, optimizer)
     for average in averages.averages.values():
         average.assign(average + 0.25)
-    return KeepBest(str(folder), metric, model, averages, tokenizer, examples)
+    return KeepBest(str(folder), metric, step, averages, tokenizer, examples)
 
 
 def read(folder):

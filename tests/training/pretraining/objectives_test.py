@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -16,6 +17,7 @@ from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
+from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.registry import OBJECTIVES
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.pretraining import pretrain, run_batches
@@ -95,6 +97,16 @@ def test_the_weight_of_the_pair_loss_is_that_of_the_settings(name):
     assert weights == [1.0, 0.5]
 
 
+def test_a_pair_loss_of_weight_0_is_not_read():
+    objective = OBJECTIVES["albert"].with_pair_weight(0.0)
+    sums = {name: tf.constant(1.0) for name in objective.sum_names}
+    with tf.GradientTape() as tape:
+        tape.watch(sums)
+        loss = objective.loss(sums, tf.ones(2))
+    gradients = tape.gradient(loss, sums)
+    assert gradients["mlm_loss_sum"] and gradients["sop_loss_sum"] is None
+
+
 @pytest.mark.parametrize("weight", [-0.1, float("inf"), float("nan")])
 def test_a_weight_that_is_no_weight_is_a_usage_error(weight):
     with pytest.raises(UsageError, match=f"--pair_loss_weight .* received {weight}"):
@@ -156,6 +168,34 @@ def test_next_sentence_prediction_from_records_to_the_card(
     result = run_tool(config_file, records["nsp"], tmp_path / "other")
     assert result.returncode == 2 and "--objective=albert requires" in result.stderr
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+def test_records_without_pairs_leave_the_pooler_untrained(
+    records, config_file, tmp_path, caplog
+):
+    settings = PretrainSettings(
+        *(str(records["none"]), str(tmp_path / "run"), str(SPM)),
+        **{"eval_file": str(records["none"]), "keep_best": "ema_loss"},
+        **{"albert_config_file": str(config_file), "max_seq_length": 64},
+        **{"train_batch_size": 4, "num_train_steps": 4, "num_warmup_steps": 1},
+        **{"ema_decay": 0.9, "export_weights": "average", "eval_steps": 2},
+    )
+    pretrain.pretrain(settings)
+    (said,) = [m for m in caplog.messages if "pooler" in m]
+    assert "the loss does not read backbone/pooler/bias, backbone/pooler/kernel" in said
+    start = weight_names(
+        AlbertPretrainer(
+            albert_tf.AlbertConfig.from_json(config_file), seed=settings.seed
+        )
+    )
+    for name in ("model", "best"):
+        with pytest.warns(albert_tf.UntrainedWeightsWarning, match="backbone/pooler"):
+            model = albert_tf.from_pretrained(tmp_path / "run" / name)
+        assert len(model.untrained_weights) == 4
+        for name, value in weight_names(model).items():
+            same = np.array_equal(value, start[name])
+            assert same == (name in model.untrained_weights), name
 
 
 def test_a_new_head_is_drawn_from_the_seed(config_file, tmp_path):

@@ -30,9 +30,12 @@ def check_settings(settings: Any) -> None:
     for name in ("input_file", "output_dir", "spm_model_file"):
         if not getattr(settings, name):
             raise UsageError(f"--{name} is required")
-    if bool(settings.preset) == bool(settings.albert_config_file):
+    has_start = bool(settings.init_checkpoint) and not settings.grow
+    given = bool(settings.preset) + bool(settings.albert_config_file)
+    if given > 1 or not (given or has_start):
         raise UsageError(
-            "exactly one of --preset and --albert_config_file must be given, "
+            "exactly one of --preset and --albert_config_file must be given, or "
+            "--init_checkpoint without --grow, whose config is then taken; "
             f"received {settings.preset!r} and {settings.albert_config_file!r}"
         )
     if settings.grow and not settings.init_checkpoint:

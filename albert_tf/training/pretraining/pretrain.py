@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import growing
+from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.checkpoint.keras_model import build_model
 from albert_tf.converters.load import (
     choose_tokenizer,
@@ -81,16 +82,16 @@ def _pretrain(
         {"num_train_steps": settings.change_num_train_steps},
         follows=FOLLOWS,
     )
-    config = load_config(settings)
-    tokenizer = load_run_tokenizer(settings)
-    _check_sizes(settings, config, tokenizer)
-    for phase in phases_of(settings):
-        size = phase.settings.train_batch_size
-        given = size == settings.train_batch_size
-        flag = "train_batch_size" if given else "sequence_length_schedule"
-        limits.check_batch_size(phase.settings, config, replicas, flag)
     model_folder = folder.join(MODEL_FOLDER)
     with _open_start(settings.init_checkpoint) as start:
+        config = load_config(settings, start)
+        tokenizer = load_run_tokenizer(settings)
+        _check_sizes(settings, config, tokenizer)
+        for phase in phases_of(settings):
+            size = phase.settings.train_batch_size
+            given = size == settings.train_batch_size
+            flag = "train_batch_size" if given else "sequence_length_schedule"
+            limits.check_batch_size(phase.settings, config, replicas, flag)
         if start is None:
             warn_if_small(tokenizer, config.vocab_size)
         else:
@@ -130,13 +131,15 @@ def _pretrain(
     return model_folder
 
 
-def load_config(settings: PretrainSettings) -> AlbertConfig:
-    """Returns the model's config, from a preset or a file."""
+def load_config(settings: PretrainSettings, start: Checkpoint | None) -> AlbertConfig:
+    """Returns the model's config, from a preset, a file or the initial checkpoint."""
     if settings.preset:
         try:
             return AlbertConfig.from_preset(settings.preset)
         except ValueError as e:
             raise UsageError(f"--preset={settings.preset}: {e}") from None
+    if start is not None and not settings.albert_config_file:
+        return start.config
     return AlbertConfig.from_json(settings.albert_config_file)
 
 

@@ -108,7 +108,7 @@ class PretrainSettings:
     )
     preset: str = setting(
         "Size of the model, such as albert_base_v2. Exclusive with "
-        "--albert_config_file.",
+        "--albert_config_file. Without either: that of --init_checkpoint.",
         "",
     )
     albert_config_file: str = setting("JSON file with the sizes of the model.", "")

@@ -1,5 +1,6 @@
 """`--grow`: a run that begins with a smaller model, only when asked."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -29,7 +30,7 @@ def settings(folder, **changes):
     return PretrainSettings(
         input_file=str(RECORDS),
         spm_model_file=str(GOLDEN / "tokenization/spiece.model"),
-        albert_config_file=str(larger),
+        albert_config_file=changes.pop("albert_config_file", str(larger)),
         output_dir=str(folder / "run"),
         max_seq_length=128,
         max_predictions_per_seq=20,
@@ -57,6 +58,19 @@ def test_another_depth_is_refused_unless_asked_for(small, tmp_path):
         pretrain.pretrain(given)
     with pytest.raises(UsageError, match="--grow requires --init_checkpoint"):
         settings(tmp_path, grow=True)
+
+
+def test_the_config_is_that_of_the_checkpoint(small, tmp_path):
+    given = settings(tmp_path, init_checkpoint=str(small), albert_config_file="")
+    with open_checkpoint(str(small)) as start:
+        assert pretrain.load_config(given, start) == start.config
+    pretrain.pretrain(given)
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["content"]["config"]["num_hidden_layers"] == 2
+    for changes in ({"grow": True}, {"init_checkpoint": ""}, {"preset": "albert_base"}):
+        wrong = {"albert_config_file": "x" if "preset" in changes else "", **changes}
+        with pytest.raises(UsageError, match="exactly one of --preset and --albert_c"):
+            dataclasses.replace(given, **wrong)
 
 
 def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):

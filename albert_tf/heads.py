@@ -5,6 +5,15 @@ Configs, models, converters and export look a head up here instead of naming it.
 
 import dataclasses
 import importlib
+from typing import Any
+
+from albert_tf.errors import UsageError
+
+PROBLEM_TYPES = (
+    "regression",
+    "multi_label_classification",
+    "single_label_classification",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,3 +170,30 @@ def find(name: str | None) -> Head:
 def all_rows() -> tuple[Head, ...]:
     """Returns the rows of the backbone and of every head."""
     return (BACKBONE, *HEADS.values())
+
+
+def problem_type_of(model: Any) -> str:
+    """Returns what the logits of a text classifier mean.
+
+    Args:
+        model: `AlbertTextClassifier`. Its `problem_type` decides. Without one, a model
+            with a single label is a regression model, since the softmax of a single
+            logit is always 1.
+
+    Returns:
+        str. `"regression"` (the logits are the predicted values),
+        `"multi_label_classification"` (a sigmoid for each label) or
+        `"single_label_classification"` (a softmax over all labels).
+
+    Raises:
+        UsageError: If `problem_type` is something else.
+    """
+    found = getattr(model, "problem_type", None)
+    if found is None:
+        return PROBLEM_TYPES[0] if model.num_labels == 1 else PROBLEM_TYPES[2]
+    if found not in PROBLEM_TYPES:
+        raise UsageError(
+            f"problem_type must be one of {', '.join(PROBLEM_TYPES)}, received "
+            f"{found!r}"
+        )
+    return found

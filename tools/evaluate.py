@@ -66,8 +66,7 @@ def main() -> None:
     rule = check_exit(_EXIT.value, _CURVE.value)
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
-    # TensorFlow is imported, and the weights are read, after what is wrong at once.
-    from albert_tf.inference.exit_curve import check_curve, write_curve
+    # TensorFlow is imported, and the weights are read, after what is wrong without.
     from albert_tf.inference.predictor import Predictor, find_task
     from albert_tf.reports.finetuning_report import FinetuningReport, make_report
 
@@ -76,6 +75,8 @@ def main() -> None:
     named = [s for s in task.splits if s.startswith("dev")] if settings.data_dir else []
     splits = [_SPLIT.value] if _SPLIT.value else named or ["dev"]
     given = {s: read_labelled(task, settings, s, _EVAL_FILE.value) for s in splits}
+    from albert_tf.inference.exit_curve import check_curve, write_curve
+
     predictor = Predictor.from_pretrained(
         _MODEL.value,
         task=task,

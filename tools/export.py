@@ -20,7 +20,8 @@ from absl import logging
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
-from albert_tf.export.settings import QUANTIZATIONS, ExportSettings
+from albert_tf.export import server_files
+from albert_tf.export.settings import QUANTIZATIONS, ExportSettings, check_packages
 from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.own_files import remembered
 
@@ -52,26 +53,26 @@ def main() -> None:
     is_gated = data != DataSettings() or settings.max_accuracy_drop is not None
     if is_gated and not (has_data and to_runtime):
         raise UsageError(_NEEDS)
-    from albert_tf.converters import load
-    from albert_tf.converters.checkpoint import keras_model
-    from albert_tf.export import server_files
+    # Keras and TensorFlow are imported after what is wrong without them.
+    from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+    from albert_tf.converters.detect import open_checkpoint
 
     if settings.server_files:
         server_files.make_server_files(settings.output_dir)  # before the work
     if to_runtime:
-        from albert_tf.export.runtimes import registry
-
-        registry.find(settings.format, settings.quantization)  # before the work, too
+        check_packages(settings.format)
     head = None if settings.head in ("", "none") else settings.head
-    with load.open_checkpoint(settings.model) as checkpoint:
+    with open_checkpoint(settings.model) as checkpoint:
         checkpoint.check_unknown(with_heads=head == "auto")
-        model = keras_model.build_model(checkpoint, head)
-        tokenizer = load.choose_tokenizer(
+        tokenizer = choose_tokenizer(
             checkpoint,
             settings.spm_model_file or None,
             settings.do_lower_case,
             settings.keep_accents,
         )
+        from albert_tf.converters.checkpoint.keras_model import build_model
+
+        model = build_model(checkpoint, head)
     common = {
         "tokenizer": tokenizer,
         "labels": settings.labels or None,

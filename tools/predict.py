@@ -75,7 +75,7 @@ def main() -> None:
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
     onednn.choose("float32")
-    # TensorFlow is imported, and the weights are read, after what is wrong at once.
+    # TensorFlow is imported, and the weights are read, after what is wrong without.
     from albert_tf.inference.bulk import engine
     from albert_tf.inference.bulk.predict import predict_texts
     from albert_tf.inference.prediction_files import check_output, prediction_contents

@@ -3,15 +3,19 @@
 import dataclasses
 import os
 import re
+from typing import TYPE_CHECKING
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect, load, parity
+from albert_tf.converters import detect
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import folders
 from albert_tf.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.converters import parity
 
 VERIFY = ("none", "reload", "peer")
 
@@ -30,7 +34,7 @@ def convert_checkpoint(
     ignore: str | None = None,
     verify: str = "reload",
     overwrite: bool = False,
-) -> parity.Report:
+) -> "parity.Report":
     """Converts a checkpoint; the target appears only if both sides agree.
 
     Args:
@@ -61,12 +65,9 @@ def convert_checkpoint(
     if verify not in VERIFY:
         choices = ", ".join(VERIFY)
         raise UsageError(f"verify must be one of {choices}, received {verify!r}")
-    if format not in detect.FORMATS:
-        raise UsageError(
-            f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"
-        )
-    allowed = load.compile_ignore(ignore) if ignore else None
-    with load.open_checkpoint(
+    detect.check_format(format)
+    allowed = detect.compile_ignore(ignore) if ignore else None
+    with detect.open_checkpoint(
         source, format=source_format, config=config, ignore=ignore
     ) as checkpoint:
         checkpoint.check_unknown()
@@ -77,6 +78,9 @@ def convert_checkpoint(
             )
             part.tokenizer = lambda: chosen
         with folders.writing(target, overwrite) as out:
+            # Keras is imported after what is wrong without it.
+            from albert_tf.converters import parity
+
             detect.FORMATS[format].write(part, out)
             with detect.open_path(out.path, format) as written:
                 report = parity.compare(checkpoint, part, written, format)
@@ -140,7 +144,7 @@ def select(
     )
 
 
-def _refuse_leftovers(report: parity.Report, allowed: re.Pattern | None) -> None:
+def _refuse_leftovers(report: "parity.Report", allowed: re.Pattern | None) -> None:
     sides = (("source", report.only_in_source), ("target", report.only_in_target))
     for side, names in sides:
         left = [name for name in names if not (allowed and allowed.search(name))]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import tempfile
 import types
 
@@ -26,6 +27,60 @@ FORMATS: dict[str, types.ModuleType] = {
     tf1.NAME: tf1,
 }
 _PROGRAMS = (".pkl", ".pickle", ".pt", ".pth", ".keras", ".h5", ".npy", ".bin")
+
+
+def open_checkpoint(
+    path: str | os.PathLike,
+    *,
+    format: str | None = None,
+    config: AlbertConfig | None = None,
+    ignore: str | None = None,
+) -> Checkpoint:
+    """Detects the format of `path` and reads everything but the tensors' values.
+
+    Opening unpacks an archive or hashes a folder's files, so a command opens a path
+    once and takes the config, labels, tokenizer (`make_tokenizer`) and model
+    (`keras_model.build_model`) from it, all inside a `with` statement.
+
+    Args:
+        path: path. See `from_pretrained`.
+        format: str or None. Name of the format, if the path holds several.
+        config: `AlbertConfig` or None. Used instead of the config in the files.
+        ignore: str or None. Regular expression of tensor names that may be left
+            unread.
+
+    Returns:
+        The `Checkpoint`; `build_model` refuses its `unknown` tensors.
+    """
+    if format is not None:
+        check_format(format)
+    checkpoint = open_path(os.fspath(path), format, config)
+    if ignore is not None:
+        pattern = compile_ignore(ignore)
+        kept = [name for name in checkpoint.unknown if not pattern.search(name)]
+        checkpoint.dropped += sorted(set(checkpoint.unknown) - set(kept))
+        checkpoint.unknown = kept
+    return checkpoint
+
+
+def compile_ignore(ignore: str) -> re.Pattern:
+    """Compiles the pattern of an `ignore` argument.
+
+    Raises:
+        UsageError: If it is not a regular expression.
+    """
+    try:
+        return re.compile(ignore)
+    except re.error as e:
+        raise UsageError(f"ignore: not a regular expression: {e}") from None
+
+
+def check_format(format: str) -> None:
+    """Raises a UsageError if there is no such format."""
+    if format not in FORMATS:
+        raise UsageError(
+            f"format must be one of {', '.join(FORMATS)}, received {format!r}"
+        )
 
 
 def open_path(

@@ -1,7 +1,6 @@
 """Loads and saves models in every format (`from_pretrained`, `save_pretrained`)."""
 
 import os
-import re
 import sys
 import warnings
 
@@ -14,6 +13,7 @@ from albert_tf.converters import detect, publish
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.detect import compile_ignore, open_checkpoint
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
 from albert_tf.models.base import ConfiguredModel
 from albert_tf.storage import folders
@@ -176,52 +176,6 @@ def _outside() -> int:
     return level
 
 
-def open_checkpoint(
-    path: str | os.PathLike,
-    *,
-    format: str | None = None,
-    config: AlbertConfig | None = None,
-    ignore: str | None = None,
-) -> Checkpoint:
-    """Detects the format of `path` and reads everything but the tensors' values.
-
-    Opening unpacks an archive or hashes a folder's files, so a command opens a path
-    once and takes the config, labels, tokenizer (`make_tokenizer`) and model
-    (`keras_model.build_model`) from it, all inside a `with` statement.
-
-    Args:
-        path: path. See `from_pretrained`.
-        format: str or None. Name of the format, if the path holds several.
-        config: `AlbertConfig` or None. Used instead of the config in the files.
-        ignore: str or None. Regular expression of tensor names that may be left
-            unread.
-
-    Returns:
-        The `Checkpoint`; `build_model` refuses its `unknown` tensors.
-    """
-    if format is not None:
-        _check_format(format)
-    checkpoint = detect.open_path(os.fspath(path), format, config)
-    if ignore is not None:
-        pattern = compile_ignore(ignore)
-        kept = [name for name in checkpoint.unknown if not pattern.search(name)]
-        checkpoint.dropped += sorted(set(checkpoint.unknown) - set(kept))
-        checkpoint.unknown = kept
-    return checkpoint
-
-
-def compile_ignore(ignore: str) -> re.Pattern:
-    """Compiles the pattern of an `ignore` argument.
-
-    Raises:
-        UsageError: If it is not a regular expression.
-    """
-    try:
-        return re.compile(ignore)
-    except re.error as e:
-        raise UsageError(f"ignore: not a regular expression: {e}") from None
-
-
 def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
     """Loads the tokenizer stored beside a model's weights, with its options.
 
@@ -303,7 +257,7 @@ def write_checkpoint(
     overwrite: bool = False,
 ) -> None:
     """Writes a checkpoint, tensor by tensor; see `save_pretrained`."""
-    _check_format(format)
+    detect.check_format(format)
     with folders.writing(path, overwrite) as out:
         write_files(checkpoint, out, format)
 
@@ -318,12 +272,5 @@ def write_files(
         out: `FolderWriter`. Destination; the caller may add files of its own.
         format: str. Name of the format; see `save_pretrained`.
     """
-    _check_format(format)
+    detect.check_format(format)
     detect.FORMATS[format].write(checkpoint, out)
-
-
-def _check_format(format: str) -> None:
-    if format not in detect.FORMATS:
-        raise UsageError(
-            f"format must be one of {', '.join(detect.FORMATS)}, received {format!r}"
-        )

@@ -26,13 +26,12 @@ from albert_tf.export.questions.signatures import (
     make_question_signatures,
 )
 from albert_tf.export.questions.windows import QuestionInputs
-from albert_tf.heads import all_rows, find
+from albert_tf.heads import all_rows, find, problem_type_of
 from albert_tf.models.classifiers import (
     AlbertMultipleChoice,
     AlbertTextClassifier,
     AlbertTokenClassifier,
     label_names,
-    problem_type_of,
 )
 from albert_tf.models.tensorflow import elastic_forward, fast_forward
 from albert_tf.storage import files, folders

@@ -1,6 +1,7 @@
 """Settings of the command `export`."""
 
 import dataclasses
+import importlib.util
 import math
 from typing import Any
 
@@ -15,6 +16,21 @@ QUANTIZATIONS = {
     "openvino": ("none", "bfloat16", "int8_weights"),
 }
 FORMATS = ("saved_model", *QUANTIZATIONS)
+# Packages that writing and running such a model need.
+PACKAGES = {
+    "litert": ("tensorflow",),
+    "onnx": ("onnx", "onnxruntime", "tf2onnx"),
+    "openvino": ("openvino",),
+}
+
+
+def check_packages(format: str) -> None:
+    """Raises a `UsageError` if a package that a runtime needs is not installed."""
+    for package in PACKAGES[format]:
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(
+                f"format: {format} needs {package}; pip install 'albert_tf[{format}]'"
+            )
 
 
 def check_quantization(format: str, quantization: str) -> None:

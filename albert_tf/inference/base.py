@@ -2,18 +2,20 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import keras
 import numpy as np
 
-from albert_tf.converters import load
-from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.detect import open_checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.heads import find
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import keras
 
 
 class Loadable:
@@ -69,10 +71,14 @@ class Loadable:
 
 def _load_model(
     path, heads, tokenizer, do_lower_case, keep_accents
-) -> tuple[keras.Model, Tokenizer]:
+) -> "tuple[keras.Model, Tokenizer]":
     """Loads a model and its tokenizer, opening the files once."""
-    with load.open_checkpoint(path) as checkpoint:
+    with open_checkpoint(path) as checkpoint:
         head = choose_head(checkpoint, heads)
+        tokenizer = choose_tokenizer(checkpoint, tokenizer, do_lower_case, keep_accents)
+        # Keras is imported after what is wrong without it.
+        from albert_tf.converters.checkpoint import keras_model
+
         model = keras_model.build_model(checkpoint, head)
         # Predictions of a head that was never trained are noise that looks like an
         # answer.
@@ -82,9 +88,7 @@ def _load_model(
                 raise UsageError(
                     f"{path}: has no trained {part} ({missing[0]} is missing)"
                 )
-        return model, load.choose_tokenizer(
-            checkpoint, tokenizer, do_lower_case, keep_accents
-        )
+        return model, tokenizer
 
 
 def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | None:
@@ -109,7 +113,7 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | No
     return head
 
 
-def check_fits(model: keras.Model, tokenizer: Tokenizer) -> None:
+def check_fits(model: "keras.Model", tokenizer: Tokenizer) -> None:
     """Raises a UsageError if the tokenizer has more tokens than the model."""
     if tokenizer.vocab_size > model.config.vocab_size:
         raise UsageError(
@@ -193,6 +197,8 @@ def as_graph(forward: Callable, names: Iterable[str]) -> Callable:
     Returns:
         callable. The same function, for a dict of arrays.
     """
+    import keras
+
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -9,8 +9,9 @@ import keras
 import numpy as np
 
 from albert_tf.errors import UsageError
+from albert_tf.heads import problem_type_of
 from albert_tf.inference import base
-from albert_tf.models.classifiers import label_names, problem_type_of
+from albert_tf.models.classifiers import label_names
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.models.exits import ElasticClassifier
 from albert_tf.tasks.definitions.family import EncodedExamples

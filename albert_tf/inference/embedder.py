@@ -4,16 +4,18 @@ Legend: `B` texts, `T` sequence, `D` hidden, `L` layers.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-import keras
 import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.inference import base
-from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import keras
 
 POOLINGS = ("mean", "cls", "pooled")
 
@@ -40,12 +42,14 @@ class Embedder(base.Loadable):
 
     def __init__(
         self,
-        model: keras.Model,
+        model: "keras.Model",
         tokenizer: Tokenizer,
         *,
         max_seq_length: int | None = None,
         batch_size: int = 32,
     ):
+        from albert_tf.models.backbone import AlbertBackbone
+
         backbone = getattr(model, "backbone", model)
         if not isinstance(backbone, AlbertBackbone):
             raise UsageError(
@@ -146,7 +150,8 @@ class Embedder(base.Loadable):
             layer: int. Result of `layer_number`.
             pooling: str. See `__call__`.
         """
-        ops = keras.ops
+        from keras import ops
+
         outputs = self.model(batch, training=False, output_hidden_states=True)
         if pooling == "pooled":
             return ops.cast(outputs["pooled_output"], "float32")

@@ -18,8 +18,8 @@ from keras import ops
 
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import UsageError
+from albert_tf.heads import problem_type_of
 from albert_tf.inference.predictor import Predictor
-from albert_tf.models.classifiers import problem_type_of
 from albert_tf.models.exit_rules import ENTROPY, LAYERS, PATIENCE, ExitRule
 from albert_tf.models.exits import ElasticClassifier
 from albert_tf.reports.exit_figure import draw_exits

@@ -4,9 +4,8 @@ Legend: `P` masks in a text, `V` vocabulary.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from albert_tf import features
@@ -14,6 +13,9 @@ from albert_tf.errors import UsageError
 from albert_tf.inference import base
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import keras
 
 
 class FillMask(base.Loadable):
@@ -36,7 +38,9 @@ class FillMask(base.Loadable):
 
     heads = ("masked_lm",)
 
-    def __init__(self, model: keras.Model, tokenizer: Tokenizer, batch_size: int = 32):
+    def __init__(
+        self, model: "keras.Model", tokenizer: Tokenizer, batch_size: int = 32
+    ):
         base.check_fits(model, tokenizer)
         if getattr(model, "mlm_head", None) is None:
             raise UsageError(
@@ -112,6 +116,8 @@ class FillMask(base.Loadable):
             yield columns, values[: len(columns)]
 
     def _probabilities(self, batch):
+        import keras
+
         outputs = self.model(batch, training=False)
         logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
         # A model's table may be larger than the vocabulary (padded for the hardware).

@@ -9,28 +9,26 @@ import math
 import os
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
-from albert_tf.converters import load
-from albert_tf.converters.checkpoint.keras_model import head_of
+from albert_tf.converters.detect import open_checkpoint
 from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import HEADS
+from albert_tf.heads import HEADS, problem_type_of
 from albert_tf.inference import base
-from albert_tf.models.classifiers import problem_type_of
 from albert_tf.models.exit_rules import ExitRule
-from albert_tf.models.exits import ElasticClassifier
 from albert_tf.tasks import saved
 from albert_tf.tasks.definitions.family import EncodedExamples, Options
 from albert_tf.tasks.definitions.task import REGRESSION, Task
 from albert_tf.tasks.questions.squad_features import with_room
 from albert_tf.tasks.running.batches import BatchShape
-from albert_tf.tasks.running.forward import as_forward
 from albert_tf.tasks.running.outputs import Forward, collect_outputs
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import keras
 
 # The heads that are fine-tuned. A file that says of none of them is tried as the first.
 _HEADS = (
@@ -84,7 +82,7 @@ class Predictor(base.Loadable):
 
     def __init__(
         self,
-        model: keras.Model,
+        model: "keras.Model",
         tokenizer: Tokenizer,
         *,
         task: str | Task = "",
@@ -97,6 +95,10 @@ class Predictor(base.Loadable):
         exit: ExitRule | str | None = None,
         **options,
     ):
+        from albert_tf.converters.checkpoint.keras_model import head_of
+        from albert_tf.models.exits import ElasticClassifier
+        from albert_tf.tasks.running.forward import as_forward
+
         base.check_fits(model, tokenizer)
         base.check_count("batch_size", batch_size)
         self.head = head_of(model)
@@ -214,7 +216,9 @@ class Answerer(base.Loadable):
         **kwargs: Other arguments of `Predictor`.
     """
 
-    def __init__(self, model: keras.Model, tokenizer: Tokenizer, **kwargs):
+    def __init__(self, model: "keras.Model", tokenizer: Tokenizer, **kwargs):
+        from albert_tf.converters.checkpoint.keras_model import head_of
+
         if head_of(model) not in self.heads:
             names = " or ".join(HEADS[h].load_class().__name__ for h in self.heads)
             raise UsageError(
@@ -242,7 +246,7 @@ def find_task(
             for the task, or rows of that length are impossible.
         DataError: If the files are missing or damaged.
     """
-    with load.open_checkpoint(path) as checkpoint:
+    with open_checkpoint(path) as checkpoint:
         head = base.choose_head(checkpoint, _HEADS)
         longest = checkpoint.config.max_position_embeddings
         if max_seq_length is not None:

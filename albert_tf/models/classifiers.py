@@ -18,12 +18,6 @@ from albert_tf.layers.heads import ExitHead, truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs
 
-PROBLEM_TYPES = (
-    "regression",
-    "multi_label_classification",
-    "single_label_classification",
-)
-
 
 class _Classifier(ConfiguredModel):
     """A backbone, dropout and one dense layer named `classifier`.
@@ -314,30 +308,3 @@ def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list
             f"received {len(labels)}"
         )
     return [str(label) for label in labels]
-
-
-def problem_type_of(model: keras.Model) -> str:
-    """Returns what the logits of a text classifier mean.
-
-    Args:
-        model: `AlbertTextClassifier`. Its `problem_type` decides. Without one, a model
-            with a single label is a regression model, since the softmax of a single
-            logit is always 1.
-
-    Returns:
-        str. `"regression"` (the logits are the predicted values),
-        `"multi_label_classification"` (a sigmoid for each label) or
-        `"single_label_classification"` (a softmax over all labels).
-
-    Raises:
-        UsageError: If `problem_type` is something else.
-    """
-    found = getattr(model, "problem_type", None)
-    if found is None:
-        return PROBLEM_TYPES[0] if model.num_labels == 1 else PROBLEM_TYPES[2]
-    if found not in PROBLEM_TYPES:
-        raise UsageError(
-            f"problem_type must be one of {', '.join(PROBLEM_TYPES)}, received "
-            f"{found!r}"
-        )
-    return found

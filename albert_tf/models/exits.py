@@ -15,10 +15,11 @@ from keras import ops
 
 from albert_tf import features
 from albert_tf.errors import UsageError
+from albert_tf.heads import problem_type_of
 from albert_tf.layers.attention import Readers, attention_bias
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import as_inputs
-from albert_tf.models.classifiers import AlbertTextClassifier, problem_type_of
+from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.exit_rules import ENTROPY, LAYERS, ExitRule
 
 # From inputs to the states `[B, T, D]` that the first block reads, to what is added to

@@ -9,7 +9,6 @@ none; their head decides what they can be asked.
 import dataclasses
 from typing import Any
 
-import keras
 from absl import logging
 
 from albert_tf.errors import DataError, UsageError
@@ -52,9 +51,7 @@ def describe(task: Task) -> dict[str, Any]:
     return described
 
 
-def task_of(
-    model: keras.Model, head: str, problem_type: str | None, name: str = ""
-) -> Task:
+def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> Task:
     """Returns the task that a model was fine-tuned on, with the model's labels.
 
     Args:

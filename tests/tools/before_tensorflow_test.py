@@ -1,39 +1,102 @@
 """What is wrong without TensorFlow is said before TensorFlow is imported."""
 
-import pytest
+import json
 
+from albert_tf.converters.load import save_pretrained
+from albert_tf.models.classifiers import AlbertTextClassifier
+from albert_tf.text.load import load_tokenizer
+from tests.tiny import CONFIG, SPIECE
+
+# All commands in one process: exit code, stderr and what is imported after each.
 CODE = """
-import runpy, sys
-tool = sys.argv.pop(1)
-try:
-    runpy.run_module(f"tools.{tool}", run_name="__main__", alter_sys=True)
-except SystemExit as e:
-    started = sorted({"tensorflow", "keras"} & set(sys.modules))
-    sys.exit(f"TensorFlow was started: {started}" if started else e.code)
+import contextlib, importlib.util, io, json, sys
+from absl import flags
+from albert_tf.cli import run
+
+# As if these extras were not installed.
+sys.modules["pyarrow"] = None
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *a: None if name == "onnx" else find(name, *a)
+results = []
+for verb, *arguments in map(str.split, json.loads(sys.argv[1])):
+    before = set(flags.FLAGS)
+    sys.argv = [verb, *arguments]
+    tool, error = importlib.import_module(f"tools.{verb}"), io.StringIO()
+    with contextlib.redirect_stderr(error):
+        code = run._run(tool.main, sys.argv)
+    imported = sorted({"tensorflow", "keras"} & set(sys.modules))
+    results.append([code, error.getvalue(), imported])
+    flags.FLAGS.remove_flag_values([n for n in flags.FLAGS if n not in before])
+    del sys.modules[f"tools.{verb}"]
+print(json.dumps(results))
 """
-FINETUNE = "--output_dir=out --init_checkpoint=none --train_file={tsv}"
+FINETUNE = "finetune --output_dir=out --init_checkpoint=m --train_file=a.tsv"
+BAD = "--text_column=body"
+# Command, exit code, message.
+MISTAKES = [
+    (f"{FINETUNE} --num_train_steps=0", 2, "--num_train_steps must be positive"),
+    (f"{FINETUNE} --learning_rate=nan", 2, "--learning_rate must be positive"),
+    (
+        f"{FINETUNE} --num_train_epochs=1 --num_train_steps=1",
+        2,
+        "--num_train_epochs: cannot be combined with num_train_steps",
+    ),
+    (f"evaluate --model=m --eval_file=a.tsv {BAD}", 1, "a.tsv: no column 'body'"),
+    ("evaluate --model=m --eval_file=none.tsv", 1, "none.tsv: "),
+    ("evaluate --model=none --eval_file=a.tsv", 1, "none: no such file or folder"),
+    (
+        f"predict --model=m --input_file=a.tsv --output_file=o.tsv {BAD}",
+        1,
+        "a.tsv: no column 'body'",
+    ),
+    ("predict --model=m --input_file=none.csv --output_file=o.tsv", 1, "none.csv: "),
+    (
+        f"embed --model=m --input_file=a.tsv --output_file=o.npy {BAD}",
+        1,
+        "a.tsv: no column 'body'",
+    ),
+    ("embed --model=none --input_file=a.tsv --output_file=o.npy", 1, "none: no such"),
+    (
+        "embed --model=m --input_file=a.tsv --output_file=o.parquet",
+        2,
+        "pip install albert_tf[parquet]",
+    ),
+    ("predict --model=m --input_file=a.pq --output_file=o.tsv", 2, "needs pyarrow"),
+    ("export --model=m --output_dir=o --format=onnx", 2, "onnx needs onnx; pip"),
+    ("export --model=none --output_dir=o", 1, "none: no such file or folder"),
+    ("export --model=m --output_dir=o --spm_model_file=none", 1, "none: "),
+    (
+        "convert_checkpoint --input=none --output=o --format=tf1",
+        1,
+        "none: no such file or folder",
+    ),
+    (
+        "convert_checkpoint --input=m --output=m --format=tf1",
+        2,
+        "m: exists already",
+    ),
+    (
+        "convert_checkpoint --input=m --output=o --format=tf1 --head=masked_lm",
+        1,
+        "m: holds no mlm_head",
+    ),
+    ("fill_mask --model=none --text=[MASK]", 1, "none: no such file or folder"),
+    ("fill_mask --model=m --text=[MASK]", 2, "m: has no trained mlm_head"),
+]
 
 
-@pytest.fixture
-def paths(tmp_path):
-    tsv = tmp_path / "a.tsv"
-    tsv.write_text("text\tlabel\na good film\t1\na bad one\t0\n")
-    return {"tsv": tsv}
-
-
-@pytest.mark.parametrize(
-    ("command", "code", "message"),
-    [
-        (f"finetune {FINETUNE} --num_train_steps=0", 2, "--num_train_steps must be"),
-        (f"finetune {FINETUNE} --learning_rate=nan", 2, "--learning_rate must be"),
-        (
-            f"finetune {FINETUNE} --num_train_epochs=1 --num_train_steps=1",
-            2,
-            "--num_train_epochs: cannot be combined with num_train_steps",
-        ),
-    ],
-)
-def test_mistakes(paths, tmp_path, run_python, command, code, message):
-    words = command.format(**paths).split()
-    done = run_python("-c", CODE, *words, cwd=tmp_path)
-    assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+def test_mistakes(tmp_path, run_python):
+    (tmp_path / "a.tsv").write_text("text\tlabel\na good film\t1\na bad one\t0\n")
+    (tmp_path / "a.pq").write_bytes(b"PAR1")
+    tokenizer = load_tokenizer(SPIECE)
+    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
+    model.labels = ["0", "1"]
+    save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
+    commands = json.dumps([command for command, *_ in MISTAKES])
+    done = run_python("-c", CODE, commands, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    for (command, code, message), result in zip(MISTAKES, found, strict=True):
+        last = result[1].strip().split("\n")[-1]
+        assert (result[0], result[2]) == (code, []), (command, result)
+        assert message in last, (command, last)

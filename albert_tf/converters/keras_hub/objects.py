@@ -4,8 +4,6 @@ import datetime
 import math
 from typing import Any
 
-import keras
-
 from albert_tf.converters.checkpoint.checkpoint import Tensor
 from albert_tf.heads import HEADS as ROWS
 from albert_tf.heads import find
@@ -59,6 +57,8 @@ def task(head: str, backbone: dict, length: int | None, **classifier) -> dict:
 
 def metadata(tensors: dict[str, Tensor], is_task: dict[str, bool]) -> dict:
     """Returns the content of `metadata.json`: versions and size."""
+    import keras
+
     count = sum(math.prod(t.shape) for k, t in tensors.items() if not is_task[k])
     return {
         "keras_version": keras.__version__,

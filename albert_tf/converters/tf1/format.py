@@ -10,7 +10,6 @@ import os
 import re
 
 import numpy as np
-import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
@@ -33,7 +32,6 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 NAME = "tf1"
 PEER = None  # the original needs TensorFlow 1
 # What TensorFlow's reader raises for invalid files.
-_ERRORS = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 PREFIX = "model.ckpt-best"
 _CONFIGS = ("albert_config.json", "bert_config.json", "config.json")
 _VOCABULARIES = ("30k-clean.model", "spiece.model")
@@ -129,6 +127,8 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     theirs, left = rename(name_table(config, checkpoint.head), checkpoint.tensors)
     if left:
         raise UsageError(f"{NAME} has no name for {left[0]}")
+    import tensorflow as tf
+
     tf.raw_ops.SaveV2(
         prefix=files.join(out.path, PREFIX),
         tensor_names=list(theirs),
@@ -213,18 +213,21 @@ def _latest(folder: str, names: list[str]) -> list[str]:
 
 def read_tensors(prefix: str) -> dict[str, Tensor]:
     """Returns the tensors of any TensorFlow checkpoint by their names in it."""
+    import tensorflow as tf
+
+    errors = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
         # The reader notices a missing or truncated data file only when it reads it.
         _check_data(prefix)
-    except _ERRORS as e:
+    except errors as e:
         raise DataError(f"{prefix}: not a TensorFlow checkpoint: {_line(e)}") from None
 
     def read_now(name: str) -> np.ndarray:
         try:
             value = np.asarray(reader.get_tensor(name))
-        except _ERRORS as e:
+        except errors as e:
             raise DataError(f"{prefix}: {name} cannot be read: {_line(e)}") from None
         return value.astype(np.float32, copy=False)
 

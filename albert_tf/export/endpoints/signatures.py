@@ -26,13 +26,12 @@ from albert_tf.export.endpoints.signature import (
 )
 from albert_tf.export.endpoints.tags import make_tag_signatures
 from albert_tf.export.endpoints.text_inputs import TextInputs, token_reader
-from albert_tf.heads import all_rows
+from albert_tf.heads import all_rows, problem_type_of
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import (
     AlbertMultipleChoice,
     AlbertTokenClassifier,
     label_names,
-    problem_type_of,
 )
 from albert_tf.models.exits import ElasticClassifier
 

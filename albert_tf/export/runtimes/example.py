@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from albert_tf import features
 from albert_tf.export.runtimes.runtime import Runtime
 from albert_tf.export.runtimes.tokens_graph import TokensGraph
-from albert_tf.models.classifiers import PROBLEM_TYPES
+from albert_tf.heads import PROBLEM_TYPES
 from albert_tf.text.tokenizer import Tokenizer
 
 FILE = "example.py"

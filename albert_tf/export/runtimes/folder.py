@@ -16,7 +16,8 @@ from albert_tf.export.runtimes.example import FILE as EXAMPLE
 from albert_tf.export.runtimes.example import make_example
 from albert_tf.export.runtimes.runtime import Run, Runtime
 from albert_tf.export.runtimes.tokens_graph import TokensGraph
-from albert_tf.models.classifiers import label_names, problem_type_of
+from albert_tf.heads import problem_type_of
+from albert_tf.models.classifiers import label_names
 from albert_tf.storage import digests, folders
 from albert_tf.text.tokenizer import Tokenizer
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from albert_tf.export.runtimes.runtime import NUM_THREADS, Run, Runtime
 from albert_tf.export.runtimes.tokens_graph import SIGNATURE, TokensGraph
+from albert_tf.export.settings import PACKAGES
 
 _MODEL = "model.tflite"
 
@@ -16,7 +17,7 @@ class LiteRT(Runtime):
     """LiteRT: float32, float16 weights, or int8 weights and matrix products."""
 
     name = "litert"
-    packages = ("tensorflow",)
+    packages = PACKAGES["litert"]
     model_files = (_MODEL,)
     example_needs = "ai-edge-litert"
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from albert_tf.export.runtimes.runtime import NUM_THREADS, Run, Runtime
 from albert_tf.export.runtimes.tokens_graph import TokensGraph
+from albert_tf.export.settings import PACKAGES
 
 _MODEL = "model.onnx"
 _OPSET = 17
@@ -18,7 +19,7 @@ class OnnxRuntime(Runtime):
     """ONNX in float32, or with int8 weights and matrix products."""
 
     name = "onnx"
-    packages = ("onnx", "onnxruntime", "tf2onnx")
+    packages = PACKAGES["onnx"]
     model_files = (_MODEL,)
     example_needs = "onnxruntime"
 

@@ -8,6 +8,7 @@ from absl import logging
 
 from albert_tf.export.runtimes.runtime import NUM_THREADS, Run, Runtime
 from albert_tf.export.runtimes.tokens_graph import TokensGraph
+from albert_tf.export.settings import PACKAGES
 
 _MODEL, _WEIGHTS = "model.xml", "model.bin"
 # Fewer weights than these are not worth a scale.
@@ -22,7 +23,7 @@ class OpenVino(Runtime):
     """
 
     name = "openvino"
-    packages = ("openvino",)
+    packages = PACKAGES["openvino"]
     model_files = (_MODEL, _WEIGHTS)
     example_needs = "openvino"
 

@@ -171,6 +171,7 @@ def embed_texts(
         )
     if kind == "parquet":
         formats.import_parquet(output_file)
+    digest = model_digest(model)
     use_one_thread_per_call(bulk.threads_per_worker)
     options = {
         "layer": layer,
@@ -185,7 +186,7 @@ def embed_texts(
         named=named,
         **options,
     )
-    recorded = {"command": "embed", "model": model_digest(model), **options}
+    recorded = {"command": "embed", "model": digest, **options}
     recorded |= environment() | (settings or {})
     write = _WRITERS[kind]
     return answer_file(work, source, output_file, write, recorded, bulk, overwrite)

@@ -3,8 +3,6 @@
 import os
 from typing import Any
 
-import keras
-
 from albert_tf.reports.environment import ONEDNN, versions
 
 _PACKAGES = ("albert_tf", "keras", "tensorflow")
@@ -12,6 +10,8 @@ _PACKAGES = ("albert_tf", "keras", "tensorflow")
 
 def environment() -> dict[str, Any]:
     """Returns versions, the back end and the choice of kernels, ready for JSON."""
+    import keras
+
     found = versions(_PACKAGES)
     return {
         **{f"version of {name}": found[name] for name in _PACKAGES},

@@ -6,16 +6,16 @@ depend on how many there are.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from albert_tf import features
 from albert_tf.inference import base
-from albert_tf.models.exits import ElasticClassifier
-from albert_tf.tasks.running.forward import as_forward
 from albert_tf.tasks.running.outputs import Forward
+
+if TYPE_CHECKING:
+    import keras
 
 # Lengths of rows are rounded up to a multiple of this.
 LENGTH_STEP = 4
@@ -28,6 +28,8 @@ def use_one_thread_per_call(num_calls: int) -> None:
     Args:
         num_calls: int. Calls at the same time.
     """
+    import keras
+
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf
@@ -42,7 +44,7 @@ def use_one_thread_per_call(num_calls: int) -> None:
         pass  # the program that called this has used TensorFlow before
 
 
-def text_forward(model: keras.Model, exit: str | None = None) -> Forward:
+def text_forward(model: "keras.Model", exit: str | None = None) -> Forward:
     """Returns the function of batches that a `Predictor` of texts calls.
 
     Args:
@@ -52,7 +54,12 @@ def text_forward(model: keras.Model, exit: str | None = None) -> Forward:
     Raises:
         UsageError: If the model cannot follow the rule.
     """
+    import keras
+
     if keras.backend.backend() != "tensorflow":
+        from albert_tf.models.exits import ElasticClassifier
+        from albert_tf.tasks.running.forward import as_forward
+
         runner = model if exit is None else ElasticClassifier(model, exit)
         return as_forward(runner, "text_classifier")
     if exit is None:
@@ -65,7 +72,7 @@ def text_forward(model: keras.Model, exit: str | None = None) -> Forward:
 
 
 def fused(
-    model: keras.Model,
+    model: "keras.Model",
     compute: Callable[[Mapping], Any],
     names: Iterable[str],
 ) -> Callable[[Mapping[str, np.ndarray]], np.ndarray]:
@@ -79,6 +86,8 @@ def fused(
     Returns:
         callable. The same function, from a dict of arrays to an array.
     """
+    import keras
+
     if keras.backend.backend() != "tensorflow":
         return base.as_graph(compute, names)
     from albert_tf.models.tensorflow import fast_forward

@@ -6,7 +6,8 @@ import os
 
 import numpy as np
 
-from albert_tf.converters import load
+from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.detect import open_checkpoint
 
 
 def model_digest(path: str | os.PathLike) -> str:
@@ -15,8 +16,8 @@ def model_digest(path: str | os.PathLike) -> str:
     Args:
         path: str or path. As for `albert_tf.from_pretrained`.
     """
-    with load.open_checkpoint(path) as checkpoint:
-        tokenizer = load.choose_tokenizer(checkpoint, None, None, None)
+    with open_checkpoint(path) as checkpoint:
+        tokenizer = choose_tokenizer(checkpoint, None, None, None)
         about = [
             checkpoint.config.to_dict(),
             checkpoint.head,

@@ -136,10 +136,11 @@ def predict_texts(
         DataError: If a row cannot be used.
     """
     bulk = bulk or BulkSettings()
-    use_one_thread_per_call(bulk.threads_per_worker)
     kind = choose_format(output_file, "predictions for texts", _WRITERS)
     if kind == "parquet":
         formats.import_parquet(output_file)
+    digest = model_digest(model)
+    use_one_thread_per_call(bulk.threads_per_worker)
     work = TextWork(
         model,
         task,
@@ -152,7 +153,7 @@ def predict_texts(
     )
     recorded = {
         "command": "predict",
-        "model": model_digest(model),
+        "model": digest,
         "task": task,
         "max_seq_length": max_seq_length,
         "predict_batch_size": batch_size,

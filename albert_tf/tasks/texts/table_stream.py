@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Protocol
 
+from albert_tf.storage import files, streams
 from albert_tf.tasks.files.column_stream import ColumnStream
 from albert_tf.tasks.texts.text_table import TextTable, make_table
 
@@ -25,6 +26,9 @@ class Portions(Protocol):
 
 class TableStream:
     """A table without labels in a file; see `text_table.read_table`.
+
+    Its first row is read at once, so that a wrong column is an error before a model is
+    loaded.
 
     Args:
         path: str. The file.
@@ -52,6 +56,10 @@ class TableStream:
         self._columns = ColumnStream(
             path, wanted, delimiter=delimiter, header=header, quoting=quoting
         )
+        name = self._columns.path
+        # A pipe cannot be read twice.
+        if streams.is_regular(name) or not files.exists(name):
+            next(self._columns.portions(1))
 
     def fraction(self) -> float:
         return self._columns.fraction()

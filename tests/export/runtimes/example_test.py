@@ -10,8 +10,7 @@ from albert_tf import features
 from albert_tf.export.runtimes import registry
 from albert_tf.export.runtimes.example import make_example
 from albert_tf.export.runtimes.tokens_graph import TokensGraph
-from albert_tf.heads import all_rows
-from albert_tf.models.classifiers import PROBLEM_TYPES
+from albert_tf.heads import PROBLEM_TYPES, all_rows
 from tests.export.runtimes.models import classifier, export, make
 
 # As in an environment that has the runtime but none of these.

@@ -109,10 +109,6 @@ def open_table(name: str, settings) -> tuple[Task, dict[str, Any]]:
         except MissingFileError:
             if split == "train":
                 raise
-    labelled = "test" in examples and examples["test"].labels is not None
-    if "dev" not in examples and labelled:
-        # Many sets have two parts only, and scores are reported on the second one.
-        examples["dev"] = examples.pop("test")
     return own_files.labelled_task(settings, examples, {})
 
 

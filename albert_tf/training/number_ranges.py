@@ -10,7 +10,7 @@ from albert_tf.errors import UsageError
 _COUNTS = (int, int | None)
 _POSITIVE = ("learning_rate", "num_train_epochs", "poly_power")
 _NOT_NEGATIVE = ("weight_decay_rate", "clip_norm", "pair_loss_weight")
-_FRACTIONS = ("dropout", "label_smoothing", "ema_decay")
+_FRACTIONS = ("dev_fraction", "dropout", "label_smoothing", "ema_decay")
 
 
 def check_numbers(

@@ -186,7 +186,7 @@ def test_scores_that_stand_for_none(folder):
     task, examples = opening.open_task(settings(folder, "tfds:feelings", **columns))
     assert task.problem_type == "regression"
     assert [float(x) for x in examples["train"].labels] == [-1.0, 0.5, 1.0]
-    assert [float(x) for x in examples["dev"].labels] == [-1.0, 0.25]
+    assert [float(x) for x in examples["test"].labels] == [-1.0, 0.25]
     assert not examples["train"].skipped
 
 

@@ -116,6 +116,11 @@ class MultipleChoice(Family):
         endings = ["", *(f"_{group}" for group in _groups(examples))]
         return [f"{name}{end}" for end in endings for name in names]
 
+    def strata(self, task: Task, examples: ChoiceExamples) -> list[tuple]:
+        """Returns the context of each question, if there is one, and its label."""
+        units = [context or i for i, context in enumerate(examples.contexts)]
+        return list(zip(units, examples.labels, strict=True))
+
     def collapse(
         self, task: Task, examples: ChoiceExamples, answers: ChoiceAnswers
     ) -> str:

@@ -147,6 +147,13 @@ class Family(Protocol):
         `".json"` (answers by id), `"_nbest.json"`, `"_null_odds.json"`.
         """
 
+    def strata(self, task, examples) -> list[tuple[Any, Any]]:
+        """Returns what each example must not be torn from, and its kind.
+
+        Of examples that are held back, all kinds have their share.
+        """
+        return list(enumerate(examples.labels))
+
     def hold_back(self, task, examples, seed: int) -> tuple[Any, Any]:
         """Returns examples to train on, and others to calibrate on or None."""
         return examples, None

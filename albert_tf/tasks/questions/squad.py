@@ -142,6 +142,10 @@ class SquadFamily(Family):
         prefixes = ["", *groups, "best_"]
         return [f"{prefix}{name}" for prefix in prefixes for name in ("exact", "f1")]
 
+    def strata(self, task: Task, examples: Questions) -> list[tuple[str, bool]]:
+        """Returns the article of each question, and whether it has an answer."""
+        return [(item.article, bool(item.answers)) for item in examples.items]
+
     def hold_back(
         self, task: Task, examples: Questions, seed: int
     ) -> tuple[Questions, Questions | None]:

@@ -110,6 +110,10 @@ class Tagging(Family):
         marked = tag_schemes.mark_entities(task.labels)
         return [*task.metrics(tags, tags), *(["f1_surface"] if marked else [])]
 
+    def strata(self, task: Task, examples: TaggedExamples) -> list[tuple[int, list]]:
+        """Returns each sentence with the tags that occur in it."""
+        return [(i, sorted({*tags})) for i, tags in enumerate(examples.labels)]
+
     def collapse(
         self, task: Task, examples: TaggedExamples, answers: TaggingAnswers
     ) -> str:

@@ -24,6 +24,12 @@ class SourceSettings(DataSettings):
         "Your own training examples (or a task's, instead of --data_dir).", ""
     )
     dev_file: str = setting("Examples to evaluate on.", "")
+    dev_fraction: float | None = setting(
+        "Share of the training examples to hold back as dev examples, of all labels "
+        "alike, where there are none. Default: 0.1 of a data_dir whose test examples "
+        "have labels, otherwise 0.",
+        None,
+    )
     test_file: str = setting("Examples to predict at the end; need no labels.", "")
     init_checkpoint: str = setting(
         "Pretrained model: a folder or checkpoint in any supported format, or a name "

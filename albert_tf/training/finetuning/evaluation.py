@@ -68,7 +68,8 @@ def check_metric(
     names = dev_splits(splits)
     if needs_dev and not names:
         raise UsageError(
-            f"{', '.join(needs_dev)}: there are no dev examples to evaluate on"
+            f"{', '.join(needs_dev)}: there are no dev examples to evaluate on "
+            "(--dev_fraction holds some back)"
         )
     if not metric:
         return

@@ -3,9 +3,11 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
@@ -20,6 +22,10 @@ from albert_tf.training.finetuning.settings import FinetuneSettings
 _ANSWER_HEADS = {"span": "question_answering", "beam": "beam_question_answering"}
 # What examples say of the file that they are from, which may move. Messages name it.
 _PLACES = ("path", "lines", "unit", "where", "problem", "note", "skipped")
+# Share of the training examples that is held back from sets with only two parts.
+_DEV_FRACTION = 0.1
+# Share of truncated training examples that is worth a warning.
+_MANY = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +45,17 @@ class RunExamples:
         """The training examples."""
         return self.splits["train"].encoded
 
+    def truncation(self) -> str:
+        """Returns a warning if many training examples lose text, or an empty string."""
+        lost = self.splits["train"].encoded.truncated
+        if lost.mean() < _MANY:
+            return ""
+        return (
+            f"{lost.sum():,} of {len(lost):,} training examples ({lost.mean():.0%}) do "
+            f"not fit into max_seq_length={self.task.options.max_seq_length} and lose "
+            "text."
+        )
+
     def digest(self) -> dict[str, str]:
         """Returns a digest of the examples, rows and targets of every split."""
         digests = {name: _digest(split) for name, split in self.splits.items()}
@@ -46,15 +63,18 @@ class RunExamples:
         return {"splits": ", ".join(sorted(digests)), **digests}
 
 
-def read_task(settings: FinetuneSettings) -> tuple[Task, dict[str, Any]]:
+def read_task(
+    settings: FinetuneSettings,
+) -> tuple[FinetuneSettings, Task, dict[str, Any]]:
     """Reads the examples of a run.
 
     Args:
         settings: `FinetuneSettings`.
 
     Returns:
-        The task, with its labels, and the examples by the name of the split; those held
-        back from training are the split "calibration".
+        The settings, with the share of dev examples that is held back from training,
+        the task, with its labels, and the examples by the name of the split; those held
+        back to choose a threshold are the split "calibration".
 
     Raises:
         DataError: If a file is missing or malformed.
@@ -80,6 +100,7 @@ def read_task(settings: FinetuneSettings) -> tuple[Task, dict[str, Any]]:
         else task.family.usable(task, part, options)
         for split, part in examples.items()
     }
+    settings, examples = _with_dev(settings, task, examples)
     train = examples["train"]
     train, held_back = task.family.hold_back(task, train, settings.seed)
     if settings.max_train_examples and settings.max_train_examples < len(train):
@@ -88,7 +109,67 @@ def read_task(settings: FinetuneSettings) -> tuple[Task, dict[str, Any]]:
     examples = {**examples, "train": train}
     if held_back is not None:
         examples[CALIBRATION] = held_back
-    return task, examples
+    return settings, task, examples
+
+
+def _with_dev(
+    settings: FinetuneSettings, task: Task, examples: dict[str, Any]
+) -> tuple[FinetuneSettings, dict[str, Any]]:
+    """Holds dev examples back from training, if there are none and it is due."""
+    dev = [name for name in examples if name.startswith("dev")]
+    share, train = settings.dev_fraction, examples["train"]
+    if share is None and settings.data_dir and not dev:
+        tests = [part for name, part in examples.items() if name.startswith("test")]
+        # The weights are not to be chosen on what is to be reported.
+        if any(part.labels is not None for part in tests):
+            share = _DEV_FRACTION
+    if not share:
+        if not dev:
+            logging.warning(
+                "%s: no dev examples: there is no metric, and the last weights are "
+                "kept; --dev_file names some, --dev_fraction=0.1 holds back a tenth of "
+                "the training examples",
+                train.path,
+            )
+        return settings, examples
+    if dev:
+        raise UsageError(f"dev_fraction: only without dev examples, received {share}")
+    kept, held = _drawn(task.family.strata(task, train), share)
+    if not kept or not held:
+        raise UsageError(
+            f"dev_fraction: {share} of {len(train)} examples leaves none to train or "
+            "evaluate on (questions about one text stay together)"
+        )
+    logging.info(
+        "%s: %d of %d training examples are held back as dev examples, on which the "
+        "weights are chosen",
+        train.path,
+        len(held),
+        len(train),
+    )
+    skip = dataclasses.replace(task.options, on_bad_input="skip")
+    dev_part = task.family.to_evaluate(task, train.select(held), skip)
+    first = {"train": train.select(kept), "dev": dev_part}
+    settings = dataclasses.replace(settings, dev_fraction=share)
+    return settings, first | {k: v for k, v in examples.items() if k != "train"}
+
+
+def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]:
+    """Returns the numbers of the examples to train on, and of those to hold back.
+
+    The draw does not depend on the seed of a run: several seeds are compared on the
+    same examples.
+    """
+    units: dict[Any, list[int]] = {}
+    for i, (unit, _) in enumerate(strata):
+        units.setdefault(unit, []).append(i)
+    groups = list(units.values())
+    order = np.random.default_rng(0).permutation(len(groups)).tolist()
+    # Neighbours are of one kind, and every so many are held back.
+    order.sort(key=lambda g: repr(strata[groups[g][0]][1]))
+    last = [int(i * share + 0.5) for i in range(len(groups) + 1)]
+    held = {i for n, g in enumerate(order) if last[n + 1] > last[n] for i in groups[g]}
+    return [i for i in range(len(strata)) if i not in held], sorted(held)
 
 
 def encode(
@@ -108,7 +189,10 @@ def encode(
         for name, part in examples.items()
     }
     _check_classes(task, splits["train"])
-    return RunExamples(task, splits)
+    data = RunExamples(task, splits)
+    if warning := data.truncation():
+        logging.warning("%s: %s", splits["train"].examples.path, warning)
+    return data
 
 
 def _check_classes(task: Task, train: Split) -> None:

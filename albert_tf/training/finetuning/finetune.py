@@ -160,7 +160,7 @@ def open_inputs(
     Yields:
         The resolved settings, the open `Start`, and the encoded `RunExamples`.
     """
-    task, examples = run_examples.read_task(settings)
+    settings, task, examples = run_examples.read_task(settings)
     with open_start(settings) as start:
         task = start.choose_head(task)
         settings, task = _resolve(settings, task, start.config)

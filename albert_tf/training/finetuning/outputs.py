@@ -23,7 +23,11 @@ from albert_tf.tasks.definitions.task import warn_of_collapse
 from albert_tf.tasks.running.batches import useful_token_rate
 from albert_tf.tasks.running.forward import as_forward
 from albert_tf.training.finetuning import folder
-from albert_tf.training.finetuning.evaluation import CALIBRATION, Evaluator
+from albert_tf.training.finetuning.evaluation import (
+    CALIBRATION,
+    Evaluator,
+    dev_splits,
+)
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.selection import Selection
 
@@ -115,7 +119,8 @@ def _report(run, run_folder, results, history, shown, selection) -> FinetuningRe
         if name not in ("settings", "content", "kind", "finished")
     }
     named = [line for line in history if line.get("collapsed")]
-    warnings = [text for text in [_without_best(run, selection)] if text]
+    warnings = [_without_best(run, selection), run.data.truncation()]
+    warnings = list(filter(None, warnings))
     if named:
         warnings.append(
             f"Training looked collapsed at step {named[-1]['step']}: all answers were "
@@ -191,6 +196,9 @@ def _results(run, selection: Selection, lines: list[dict]) -> dict[str, Any]:
     for name, split in run.data.splits.items():
         results[f"{name}_examples"] = len(split.examples)
         results[f"{name}_truncated"] = int(np.count_nonzero(split.encoded.truncated))
+    if settings.keep == "best" and selection.best_step is not None:
+        dev, share = dev_splits(run.data.splits)[0], settings.dev_fraction
+        results["selected_on"] = f"{dev}, {share} of train" if share else dev
     if task.labels:
         results["labels"] = list(task.labels)
     return results

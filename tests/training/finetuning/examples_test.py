@@ -1,5 +1,6 @@
 """The examples of a run are recognized by all that its results are made of."""
 
+import collections
 import dataclasses
 import json
 
@@ -7,13 +8,15 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import UsageError
+from albert_tf.tasks import opening
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
 from albert_tf.tasks.choices.multiple_choice import choice_task
 from albert_tf.tasks.definitions.family import EncodedExamples
 from albert_tf.text.inputs import encode_texts
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.evaluation import Split
-from albert_tf.training.finetuning.examples import RunExamples
+from albert_tf.training.finetuning.examples import RunExamples, read_task
+from albert_tf.training.finetuning.settings import FinetuneSettings
 from tests.training.finetuning.runs import GOLDEN, SPM_MODEL, run
 
 QUESTIONS = ChoiceExamples(
@@ -78,3 +81,60 @@ def test_all_answers_to_a_question_are_content(pretrained, tmp_path):
     dev.write_text(json.dumps(content))
     with pytest.raises(UsageError, match=r"holds another run, .*dev"):
         run(tmp_path / "out", **arguments)
+
+
+def read(path, **changes):
+    """Returns the splits that a run has."""
+    values = {"train_file": str(path), **changes}
+    return read_task(FinetuneSettings(output_dir="o", **values))[2]
+
+
+def test_dev_examples_are_held_back_from_all_labels_alike(tmp_path, caplog):
+    labels = ["rare"] * 10 + ["usual"] * 40 + ["common"] * 150
+    table = tmp_path / "a.tsv"
+    table.write_text("text\tlabel\n" + "".join(f"{x}\t{x}\n" for x in labels))
+    assert list(read(table)) == ["train"]
+    assert "no dev examples" in caplog.text and "--dev_fraction" in caplog.text
+    found = read(table, dev_fraction=0.1)
+    assert collections.Counter(found["dev"].labels) == {
+        **{"rare": 1, "usual": 4, "common": 15}
+    }
+    rows = sorted(map(int, found["train"].ids + found["dev"].ids))
+    assert rows == list(range(200))
+    # Several seeds are compared on the same examples.
+    assert read(table, dev_fraction=0.1, seed=2)["dev"].ids == found["dev"].ids
+    for share, changes in ((0.001, {}), (0.5, {"dev_file": str(table)})):
+        with pytest.raises(UsageError, match=f"dev_fraction: .*{share}"):
+            read(table, dev_fraction=share, **changes)
+
+
+def test_questions_about_one_text_stay_together(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"context": f"c{i % 5}", "choices": ["a", "b"], "label": i % 2}
+        for i in range(30)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read(path, dev_fraction=0.4)
+    assert len(found["dev"]) == 12
+    assert not {*found["dev"].contexts} & {*found["train"].contexts}
+    squad = str(GOLDEN / "squad" / "train-v1.1.json")
+    with_articles = read(squad, task="squad1", dev_fraction=0.5, on_bad_input="skip")
+    articles = [{x.article for x in part.items} for part in with_articles.values()]
+    assert len(articles) == 2 and not articles[0] & articles[1]
+
+
+def test_a_set_of_two_parts_keeps_its_test_examples(monkeypatch, tmp_path):
+    table = tmp_path / "a.tsv"
+    table.write_text("text\tlabel\n" + "x\ta\ny\tb\n" * 20)
+    task, examples = opening.open_task(
+        FinetuneSettings(output_dir="o", train_file=str(table))
+    )
+    whole = {"train": examples["train"], "test": examples["train"]}
+    monkeypatch.setattr(opening, "open_task", lambda settings: (task, whole))
+    settings = FinetuneSettings(output_dir="o", data_dir="tfds:imdb_reviews")
+    settings, _, found = read_task(settings)
+    assert {name: len(part) for name, part in found.items()} == {
+        **{"train": 36, "dev": 4, "test": 40}
+    }
+    assert settings.dev_fraction == 0.1

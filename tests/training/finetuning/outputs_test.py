@@ -11,7 +11,7 @@ from tests.training.finetuning.runs import run
 CHOICES = ["a good day", "a bad day", "a long day"]
 
 
-def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path):
+def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path, caplog):
     rows = [
         {"context": "the film was long " * (9 if i % 2 else 1), "choices": CHOICES}
         for i in range(12)
@@ -27,13 +27,29 @@ def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path):
         num_train_steps=1,
     )
     assert (results["train_examples"], results["train_truncated"]) == (12, 6)
+    assert "selected_on" not in results
+    warning = "6 of 12 training examples (50%) do not fit into max_seq_length=16"
+    assert f"train.jsonl: {warning}" in caplog.text
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     lengths = report["lengths"]["train"]
     assert (lengths["examples"], lengths["truncated"]) == (12, 6)
     assert len(lengths["values"]) == 36 and max(lengths["values"]) == 16
     page = ParsedPage((tmp_path / "out" / "report.html").read_bytes())
     assert "longest row" in page.text
-    assert "50.00%" in page.text and "16.67%" not in page.text
+    assert warning in page.text and "50.00%" in page.text and "16.67%" not in page.text
+
+
+def test_it_is_said_on_what_the_weights_were_chosen(tables, pretrained, tmp_path):
+    results = run(
+        tmp_path / "out",
+        train_file=tables["train_file"],
+        dev_fraction=0.2,
+        init_checkpoint=pretrained,
+        num_train_steps=2,
+    )
+    assert results["selected_on"] == "dev, 0.2 of train"
+    assert (results["train_examples"], results["dev_examples"]) == (160, 40)
+    assert results["metric"] == "dev_accuracy" and "dev_accuracy" in results
 
 
 def test_without_a_number_to_select_by_the_last_weights_are_kept(

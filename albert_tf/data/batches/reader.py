@@ -262,10 +262,12 @@ class ExampleReader:
         """
         fits = tf.stack([check.fits for check in checks])
         values = tf.stack([tf.cast(check.values, tf.int64) for check in checks])
+        # TensorFlow keeps the function for ever, and a tensor would keep its graph.
+        rules = [check.rule for check in checks]
 
         def fail(tensor, indices, fits, values):
             k, row = np.argwhere(~fits)[0]
-            self._fail(checks[k].rule, indices[row], values[k, row])
+            self._fail(rules[k], indices[row], values[k, row])
 
         def report():
             inputs = [tensor, indices, fits, values]

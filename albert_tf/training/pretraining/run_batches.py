@@ -172,9 +172,11 @@ class RunBatches:
             batches = self.eval().as_numpy_iterator()
             baselines = self.objective.baselines(batches, limit)
 
+        # Made once: TensorFlow keeps the Python functions of every data set for ever.
+        held_out = distribute(strategy, self.eval)
+
         def measure():
-            batches = distribute(strategy, self.eval)
-            return loop.evaluate_batches(step, batches, limit)
+            return loop.evaluate_batches(step, held_out, limit)
 
         def evaluate():
             values = {**measure(), **baselines}

@@ -1,5 +1,6 @@
 """`--ema_decay`: evaluated, saved, resumed and exported by a whole run."""
 
+import gc
 import json
 
 import numpy as np
@@ -10,6 +11,7 @@ import albert_tf
 from albert_tf.errors import UsageError
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.progress import Progress
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN, RECORDS
 
@@ -129,3 +131,23 @@ def test_nonsense_is_refused(tmp_path, changes, message):
 def test_a_run_without_the_setting_goes_on():
     assert PretrainSettings.defaults()["ema_decay"] == 0
     assert PretrainSettings.defaults()["export_weights"] == "last"
+
+
+@pytest.mark.slow
+def test_a_long_run_does_not_grow(tmp_path, monkeypatch):
+    """Evaluations, checkpoints, best models and answers leave nothing in memory."""
+    counts = []
+    record = Progress.record
+
+    def record_and_count(self, split, step, values):
+        record(self, split, step, values)
+        if split == "eval":
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+
+    monkeypatch.setattr(Progress, "record", record_and_count)
+    changes = {"num_train_steps": 20, "eval_steps": 2, "keep_best": "loss"}
+    pretrain.pretrain(settings(tmp_path, **changes))
+    # The first evaluations compile. Lines of metrics stay, 50 objects at a time; a
+    # data set would be 2,000.
+    assert len(counts) == 10 and max(np.diff(counts)[3:]) < 500

@@ -84,7 +84,8 @@ class Watch:
             values["collapsed"] = 1.0
         # Written before the evaluation is on record: a run killed between the two
         # evaluates again, and writes the same weights again.
-        if self.selection.add(step, values) and not self.run.helper:
+        is_best = self.selection.add(step, values)
+        if is_best and self.run.settings.keep == "best" and not self.run.helper:
             self.best.save(step)
         self._evaluations.append({"split": "eval", "step": step, **values})
         return values

@@ -52,6 +52,7 @@ def test_averages_are_what_is_kept(tmp_path, monkeypatch, keep):
     saved = weight_names(from_pretrained(tmp_path / "run"))
     for name in finished:
         np.testing.assert_array_equal(saved[name].numpy(), expected[name])
+    assert bool(kept) == (keep == "best")
     if 6 in kept:  # the averages of that step, not the weights
         np.testing.assert_array_equal(
             kept[6]["classifier/kernel"], finished["classifier/kernel"]

@@ -6,7 +6,6 @@ imported only then. Writing is atomic: a reader never sees half a file.
 
 import contextlib
 import errno
-import glob
 import json
 import math
 import os
@@ -189,33 +188,18 @@ def is_leftover(name: str) -> bool:
     return bool(_LEFTOVER.fullmatch(name))
 
 
-def replace_folder(temporary: str | os.PathLike, path: str | os.PathLike) -> None:
-    """Renames a complete local folder to its final name.
-
-    An existing folder of that name is removed once the new one is in place, and kept
-    if that fails.
-    """
-    if not os.path.exists(path):
-        os.rename(temporary, path)
-        return
-    old = f"{os.fspath(path)}.old-{uuid.uuid4().hex[:8]}"
-    os.rename(path, old)
+def sync(path: str | os.PathLike) -> None:
+    """Waits until a local file, or the list of names in a local folder, is on disk."""
     try:
-        os.rename(temporary, path)
-    except BaseException:
-        os.rename(old, path)
-        raise
-    shutil.rmtree(old)
-
-
-def restore_folder(path: str | os.PathLike) -> None:
-    """Renames a local folder back if its replacement was interrupted in between."""
-    path = os.fspath(path)
-    if os.path.lexists(path):
-        return
-    found = glob.glob(f"{glob.escape(path)}.old-" + "[0-9a-f]" * 8)
-    if len(found) == 1:
-        os.rename(found[0], path)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as e:
+        # Some file systems cannot do it for folders.
+        if not os.path.isdir(path) or e.errno in _DISK_ERRORS:
+            raise
 
 
 @contextlib.contextmanager
@@ -272,11 +256,15 @@ def open_binary(path: str | os.PathLike, mode: str = "rb") -> IO[bytes]:
 
 
 def rename(source: str, target: str) -> None:
-    """Renames a file, replacing an existing `target`."""
+    """Renames a file, replacing an existing `target`; or a local folder.
+
+    A power cut afterwards does not undo it.
+    """
     if is_remote(target):
         gfile(target).rename(source, target, overwrite=True)
     else:
         os.replace(source, target)
+        sync(os.path.dirname(target) or ".")
 
 
 def remove(path: str) -> None:

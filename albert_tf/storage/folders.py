@@ -2,13 +2,16 @@
 
 A local folder is written under a temporary name and renamed. Remote file systems cannot
 rename folders: there the files are written to a local temporary folder and uploaded,
-and the file `INCOMPLETE` exists as long as the upload has not finished.
+and the file `INCOMPLETE` exists as long as the upload has not finished. What replaces a
+complete remote folder is uploaded twice, first into a folder inside it, so that one of
+both copies is complete at any moment.
 """
 
 import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
@@ -21,6 +24,8 @@ from albert_tf.storage import digests, files
 MANIFEST = "manifest.json"
 # Lists the files of an upload, from before its first file until after its last.
 INCOMPLETE = "INCOMPLETE"
+# The first copy of what replaces a remote folder; complete if `INCOMPLETE` lists it.
+_STAGE = re.compile(r"\.new-[0-9a-f]{8}")
 # What this package writes into model folders; a folder with any other file in it is
 # never replaced.
 OWN_NAMES = frozenset(
@@ -51,6 +56,10 @@ OWN_NAMES = frozenset(
         "parity.txt",
     }
 )
+
+
+class DamagedError(DataError):
+    """A folder is not what its manifest says."""
 
 
 class FolderWriter:
@@ -136,8 +145,9 @@ def writing(
         raise UsageError(str(e).replace(temporary, path)) from e
     try:
         yield FolderWriter(temporary)
+        _sync(temporary)
         if overwrite or unfinished:
-            files.replace_folder(temporary, path)
+            _replace(temporary, path)
         else:
             _rename_new(temporary, path)
     except BaseException:
@@ -145,13 +155,90 @@ def writing(
         raise
 
 
+def _sync(path: str) -> None:
+    """Waits until a local folder is on the disk, with all that is in it."""
+    for folder, _, names in os.walk(path):
+        for name in [*names, ""]:
+            files.sync(os.path.join(folder, name))
+
+
 def _rename_new(temporary: str, path: str) -> None:
     try:
-        os.rename(temporary, path)  # refused if a folder with files is there
+        files.rename(temporary, path)  # refused if a folder with files is there
     except OSError as e:
         if e.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
         raise _taken(path) from None
+
+
+def _replace(temporary: str, path: str) -> None:
+    """Renames a complete local folder to its final name.
+
+    An existing folder of that name is removed once the new one is in place, and kept
+    if that fails. `tidy` puts it back if the process is killed in between.
+    """
+    if not os.path.exists(path):
+        files.rename(temporary, path)
+        return
+    parent, name = os.path.split(path)
+    old = os.path.join(parent, f".{name}.old-{uuid.uuid4().hex[:8]}")
+    os.rename(path, old)
+    try:
+        files.rename(temporary, path)
+    except BaseException:
+        files.rename(old, path)
+        raise
+    # A folder with `.old-` in its name is whole at any moment.
+    files.rename(old, temporary)
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def leftovers(path: str | os.PathLike) -> list[str]:
+    """Returns the paths of what `writing` leaves of a folder if it is killed.
+
+    They may also be those of a process that is writing the folder now.
+    """
+    names = files.list_folder(path) if files.is_folder(path) else []
+    inside = [n for n in names if _STAGE.fullmatch(n) or files.is_leftover(n)]
+    found = [files.join(path, name) for name in inside]
+    if not files.is_remote(path):
+        parent, name = os.path.split(os.path.abspath(path))
+        name = re.escape(name)
+        # Earlier versions had `old` without the dot. Digits alone may be a date.
+        ours = rf"(\.{name}\.(tmp|old)|{name}\.old(?=.*[a-f]))-[0-9a-f]{{8}}"
+        names = files.list_folder(parent) if files.is_folder(parent) else []
+        found += [os.path.join(parent, n) for n in names if re.fullmatch(ours, n)]
+    return found
+
+
+def tidy(path: str | os.PathLike) -> None:
+    """Puts a folder back whose replacement was killed, and removes what that left.
+
+    Args:
+        path: str. The folder. The caller holds a lock that everybody holds who writes
+            this folder.
+
+    Raises:
+        DataError: If a remote folder cannot be written.
+    """
+    restore(path)
+    for left in leftovers(path):
+        files.remove_tree(left)
+
+
+def restore(path: str | os.PathLike) -> None:
+    """Puts a folder back whose replacement was killed; see `tidy`."""
+    path = os.fspath(path)
+    found = leftovers(path)
+    if files.is_remote(path):
+        listed = _read_marker(path)
+        whole = [left for left in found if os.path.basename(left) in listed]
+        if whole:
+            upload(whole[0], path)
+    elif not os.path.lexists(path):
+        old = [left for left in found if ".old-" in os.path.basename(left)]
+        if len(old) == 1:
+            files.rename(old[0], path)
 
 
 def _is_taken(path: str) -> bool:
@@ -187,10 +274,18 @@ def upload(
     """
     import tensorflow as tf
 
-    names = sorted(digests.tree(local), key=lambda name: (name == last, name))
+    local = os.fspath(local)
+    names = sorted(remote_tree(local), key=lambda name: (name == last, name))
     marker = files.join(target, INCOMPLETE)
     # Listed like a file; there is none of this name.
     token = f".upload-{uuid.uuid4().hex}"
+    interrupted = _read_marker(target)
+    stages = set(filter(_STAGE.fullmatch, interrupted))
+
+    def copy(name, folder):
+        remote = files.join(folder, name)
+        files.make_folder(os.path.dirname(remote))
+        tf.io.gfile.copy(files.join(local, name), remote, overwrite=True)
 
     def check_ours():
         if token not in _read_marker(target):
@@ -198,19 +293,22 @@ def upload(
 
     try:
         files.make_folder(target)
-        own = {*own_names, *_top(_read_marker(target))}
+        if is_complete(target):
+            stage = f".new-{uuid.uuid4().hex[:8]}"
+            stages = {stage}
+            for name in names:
+                copy(name, files.join(target, stage))
+        own = {*own_names, *_top(interrupted)} - stages
         old = {name for name in remote_tree(target) if name.split("/")[0] in own}
         old.discard(INCOMPLETE)
         # An interrupted second upload must still be recognized as ours.
-        listed = sorted({*names, *old, token})
+        listed = sorted({*names, *old, *stages, token})
         files.write_text(marker, json.dumps(listed, indent=2) + "\n")
         for name in sorted(old, key=lambda name: name != last):
             tf.io.gfile.remove(files.join(target, name))
         for name in names:
             check_ours()
-            remote = files.join(target, name)
-            files.make_folder(os.path.dirname(remote))
-            tf.io.gfile.copy(os.path.join(local, name), remote, overwrite=True)
+            copy(name, target)
         check_ours()
         files.remove(marker)
     except (OSError, tf.errors.OpError) as e:
@@ -219,6 +317,11 @@ def upload(
             f"{target}: cannot be written: {reason}; the folder is incomplete, run "
             "the same command again"
         ) from e
+    finally:
+        # What a marker lists is needed.
+        with contextlib.suppress(OSError, DataError, tf.errors.OpError):
+            for stage in stages if not files.exists(marker) else ():
+                files.remove_tree(files.join(target, stage))
 
 
 def copy_into(
@@ -273,29 +376,37 @@ def verify(path: str | os.PathLike) -> set[str]:
         The names that the manifest lists.
 
     Raises:
-        DataError: If the folder is half uploaded, there is no manifest, a file is
+        DamagedError: If the folder is half uploaded, there is no manifest, a file is
             missing, or its size or digest differs.
+        DataError: If a file cannot be read.
     """
     if files.exists(files.join(path, INCOMPLETE)):
-        raise DataError(f"{path}: incomplete, its upload was interrupted; repeat it")
+        raise DamagedError(f"{path}: incomplete, its upload was interrupted; repeat it")
     where = files.join(path, MANIFEST)
+    _check_there(where)
     text = files.read_text(where)
     try:
         listed = json.loads(text)["files"]
         expected = {k: (int(v["size"]), str(v["sha256"])) for k, v in listed.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise DataError(f"{where}: not a manifest") from None
+        raise DamagedError(f"{where}: not a manifest") from None
     for name, (size, sha256) in expected.items():
         if os.path.isabs(name) or ".." in name.split("/"):
-            raise DataError(f"{where}: names a file outside the folder: {name!r}")
+            raise DamagedError(f"{where}: names a file outside the folder: {name!r}")
+        _check_there(files.join(path, name))
         actual = digests.of_file(files.join(path, name))
         if actual != {"size": size, "sha256": sha256}:
-            raise DataError(
+            raise DamagedError(
                 f"{files.join(path, name)}: is not the file the manifest lists "
                 f"(sha256 {actual['sha256'][:12]}…, {actual['size']} bytes; expected "
                 f"{sha256[:12]}…, {size} bytes)"
             )
     return set(expected)
+
+
+def _check_there(path: str) -> None:
+    if not files.exists(path):
+        raise DamagedError(f"{path}: cannot be read: No such file")
 
 
 def check_free(
@@ -314,7 +425,8 @@ def check_free(
     unfinished = _top(_read_marker(path))
     if not overwrite and not unfinished:
         raise UsageError(f"{path}: exists already; give another name, or overwrite it")
-    foreign = [n for n in names if n not in unfinished and n not in own_names]
+    own = {*own_names, *unfinished, *map(os.path.basename, leftovers(path))}
+    foreign = [n for n in names if n not in own]
     if foreign:
         raise UsageError(
             f"{path}: contains {foreign[0]}, which does not belong to a model folder; "
@@ -339,7 +451,7 @@ def _top(paths: Collection[str]) -> frozenset[str]:
 
 
 def remote_tree(path: str) -> set[str]:
-    """Returns the relative paths of all files below a remote folder."""
+    """Returns the relative paths of all files below a folder, local or remote."""
     found = set()
     for name in files.list_folder(path):
         inner = files.join(path, name)

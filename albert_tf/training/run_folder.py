@@ -1,16 +1,18 @@
 """The folder of a run: which run it holds, and whether that run may be continued."""
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.environment import ONEDNN, describe_environment
-from albert_tf.storage import files
+from albert_tf.storage import files, folders
+from albert_tf.storage.lock import LOCK_FILE, locked
 
 RUN_FILE = "run.json"
 # Keys of the record: former values of settings, and whether the model is older.
@@ -21,6 +23,32 @@ _LEFTOVER = re.compile(
     r"\.lock(-[0-9a-f]{8})?|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
     r"|run\.json\.tmp-[0-9a-f]{8}"
 )
+
+
+@contextlib.contextmanager
+def held(path: str, *inside: str) -> Iterator[None]:
+    """Holds the lock of a run folder, tidied, inside a `with` statement.
+
+    Args:
+        path: str. The folder.
+        inside: str. Names of folders in it that are to be tidied as well.
+
+    Raises:
+        UsageError: If another process holds the lock.
+    """
+    with locked(path):
+        for name in (path, *(files.join(path, name) for name in inside)):
+            folders.tidy(name)
+        yield
+
+
+def tidy_finished(path: str, *inside: str) -> None:
+    """Removes from a finished run what its killed processes left; as for `held`."""
+    names = [path, *(files.join(path, name) for name in inside)]
+    if any(map(folders.leftovers, names)) or files.exists(files.join(path, LOCK_FILE)):
+        # A living process that holds the lock tidies, or is about to.
+        with contextlib.suppress(UsageError), held(path, *inside):
+            pass
 
 
 class RunFolder:

@@ -1,6 +1,8 @@
 """Folders appear completely or not at all, on this machine and in a bucket."""
 
 import concurrent.futures
+import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -142,22 +144,59 @@ def test_a_failed_upload_leaves_no_manifest_and_can_be_repeated(remote, monkeypa
     assert "model.safetensors" in folders.verify(remote)
 
 
-def test_a_failed_replacement_leaves_no_manifest(remote, monkeypatch):
+def test_a_replaced_remote_folder_keeps_foreign_files(remote):
     write(remote)
-
-    def fail(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(tf.io.gfile, "copy", fail)
-    with pytest.raises(KeyboardInterrupt):
-        write(remote, b"new", overwrite=True)
-    monkeypatch.undo()
-    assert not files.exists(files.join(remote, "manifest.json"))
-    assert not folders.is_complete(remote)
+    files.write_text(files.join(remote, "INCOMPLETE"), '["config.json"]')
     files.write_text(files.join(remote, "thesis.txt"), "years of work")
     with pytest.raises(UsageError, match="contains thesis.txt"):
         write(remote, b"new", overwrite=True)
     assert files.read_text(files.join(remote, "thesis.txt")) == "years of work"
+
+
+def test_wherever_a_replacement_dies_a_whole_folder_is_left(remote, monkeypatch):
+    names = ("copy", "remove", "rename", "rmtree")
+    real = {name: getattr(tf.io.gfile, name) for name in names}
+
+    def fail_from(count):
+        """Lets `count` calls that change a file pass, and none after them."""
+        calls = []
+
+        def change(name, *args, **kwargs):
+            if len(calls) == count:
+                raise KeyboardInterrupt
+            calls.append(name)
+            return real[name](*args, **kwargs)
+
+        for name in names:
+            monkeypatch.setattr(tf.io.gfile, name, functools.partial(change, name))
+        return calls
+
+    def whole():
+        found = [remote, *folders.leftovers(remote)]
+        found = [path for path in found if files.exists(f"{path}/manifest.json")]
+        return [path for path in found if path != remote or folders.is_complete(path)]
+
+    write(remote, b"old", overwrite=True)
+    calls = fail_from(-1)
+    write(remote, b"old", overwrite=True)
+    assert len(calls) > 10
+    for count in range(len(calls)):
+        fail_from(count)
+        with pytest.raises(KeyboardInterrupt):
+            write(remote, b"new", overwrite=True)
+        assert any(len(folders.verify(path)) == 3 for path in whole())
+        fail_from(-1)
+        folders.tidy(remote)
+        assert len(folders.verify(remote)) == 3
+        assert not folders.leftovers(remote)
+        # Without a lock that would allow to tidy: it can be replaced all the same.
+        fail_from(count)
+        with contextlib.suppress(KeyboardInterrupt):
+            write(remote, b"new", overwrite=True)
+        fail_from(-1)
+        write(remote, b"old", overwrite=True)
+        assert len(folders.verify(remote)) == 3
+        folders.tidy(remote)
 
 
 def test_of_two_writers_the_first_to_finish_wins(path):
@@ -269,6 +308,60 @@ def test_a_killed_process_leaves_no_folder(tmp_path):
     assert left.startswith(".model.tmp-")
 
 
+@pytest.mark.parametrize("count", range(7))
+def test_a_replacement_that_is_killed(tmp_path, count):
+    """Kills at each change of names; between two of them there is no folder."""
+    code = """
+        import os, shutil, signal, sys
+        from albert_tf.storage import folders
+        left = int(sys.argv[2])
+        def dying(function):
+            def call(*args, **kwargs):
+                global left
+                if not left:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                left -= 1
+                return function(*args, **kwargs)
+            return call
+        os.rename, os.replace = dying(os.rename), dying(os.replace)
+        os.rmdir, os.unlink = dying(os.rmdir), dying(os.unlink)
+        with folders.writing(sys.argv[1], overwrite=True) as out:
+            out.write("model.safetensors", b"new")
+            out.write_manifest()
+    """
+    path = tmp_path / "model"
+    write(path)
+    command = [sys.executable, "-c", textwrap.dedent(code), str(path), str(count)]
+    ended = subprocess.run(command, check=False)
+    assert ended.returncode == -signal.SIGKILL
+    folders.tidy(path)
+    assert len(folders.verify(path)) == (3 if count < 2 else 1)
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_everything_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    done = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_sync(descriptor):
+        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    def note_rename(source, target):
+        done.append("renamed")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "replace", note_rename)
+    write(tmp_path / "model")
+    at = done.index("renamed")
+    assert {"model.safetensors", "manifest.json", "words", "vocabulary"} <= {*done[:at]}
+    assert done[at + 1 :] == [tmp_path.name]
+    del done[:]
+    files.write_text(tmp_path / "file", "x")
+    assert done[1:] == ["renamed", tmp_path.name]
+
+
 def test_a_changed_file_does_not_pass(path):
     write(path)
     files.write_bytes(files.join(path, "model.safetensors"), b"WEIGHTS")
@@ -305,8 +398,8 @@ def test_replace_folder_keeps_the_old_one_if_it_fails(tmp_path):
         folder.mkdir()
         (folder / "which").write_text(folder.name)
     with pytest.raises(FileNotFoundError):
-        files.replace_folder(tmp_path / "missing", old)
+        folders._replace(tmp_path / "missing", old)
     assert (old / "which").read_text() == "folder"
-    files.replace_folder(new, old)
+    folders._replace(new, old)
     assert (old / "which").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]

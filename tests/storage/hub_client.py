@@ -48,9 +48,8 @@ class Client:
         if "error" not in answer:
             return answer["result"]
         assert "\n" not in answer["message"]
-        raise {"DataError": DataError, "UsageError": UsageError}[answer["error"]](
-            answer["message"]
-        )
+        kind = UsageError if answer["error"] == "UsageError" else DataError
+        raise kind(answer["message"])
 
     def close(self) -> str:
         """Ends the process; returns what it wrote to stderr."""

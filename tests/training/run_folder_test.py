@@ -7,12 +7,13 @@ import pytest
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
+from albert_tf.storage.lock import locked
 from albert_tf.training.pretraining.settings import (
     CONTENT_OF,
     FOLLOWS,
     PretrainSettings,
 )
-from albert_tf.training.run_folder import RUN_FILE, RunFolder
+from albert_tf.training.run_folder import RUN_FILE, RunFolder, tidy_finished
 
 
 def settings(folder, **changes):
@@ -215,3 +216,15 @@ def test_other_content_is_refused(tmp_path):
         open_folder(tmp_path)
     with pytest.raises(UsageError, match="must be a folder, is a file"):
         open_folder(tmp_path / "notes.txt")
+
+
+def test_what_a_living_process_writes_is_left_alone(tmp_path):
+    left = [tmp_path / ".run.json.0123abcd.partial", tmp_path / "best/.new-0123abcd"]
+    left += [tmp_path / ".best.tmp-0123abcd"]
+    for path in left:
+        path.mkdir(parents=True)
+    with locked(tmp_path):
+        tidy_finished(str(tmp_path), "best")
+        assert all(path.exists() for path in left)
+    tidy_finished(str(tmp_path), "best")
+    assert [path.name for path in tmp_path.rglob("*")] == ["best"]

@@ -15,16 +15,15 @@ from typing import Any
 
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint.keras_model import from_model
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.storage import files, folders
-from albert_tf.storage.lock import locked
 from albert_tf.training.finetuning.settings import (
     CONTENT_OF,
     FOLLOWS,
     FinetuneSettings,
 )
-from albert_tf.training.run_folder import RUN_FILE, RunFolder
+from albert_tf.training.run_folder import RUN_FILE, RunFolder, held, tidy_finished
 
 # Recorded in `run.json`. Earlier versions, for texts only, wrote the first.
 _KINDS = ("finetune_text_classifier", "finetune")
@@ -87,7 +86,7 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
     if not files.is_remote(path):
         # A link, or the current folder, cannot be replaced by renaming.
         path = os.path.realpath(path)
-        files.restore_folder(path)
+        folders.restore(path)
     check_free(path, settings.overwrite)
     check_writable(path)
     return dataclasses.replace(settings, output_dir=path)
@@ -169,13 +168,21 @@ def open_run(
         content: dict. Digests by the keys of `settings.CONTENT_OF`.
 
     Returns:
-        The `RunFolder`, or None if it holds another run that may be replaced.
+        The `RunFolder`, or None if it holds another run, or a damaged one, that may be
+        replaced.
 
     Raises:
         UsageError: If it holds another run that may not be replaced.
+        DataError: If the run in it is finished, but damaged, and may not be replaced.
     """
     try:
-        return _open(settings, content)
+        run = _open(settings, content)
+        if run.is_finished:
+            folders.verify(run.path)
+        return run
+    except folders.DamagedError as e:
+        if not settings.overwrite:
+            raise DataError(f"{e}; --overwrite makes the run again") from None
     except UsageError as e:
         if not is_run(settings.output_dir):
             raise
@@ -207,7 +214,7 @@ def taken(
     """
     path = settings.output_dir
     files.make_folder(path)
-    with locked(path):
+    with held(path, BEST_FOLDER, CHECKPOINT_FOLDER):
         if run is None:
             _remove_run(path)
             run = _open(settings, content)
@@ -264,29 +271,24 @@ def _writing(
 
 
 def tidy(path: str) -> None:
-    """Removes from a finished folder what its run was killed before removing.
-
-    Args:
-        path: str. Path of the folder; only one in a bucket can hold such things.
-
-    Raises:
-        UsageError: If another process holds the folder.
-    """
+    """Removes from a finished folder what its run was killed before removing."""
+    tidy_finished(path)
     if files.is_remote(path) and _unneeded(path):
-        with locked(path):
+        # A living process that holds the lock is doing the same.
+        with contextlib.suppress(UsageError), held(path):
             _remove_unneeded(path)
 
 
 def _unneeded(path: str) -> list[str]:
-    """Returns the names in a finished folder that only an unfinished run needs."""
+    """Returns what in a finished remote folder only an unfinished run needs."""
     only = (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS)
-    names = files.list_folder(path)
-    return [name for name in names if name in only or files.is_leftover(name)]
+    names = filter(only.__contains__, files.list_folder(path))
+    return [*(files.join(path, name) for name in names), *folders.leftovers(path)]
 
 
 def _remove_unneeded(path: str) -> None:
-    for name in _unneeded(path):
-        files.remove_tree(files.join(path, name))
+    for found in _unneeded(path):
+        files.remove_tree(found)
 
 
 def write_contents(

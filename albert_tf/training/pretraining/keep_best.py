@@ -139,6 +139,11 @@ def _recorded(
     path = files.join(folder, BEST_FILE)
     if not (folders.is_complete(folder) and files.exists(path)):
         return []
+    try:
+        folders.verify(folder)
+    except folders.DamagedError as e:
+        logging.warning("%s; the next evaluation replaces it", e)
+        return []
     record = files.read_json(path)
     if record.get("metric") != metric:
         return []

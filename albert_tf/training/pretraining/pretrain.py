@@ -4,6 +4,7 @@ import contextlib
 
 import keras
 import tensorflow as tf
+from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import growing
@@ -14,17 +15,16 @@ from albert_tf.converters.load import (
     open_checkpoint,
     save_pretrained,
 )
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.objective import Objective
 from albert_tf.objectives.registry import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import files, folders
-from albert_tf.storage.lock import locked
 from albert_tf.text.load import warn_if_small
 from albert_tf.training.pretraining import limits, outputs
 from albert_tf.training.pretraining.identity import content_of
-from albert_tf.training.pretraining.keep_best import check_metric
+from albert_tf.training.pretraining.keep_best import BEST_FOLDER, check_metric
 from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.settings import (
@@ -34,7 +34,7 @@ from albert_tf.training.pretraining.settings import (
 )
 from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
-from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.run_folder import RunFolder, held, tidy_finished
 from albert_tf.training.tensorflow.checkpoints import latest_step
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import (
@@ -44,6 +44,7 @@ from albert_tf.training.tensorflow.strategy import (
 )
 
 MODEL_FOLDER = "model"
+_FOLDERS = (CHECKPOINT_FOLDER, BEST_FOLDER, MODEL_FOLDER)
 
 
 def pretrain(settings: PretrainSettings) -> str:
@@ -101,7 +102,7 @@ def _pretrain(
         folder.check_content(
             content_of(config, tokenizer, data.records, start, data.more_records)
         )
-        if folders.is_complete(model_folder) and not folder.model_is_outdated:
+        if _is_finished(folder, is_chief=not helper_name(strategy)):
             return model_folder
         if settings.deterministic:
             tf.config.experimental.enable_op_determinism()
@@ -112,7 +113,7 @@ def _pretrain(
         train(settings, folder, data, step, strategy)
         return model_folder
     files.make_folder(folder.path)
-    with locked(folder.path):
+    with held(folder.path, *_FOLDERS):
         folder.begin()
         _store_tokenizer(folder, tokenizer)
         with outputs.report_of_a_stopped_run(folder, settings, config, objective):
@@ -129,6 +130,31 @@ def _pretrain(
         )
         folder.finish()
     return model_folder
+
+
+def _is_finished(folder: RunFolder, is_chief: bool) -> bool:
+    """Returns whether the model of the run is there, and whole.
+
+    Raises:
+        DataError: If it is damaged and there is no checkpoint to make it from.
+    """
+    model = folder.join(MODEL_FOLDER)
+    if folder.model_is_outdated or not folders.is_complete(model):
+        return False
+    if is_chief:
+        tidy_finished(folder.path, *_FOLDERS)
+    try:
+        folders.verify(model)
+    except folders.DamagedError as e:
+        if latest_step(folder.join(CHECKPOINT_FOLDER)) is None:
+            raise DataError(
+                f"{e}; no checkpoint is left to make the model from; another "
+                "--output_dir begins anew"
+            ) from None
+        logging.warning("%s; the model is made again from the last checkpoint", e)
+        folder.model_is_outdated = True
+        return False
+    return True
 
 
 def load_config(settings: PretrainSettings, start: Checkpoint | None) -> AlbertConfig:

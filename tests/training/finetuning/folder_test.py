@@ -97,6 +97,24 @@ def test_overwriting(tables, pretrained, finished, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
 
 
+def test_a_finished_run_is_whole_or_made_again(tables, pretrained, tmp_path):
+    arguments = {"train_file": tables["train_file"], "init_checkpoint": pretrained}
+    out = tmp_path / "out"
+    results = run(out, num_train_steps=1, **arguments)
+    before = (out / "model.safetensors").read_bytes()
+    # Of killed processes; the last two are not.
+    for name in (".out.tmp-0123abcd", "out.old-0123abcd", "out.old-20240131", "out2"):
+        (tmp_path / name).mkdir()
+    assert run(out, num_train_steps=1, **arguments) == results
+    names = ["out", "out.old-20240131", "out2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    (out / "model.safetensors").write_bytes(b"")
+    with pytest.raises(DataError, match="is not the file .*; --overwrite makes the"):
+        run(out, num_train_steps=1, **arguments)
+    run(out, num_train_steps=1, overwrite=True, **arguments)
+    assert (out / "model.safetensors").read_bytes() == before
+
+
 def test_an_unwritable_folder_is_reported_before_the_work(pretrained, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="output_dir: .*/out cannot be created in"):

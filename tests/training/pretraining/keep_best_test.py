@@ -1,16 +1,19 @@
 """`--keep_best`: the model of the best evaluation, beside the last checkpoints."""
 
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.optimizers.create import create_optimizer
+from albert_tf.storage import folders
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining.keep_best import KeepBest, check_metric
 from albert_tf.training.pretraining.run_batches import RunBatches
@@ -93,8 +96,14 @@ def test_numbers_of_other_examples_are_not_compared(tmp_path, tokenizer, caplog)
     record = read(tmp_path)
     del record["evaluated_on"]
     (tmp_path / "best.json").write_text(json.dumps(record))
+    (tmp_path / "manifest.json").unlink()
+    folders.FolderWriter(str(tmp_path)).write_manifest()
     keeper(tmp_path, model, "loss", tokenizer).add(8, {"loss": 9.25})
     assert read(tmp_path) == record and not caplog.messages
+    (tmp_path / "model.safetensors").write_bytes(b"")  # a damaged one is replaced
+    keeper(tmp_path, model, "loss", tokenizer).add(10, {"loss": 9.5})
+    assert "model.safetensors: is not the file" in caplog.text
+    assert read(tmp_path)["step"] == 10 and len(bias(tmp_path)) == 2
 
 
 def test_a_metric_of_the_averages_keeps_the_averages(tmp_path, tokenizer):
@@ -123,7 +132,7 @@ def test_metrics_that_cannot_be(tmp_path, tokenizer):
 
 
 @pytest.mark.slow
-def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch):
+def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplog):
     losses = {2: 5.0, 4: 3.0, 6: 4.0}
 
     def make_evaluate(self, step, strategy, averages):
@@ -158,3 +167,24 @@ def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch):
     assert not best.untrained_weights
     kernels = [model.backbone.pooler.get_weights()[0] for model in (best, last)]
     assert np.abs(kernels[0] - kernels[1]).max() > 0
+    # After a power cut and kills, the same command makes the model again, and tidies.
+    weights = run / "model/model.safetensors"
+    before = weights.read_bytes()
+    names = sorted(path.name for path in run.iterdir())
+    weights.write_bytes(b"")
+    os.rename(run / "best", run / ".best.old-0123abcd")
+    for name in (".best.tmp-0123abcd", "model.old-0123abcd"):
+        (run / name).mkdir()
+    (run / ".run.json.0123abcd.partial").touch()
+    (run / ".lock").write_text("{}")
+    (run / "best.old-20240131").mkdir()  # a user's
+    pretrain.pretrain(given)
+    assert "made again from the last checkpoint" in caplog.text
+    assert weights.read_bytes() == before
+    assert sorted(path.name for path in run.iterdir()) == sorted(
+        ["best.old-20240131", *names]
+    )
+    weights.write_bytes(b"")
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(DataError, match="no checkpoint is left to make the model"):
+        pretrain.pretrain(given)

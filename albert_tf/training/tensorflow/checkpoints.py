@@ -181,6 +181,7 @@ class TrainingCheckpoints:
                     f"{path}: was trained with --seed={int(self._seed.numpy())}, "
                     f"received --seed={seed}"
                 )
+            self._writer.last = step if self._helper_folder is None else None
             return step
         if found:
             raise DataError(

@@ -1,6 +1,7 @@
 """Checkpoints: whole or not at all, whatever happens to their files."""
 
 import dataclasses
+import errno
 import os
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
@@ -191,8 +192,52 @@ def test_a_checkpoint_of_another_model_is_no_damaged_one(run, tmp_path):
 def test_what_a_killed_process_left_is_removed(run, tmp_path):
     (tmp_path / "step-7_temp").mkdir()
     (tmp_path / "step-7_temp/part-00000-of-00001.data-00000-of-00001").touch()
+    (tmp_path / "step-8.data-00000-of-00001").touch()
+    (tmp_path / "step-8.index.tempstate123").touch()
     make(run, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_old_checkpoints_make_room_on_a_full_disk(
+    run, tmp_path, asynchronous, monkeypatch, caplog
+):
+    checkpoints = make(run, tmp_path, keep=9, asynchronous=asynchronous)
+    for step in (1, 2, 3, 4):
+        train_to(run, step)
+        checkpoints.save(wait=True)
+    room, write = 2, tf.train.Checkpoint.write
+
+    def write_if_there_is_room(self, prefix):
+        if len(list(tmp_path.glob("*.index"))) < room:
+            return write(self, prefix)
+        # TensorFlow leaves the data if there is no room for the index.
+        (tmp_path / f"{os.path.basename(prefix)}.data-00000-of-00001").touch()
+        raise tf.errors.ResourceExhaustedError(None, None, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tf.train.Checkpoint, "write", write_if_there_is_room)
+    # A later one, damaged, is not what the run could continue from.
+    damage_data(tmp_path, 4)
+    checkpoints = make(run, tmp_path, keep=9, asynchronous=asynchronous)
+    assert checkpoints.restore(tmp_path) == 3
+    caplog.clear()
+    train_to(run, 5)
+    room = 3
+    checkpoints.save(wait=True)
+    left = sorted(path.stem for path in tmp_path.glob("*.index"))
+    assert left == ["step-2", "step-3", "step-5"]
+    assert caplog.text.count("the disk is full") == 1
+    assert "write the checkpoint of step 5, those of steps 4, 1 were" in caplog.text
+    # The last one stays, whatever happens.
+    room = 0
+    with pytest.raises(DataError, match=r"step 6 cannot be written: No space"):
+        train_to(run, 6)
+        checkpoints.save(wait=True)
+    left = {"checkpoint", "step-5.data-00000-of-00001", "step-5.index"}
+    assert {path.name for path in tmp_path.iterdir()} == left
+    assert make(run, tmp_path).restore(tmp_path) == 5
+    with pytest.raises(UsageError, match="must be positive, received 0"):
+        make(run, tmp_path, keep=0)
 
 
 def test_a_bucket_that_does_not_answer_is_no_damage(run, tmp_path, monkeypatch):

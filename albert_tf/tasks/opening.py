@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from absl import logging
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
+from albert_tf.storage import files
 from albert_tf.tasks import own_files, prepared, registry
 from albert_tf.tasks.definitions.task import Task
 from albert_tf.tasks.files.tfds_source import is_tfds
@@ -109,7 +110,7 @@ def open_portions(task: Task, settings, split: str, path: str = "") -> Portions:
             texts.
     """
     is_own = task.name == TABLE and path and not is_tfds(settings.data_dir)
-    if is_own and split == "test":
+    if is_own and split == "test" and not files.is_folder(path):
         return own_files.stream_texts(settings, path)
     return WholeTable(read_split(task, settings, split, path))
 

@@ -9,6 +9,7 @@ from absl import logging
 
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
+from albert_tf.storage import files
 from albert_tf.tasks.choices import multiple_choice
 from albert_tf.tasks.choices.choice_files import ChoiceTableSettings, read_choice_table
 from albert_tf.tasks.definitions.task import REGRESSION, Task
@@ -212,6 +213,8 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
     """Returns what the rows of a file are, by its name and columns."""
     if path.lower().removesuffix(".gz").endswith(_COLUMNS_OF_WORDS):
         return TOKENS
+    if files.is_folder(path):
+        return TEXTS
     if not settings.header and not _has_names(path):
         return CHOICES if settings.choice_columns else TEXTS
     layout = {**settings.layout, "header": True}
@@ -254,7 +257,7 @@ def _read(
 
 def _has_names(path: str) -> bool:
     """Returns whether a file names its columns whatever is said of a header."""
-    return cells.file_format(path) in ("json", "parquet")
+    return cells.file_format(path) in ("json", "parquet") or files.is_folder(path)
 
 
 def _given(settings: OwnFileSettings) -> dict[str, Any]:

@@ -130,3 +130,26 @@ def test_labels_that_cannot_be_told_apart(tmp_path, labels):
     (tmp_path / "a.tsv").write_text(FILES["a.tsv"])
     with pytest.raises(UsageError, match="at least 2 different names"):
         opening.open_task(settings(train_file=str(tmp_path / "a.tsv"), labels=labels))
+
+
+def test_a_folder_with_a_folder_per_class(tmp_path):
+    """As Stanford's reviews: with texts without labels, and other files."""
+    folder = tmp_path / "train"
+    for name in ("pos/7_9.txt", "neg/0_3.txt", "neg/1_1.txt", "unsup/2_0.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"text of {name}")
+    (folder / "labeledBow.feat").write_text("9 0:9")
+    chosen = settings(train_file=str(folder), id_column="file")
+    task, examples = opening.open_task(chosen)
+    train = examples["train"]
+    assert task.labels == ("neg", "pos") and train.labels == ["neg", "neg", "pos"]
+    assert train.ids == ["neg/0_3.txt", "neg/1_1.txt", "pos/7_9.txt"]
+    assert train.texts[2] == "text of pos/7_9.txt"
+    assert train.where(0).endswith("train: file neg/0_3.txt")
+    portions = opening.open_portions(task, chosen, "test", str(folder)).portions(9)
+    assert [len(portion) for portion in portions] == [4]
+    (folder / "pos" / "8_8.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match=r"8_8.txt: line 1: not UTF-8"):
+        opening.open_task(chosen)
+    found = opening.open_task(settings(train_file=str(folder), on_bad_input="skip"))
+    assert found[1]["train"].skipped["files that are not text"] == 1

@@ -17,7 +17,9 @@ from absl import logging
 
 from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 from albert_tf.tasks.files import cells
+from albert_tf.tasks.files.data_folder import COLUMNS, read_classes
 from albert_tf.tasks.files.json_rows import read_objects
 from albert_tf.tasks.files.text_stream import TextStream
 
@@ -37,8 +39,9 @@ class Columns:
         values: dict. By column as it was asked for, the values of all rows. A value is
             a str, or from JSON and Parquet also a (nested) list of them. Numbers are
             spelled as in JSON; None is a null or a field that the row does not have.
-        lines: list of int. Where each row ends in the file, counted from 1.
-        unit: str. What `lines` counts: "line", or "row".
+        lines: list of int. Where each row ends in the file, counted from 1; of a folder
+            the names of the files.
+        unit: str. What `lines` counts: "line", "row", or "file".
         skipped: dict. Number of rows left out or filled, by reason.
         index: dict. By column as it was asked for, its number from 0.
     """
@@ -75,10 +78,11 @@ def read_columns(
 
     The ending of the name decides the format: `.jsonl`, `.ndjson` and `.json` (one
     object per line, or one list of objects), `.parquet`, anything else is a table of
-    cells. `.gz` may follow.
+    cells. `.gz` may follow. A folder has the columns of `data_folder.COLUMNS`.
 
     Args:
-        path: str. UTF-8 or Parquet file, local or remote.
+        path: str. UTF-8 or Parquet file, local or remote, or a folder with a folder of
+            texts per class.
         columns: sequence of str. Names of columns, or their numbers; negative numbers
             count from the end. None for all. Without a header only numbers are
             possible.
@@ -109,8 +113,13 @@ def read_columns(
         if not found:
             raise DataError(f"{path}: expected rows that can be used, received none")
         return found
-    rows = cells.read_cells(TextStream(path), delimiter, quoting)
-    names, rows = with_names(path, rows, header)
+    if files.is_folder(path):
+        unit, header, expected = "file", True, "a folder of texts for each class"
+        names, rows = COLUMNS, read_classes(path, bad.report)
+    else:
+        unit, expected = "line", "rows below the header"
+        rows = cells.read_cells(TextStream(path), delimiter, quoting)
+        names, rows = with_names(path, rows, header)
     index = find_all(path, columns, optional, names, header)
     values: dict[str, list] = {key: [] for key in index}
     lines = []
@@ -124,10 +133,8 @@ def read_columns(
             values[key].append(row[i])
     if not lines:
         counts = f" ({list_counts(bad.counts)})" if bad.counts else ""
-        raise DataError(
-            f"{path}: expected rows below the header, received none{counts}"
-        )
-    return Columns(path, tuple(names), values, lines, "line", dict(bad.counts), index)
+        raise DataError(f"{path}: expected {expected}, received none{counts}")
+    return Columns(path, tuple(names), values, lines, unit, dict(bad.counts), index)
 
 
 def with_names(

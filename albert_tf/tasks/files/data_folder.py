@@ -1,9 +1,36 @@
-"""Finds the files of a data set in the folder that the user named."""
+"""Finds and reads the files of a data set in the folder that the user named."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
+from albert_tf.tasks.files import cells
+
+# The columns of `read_classes`.
+COLUMNS = ["text", "label", "file"]
+
+
+def read_classes(
+    folder: str, report: Callable[[str, str], None]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yields the name and the values of `COLUMNS` of every file in a folder of classes.
+
+    Args:
+        folder: str. It has a folder per class, in which every file is a text.
+        report: callable. Told the reason and the message for every file that is none.
+    """
+    for label in files.list_folder(folder):
+        inner = files.join(folder, label)
+        if label.startswith(".") or not files.is_folder(inner):
+            continue
+        for name in files.list_folder(inner):
+            if name.startswith("."):
+                continue
+            try:
+                text = cells.read_text(files.join(inner, name))
+                yield f"{label}/{name}", [text, label, f"{label}/{name}"]
+            except DataError as e:
+                report("files that are not text", str(e))
 
 
 def find_file(

@@ -6,6 +6,7 @@ both exist. No file quotes its cells. Labels are in the order of the original co
 which for MNLI differs from that of Hugging Face and TensorFlow Datasets.
 """
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -61,10 +62,13 @@ class GlueSource(TableSource):
         others: tuple of str. Other paths within the folder where the file may be.
         label_names: tuple of str. For a file without a header: the labels. If the first
             line has something else in their place, it is a header and left out.
+        instead: `GlueSource` or None. What is read where the file is not there: another
+            release.
     """
 
     others: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
+    instead: "GlueSource | None" = None
 
     def read(self, folder: str = "") -> TextTable:
         """Returns the table.
@@ -79,13 +83,21 @@ class GlueSource(TableSource):
             path = files.join(folder, name)
             if files.exists(path):
                 return self.read_file(path)
+        if self.instead:
+            with contextlib.suppress(MissingFileError):
+                return self._other_release().read(folder)
         raise MissingFileError(
             f"{folder}: expected {' or '.join(names)} in it, found neither"
         )
 
     def read_file(self, path: str) -> TextTable:
         """Returns the table in another file than `file`, without a header line."""
+        if self.instead and path.endswith(os.path.basename(self.instead.file)):
+            return self._other_release().read_file(path)
         return self._checked(super().read_file(path))
+
+    def _other_release(self) -> "GlueSource":
+        return dataclasses.replace(self.instead, on_bad_input=self.on_bad_input)
 
     def _checked(self, table: TextTable) -> TextTable:
         if not self.label_names or len(table) < 2:
@@ -156,6 +168,19 @@ def _cola_splits() -> dict[str, GlueSource]:
         for name, source in _splits("CoLA", ["sentence"]).items()
         if name == "test"
     }
+
+
+def _mrpc_splits() -> dict[str, GlueSource]:
+    """Returns the sources of MRPC, in the release of GLUE or that of Microsoft.
+
+    The latter has no dev examples; its test examples have labels.
+    """
+    sources = _splits("MRPC", ["#1 String", "#2 String"], "Quality")
+    columns = dataclasses.replace(sources["train"].columns, delimiter="\t")
+    for name in ("train", "test"):
+        other = GlueSource(f"MRPC/msr_paraphrase_{name}.txt", columns)
+        sources[name] = dataclasses.replace(sources[name], instead=other)
+    return sources
 
 
 def _ax_splits() -> dict[str, GlueSource]:
@@ -307,7 +332,7 @@ TASKS = (
     ),
     _task(
         "mrpc",
-        _splits("MRPC", ["#1 String", "#2 String"], "Quality"),
+        _mrpc_splits(),
         _BINARY,
         ("accuracy", "f1"),
         Recipe(2e-5, 32, 0.0, 800, 200),

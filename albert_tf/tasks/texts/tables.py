@@ -83,7 +83,7 @@ class LabelledTableSettings(TableSettings):
     )
     skip_label: str = setting(
         "Rows with this label are left out and counted. Default: - where all other "
-        "labels are those of natural language inference.",
+        "labels are those of natural language inference, unsup beside neg and pos.",
         "",
     )
     problem_type: str = setting(

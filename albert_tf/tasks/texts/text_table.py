@@ -13,9 +13,12 @@ from albert_tf.tasks.files.columns import (
     warn_of_skipped,
 )
 
-# Names of natural language inference. Beside them, SNLI and MultiNLI write "-" where
-# the annotators did not agree.
-_NLI = {"contradiction", "entailment", "neutral", "not_entailment"}
+# What stands for no label where all other labels are of a set: SNLI and MultiNLI write
+# "-" where the annotators did not agree, IMDb has a folder of reviews without labels.
+_NO_LABEL = {
+    "-": {"contradiction", "entailment", "neutral", "not_entailment"},
+    "unsup": {"neg", "pos"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +101,8 @@ def read_table(
         label_separator: str or None. Text between the labels of a row, if it may have
             several. White space around labels, and empty labels, are dropped.
         skip_label: str or None. Rows with this label are left out and counted. None:
-            "-", if all other labels are those of natural language inference.
+            "-" or "unsup", if all other labels are those of natural language inference
+            or of IMDb.
         delimiter: str. One character. Default: tab for `.tsv`, comma otherwise.
         header: bool. Whether the first line names the columns.
         quoting: bool. Whether `"` encloses cells, as in CSV. False for GLUE's files,
@@ -210,11 +214,14 @@ def _label_values(labels: list, separator: str | None) -> list:
 
 
 def _unlabelled_mark(labels: list) -> str:
-    """Returns "-" if it stands for a missing label in this table."""
+    """Returns what stands for a missing label in this table, or an empty string."""
     if not all(isinstance(label, str) for label in labels):
         return ""
     names = set(labels)
-    return "-" if "-" in names and len(names) > 1 and names - {"-"} <= _NLI else ""
+    for mark, others in _NO_LABEL.items():
+        if mark in names and names != {mark} and names <= others | {mark}:
+            return mark
+    return ""
 
 
 def _row_problem(row, texts, text_pairs, labels, ids, seen) -> str:

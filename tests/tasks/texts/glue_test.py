@@ -214,3 +214,19 @@ def test_other_names_of_labels_are_in_the_order_of_the_task():
     for name, aliases in glue.LABEL_ALIASES.items():
         for alias in aliases:
             assert len(alias) == len(TASKS[name].labels)
+
+
+def test_mrpc_as_microsoft_ships_it(tmp_path):
+    """Other names, tabs in a .txt, labels in the test file, no dev file."""
+    header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n"
+    rows = '1\t7\t8\tA "b\tc\r\n0\t7\t9\td\te\r\n'
+    splits = TASKS["mrpc"].splits
+    for name in ("train", "test"):
+        path = tmp_path / f"msr_paraphrase_{name}.txt"
+        path.write_text(header + rows, newline="", encoding="utf-8")
+        source = splits[name]
+        for table in (source.read(str(tmp_path)), source.read_file(str(path))):
+            assert table.labels == ["1", "0"] and table.ids == ["0", "1"]
+            assert table.texts == ['A "b', "d"] and table.text_pairs == ["c", "e"]
+    with pytest.raises(DataError, match=r"dev\.tsv"):
+        splits["dev"].read(str(tmp_path))

@@ -90,7 +90,7 @@ def main() -> None:
     found, shown = {}, {}
     for split, examples in given.items():
         encoded = predictor.encoded(examples)
-        answers = predictor.answers(examples, encoded)
+        answers = predictor.answers(examples, encoded, title="evaluate")
         warn_of_collapse(task, examples, answers)
         values = {"examples": len(examples), **predictor.metrics(examples, answers)}
         if rule is not None:

@@ -106,7 +106,7 @@ def main() -> None:
     bulk.check_unused(_MODEL.value)
     examples = read_split(task, settings, _SPLIT.value, input_file)
     predictor = Predictor.from_pretrained(_MODEL.value, task=task, **sizes)
-    answers = predictor.answers(examples)
+    answers = predictor.answers(examples, title="predict")
     contents = prediction_contents(output_file, predictor, examples, answers)
     for path, text in contents.items():
         files.write_text(path, text, overwrite=_OVERWRITE.value)

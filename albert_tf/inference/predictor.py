@@ -147,6 +147,7 @@ class Predictor(base.Loadable):
         examples: Any,
         encoded: EncodedExamples | None = None,
         on_batch: Callable[[int], None] = lambda rows: None,
+        title: str = "",
     ) -> Any:
         """Returns the family's answers to all examples.
 
@@ -154,13 +155,14 @@ class Predictor(base.Loadable):
             examples: Examples of the task's family.
             encoded: `EncodedExamples` or None. The same as rows, if they are at hand.
             on_batch: callable. Is told the number of rows after every batch.
+            title: str. Title of a progress bar; empty for none.
 
         Raises:
             DataError: If an example cannot be used, or an output is not finite.
         """
         if encoded is None:
             encoded = self.encoded(examples)
-        outputs = self.outputs(encoded, on_batch=on_batch)
+        outputs = self.outputs(encoded, on_batch=on_batch, title=title)
         return self.task.family.answers(
             self.task, examples, encoded, outputs, self.options
         )
@@ -174,6 +176,7 @@ class Predictor(base.Loadable):
         encoded: EncodedExamples,
         forward: Forward | None = None,
         on_batch: Callable[[int], None] = lambda rows: None,
+        title: str = "",
     ) -> dict[str, np.ndarray]:
         """Returns the model's outputs for all rows.
 
@@ -181,6 +184,7 @@ class Predictor(base.Loadable):
             encoded: `EncodedExamples`.
             forward: callable or None. What runs the batches in place of the model.
             on_batch: callable. Is told the number of rows after every batch.
+            title: str. Title of a progress bar; empty for none.
 
         Raises:
             DataError: If an output is not finite.
@@ -196,6 +200,7 @@ class Predictor(base.Loadable):
             on_batch,
             max_tokens=self._max_batch_tokens,
             num_threads=self._num_threads,
+            title=title,
         )
         self.num_layers = outputs.get("num_layers")
         for name, values in outputs.items():

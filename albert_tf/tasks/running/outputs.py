@@ -5,10 +5,12 @@ Legend: `R` rows, `P` places, `b` rows of a batch.
 
 import concurrent.futures
 import dataclasses
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tqdm
 
 from albert_tf import features
 from albert_tf.heads import HEADS
@@ -43,6 +45,7 @@ def collect_outputs(
     *,
     max_tokens: int | None = None,
     num_threads: int = 1,
+    title: str = "",
 ) -> dict[str, np.ndarray]:
     """Returns the outputs of a model for all rows, as `family.Family` describes them.
 
@@ -56,6 +59,8 @@ def collect_outputs(
         max_tokens: int or None. Tokens of a batch, padding included, at most.
         num_threads: int. How many batches are computed at the same time. The outputs do
             not depend on it.
+        title: str. Title of a bar with the rate and the time left, which appears if it
+            takes long; empty for none.
     """
     rows = encoded.rows
     make = batch_maker(_one_row_per_unit(encoded), shape)
@@ -75,17 +80,35 @@ def collect_outputs(
         }
 
     results: dict[str, list] = {}
-    for numbers, outputs in zip(
-        batches, in_threads(compute, batches, num_threads), strict=True
-    ):
-        for name, kept in outputs.items():
-            results.setdefault(name, []).extend(kept)
-        on_batch(len(numbers))
+    done = zip(batches, in_threads(compute, batches, num_threads), strict=True)
+    with _bar(title, int(rows.lengths.sum())) as bar:
+        for numbers, outputs in done:
+            for name, kept in outputs.items():
+                results.setdefault(name, []).extend(kept)
+            on_batch(len(numbers))
+            bar.update(int(rows.lengths[numbers].sum()))
     back = np.argsort(np.concatenate(batches), kind="stable")
     return {
         name: _joined(encoded, shape.head, name, [values[i] for i in back])
         for name, values in results.items()
     }
+
+
+def _bar(title: str, tokens: int) -> tqdm.tqdm:
+    # A terminal is redrawn often; a log file gets a line now and then.
+    interval = 0.5 if sys.stderr.isatty() else 10.0
+    # Tokens, as the shortest rows come first.
+    return tqdm.tqdm(
+        total=tokens,
+        desc=title,
+        unit="tok",
+        unit_scale=True,
+        mininterval=interval,
+        delay=interval,
+        disable=not title,
+        leave=False,
+        dynamic_ncols=True,
+    )
 
 
 def sorted_batches(

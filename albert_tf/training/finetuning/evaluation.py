@@ -140,7 +140,11 @@ class Evaluator:
 
     def _run(self, split: Split) -> dict[str, np.ndarray]:
         return collect_outputs(
-            self._forward, split.encoded, self._shape, self._batch_size
+            self._forward,
+            split.encoded,
+            self._shape,
+            self._batch_size,
+            title="evaluate",
         )
 
 

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from albert_tf.tasks.running import outputs
+from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.tasks.running.outputs import in_threads, sorted_batches
+from albert_tf.tasks.tags.tagging_rows import encode_words
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.training.finetuning.runs import SPM_MODEL
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=60)
 
@@ -53,3 +58,27 @@ def test_threads_work_at_the_same_time_and_keep_the_order():
 def test_an_error_in_a_thread_is_raised(num_threads):
     with pytest.raises(ZeroDivisionError):
         list(in_threads(lambda x: 1 // x, [1, 0, 2], num_threads))
+
+
+@pytest.mark.parametrize("title", ["", "evaluate"])
+def test_a_bar_counts_all_tokens(monkeypatch, title):
+    bars = []
+
+    class Bar(outputs.tqdm.tqdm):
+        def __init__(self, **kwargs):
+            super().__init__(**kwargs | {"delay": 0, "mininterval": 0})
+            bars.append(self)
+
+    monkeypatch.setattr(outputs.tqdm, "tqdm", Bar)
+    words = [["a", "film"], ["day"], ["a"] * 9]
+    encoded = encode_words(words, AlbertTokenizer(SPM_MODEL), 12)
+    shape = BatchShape("token_classifier", 12, 12, 0)
+    outputs.collect_outputs(
+        lambda batch: np.zeros((*batch["places"].shape, 2)),
+        encoded,
+        shape,
+        2,
+        title=title,
+    )
+    tokens = int(encoded.rows.lengths.sum()) if title else 0
+    assert [bar.n for bar in bars] == [tokens]

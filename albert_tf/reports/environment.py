@@ -11,6 +11,8 @@ from typing import Any
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
 # The packages that the results of a run depend on.
 _PACKAGES = ("albert_tf", "tensorflow", "keras", "numpy", "sentencepiece")
+# Those whose versions may not change within a run: they define what is computed.
+CODE = ("albert_tf", "tensorflow", "keras")
 # The parts of a CPU's description that speed depends on.
 _CPU_FLAGS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "neon", "asimd")
 

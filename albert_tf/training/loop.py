@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from albert_tf.errors import DataError, Stopped
 from albert_tf.reports.metrics_file import UNFINISHED
-from albert_tf.training.divergence import DivergenceGuard
+from albert_tf.training.divergence import DivergedError, DivergenceGuard
 from albert_tf.training.intervals import Intervals
 from albert_tf.training.pace import Pace
 from albert_tf.training.progress import Progress, Stopwatch
 from albert_tf.training.stopping import StopSignals
-from albert_tf.training.tensorflow.agreement import any_worker, is_one_of_several
+from albert_tf.training.tensorflow.agreement import is_one_of_several, share
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep
 
@@ -86,10 +86,10 @@ def train(
     while done < last and not should_stop():
         count = pace.limit(intervals.next_count(done))
         pace.measured(count, sums.train(iterator, count))
-        guard.check(done, *sums.steps(), sums.learning_rate())
+        stop = _decide(step.strategy, signals, guard, done, sums)
         done += count
         progress.advance(done)
-        stop = any_worker(step.strategy, bool(signals.received)) and done < end
+        stop &= done < end
         save = stop or intervals.save_is_due(done)
         # Also with every checkpoint, so that a run continued from it measures the
         # same.
@@ -115,6 +115,30 @@ def train(
             if evaluate and intervals.evaluation_is_due(done):
                 _evaluate(step, evaluate, done, progress)
     _finish(checkpoints, progress, must=last == end)
+
+
+def _decide(
+    strategy: tf.distribute.Strategy,
+    signals: StopSignals,
+    guard: DivergenceGuard,
+    done: int,
+    sums: "_Sums",
+) -> bool:
+    """Returns whether a signal ends the run; all workers decide alike.
+
+    Raises:
+        DivergedError: If training diverged in any worker; the same error in all.
+    """
+    error = None
+    try:
+        guard.check(done, *sums.steps(), sums.learning_rate())
+    except DivergedError as e:
+        error = [str(e), e.step, e.values]
+    decisions = share(strategy, [error, bool(signals.received)])
+    for diverged, _ in decisions:
+        if diverged:
+            raise DivergedError(*diverged)
+    return any(received for _, received in decisions)
 
 
 def _finish(checkpoints: TrainingCheckpoints, progress: Progress, must: bool) -> None:

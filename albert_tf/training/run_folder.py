@@ -1,23 +1,34 @@
 """The folder of a run: which run it holds, and whether that run may be continued."""
 
 import contextlib
+import dataclasses
+import functools
+import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.reports.environment import ONEDNN, describe_environment
-from albert_tf.storage import files, folders
+from albert_tf.reports.environment import (
+    CODE,
+    ONEDNN,
+    describe_environment,
+    versions,
+)
+from albert_tf.storage import digests, files, folders
 from albert_tf.storage.lock import LOCK_FILE, locked
 
 RUN_FILE = "run.json"
+# A fact that workers compare.
+FINISHED = "finished run in --output_dir"
 # Keys of the record: former values of settings, and whether the model is older.
 _CHANGED = "changed_from"
 _OUTDATED = "model_is_outdated"
+_VERSIONS = "versions"
 # The lock, and half-written files, also those of earlier versions.
 _LEFTOVER = re.compile(
     r"\.lock(-[0-9a-f]{8})?|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
@@ -164,6 +175,28 @@ class RunFolder:
         if self._was_begun:
             self._check_settings(self._follows)
 
+    def check_versions(self, allow_others: bool) -> None:
+        """Compares the versions of the code with those on record.
+
+        Args:
+            allow_others: bool. Whether a run may be continued with others, which
+                `begin` then records.
+
+        Raises:
+            UsageError: If they differ and may not.
+        """
+        before = self._recorded.get(_VERSIONS, {})
+        now = versions(CODE)
+        changed = {k: v for k, v in before.items() if k in CODE and v != now[k]}
+        if changed and not allow_others:
+            parts = [f"{k} {v} (here {now[k]})" for k, v in changed.items()]
+            raise UsageError(
+                f"--output_dir={self.path}: the run began with {', '.join(parts)}; "
+                "install that, or continue with --allow_other_versions"
+            )
+        if changed:
+            self._changed[_VERSIONS] = before
+
     def begin(self) -> None:
         """Makes the folder and records the run in it, or what was changed in it."""
         files.make_folder(self.path)
@@ -182,7 +215,10 @@ class RunFolder:
         if self._changed:
             before = [*self._recorded.get(_CHANGED, ()), self._changed]
             settings = {**self._recorded["settings"], **self.identity}
-            changes = {"settings": settings, _CHANGED: before, _OUTDATED: True}
+            changes = {"settings": settings, _CHANGED: before}
+            changes[_OUTDATED] = self.model_is_outdated
+            if _VERSIONS in self._changed:
+                changes[_VERSIONS] = describe_environment()[_VERSIONS]
             self._write({**self._recorded, **changes})
 
     def _compare_kernels(self) -> None:
@@ -251,6 +287,32 @@ class RunFolder:
         names = [name for name, key in self._content_of.items() if key == content]
         given = [f"--{n}={self.identity[n]}" for n in names if self.identity.get(n)]
         return f" ({', '.join(given)})" if given else ""
+
+
+def describe_command(settings: Any, local: Collection[str]) -> dict[str, Any]:
+    """Returns what must be the same in all workers of a run, before any file is read.
+
+    Args:
+        settings: Dataclass. What the command was given.
+        local: collection of str. Settings that may differ from machine to machine, such
+            as paths.
+    """
+    found = versions(CODE)
+    facts = {f"version of {name}": found[name] for name in CODE}
+    facts["source of albert_tf"] = _source()
+    values = dataclasses.asdict(settings)
+    return facts | {f"--{k}": v for k, v in values.items() if k not in local}
+
+
+@functools.cache
+def _source() -> str:
+    """Returns a digest of the package's code, which its version may not tell apart."""
+    package, sha256 = os.path.dirname(os.path.dirname(__file__)), hashlib.sha256()
+    for name in digests.tree(package):
+        if name.endswith(".py"):
+            digest = digests.of_file(os.path.join(package, name))
+            sha256.update(f"{name} {digest}".encode())
+    return sha256.hexdigest()
 
 
 def _as_read(values: Mapping[str, Any]) -> dict[str, Any]:

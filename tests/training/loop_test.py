@@ -160,6 +160,16 @@ def test_no_checkpoint_after_an_infinite_gradient():
     assert found.value.step == 4
 
 
+def test_what_another_worker_decides_is_decided(monkeypatch):
+    found = ["the loss is 9 at step 1", 1, {"loss": 9.0}]
+    for theirs, error in ((found, DivergedError), (None, Stopped)):
+        share = lambda _, mine, theirs=theirs: [mine, [theirs, True]]  # noqa: E731
+        monkeypatch.setattr(loop, "share", share)
+        with pytest.raises(error, match="at step 1") as caught:
+            run()
+        assert getattr(caught.value, "step", 1) == 1
+
+
 def test_a_loss_far_above_the_usual_one():
     recorder = Recorder()
     intervals = Intervals(num_train_steps=100, log_steps=1)

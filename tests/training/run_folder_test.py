@@ -13,7 +13,12 @@ from albert_tf.training.pretraining.settings import (
     FOLLOWS,
     PretrainSettings,
 )
-from albert_tf.training.run_folder import RUN_FILE, RunFolder, tidy_finished
+from albert_tf.training.run_folder import (
+    RUN_FILE,
+    RunFolder,
+    describe_command,
+    tidy_finished,
+)
 
 
 def settings(folder, **changes):
@@ -208,6 +213,38 @@ def test_the_length_of_a_run_may_be_changed_by_saying_so(tmp_path):
     record = json.loads((tmp_path / RUN_FILE).read_text())
     assert record["changed_from"] == [{"num_train_steps": 9}]
     assert record["settings"] == {"num_train_steps": 12} and record["versions"]
+
+
+def edit_version(folder, package, version):
+    record = json.loads((folder / RUN_FILE).read_text())
+    record["versions"][package] = version
+    (folder / RUN_FILE).write_text(json.dumps(record))
+
+
+def test_other_versions_continue_a_run_only_by_saying_so(tmp_path):
+    open_folder(tmp_path).begin()
+    now = json.loads((tmp_path / RUN_FILE).read_text())["versions"]
+    edit_version(tmp_path, "python", "2.7")
+    edit_version(tmp_path, "keras", "1.0")
+    folder = open_folder(tmp_path)
+    message = rf"began with keras 1.0 \(here {now['keras']}\); .*--allow_other_versions"
+    with pytest.raises(UsageError, match=message):
+        folder.check_versions(allow_others=False)
+    folder.check_versions(allow_others=True)
+    folder.begin()
+    record = json.loads((tmp_path / RUN_FILE).read_text())
+    assert record["versions"] == now
+    assert record["changed_from"][0]["versions"]["keras"] == "1.0"
+    again = open_folder(tmp_path)
+    again.check_versions(allow_others=False)
+    assert not again.model_is_outdated
+
+
+def test_all_settings_but_the_local_ones_are_shared_with_the_code(tmp_path):
+    facts = describe_command(settings(tmp_path, seed=3), {"output_dir"})
+    assert facts["--seed"] == 3 and facts["version of keras"]
+    assert len(facts["source of albert_tf"]) == 64
+    assert "--output_dir" not in facts and "version of python" not in facts
 
 
 def test_other_content_is_refused(tmp_path):

@@ -131,6 +131,10 @@ class ExampleSettings:
     max_qa_length: int | None = setting(
         "RACE: tokens kept of a question with a choice. Default: 128.", None
     )
+    allow_other_versions: bool = setting(
+        "Continue a run that other versions of albert_tf, TensorFlow or Keras began.",
+        False,
+    )
     overwrite: bool = setting(
         "Replace an earlier fine-tuning run in output_dir.", False
     )

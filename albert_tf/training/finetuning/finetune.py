@@ -6,7 +6,6 @@ from the metrics on record, so a run that was killed continues as if it had not 
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +41,7 @@ from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.finetuning.start import Start, open_start
 from albert_tf.training.finetuning.watching import Watch
 from albert_tf.training.progress import Progress
-from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.run_folder import FINISHED, RunFolder, describe_command
 from albert_tf.training.selection import Selection
 from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
@@ -120,6 +119,8 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
         worker_timeout=settings.worker_timeout,
     )
     with worker_errors(strategy):
+        facts = describe_command(settings, {*CONTENT_OF, "output_dir"})
+        check_agreement(strategy, facts)
         return _finetune(settings, strategy)
 
 
@@ -129,7 +130,9 @@ def _finetune(
     with open_inputs(settings) as (settings, start, data):
         content = content_of(start, data)
         run_folder = folder.open_run(settings, content)
-        if run_folder is not None and run_folder.is_finished:
+        finished = run_folder is not None and run_folder.is_finished
+        check_agreement(strategy, {**content, FINISHED: finished})
+        if finished:
             if not helper_name(strategy):
                 folder.tidy(settings.output_dir)
             return files.read_json(run_folder.join(folder.METRICS))
@@ -329,10 +332,7 @@ def _restore(run: Run, run_folder: RunFolder) -> TrainingCheckpoints:
         keep=settings.keep_checkpoint_max,
         helper=run.helper,
     )
-    # The paths of the same content may differ from machine to machine.
-    kept = {k: v for k, v in run_folder.identity.items() if k not in CONTENT_OF}
-    record = json.dumps([kept, run_folder.content], sort_keys=True)
-    check_agreement(run.strategy, {"settings or data": record, **checkpoints.facts()})
+    check_agreement(run.strategy, checkpoints.facts())
     checkpoints.restore(run_folder.join(folder.CHECKPOINT_FOLDER))
     check_agreement(run.strategy, checkpoints.facts())
     return checkpoints

@@ -315,6 +315,8 @@ def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
         follows=FOLLOWS,
     )
     run.check_content(content)
+    if not run.is_finished:
+        run.check_versions(settings.allow_other_versions)
     return run
 
 

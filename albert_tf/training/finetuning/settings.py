@@ -26,6 +26,7 @@ NOT_IN_IDENTITY = frozenset(
     {
         "output_dir",
         "overwrite",
+        "allow_other_versions",
         "log_steps",
         "save_checkpoints_steps",
         "keep_checkpoint_max",

@@ -12,6 +12,7 @@ from albert_tf.training.finetuning.evaluation import (
 )
 from albert_tf.training.finetuning.weighting import class_weights
 from albert_tf.training.selection import Selection
+from albert_tf.training.tensorflow.agreement import share
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 
@@ -71,16 +72,20 @@ class Watch:
         step, evaluator = self.checkpoints.step, self.evaluator
         evaluator.calibrate()
         values: dict[str, Any] = {}
-        collapsed = ""
+        collapse = "", False
         for name in evaluator.dev_splits():
             answers = evaluator.answers(name)
             found = evaluator.metrics(name, answers)
             if not values:
                 values = dict(found)
-                collapsed = self._find_collapse(step, name, answers)
+                collapse = self._find_collapse(step, name, answers)
             else:
                 values |= {f"{name}_{key}": value for key, value in found.items()}
-        if collapsed:
+        # Every worker computed all of it, perhaps with other last bits.
+        values, reason, certain = share(self.run.strategy, [values, *collapse])[0]
+        if certain:
+            self._report_collapse(step, reason)
+        if reason:
             values["collapsed"] = 1.0
         # Written before the evaluation is on record: a run killed between the two
         # evaluates again, and writes the same weights again.
@@ -95,17 +100,12 @@ class Watch:
         if not self.run.helper:
             self.best.keep_only(self.selection.best_step)
 
-    def _find_collapse(self, step: int, name: str, answers) -> str:
-        # Other workers keep no record, and all of them must come to the same decision.
-        alone = self.run.strategy.num_replicas_in_sync == self.run.step.num_shares
-        train = self.progress.lines() if alone else []
-        lines = [line for line in train if line["split"] == "train"]
+    def _find_collapse(self, step: int, name: str, answers) -> tuple[str, bool]:
+        train = [line for line in self.progress.lines() if line["split"] == "train"]
         examples = self.evaluator.splits[name].examples
-        reason, certain = self._detector.find(
-            step, examples, answers, lines + self._evaluations
-        )
-        if not certain:
-            return reason
+        return self._detector.find(step, examples, answers, train + self._evaluations)
+
+    def _report_collapse(self, step: int, reason: str) -> None:
         text = (
             f"training collapsed at step {step}: {reason}; try a lower "
             "--learning_rate, a longer warm-up, a larger batch or another --seed"
@@ -115,4 +115,3 @@ class Watch:
         if not self._has_warned:
             self._has_warned = True
             logging.warning("%s", text)
-        return reason

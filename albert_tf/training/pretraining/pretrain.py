@@ -34,7 +34,14 @@ from albert_tf.training.pretraining.settings import (
 )
 from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
-from albert_tf.training.run_folder import RunFolder, held, tidy_finished
+from albert_tf.training.run_folder import (
+    FINISHED,
+    RunFolder,
+    describe_command,
+    held,
+    tidy_finished,
+)
+from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import latest_step
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import (
@@ -68,6 +75,8 @@ def pretrain(settings: PretrainSettings) -> str:
         worker_timeout=settings.worker_timeout,
     )
     with worker_errors(strategy):
+        local = {*CONTENT_OF, "output_dir", "eval_file"}
+        check_agreement(strategy, describe_command(settings, local))
         return _pretrain(settings, objective, strategy)
 
 
@@ -87,12 +96,7 @@ def _pretrain(
     with _open_start(settings.init_checkpoint) as start:
         config = load_config(settings, start)
         tokenizer = load_run_tokenizer(settings)
-        _check_sizes(settings, config, tokenizer)
-        for phase in phases_of(settings):
-            size = phase.settings.train_batch_size
-            given = size == settings.train_batch_size
-            flag = "train_batch_size" if given else "sequence_length_schedule"
-            limits.check_batch_size(phase.settings, config, replicas, flag)
+        _check_sizes(settings, config, tokenizer, replicas)
         if start is None:
             warn_if_small(tokenizer, config.vocab_size)
         else:
@@ -102,8 +106,13 @@ def _pretrain(
         folder.check_content(
             content_of(config, tokenizer, data.records, start, data.more_records)
         )
-        if _is_finished(folder, is_chief=not helper_name(strategy)):
+        finished = _is_finished(folder, is_chief=not helper_name(strategy))
+        held_out = data.evaluated_on() if settings.eval_file else None
+        facts = {"held-out data": held_out, FINISHED: finished}
+        check_agreement(strategy, {**folder.content, **facts})
+        if finished:
             return model_folder
+        folder.check_versions(settings.allow_other_versions)
         if settings.deterministic:
             tf.config.experimental.enable_op_determinism()
         _check_length(settings, folder)
@@ -198,7 +207,9 @@ def _store_tokenizer(folder: RunFolder, tokenizer) -> None:
         files.write_bytes(path, tokenizer.model)
 
 
-def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:
+def _check_sizes(
+    settings: PretrainSettings, config: AlbertConfig, tokenizer, replicas: int
+) -> None:
     if settings.max_seq_length > config.max_position_embeddings:
         raise UsageError(
             f"--max_seq_length must be at most max_position_embeddings="
@@ -210,6 +221,11 @@ def _check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) ->
             f"pieces as the config's vocab_size={config.vocab_size}, has "
             f"{tokenizer.vocab_size}"
         )
+    for phase in phases_of(settings):
+        size = phase.settings.train_batch_size
+        given = size == settings.train_batch_size
+        flag = "train_batch_size" if given else "sequence_length_schedule"
+        limits.check_batch_size(phase.settings, config, replicas, flag)
 
 
 def _open_start(path: str):

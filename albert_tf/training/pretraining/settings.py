@@ -46,6 +46,7 @@ NOT_IN_IDENTITY = frozenset(
         "do_lower_case",
         "keep_accents",
         "change_num_train_steps",
+        "allow_other_versions",
         # The same batch, divided otherwise.
         "gradient_accumulation_steps",
         "on_divergence",
@@ -179,6 +180,10 @@ class PretrainSettings:
     change_num_train_steps: bool = setting(
         "Continue a run made with another --num_train_steps: end it early, or go on. "
         "The learning rate follows the schedule of the new number.",
+        False,
+    )
+    allow_other_versions: bool = setting(
+        "Continue a run that other versions of albert_tf, TensorFlow or Keras began.",
         False,
     )
     num_warmup_steps: int = setting("Steps of linear warm-up.", 3125)

@@ -1,7 +1,6 @@
 """The training of a pretraining run, from its last checkpoint to its end."""
 
 import functools
-import json
 
 import tensorflow as tf
 
@@ -18,7 +17,7 @@ from albert_tf.training.pretraining.keep_best import BEST_FOLDER, KeepBest
 from albert_tf.training.pretraining.rollback import SkippedBatches, describe
 from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.samples import Samples
-from albert_tf.training.pretraining.settings import CONTENT_OF, PretrainSettings
+from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.stopping import StopSignals
@@ -29,19 +28,6 @@ from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import helper_name
 
 CHECKPOINT_FOLDER = "checkpoints"
-_MEETINGS = (
-    "log_steps",
-    "save_checkpoints_steps",
-    "eval_steps",
-    "iterations_per_loop",
-    "eval_batch_size",
-    "max_eval_steps",
-    "eval_masked_lm_prob",
-    "eval_ngram",
-    "on_divergence",
-    "max_loss_ratio",
-    "max_grad_norm_ratio",
-)
 
 
 def train(
@@ -66,8 +52,8 @@ def train(
         helper=helper,
     )
     skipped = SkippedBatches(folder, writes=not helper)
-    facts = {"settings or data": _describe_run(settings, folder, skipped)}
-    check_agreement(strategy, {**facts, **checkpoints.facts()})
+    facts = {"batches left out": skipped.entries, **checkpoints.facts()}
+    check_agreement(strategy, facts)
     try:
         with StopSignals() as signals:
             _train_to_end(settings, folder, data, step, checkpoints, skipped, signals)
@@ -97,16 +83,6 @@ def _train_to_end(settings, folder, data, step, checkpoints, skipped, signals) -
                 raise
             error = e
             checkpoints.settle()
-
-
-def _describe_run(settings, folder: RunFolder, skipped: SkippedBatches) -> str:
-    """Returns what must be the same in all workers."""
-    # The paths of the same content may differ from machine to machine.
-    kept = {k: v for k, v in folder.identity.items() if k not in CONTENT_OF}
-    # Workers must meet at the same steps, although these may change in a run.
-    kept |= {name: getattr(settings, name) for name in _MEETINGS}
-    kept |= {"evaluates": bool(settings.eval_file)}
-    return json.dumps([kept, folder.content, skipped.entries], sort_keys=True)
 
 
 def _train_on(

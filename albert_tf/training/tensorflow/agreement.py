@@ -6,43 +6,39 @@ at another step, nothing fails, and the chief saves a model that no single run m
 
 import functools
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import DataError
 
-# float32 holds integers of this many bits exactly, and every device can sum it.
-_BITS = 24
-_WORDS = 5
+# The lengths of what workers exchange are multiples of this, so that few graphs serve.
+_BLOCK = 4096
+_MOST_NAMED = 4
 
 
-def check_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, str]) -> None:
-    """Compares facts of all workers, with a single all-reduce.
+def check_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, Any]) -> None:
+    """Compares facts of all workers.
 
     Every worker must call it at the same point. It does nothing in a run of a single
     process.
 
     Args:
         strategy: `tf.distribute.Strategy`. Strategy of the run.
-        facts: dict. Values that must be equal in all workers, by a title for people:
-            short ones, or digests. All workers have the same titles.
+        facts: dict. What must be equal in all workers, by a title for people, in the
+            order of importance: values ready for JSON, digests, or dicts of these.
 
     Raises:
         DataError: If they differ; in all workers alike.
     """
-    if not is_one_of_several(strategy):
-        return
-    row = np.concatenate([_encode(value) for value in facts.values()])
-    rows = _gather(strategy, row).reshape([-1, len(facts), _WORDS])
-    # All replicas of a worker bring the row of that worker.
-    workers = _num_workers(strategy)
-    found = find_difference(list(facts), rows[:: len(rows) // workers])
+    found = find_difference(share(strategy, facts))
     if found:
         raise DataError(
-            f"the workers differ in {found}; give all of them the same flags and a "
-            "folder --output_dir that all of them see"
+            f"the workers differ in their {found}; give all of them the same packages, "
+            "flags and files, and an --output_dir that all of them see"
         )
 
 
@@ -51,35 +47,54 @@ def is_one_of_several(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
-def any_worker(strategy: tf.distribute.Strategy, flag: bool) -> bool:
-    """Returns whether a flag is set in any worker; all of them get the same answer.
+def share(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
+    """Returns the values of all workers, the chief's first, to all of them.
 
-    Every worker must call it at the same point.
+    Every worker must call it at the same point. What workers measure by themselves may
+    differ in the last bits, so they share what they decide by it.
 
     Args:
         strategy: `tf.distribute.Strategy`. Strategy of the run.
-        flag: bool. This worker's.
+        value: This worker's, ready for JSON, of any size.
     """
     if not is_one_of_several(strategy):
-        return flag
-    return bool(_gather(strategy, np.array([flag], np.float32)).any())
+        return [value]
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    lengths = _gather(strategy, np.array([len(text)], np.float32))[:, 0].astype(int)
+    row = np.zeros(-(-max(lengths) // _BLOCK) * _BLOCK, np.float32)
+    row[: len(text)] = text
+    rows = _gather(strategy, row).astype(np.uint8)
+    # All replicas of a worker bring the row of that worker.
+    replicas = len(strategy.extended.worker_devices)
+    return [
+        json.loads(row[:length].tobytes())
+        for row, length in list(zip(rows, lengths, strict=True))[::replicas]
+    ]
 
 
-def find_difference(titles: Sequence[str], rows: np.ndarray) -> str | None:
-    """Returns what differs first between workers, or None.
-
-    Args:
-        titles: Sequence of str. F titles, in the order of importance.
-        rows: float32 `[W, F, words]`. What the W workers reported.
-    """
-    for number, title in enumerate(titles):
-        groups: dict[bytes, list[str]] = {}
-        for worker, row in enumerate(rows[:, number]):
-            groups.setdefault(row.tobytes(), []).append(str(worker))
+def find_difference(workers: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns what differs between the facts of workers and who has what, or None."""
+    rows = [_flat(facts) for facts in workers]
+    found = []
+    for title in dict.fromkeys(title for row in rows for title in row):
+        groups: dict[str, list[str]] = {}
+        for worker, row in enumerate(rows):
+            groups.setdefault(str(row.get(title)), []).append(str(worker))
         if len(groups) > 1:
-            parts = [f"worker {', '.join(group)}" for group in groups.values()]
-            return f"their {title} ({' against '.join(parts)})"
-    return None
+            parts = [f"worker {', '.join(g)}: {v:.40}" for v, g in groups.items()]
+            found.append(f"{title} ({'; '.join(parts)})")
+    if len(found) > _MOST_NAMED:
+        found[_MOST_NAMED:] = [f"{len(found) - _MOST_NAMED} more"]
+    return ", ".join(found) or None
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts with those of inner dicts under both names."""
+    flat: dict[str, Any] = {}
+    for title, value in facts.items():
+        inner = value if isinstance(value, dict) else {"": value}
+        flat |= {f"{title} {name}".strip(): v for name, v in inner.items()}
+    return flat
 
 
 def digest_of(tensors: Mapping[str, tf.Variable]) -> str:
@@ -90,14 +105,6 @@ def digest_of(tensors: Mapping[str, tf.Variable]) -> str:
         sha256.update(f"{name} {value.shape}".encode())
         sha256.update(np.ascontiguousarray(value).tobytes())
     return sha256.hexdigest()
-
-
-def _encode(value: str) -> np.ndarray:
-    """Returns a digest of a text as float32 `[_WORDS]`, each an exact integer."""
-    digest = hashlib.sha256(value.encode()).digest()
-    size = _BITS // 8
-    words = [digest[i * size : (i + 1) * size] for i in range(_WORDS)]
-    return np.array([int.from_bytes(word, "little") for word in words], np.float32)
 
 
 def _gather(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray:
@@ -122,8 +129,3 @@ def _gatherer(strategy: tf.distribute.Strategy):
         return strategy.run(on_replica, (row,))
 
     return gather
-
-
-def _num_workers(strategy: tf.distribute.Strategy) -> int:
-    cluster = strategy.cluster_resolver.cluster_spec().as_dict()
-    return sum(len(cluster.get(job, ())) for job in ("chief", "worker"))

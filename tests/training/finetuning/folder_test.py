@@ -11,7 +11,9 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.tensorflow.step import TrainStep
 from tests.training.finetuning.runs import run
+from tests.training.run_folder_test import edit_version
 
 
 def test_the_folder(finished, tables):
@@ -212,3 +214,23 @@ def test_an_interrupted_replacement_is_undone(tables, pretrained, finished, tmp_
             init_checkpoint=pretrained,
         )
     assert (tmp_path / "new" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_an_unfinished_run_of_other_versions_continues_by_saying_so(
+    tables, pretrained, tmp_path, monkeypatch
+):
+    arguments = {**tables, "init_checkpoint": pretrained, "num_train_steps": 2}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(TrainStep, "train", killed)
+        run(tmp_path, **arguments)
+    edit_version(tmp_path, "tensorflow", "1.15.0")
+    with pytest.raises(UsageError, match=r"began with tensorflow 1.15.0 \(here"):
+        run(tmp_path, **arguments)
+    results = run(tmp_path, **arguments, allow_other_versions=True)
+    edit_version(tmp_path, "tensorflow", "1.15.0")
+    assert run(tmp_path, **arguments) == results  # it is finished
+
+
+def killed(*args):
+    raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """Two machines, here two processes, train to the weights of one."""
 
 import contextlib
+import importlib.metadata
 import json
 import os
 import pathlib
@@ -128,10 +129,51 @@ def test_a_worker_that_lost_its_folder_is_refused_by_all(tmp_path):
     for process in processes:
         _, errors = process.communicate(timeout=400)
         assert process.returncode == 1, errors[-3000:]
-        message = "the workers differ in their step (worker 0 against worker 1)"
+        message = "the workers differ in their step (worker 0: 6; worker 1: 0)"
         assert errors.count(message) == 1
         assert "Traceback" not in errors
     assert not (ours / "model").exists()
+
+
+@pytest.mark.slow
+def test_other_code_settings_or_sizes_are_named_by_all(tmp_path):
+    package = tmp_path / "albert_tf-0.0.dist-info/METADATA"
+    package.parent.mkdir()
+    package.write_text("Metadata-Version: 2.1\nName: albert_tf\nVersion: 0.0\n")
+    sizes = tmp_path / "sizes.json"
+    sizes.write_text(json.dumps({**CONFIG, "hidden_size": 16}))
+    own = importlib.metadata.version("albert_tf")
+    for path, changes, message in (
+        (
+            str(tmp_path),
+            {"ema_decay": 0.5},
+            f"version of albert_tf (worker 0: {own}; worker 1: 0.0), --ema_decay "
+            "(worker 0: 0.0; worker 1: 0.5); give",
+        ),
+        (
+            "",
+            {"albert_config_file": sizes},
+            "config hidden_size (worker 0: 12; worker 1: 16); give",
+        ),
+    ):
+        output = tmp_path / "run"
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
+        processes = []
+        for index, theirs in enumerate([{}, changes]):
+            task = {"type": "worker", "index": index}
+            environment = {
+                "TF_CONFIG": json.dumps({"cluster": cluster, "task": task}),
+                "PYTHONPATH": path * index,
+            }
+            arguments = tmp_path, output, "multi_worker", environment
+            processes.append(start(*arguments, **theirs))
+        for process in processes:
+            _, errors = process.communicate(timeout=400)
+            assert process.returncode == 1, errors[-3000:]
+            (line,) = [x for x in errors.splitlines() if x.startswith("error: ")]
+            assert f"the workers differ in their {message}" in line
+            assert "Traceback" not in errors
+        assert not output.exists()
 
 
 def test_missing_cluster_is_a_usage_error(tmp_path):

@@ -20,6 +20,7 @@ from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.training.run_folder_test import edit_version
 
 ROOT = pathlib.Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden"
@@ -209,6 +210,11 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(config_file, tmp_path):
     saved = albert_tf.from_pretrained(run_folder / "model", head="auto")
     for one, other in zip(trained.get_weights(), saved.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
+    edit_version(run_folder, "keras", "1.0")
+    result = run(config_file, run_folder, **{**longer, "num_train_steps": 4})
+    assert result.returncode == 2
+    assert "the run began with keras 1.0 (here" in result.stderr
+    changes["allow_other_versions"] = longer["allow_other_versions"] = True
     result = run(config_file, run_folder, **{**longer, "num_train_steps": 2})
     assert result.returncode == 2
     assert "--num_train_steps must be at least 3" in result.stderr

@@ -21,9 +21,9 @@ from albert_tf.errors import DataError
 from albert_tf.models.base import ConfiguredModel, weight_names
 from albert_tf.objectives.albert import ALBERT
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.reports.fidelity_curves import LossCurves, draw_fidelity
 from albert_tf.storage import files
 from albert_tf.training.tensorflow.step import TrainStep, distribute
+from benchmarks.fidelity_curves import LossCurves, draw_fidelity
 from benchmarks.report import Report, Row
 
 # Our name of what is measured in a step: its name in log.json.

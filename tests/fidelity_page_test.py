@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from albert_tf.reports.fidelity_curves import short
+from benchmarks.fidelity_curves import short
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = (ROOT / "docs/fidelity.md").read_text(encoding="utf-8")

@@ -19,8 +19,8 @@ from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.reports import prompts as samples
-from albert_tf.reports.interactive import run_files
-from albert_tf.reports.interactive.run_page import RunPage, render_runs
+from albert_tf.reports import run_files
+from albert_tf.reports.run_page import RunPage, render_runs
 from albert_tf.storage import files
 
 _OUTPUT_FILE = flags.DEFINE_string(

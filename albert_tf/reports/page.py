@@ -1,21 +1,29 @@
-"""A page about a run: one HTML file that needs nothing else, also offline.
+"""A page about runs: one HTML file that needs nothing else, also offline.
 
-The page has no script, loads nothing and forbids both to the browser. What it shows is
-text, whatever it contains. The same content gives the same bytes.
+Nothing is loaded from elsewhere, and the browser is told so: it may run the one script,
+whose digest the page names. What the page shows is text, escaped, whatever it contains.
+The same content gives the same bytes. Chart libraries (Bokeh, Vega-Altair) need 1 to 2
+MB in every page and cannot be read with the keyboard, so the script is our own.
 """
 
 import base64
 import dataclasses
 import functools
+import hashlib
 import json
 import numbers
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from typing import Any, ClassVar
 
-from albert_tf.reports.figure import PAGE_DPI
+from albert_tf.figure import PAGE_DPI
 
+# Files of the script, in the order in which they build on each other.
+_SCRIPTS = ("numbers", "view", "chart", "controls")
+# What would end a script element or a comment, and what ends a line in JavaScript.
+_ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 # A longer text is shown by its beginning, and in full at a click.
 PREVIEW = 200
 # Pixels of a figure per pixel of the page: screens may have more than the page.
@@ -169,7 +177,33 @@ class Figures:
     kind: ClassVar[str] = "figures"
 
 
-Block = Heading | Text | Notices | Facts | Table | Figures
+@dataclasses.dataclass(frozen=True)
+class Charts:
+    """Curves that the script of the page draws.
+
+    Attributes:
+        data: Mapping. What the script reads, ready for JSON.
+    """
+
+    data: Mapping[str, Any]
+    kind: ClassVar[str] = "charts"
+
+
+@dataclasses.dataclass(frozen=True)
+class Folded:
+    """Blocks that are shown at a click.
+
+    Attributes:
+        title: str.
+        blocks: Sequence of blocks.
+    """
+
+    title: str
+    blocks: Sequence["Block"]
+    kind: ClassVar[str] = "folded"
+
+
+Block = Heading | Text | Notices | Facts | Table | Figures | Charts | Folded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,21 +226,69 @@ class Page:
     Attributes:
         title: str.
         subtitle: str. Shown below the title.
-        sections: Sequence of `Section`.
-        footer: str. Shown at the end, such as the time of the run.
+        sections: Sequence of `Section`. One of them may hold `Charts`.
     """
 
     title: str
     subtitle: str
     sections: Sequence[Section]
-    footer: str = ""
 
 
 def render(page: Page) -> bytes:
     """Returns a page as an HTML file, UTF-8."""
     shown = [section for section in page.sections if section.blocks]
-    page = dataclasses.replace(page, sections=shown)
-    return template("page.html.j2").render(page=page, preview=PREVIEW).encode("utf-8")
+    blocks = [block for section in shown for block in section.blocks]
+    data = [block.data for block in blocks if isinstance(block, Charts)]
+    script = ""
+    if data:
+        parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
+        # Text of a run becomes text nodes only; nothing of the script is global.
+        script = f'(function () {{\n"use strict";\n{parts}}})();\n'
+    text = _template().render(
+        page=dataclasses.replace(page, sections=shown),
+        preview=PREVIEW,
+        style=_Html(f"\n{_file('page.css')}"),
+        script=_Html(script),
+        data=_Html(_as_json(data[0]) if data else ""),
+        digest=_digest,
+    )
+    return text.encode("utf-8")
+
+
+class _Html(str):
+    """Text that is HTML already."""
+
+    def __html__(self) -> str:
+        return str(self)
+
+
+def _file(name: str) -> str:
+    return (resources.files("albert_tf.reports") / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """Returns the source expression of an inline element (CSP, section 2.3.1)."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
+
+
+def _as_json(data: Any) -> str:
+    """Returns data as JSON that can stand inside a script element."""
+    text = json.dumps(
+        _cleaned(data), allow_nan=False, ensure_ascii=False, separators=(",", ":")
+    )
+    return text.translate(_ESCAPED)
+
+
+def _cleaned(value: Any) -> Any:
+    """Returns data in which no text holds a character that garbles what follows."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, Mapping):
+        return {key: _cleaned(inner) for key, inner in value.items()}
+    if isinstance(value, list) and value and not isinstance(value[0], int | float):
+        return [_cleaned(inner) for inner in value]
+    return value
 
 
 def clean(text: str) -> str:
@@ -282,13 +364,8 @@ def _escape(match: re.Match) -> str:
 
 
 @functools.cache
-def template(name: str):
-    """Returns a template of this room; values that it shows are cleaned, then escaped.
-
-    Args:
-        name: str. Name of the file. It shows blocks with the macros in
-            `blocks.html.j2`, which need `preview`, and with the style `page.css`.
-    """
+def _template():
+    """Returns the template; values that it shows are cleaned, then escaped."""
     import jinja2
 
     def printable(value: Any) -> Any:
@@ -302,4 +379,4 @@ def template(name: str):
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
-    return environment.get_template(name)
+    return environment.get_template("page.html.j2")

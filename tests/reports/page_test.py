@@ -3,13 +3,12 @@
 import re
 import subprocess
 import sys
-import tomllib
 
 import numpy as np
 import pytest
 
+from albert_tf.figure import PAGE_DPI, new_plot, to_png
 from albert_tf.reports import page
-from albert_tf.reports.figure import PAGE_DPI, new_plot, to_png
 from albert_tf.reports.page import (
     Facts,
     Figure,
@@ -54,7 +53,7 @@ def full_page(text: str, png: bytes) -> Page:
         Table(text, [text], [[text]], stacked=True),
         Figures([Figure(png, text, text)]),
     ]
-    return Page(text, text, [Section(text, blocks)] * 3, text)
+    return Page(text, text, [Section(text, blocks)] * 3)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -141,8 +140,7 @@ def test_what_is_empty_is_left_out():
     sections = [Section("gone", []), Section("kept", [Text("x")])]
     parsed = ParsedPage(render(Page("t", "", sections)))
     assert parsed.titles == ["kept"]
-    assert not (parsed.all("nav") or parsed.all("footer"))
-    assert ParsedPage(render(Page("t", "", [], "made"))).all("footer")
+    assert not parsed.all("nav")
 
 
 def test_columns_of_numbers():
@@ -194,17 +192,6 @@ def test_settings_can_be_given_again(value, text):
 def test_flatten():
     nested = {"a": {"b": {"c": 1}, "d": 2}, "e": 3}
     assert page.flatten(nested) == {"a b c": 1, "a d": 2, "e": 3}
-
-
-def test_template_is_installed():
-    """What setuptools and Bazel are told to install includes the template."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    patterns = project["tool"]["setuptools"]["package-data"]["albert_tf.reports"]
-    folder = ROOT / "albert_tf/reports"
-    found = [path.name for pattern in patterns for path in folder.glob(pattern)]
-    assert sorted(found) == ["blocks.html.j2", "page.css", "page.html.j2"]
-    for pattern in patterns:
-        assert f'"albert_tf/reports/{pattern}"' in (ROOT / "BUILD").read_text()
 
 
 def test_jinja_is_imported_with_the_first_page():

@@ -4,7 +4,7 @@ import pytest
 
 from albert_tf.reports.prompts import PROMPTS, read_prompts
 from tests.imports import ROOT
-from tests.reports.interactive.runs import lines, write_run
+from tests.reports.runs import lines, write_run
 
 # Not imported: the flags of several commands would meet in one process.
 TOOL = str(ROOT / "tools/report.py")

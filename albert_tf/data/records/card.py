@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.data.wording import count_of, list_counts
-from albert_tf.reports.length_histogram import draw_lengths
+from albert_tf.figure import draw_lengths
 from albert_tf.storage import files, streams
 
 CARD_NAME = "dataset.json"

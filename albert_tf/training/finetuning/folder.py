@@ -17,6 +17,7 @@ from albert_tf.converters import load
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
+from albert_tf.reports.run_files import REPORT_FILE
 from albert_tf.storage import files, folders
 from albert_tf.training.finetuning.settings import (
     CONTENT_OF,
@@ -34,7 +35,6 @@ TRIALS_FOLDER = "trials"
 TRIALS_FILE = "trials.json"
 METRICS = "metrics.json"
 REPORT = "report.html"
-REPORT_DATA = "report.json"
 # Files of a run beside those of its model; predictions are recognized by their names.
 _PREDICTIONS = re.compile(
     r"((dev|test|ax)(_(mis)?matched)?_)?predictions"
@@ -48,7 +48,7 @@ _RUN_NAMES = frozenset(
         METRICS_FILE + PARTS,
         "curves.png",
         REPORT,
-        REPORT_DATA,
+        REPORT_FILE,
         "tensorboard",
         CHECKPOINT_FOLDER,
         BEST_FOLDER,

@@ -9,14 +9,12 @@ import numpy as np
 from absl import logging
 
 from albert_tf.converters.checkpoint.keras_model import build_model, from_model
-from albert_tf.reports.finetuning_curves import draw_finetuning_curves
-from albert_tf.reports.finetuning_report import (
-    FinetuningReport,
-    Lengths,
-    make_report,
-)
+from albert_tf.reports.curves import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.reports.optional import drawn_if_possible
+from albert_tf.reports.run_files import REPORT_FILE, read_run
+from albert_tf.reports.run_page import render_run
+from albert_tf.reports.task_report import Lengths, TaskReport
 from albert_tf.storage import files
 from albert_tf.tasks import saved
 from albert_tf.tasks.definitions.task import warn_of_collapse
@@ -100,42 +98,31 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     history = [{**line, "split": _SHOWN.get(line["split"], "train")} for line in lines]
     best = selection.best_step if settings.keep == "best" else None
     with drawn_if_possible("curves.png"):
-        contents["curves.png"] = draw_finetuning_curves(history, selection.metric, best)
+        contents["curves.png"] = draw_curves(history, selection.metric, best)
     with drawn_if_possible(folder.REPORT):
-        report = _report(run, run_folder, results, history, shown, selection)
-        page = make_report(report)
-        contents[folder.REPORT_DATA] = _bytes(files.to_json(dataclasses.asdict(report)))
-        contents[folder.REPORT] = page
+        report = _report(run, results, shown, selection, warning)
+        contents |= _page(run_folder.path, report)
     folder.write(settings, run_folder, model, run.tokenizer, contents)
     return results
 
 
-def _report(run, run_folder, results, history, shown, selection) -> FinetuningReport:
-    settings, record = run.settings, run_folder.record()
-    given = {k: v for k, v in record["settings"].items() if v not in ("", None, [])}
-    environment = {
-        name: value
-        for name, value in record.items()
-        if name not in ("settings", "content", "kind", "finished")
-    }
-    named = [line for line in history if line.get("collapsed")]
-    warnings = [_without_best(run, selection), run.data.truncation()]
-    warnings = list(filter(None, warnings))
-    if named:
-        warnings.append(
-            f"Training looked collapsed at step {named[-1]['step']}: all answers were "
-            "the same, or the loss was that of guessing."
-        )
-    numbers = (int, float)
-    return FinetuningReport(
-        title=f"Fine-tuning: {run.task.name}",
+def _page(path: str, report: TaskReport) -> dict[str, bytes]:
+    """Returns the page of a run and the data that only this command knows."""
+    data = files.to_json(dataclasses.asdict(report))
+    report = TaskReport.from_dict(json.loads(data))
+    page = render_run(read_run(path), is_finished=True, report=report)
+    return {REPORT_FILE: _bytes(data), folder.REPORT: page}
+
+
+def _report(run, results, shown, selection, warning: str) -> TaskReport:
+    settings = run.settings
+    return TaskReport(
         task=run.task.name,
         model=settings.init_checkpoint or "random weights",
         metric=selection.metric,
         best_step=selection.best_step if settings.keep == "best" else None,
-        warnings=warnings,
-        results={k: v for k, v in results.items() if isinstance(v, (*numbers, str))},
-        history=history,
+        warnings=list(filter(None, [warning, run.data.truncation()])),
+        results={k: v for k, v in results.items() if isinstance(v, (int, float, str))},
         splits=shown,
         lengths={
             name: Lengths(
@@ -147,8 +134,6 @@ def _report(run, run_folder, results, history, shown, selection) -> FinetuningRe
             for name, split in run.data.splits.items()
         },
         useful_token_rate=results["useful_token_rate"],
-        settings=given,
-        environment=environment,
     )
 
 

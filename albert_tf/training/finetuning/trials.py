@@ -6,20 +6,17 @@ whole command is. The folder of the best run becomes that of the command.
 
 import dataclasses
 import itertools
-import json
 import math
+import os
 import statistics
 from typing import Any
 
 from absl import logging
 
 from albert_tf.errors import UsageError
-from albert_tf.reports.finetuning_report import (
-    FinetuningReport,
-    Lengths,
-    make_report,
-)
 from albert_tf.reports.optional import drawn_if_possible
+from albert_tf.reports.run_files import read_run
+from albert_tf.reports.run_page import render_run
 from albert_tf.storage import digests, files, folders
 from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.evaluation import CollapsedError
@@ -203,36 +200,19 @@ def _finish(
     results = {**best["results"], "trials": summary}
     source = files.join(settings.output_dir, folder.TRIALS_FOLDER, best["name"])
     contents = {name: data for name, data in _read_tree(source) if name != RUN_FILE}
-    if folder.REPORT_DATA in contents:  # it could be drawn
-        with drawn_if_possible(folder.REPORT):
-            contents |= _report(contents[folder.REPORT_DATA], settings, trials, best)
     contents[folder.METRICS] = _json(results)
     contents[folder.TRIALS_FILE] = _json(trials)
+    contents.pop(folder.REPORT, None)
+    with drawn_if_possible(folder.REPORT):
+        name = os.path.basename(settings.output_dir)
+        contents[folder.REPORT] = render_run(
+            read_run(source, name, run.record()),
+            is_finished=True,
+            trials=trials,
+            best_trial=best["name"],
+        )
     folder.write_contents(settings, run, contents)
     return results
-
-
-def _report(
-    data: bytes, settings: FinetuneSettings, trials: list[dict], best: dict
-) -> dict[str, bytes]:
-    """Returns the report of the best run, with all runs side by side."""
-    lines = [
-        {
-            **{k: v for k, v in trial.items() if k not in ("name", "results", "value")},
-            "metric": trial["value"],
-            "step": trial["results"]["step"],
-            "selected": trial is best,
-        }
-        for trial in trials
-    ]
-    values = json.loads(data)
-    values["lengths"] = {k: Lengths(**v) for k, v in values["lengths"].items()}
-    values["search" if settings.search else "seeds"] = lines
-    report = FinetuningReport(**values)
-    return {
-        folder.REPORT: make_report(report),
-        folder.REPORT_DATA: _json(dataclasses.asdict(report)),
-    }
 
 
 def _json(content: Any) -> bytes:

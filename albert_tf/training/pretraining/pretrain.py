@@ -125,7 +125,7 @@ def _pretrain(
     with held(folder.path, *_FOLDERS):
         folder.begin()
         _store_tokenizer(folder, tokenizer)
-        with outputs.report_of_a_stopped_run(folder, settings, config, objective):
+        with outputs.report_of_a_stopped_run(folder):
             train(settings, folder, data, step, strategy)
         outputs.write_outputs(
             folder, settings, config, objective, tokenizer, data.keeps_masks

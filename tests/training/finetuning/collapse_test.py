@@ -74,7 +74,7 @@ def test_a_warning_is_in_the_log_the_metrics_and_the_report(
     found = [line["step"] for line in lines if line.get("collapsed")]
     assert found[-1] == 12 and 4 not in found  # not in the first half of the run
     report = (tmp_path / "o" / "report.html").read_text()
-    assert "Training looked collapsed at step 12" in report
+    assert "training looked collapsed at step 12" in report
 
 
 @pytest.mark.broad

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import RunPage, render_runs
 from albert_tf.training.finetuning.evaluation import Evaluator
 from tests.reports.parsed_page import ParsedPage
 from tests.training.finetuning.runs import run
@@ -35,6 +37,8 @@ def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path, cap
     assert (lengths["examples"], lengths["truncated"]) == (12, 6)
     assert len(lengths["values"]) == 36 and max(lengths["values"]) == 16
     page = ParsedPage((tmp_path / "out" / "report.html").read_bytes())
+    again = render_runs(RunPage(runs=read_runs([str(tmp_path / "out")])))
+    assert again == (tmp_path / "out/report.html").read_bytes()
     assert "longest row" in page.text
     assert warning in page.text and "50.00%" in page.text and "16.67%" not in page.text
 

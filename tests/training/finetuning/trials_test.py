@@ -6,6 +6,8 @@ import pytest
 
 from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import UsageError
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import RunPage, render_runs
 from albert_tf.training.finetuning import outputs, trials
 from albert_tf.training.finetuning.evaluation import CollapsedError
 from tests.training.finetuning.runs import run
@@ -61,7 +63,9 @@ def test_the_best_of_several_runs_is_kept(tables, pretrained, tmp_path):
     assert from_pretrained(tmp_path / "o").labels == ("bad", "good")
     names = {path.name for path in (tmp_path / "o").iterdir()}
     assert "trials.json" in names and "trials" not in names
-    assert "seed" in (tmp_path / "o" / "report.html").read_text()
+    page = (tmp_path / "o" / "report.html").read_bytes()
+    assert b"Results by seed" in page
+    assert page == render_runs(RunPage(runs=read_runs([str(tmp_path / "o")])))
     # The finished command only reports.
     assert run(tmp_path / "o", **arguments) == results
 
@@ -80,10 +84,11 @@ def test_seeds_are_compared_by_a_metric_of_the_second_dev_split(
         own = rows[::-1][:10] if name == "dev_mismatched" else rows
         (folder / f"{name}.tsv").write_text("\n".join([header, *own, ""]))
 
-    def fail(*args):
+    def fail(*args, **kwargs):
         raise ValueError("no fonts")
 
-    monkeypatch.setattr(outputs, "make_report", fail)
+    for module in (outputs, trials):
+        monkeypatch.setattr(module, "render_run", fail)
     results = run(
         tmp_path / "o",
         task="mnli",

@@ -162,7 +162,7 @@ def test_next_sentence_prediction_from_records_to_the_card(
     assert "objective `bert`" in card
     assert (out / "curves.png").stat().st_size > 10_000
     page = ParsedPage((out / "report.html").read_bytes())
-    assert "objective bert" in page.text and "Data" in page.titles
+    assert "NSP accuracy" in page.text and "Data card" in page.text
     albert_tf.from_pretrained(out / "model", head="pretraining")
     # Nothing is written if the labels belong to another objective.
     result = run_tool(config_file, records["nsp"], tmp_path / "other")

@@ -6,6 +6,8 @@ import pathlib
 import pytest
 
 from albert_tf.errors import DataError
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import RunPage, render_runs
 from albert_tf.training import loop
 from albert_tf.training.pretraining import outputs
 from albert_tf.training.pretraining.pretrain import pretrain
@@ -60,27 +62,29 @@ def test_a_stopped_run_leaves_a_page_and_its_error(train, end):
     with pytest.raises((KeyboardInterrupt, DataError)):
         train(end, step=12)
     page = ParsedPage((train.out / "report.html").read_bytes())
-    assert "stopped after step 12 of 30; the same command continues" in page.text
-    assert {"Warnings", "Results", "Curves", "Model", "Settings"} <= set(page.titles)
+    assert "40% done" in page.text and "The same command continues" in page.text
+    assert {"Overview", "Curves", "Values"} <= set(page.titles)
     assert not (train.out / "model").exists()
 
 
-def test_a_finished_run_has_a_page_without_warnings(train):
+def test_a_finished_run_has_the_page_of_the_command(train):
     train(lambda: None, step=30)
     page = ParsedPage((train.out / "report.html").read_bytes())
-    assert "Warnings" not in page.titles and "Curves" in page.titles
-    assert "training, up to step 30" in page.text and "0.5000" in page.text
+    assert "same command" not in page.text and "30 of 30" in page.text
+    assert "0.5000" in page.text and "parameters" in page.text
     assert "versions keras" in page.text and "train_batch_size" in page.text
+    again = render_runs(RunPage(runs=read_runs([str(train.out)])))
+    assert again == (train.out / "report.html").read_bytes()
     for name in ("curves.png", "README.md", "model/model.safetensors"):
         assert (train.out / name).stat().st_size > 0
 
 
 def test_a_picture_that_cannot_be_drawn_costs_no_model(train, monkeypatch, caplog):
-    def fail(*args):
+    def fail(*args, **kwargs):
         raise ValueError("no\nfonts")
 
-    monkeypatch.setattr(outputs, "make_report", fail)
-    monkeypatch.setattr(outputs, "draw_pretraining_curves", fail)
+    monkeypatch.setattr(outputs, "render_run", fail)
+    monkeypatch.setattr(outputs, "draw_curves", fail)
     with caplog.at_level("WARNING"):
         train(lambda: None, step=30)
     assert "report.html: not written: ValueError: no fonts" in caplog.text

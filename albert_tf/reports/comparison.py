@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.reports.interactive.charts import is_baseline, place_of, title_of
-from albert_tf.reports.interactive.measurements import COLLAPSED, TOKENS, Curve
-from albert_tf.reports.interactive.run_files import RunFiles
+from albert_tf.reports.charts import is_baseline, place_of, title_of
+from albert_tf.reports.measurements import COLLAPSED, TOKENS, Curve
 from albert_tf.reports.page import Table, as_setting, as_text
+from albert_tf.reports.run_files import RunFiles
 
 _UNKNOWN = "–"
 # What is measured beside the quality of a model has a last value, but no best one.

@@ -1,16 +1,19 @@
-"""The page of a fine-tuning run shows all there is, and nothing else."""
+"""What a model answers is shown whole, and nothing else."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
-from albert_tf.reports import finetuning_curves, finetuning_figures
-from albert_tf.reports.figure import new_figure, to_png
-from albert_tf.reports.finetuning_report import (
-    FinetuningReport,
+from albert_tf.figure import new_figure, to_png
+from albert_tf.reports import figures
+from albert_tf.reports.page import Page, Section, render
+from albert_tf.reports.task_report import (
     Lengths,
-    make_report,
+    TaskReport,
+    render_evaluation,
+    seed_blocks,
 )
 from tests.reports.parsed_page import ParsedPage
 
@@ -32,22 +35,9 @@ CLASSES = {
     "errors": [ERROR],
     "groups": [{"name": "middle", "accuracy": 0.75}],
 }
-HISTORY = [
-    {"split": "train", "step": 10, "loss": 0.7, "learning_rate": 1e-5},
-    {"split": "dev", "step": 10, "loss": 0.6, "accuracy": 0.8},
-]
 # Field -> a value, the section that it makes, its pictures, and text that is shown.
 PARTS = {
-    "warnings": (["seed 3 collapsed"], "Warnings", 0, "seed 3 collapsed"),
     "results": ({"dev": {"accuracy": 0.81}}, "Results", 0, "0.8100"),
-    "history": (HISTORY, "Curves", 2, ""),
-    "seeds": (
-        [{"seed": 1, "metric": 0.8}, {"seed": 2, "metric": 0.9}],
-        "Seeds",
-        1,
-        "0.8500",  # the median
-    ),
-    "search": ([{"learning_rate": 1e-5, "metric": 0.5}], "Search", 0, "1e-05"),
     "splits": ({"dev": CLASSES}, "Answers on dev", 2, "a bad film"),
     "lengths": (
         {"train": Lengths([5, 9, 64], 64, 2, 1)},
@@ -56,8 +46,6 @@ PARTS = {
         "50.00%",
     ),
     "useful_token_rate": (0.25, "Lengths and truncation", 0, "25.0%"),
-    "settings": ({"learning_rate": 2e-5}, "Settings", 0, "2e-05"),
-    "environment": ({"versions": {"keras": "3.15"}}, "Environment", 0, "3.15"),
 }
 
 
@@ -65,16 +53,13 @@ PARTS = {
 def quick(monkeypatch):
     """Pictures are made, but not painted, which takes most of the time."""
     blank = to_png(new_figure(1, 1))
-    for module in (finetuning_curves, finetuning_figures):
-        monkeypatch.setattr(module, "to_png", lambda figure, dpi: blank)
+    monkeypatch.setattr(figures, "to_png", lambda figure, dpi: blank)
 
 
-def full_run() -> FinetuningReport:
-    return FinetuningReport(
-        title="SST-2",
+def full_run() -> TaskReport:
+    return TaskReport(
         task="sst2",
         model="albert_base",
-        created="today",
         metric="accuracy",
         best_step=10,
         **{name: part[0] for name, part in PARTS.items()},
@@ -82,14 +67,14 @@ def full_run() -> FinetuningReport:
 
 
 def shown(**fields) -> ParsedPage:
-    return ParsedPage(make_report(FinetuningReport(**fields)))
+    return ParsedPage(render_evaluation(TaskReport(**fields)))
 
 
 def test_everything():
-    parsed = ParsedPage(make_report(full_run()))
+    parsed = ParsedPage(render_evaluation(full_run()))
     assert parsed.titles == list(dict.fromkeys(part[1] for part in PARTS.values()))
     assert len(parsed.images) == sum(part[2] for part in PARTS.values())
-    for text in ("SST-2", "task sst2, model albert_base", "today", "step 10"):
+    for text in ("Evaluation: sst2", "task sst2, model albert_base", "step 10"):
         assert text in parsed.text
     for *_, text in PARTS.values():
         assert text in parsed.text
@@ -98,7 +83,7 @@ def test_everything():
 def test_nothing():
     parsed = shown()
     assert parsed.titles == [] and parsed.images == []
-    assert "Fine-tuning" in parsed.text
+    assert "Evaluation" in parsed.text
 
 
 @pytest.mark.usefixtures("quick")
@@ -114,14 +99,14 @@ def test_each_part_alone(name):
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", PARTS)
 def test_each_part_left_out(name):
-    empty = {f.name: f for f in dataclasses.fields(FinetuningReport)}[name]
+    empty = {f.name: f for f in dataclasses.fields(TaskReport)}[name]
     default = (
         empty.default
         if empty.default is not dataclasses.MISSING
         else empty.default_factory()
     )
     run = dataclasses.replace(full_run(), best_step=None, **{name: default})
-    titles = ParsedPage(make_report(run)).titles
+    titles = ParsedPage(render_evaluation(run)).titles
     shared = sum(part[1] == PARTS[name][1] for part in PARTS.values()) > 1
     assert (PARTS[name][1] in titles) == shared
 
@@ -144,11 +129,15 @@ def test_each_part_of_the_answers_alone(name):
 
 
 def test_same_run_same_bytes():
-    run = FinetuningReport(splits={"dev": CLASSES}, created="today")
-    page = make_report(run)
-    assert page == make_report(run)
-    later = dataclasses.replace(run, created="later")
-    assert make_report(later) == page.replace(b"today", b"later")
+    run = TaskReport(splits={"dev": CLASSES})
+    assert render_evaluation(run) == render_evaluation(run)
+
+
+def test_a_report_survives_json():
+    values = json.loads(json.dumps(dataclasses.asdict(full_run())))
+    # Reports of earlier versions hold more.
+    again = TaskReport.from_dict({**values, "title": "x", "history": []})
+    assert render_evaluation(again) == render_evaluation(full_run())
 
 
 def test_hostile_text_everywhere():
@@ -161,21 +150,13 @@ def test_hostile_text_everywhere():
         "errors": [error],
         "groups": [{"name": bad, bad: 1.0}],
     }
-    history = [{"split": bad, "step": 1, "loss": 1.0, bad: 0.5}]
     parsed = shown(
-        title=bad,
         task=bad,
         metric=bad,
         best_step=3,
-        warnings=[bad],
         results={bad: {bad: bad}},
-        history=history,
-        seeds=[{"seed": bad, "metric": 1.0}],
-        search=[{bad: bad}],
         splits={bad: answers},
         lengths={bad: Lengths([1], 2, 1, 0)},
-        settings={bad: bad},
-        environment={bad: bad},
     )
     assert not parsed.all("script")
     assert r"<script>alert(1)</script>\x00\ud800$x^$" in parsed.text
@@ -209,17 +190,22 @@ def test_labels_without_glyphs_are_named_in_the_caption():
 
 
 @pytest.mark.usefixtures("quick")
-def test_seeds_without_results():
-    parsed = shown(seeds=[{"seed": 1, "metric": None}, {"seed": 2, "metric": None}])
-    assert "without a result" in parsed.text and "median" not in parsed.text
-    parsed = shown(
-        seeds=[
-            {"seed": 1, "metric": float("nan")},
-            {"seed": 2, "metric": 0.5, "selected": True},
+def test_seeds():
+    def shown(*values, **more):
+        trials = [
+            {"name": f"seed_{i}", "seed": i, "value": value, "results": {}, **more}
+            for i, value in enumerate(values)
         ]
-    )
+        section = Section("Seeds", seed_blocks(trials, "seed_1", "f1"))
+        return ParsedPage(render(Page("t", "", [section])))
+
+    parsed = shown(None, None)
+    assert "without a result" in parsed.text and "median" not in parsed.text
+    parsed = shown(0.8, 0.9, learning_rate=1e-5)
     (row,) = [row for row in parsed.all("tr") if row.get("class") == "marked"]
-    assert "0.5000" in parsed.text
+    assert "0.8500" in parsed.text and "1e-05" in parsed.text
+    bad = "<script>alert(1)</script>"
+    assert bad in shown(bad, 1.0, **{bad: bad}).text
 
 
 def test_results_without_splits():

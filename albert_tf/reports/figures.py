@@ -9,13 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.reports.figure import PAGE_DPI, new_plot, to_png
+from albert_tf.figure import PAGE_DPI, new_figure, new_plot, to_png
 from albert_tf.reports.page import Figure, clean
 
 MAX_LABELS = 30  # of a confusion matrix as a picture
 _MAX_NAME = 18  # characters of a name in a picture
 _MAX_COUNTED = 12  # labels of a confusion matrix with its counts
 _NUM_BINS = 10  # of a reliability diagram
+_EXIT_STYLES = {"layers": "o-", "entropy": "s--", "patience": "^:"}
+_EXIT_TITLES = {
+    "layers": "the same for all texts",
+    "entropy": "by entropy",
+    "patience": "by patience",
+}
 
 
 def draw_confusion(
@@ -224,6 +230,35 @@ def draw_seeds(seeds: Sequence[Any], values: Sequence[float], metric: str) -> Fi
     ends = f" between {min(known):.4g} and {max(known):.4g}" if known else ""
     alt = f"The {metric} of {len(seeds)} seeds side by side{ends}."
     return Figure(to_png(figure, PAGE_DPI), alt)
+
+
+def draw_exits(measured: Mapping[str, Any]) -> bytes:
+    """Returns a PNG of the metric against the layers, and against the time.
+
+    Args:
+        measured: dict. What `inference.exit_curve.measure_exits` returned.
+    """
+    name = measured["metric"]
+    figure = new_figure(10, 4, layout="constrained")
+    by_layers, by_time = figure.subplots(1, 2, sharey=True)
+    for kind, style in _EXIT_STYLES.items():
+        points = [p for p in measured["points"] if p["exit"].startswith(f"{kind}:")]
+        for axes, x in ((by_layers, "mean_layers"), (by_time, "time")):
+            points.sort(key=lambda point, x=x: point[x])
+            if points:
+                axes.plot(
+                    [point[x] for point in points],
+                    [point[name] for point in points],
+                    style,
+                    label=_EXIT_TITLES[kind],
+                )
+    for axes in (by_layers, by_time):
+        axes.axhline(measured["full"][name], color="gray", lw=1, label="whole model")
+        axes.grid(alpha=0.3)
+    by_layers.set(xlabel="mean number of layers", ylabel=name.replace("_", " "))
+    by_time.set(xlabel="time, as a share of the whole model's")
+    by_layers.legend()
+    return to_png(figure)
 
 
 def plain_name(name: str, index: int, length: int = _MAX_NAME) -> str:

@@ -1,4 +1,4 @@
-"""The curves of a fine-tuning run as a picture."""
+"""The curves of a run as a picture, for its folder and its model card."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from albert_tf.reports.figure import PAGE_DPI, new_curves, new_plot, to_png
-from albert_tf.reports.finetuning_figures import plain_name
-from albert_tf.reports.page import Figure
+from albert_tf.figure import new_curves, to_png
+from albert_tf.reports.figures import plain_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,15 +19,16 @@ _MAX_LABEL = 40  # characters of a name in a legend
 _STYLES = ("o--", "s:", "^-.", "v--")  # of the splits other than train
 
 
-def draw_finetuning_curves(
+def draw_curves(
     history: Sequence[Mapping[str, Any]], metric: str = "", best_step: int | None = None
 ) -> bytes:
     """Returns a PNG of losses and metrics over the steps.
 
     Args:
-        history: Lines of `metrics.jsonl`, each with `split` and `step`; with `seed` if
-            there are several runs. What is not a finite number is left out.
-        metric: str. Name of the metric that selects the checkpoint.
+        history: Lines of `metrics.jsonl`, each with `split` and `step`. What is not a
+            finite number is left out.
+        metric: str. Name of the metric that selects the checkpoint; "" for
+            pretraining, whose accuracies are drawn.
         best_step: int. Step of the selected checkpoint, or None.
     """
     figure, losses, metrics = new_curves()
@@ -37,24 +37,6 @@ def draw_finetuning_curves(
     plot(metrics, history, names, best_step)
     metrics.set_ylabel(plain_name(names[0], 0) if len(names) == 1 else "metric")
     return to_png(figure)
-
-
-def page_curves(
-    history: Sequence[Mapping[str, Any]], metric: str = "", best_step: int | None = None
-) -> list[Figure]:
-    """Returns the same curves as figures of a page; none for an empty history."""
-    figures = []
-    groups = (loss_names(history), metric_names(history, metric))
-    for names, kind in zip(groups, ("loss", "metric"), strict=True):
-        if not names:
-            continue
-        name = plain_name(names[0], 0) if len(names) == 1 else kind
-        figure, axes = new_plot("step", name)
-        plot(axes, history, names, best_step)
-        last = ", ".join(f"{k} {v:.4g}" for k, v in _last(history, names).items())
-        alt = f"{', '.join(names)} over the steps. Last values: {last}."
-        figures.append(Figure(to_png(figure, PAGE_DPI), alt))
-    return figures
 
 
 def loss_names(history: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -71,8 +53,11 @@ def metric_names(history: Sequence[Mapping[str, Any]], metric: str = "") -> list
 
     Args:
         history: Lines of `metrics.jsonl`.
-        metric: str. Name of the selecting metric, or "" for the first one measured.
+        metric: str. Name of the selecting metric, or "" for the accuracies.
     """
+    if not metric:
+        found = dict.fromkeys(name for line in history for name in line)
+        return [name for name in found if name.endswith("_accuracy")]
     values: dict[str, list[float]] = {}
     for line in history:
         if line.get("split") == "train":
@@ -112,42 +97,24 @@ def plot(
         style = "-" if is_train else _STYLES[held_out.index(split) % len(_STYLES)]
         lines = [line for line in history if line.get("split", "train") == split]
         for index, name in enumerate(names):
-            runs = _runs(lines, name)
-            for number, (steps, values) in enumerate(runs):
-                label = split if len(names) == 1 else f"{split} {name}"
-                label = plain_name(label, index, _MAX_LABEL)
-                if len(runs) > 1:
-                    label += f", {len(runs)} seeds"
-                look = {"markersize": 3, "lw": 1, "alpha": 1 / len(runs) ** 0.5}
-                # The splits of one value need colors to be told apart.
-                color = splits.index(split) if len(names) == 1 else index
-                look |= {"color": f"C{color % 10}"}
-                axes.plot(steps, values, style, label=None if number else label, **look)
+            points = [(r["step"], r[name]) for r in lines if _is_finite(r.get(name))]
+            if not points:
+                continue
+            label = split if len(names) == 1 else f"{split} {name}"
+            # The splits of one value need colors to be told apart.
+            color = splits.index(split) if len(names) == 1 else index
+            look = {"markersize": 3, "lw": 1, "color": f"C{color % 10}"}
+            label = plain_name(label, index, _MAX_LABEL)
+            axes.plot(*zip(*points, strict=True), style, label=label, **look)
+            baseline = f"{name.removesuffix('_accuracy')}_baseline"
+            found = [r[baseline] for r in lines if _is_finite(r.get(baseline))]
+            if found:
+                look |= {"linestyle": ":", "label": plain_name(baseline, index)}
+                axes.axhline(found[-1], **look)
     if best_step is not None:
         axes.axvline(best_step, color="gray", lw=1, label=f"selected: step {best_step}")
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8)
-
-
-def _runs(lines: Sequence[Mapping[str, Any]], name: str) -> list[tuple[list, list]]:
-    """Returns the steps and the values of each seed."""
-    runs: dict[Any, tuple[list, list]] = {}
-    for line in lines:
-        if _is_finite(line.get(name)):
-            steps, values = runs.setdefault(line.get("seed"), ([], []))
-            steps.append(line["step"])
-            values.append(line[name])
-    return list(runs.values())
-
-
-def _last(history: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict:
-    """Returns the last values by split and name."""
-    return {
-        f"{line.get('split', 'train')} {name}": line[name]
-        for line in history
-        for name in names
-        if _is_finite(line.get(name))
-    }
 
 
 def _is_finite(value: Any) -> bool:

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from albert_tf.reports.interactive import charts
-from albert_tf.reports.interactive.measurements import Curve
-from albert_tf.reports.interactive.run_files import read_runs
-from tests.reports.interactive.runs import lines, write_run
+from albert_tf.reports import charts
+from albert_tf.reports.measurements import Curve
+from albert_tf.reports.run_files import read_runs
+from tests.reports.runs import lines, write_run
 
 
 def curve_of(values):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.reports.interactive.samples import Sample, read_samples, sample_tables
+from albert_tf.reports.samples import Sample, read_samples, sample_tables
 
 
 def line(step, weights="last", text="a [MASK]", masks=(((("x", 0.5),)),)):

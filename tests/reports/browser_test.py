@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from albert_tf.reports.interactive.run_files import read_runs
-from albert_tf.reports.interactive.run_page import RunPage, render_runs
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import RunPage, render_runs
 from tests import browser as browsers
 from tests.browser import CTRL, SHIFT, Browser
-from tests.reports.interactive.run_page_test import hostile_run
-from tests.reports.interactive.runs import lines, rollback, write_run
+from tests.reports.run_page_test import hostile_run
+from tests.reports.runs import lines, rollback, write_run
 
 NOTHING = "document.documentElement.dataset.error || ''"
 PLOT = "document.querySelectorAll('.plot')[0]"

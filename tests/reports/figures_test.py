@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from albert_tf.reports import finetuning_figures as figures
-from albert_tf.reports.figure import to_png
-from albert_tf.reports.finetuning_figures import (
+from albert_tf.figure import to_png
+from albert_tf.reports import figures
+from albert_tf.reports.figures import (
     calibration_bins,
     most_confused,
     plain_name,

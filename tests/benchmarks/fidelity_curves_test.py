@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.reports.fidelity_curves import LossCurves, draw_fidelity, short
+from benchmarks.fidelity_curves import LossCurves, draw_fidelity, short
 
 LOSSES = np.linspace(9, 7, 13)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from albert_tf.reports.figure import new_figure, to_png
+from albert_tf.figure import new_figure, to_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

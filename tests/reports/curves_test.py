@@ -1,12 +1,12 @@
-"""The curves of a fine-tuning run show its losses and the metrics of one scale."""
+"""The curves of a run show its losses and the metrics of one scale."""
 
 import math
 
 import numpy as np
 import pytest
 
-from albert_tf.reports import finetuning_curves as curves
-from albert_tf.reports.figure import new_plot
+from albert_tf.figure import new_plot
+from albert_tf.reports import curves
 
 HISTORY = [
     {"split": "train", "step": 1, "loss": 0.9, "learning_rate": 0.5, "accuracy": 0.1},
@@ -46,7 +46,7 @@ def test_metrics_by_split_and_name():
     ("metric", "names"),
     [
         ("accuracy", ["accuracy", "f1"]),
-        ("", ["f1", "accuracy"]),
+        ("", []),
         ("elsewhere", ["f1", "accuracy"]),
         ("total", ["total", "f1", "accuracy"]),
     ],
@@ -66,15 +66,19 @@ def test_at_most_five_metrics():
     assert names == ["f1_8", "f1_0", "f1_1", "f1_2", "f1_3"]
 
 
-def test_seeds_are_separate_lines_with_one_label():
+def test_accuracies_and_baselines_of_pretraining():
     history = [
-        {"split": "dev", "seed": seed, "step": step, "f1": seed / 10}
-        for seed in (1, 2)
-        for step in (5, 6)
+        {"split": "train", "step": 1, "mlm_accuracy": 0.1, "grad_norm": 1.0},
+        {"split": "eval", "step": 1, "mlm_accuracy": 0.2, "mlm_baseline": 0.05},
+        # Held-out data of another part of the run may lack a term.
+        {"split": "eval", "step": 2, "nsp_accuracy": 0.6, "nsp_baseline": 0.5},
     ]
-    axes, _ = lines(["f1"], history)
-    assert len(axes.lines) == 2
-    assert axes.get_legend_handles_labels()[1] == ["dev, 2 seeds"]
+    names = curves.metric_names(history)
+    assert names == ["mlm_accuracy", "nsp_accuracy"]
+    _, drawn = lines(names, history)
+    assert drawn["train mlm_accuracy"] == [[1, 0.1]]
+    assert drawn["eval nsp_accuracy"] == [[2, 0.6]]
+    assert drawn["mlm_baseline"] == [[0, 0.05], [1, 0.05]]
 
 
 def test_splits_look_different():
@@ -101,14 +105,6 @@ def test_splits_look_different():
     ],
 )
 def test_picture(history):
-    picture = curves.draw_finetuning_curves(history, "accuracy", 3)
+    picture = curves.draw_curves(history, "accuracy", 3)
     assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    assert curves.draw_finetuning_curves(history, "accuracy", 3) == picture
-
-
-def test_figures_of_the_page():
-    loss, metric = curves.page_curves(HISTORY, "accuracy", 3)
-    assert "train loss 0.7, dev loss 0.6" in loss.alt
-    assert "dev accuracy 0.6" in metric.alt and "dev f1 0.4" in metric.alt
-    assert curves.page_curves([]) == []
-    assert len(curves.page_curves(HISTORY[:1])) == 1  # no metric of a held-out split
+    assert curves.draw_curves(history, "accuracy", 3) == picture

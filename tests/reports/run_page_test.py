@@ -11,13 +11,13 @@ import tomllib
 
 import pytest
 
-from albert_tf.reports.interactive import run_page
-from albert_tf.reports.interactive.run_files import read_runs
-from albert_tf.reports.interactive.run_page import RunPage, render_runs
+from albert_tf.reports import page
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import RunPage, render_runs
 from tests.imports import ROOT
-from tests.reports.interactive.runs import lines, write_run
 from tests.reports.page_test import HOSTILE
 from tests.reports.parsed_page import ParsedPage
+from tests.reports.runs import lines, write_run
 
 
 class RunsPage(ParsedPage):
@@ -96,6 +96,7 @@ def test_without_a_script_the_tables_tell_the_last_values(tmp_path):
     paths = [write_run(tmp_path / name, learning_rate=n) for n, name in enumerate("ab")]
     parsed = RunsPage(page_of(*paths, cost_per_hour=2.5))
     assert parsed.titles == [
+        "Overview",
         "Curves",
         "Values",
         "Settings that differ",
@@ -113,7 +114,7 @@ def test_a_run_without_lines_has_a_page(tmp_path):
     path = write_run(tmp_path / "a")
     (tmp_path / "a/metrics.jsonl").write_text("")
     parsed = RunsPage(page_of(path))
-    assert parsed.titles == ["Everything about the run"]
+    assert parsed.titles == ["Overview", "Everything about the run"]
     assert "a: nothing is on record yet." in parsed.text
 
 
@@ -161,21 +162,21 @@ def test_unprintable_characters_are_spelled_out(tmp_path):
 def test_files_of_the_page_are_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     data = project["tool"]["setuptools"]["package-data"]
-    folder = ROOT / "albert_tf/reports/interactive"
-    patterns = data["albert_tf.reports.interactive"]
+    folder = ROOT / "albert_tf/reports"
+    patterns = data["albert_tf.reports"]
     found = {path.name for pattern in patterns for path in folder.glob(pattern)}
-    needed = {f"{name}.js" for name in run_page._SCRIPTS}
-    assert found == needed | {"run_page.css", "run_page.html.j2"}
+    needed = {f"{name}.js" for name in page._SCRIPTS}
+    assert found == needed | {"blocks.html.j2", "page.css", "page.html.j2"}
     build = (ROOT / "BUILD").read_text()
     for pattern in patterns:
-        assert f'"albert_tf/reports/interactive/{pattern}"' in build
+        assert f'"albert_tf/reports/{pattern}"' in build
 
 
 def test_nothing_heavy_is_imported(tmp_path):
     code = """
 import sys
-from albert_tf.reports.interactive.run_files import read_runs
-from albert_tf.reports.interactive.run_page import RunPage, render_runs
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import RunPage, render_runs
 render_runs(RunPage(runs=read_runs(sys.argv[1:])))
 heavy = {"tensorflow", "keras", "matplotlib", "pandas"} & set(sys.modules)
 assert not heavy, heavy

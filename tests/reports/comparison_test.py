@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from albert_tf.reports.interactive import comparison
-from albert_tf.reports.interactive.run_files import read_runs
-from tests.reports.interactive.runs import lines, write_run
+from albert_tf.reports import comparison
+from albert_tf.reports.run_files import read_runs
+from tests.reports.runs import lines, write_run
 
 
 @pytest.fixture

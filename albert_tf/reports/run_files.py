@@ -8,10 +8,11 @@ from typing import Any
 
 from albert_tf.data.records import card, shards
 from albert_tf.errors import DataError, UsageError
-from albert_tf.reports.interactive.measurements import COLLAPSED, Measurements, collect
-from albert_tf.reports.interactive.rollbacks import Rollback, read_rollbacks
-from albert_tf.reports.interactive.samples import Sample, read_samples
+from albert_tf.reports.measurements import COLLAPSED, Measurements, collect
 from albert_tf.reports.metrics_file import METRICS_FILE, iterate_metrics
+from albert_tf.reports.rollbacks import Rollback, read_rollbacks
+from albert_tf.reports.samples import Sample, read_samples
+from albert_tf.reports.task_report import TaskReport
 from albert_tf.storage import files, folders
 
 PRETRAINING = "pretraining"
@@ -20,6 +21,8 @@ _RUN_FILE = "run.json"
 _MODEL = "model"
 _TRIALS_FOLDER = "trials"
 _TRIALS_FILE = "trials.json"
+_METRICS = "metrics.json"
+REPORT_FILE = "report.json"
 # Kinds on record, the second one by earlier versions, whose finished folders only have
 # a record.
 _KINDS = {"": PRETRAINING, "finetune": FINETUNING, "finetune_text_classifier": ""}
@@ -42,10 +45,11 @@ class RunFiles:
         environment: dict. Versions, code and machine.
         measurements: `Measurements`.
         data_card: Mapping. Card of the training data; empty if it cannot be found.
+        report: `TaskReport` or None. What a finished fine-tuning run answers.
         trials: Sequence of dict. Results of the seeds, or of a search.
+        best_trial: str. Name of the one that was kept.
         rollbacks: Sequence of `Rollback`. Divergences after which the run went back.
         samples: Sequence of `Sample`. What was answered to masked sentences.
-        notices: Sequence of str. What the reader must know.
     """
 
     path: str
@@ -57,10 +61,11 @@ class RunFiles:
     environment: Mapping[str, Any]
     measurements: Measurements
     data_card: Mapping[str, Any]
+    report: TaskReport | None = None
     trials: Sequence[Mapping[str, Any]] = ()
+    best_trial: str = ""
     rollbacks: Sequence[Rollback] = ()
     samples: Sequence[Sample] = ()
-    notices: Sequence[str] = ()
 
     @property
     def num_train_steps(self) -> int | None:
@@ -68,6 +73,26 @@ class RunFiles:
         steps = self.settings.get("num_train_steps")
         known = isinstance(steps, int) and not isinstance(steps, bool) and steps > 0
         return steps if known else None
+
+    @property
+    def notices(self) -> list[str]:
+        """What the reader must know."""
+        name, measurements = self.name, self.measurements
+        notices = list(self.report.warnings) if self.report else []
+        if not measurements.curves:
+            notices.append(f"{name}: nothing is on record yet.")
+        if measurements.skipped:
+            notices.append(
+                f"{name}: {measurements.skipped:,} lines of {METRICS_FILE} have no "
+                "step and are left out."
+            )
+        collapsed = measurements.curve("eval", COLLAPSED).steps
+        if collapsed:
+            notices.append(
+                f"{name}: training looked collapsed at step {collapsed[-1]:,.0f}: all "
+                "answers were the same, or the loss was that of guessing."
+            )
+        return notices
 
 
 def read_runs(paths: Sequence[str]) -> list[RunFiles]:
@@ -113,13 +138,35 @@ def _name_of(path: str) -> str:
 
 
 def _read(path: str, name: str) -> list[RunFiles]:
+    run = read_run(path, name)
+    if run.kind == FINETUNING and not run.is_finished:
+        trials = _unfinished_trials(path, name)
+        if trials:
+            return trials
+    return [run]
+
+
+def read_run(
+    path: str, name: str = "", record: Mapping[str, Any] | None = None
+) -> RunFiles:
+    """Reads the folder of one run.
+
+    Args:
+        path: str. The folder.
+        name: str. What the page calls the run. Default: the folder's name.
+        record: Mapping. Used instead of the record in the folder.
+
+    Raises:
+        DataError: If the folder holds no run, or a file in it is damaged.
+    """
     where = files.join(path, _RUN_FILE)
     if not files.is_folder(path) or not files.exists(where):
         raise DataError(
             f"{path}: must be the folder of a run of pretrain or finetune, "
             f"{'has no run.json' if files.exists(path) else 'does not exist'}"
         )
-    record = files.read_json(where)
+    if record is None:
+        record = files.read_json(where)
     kind = record.get("kind") or ""
     settings = record.get("settings")
     known = isinstance(kind, str) and kind in _KINDS
@@ -129,9 +176,10 @@ def _read(path: str, name: str) -> list[RunFiles]:
     content = content if isinstance(content, dict) else {}
     is_old = not _KINDS[kind]
     measurements = collect(iterate_metrics(files.join(path, METRICS_FILE)))
-    run = RunFiles(
+    report = _report(path) if kind else None
+    return RunFiles(
         path=path,
-        name=name,
+        name=name or _name_of(path),
         kind=_KINDS[kind] or FINETUNING,
         is_finished=is_old or _is_finished(path, kind, record),
         settings=settings,
@@ -139,16 +187,12 @@ def _read(path: str, name: str) -> list[RunFiles]:
         environment={k: v for k, v in record.items() if k not in _NOT_ENVIRONMENT},
         measurements=measurements,
         data_card={} if kind else _data_card(path, _records(settings)),
+        report=report,
         trials=_trials(path) if kind else (),
+        best_trial=_best_trial(path) if kind else "",
         rollbacks=read_rollbacks(path, measurements.rollbacks),
         samples=() if kind else read_samples(path),
-        notices=_notices(name, measurements),
     )
-    if kind and not run.is_finished:
-        trials = _unfinished_trials(path, name)
-        if trials:
-            return trials
-    return [run]
 
 
 def _records(settings: Mapping[str, Any]) -> Any:
@@ -164,24 +208,6 @@ def _is_finished(path: str, kind: str, record: Mapping[str, Any]) -> bool:
         return bool(record.get("finished"))
     complete = folders.is_complete(files.join(path, _MODEL))
     return complete and not record.get(_OUTDATED)
-
-
-def _notices(name: str, measurements: Measurements) -> list[str]:
-    notices = []
-    if not measurements.curves:
-        notices.append(f"{name}: nothing is on record yet.")
-    if measurements.skipped:
-        notices.append(
-            f"{name}: {measurements.skipped:,} lines of {METRICS_FILE} have no step "
-            "and are left out."
-        )
-    collapsed = measurements.curve("eval", COLLAPSED).steps
-    if collapsed:
-        notices.append(
-            f"{name}: training looked collapsed at step {collapsed[-1]:,.0f}: all "
-            "answers were the same, or the loss was that of guessing."
-        )
-    return notices
 
 
 def _config(path: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -208,6 +234,24 @@ def _data_card(run: str, pattern: Any) -> Mapping[str, Any]:
     except (DataError, UsageError):
         pass
     return {}
+
+
+def _report(path: str) -> TaskReport | None:
+    """Returns what a finished fine-tuning run answers, if its page could be drawn."""
+    where = files.join(path, REPORT_FILE)
+    if not files.exists(where):
+        return None
+    try:
+        return TaskReport.from_dict(files.read_json(where))
+    except (TypeError, ValueError, AttributeError) as e:
+        raise DataError(f"{where}: must be the report of a run: {e}") from None
+
+
+def _best_trial(path: str) -> str:
+    """Returns the name of the trial that a finished run has kept."""
+    where = files.join(path, _METRICS)
+    summary = files.read_json(where).get("trials") if files.exists(where) else None
+    return str(summary.get("best")) if isinstance(summary, Mapping) else ""
 
 
 def _trials(path: str) -> list[Mapping[str, Any]]:

@@ -6,14 +6,14 @@ import os
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.reports.interactive.run_files import (
+from albert_tf.reports.run_files import (
     FINETUNING,
     PRETRAINING,
     is_finetuning,
     read_runs,
 )
 from albert_tf.storage import files
-from tests.reports.interactive.runs import CONFIG, SETTINGS, lines, write_run
+from tests.reports.runs import CONFIG, SETTINGS, lines, write_run
 
 
 def test_a_pretraining_run(tmp_path):

@@ -5,8 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf.reports.interactive.measurements import COLLAPSED, TOKENS, Curve
-from albert_tf.reports.interactive.run_files import RunFiles
+from albert_tf.reports.measurements import COLLAPSED, TOKENS, Curve
+from albert_tf.reports.run_files import RunFiles
 
 # Points of a curve on the page, and of a curve of which there is one per weight.
 MAX_POINTS = 2000

@@ -1,4 +1,4 @@
-"""The page of a fine-tuning run: how it went, and what the model gets wrong."""
+"""What a fine-tuned model gets right and wrong, as sections of a page."""
 
 import dataclasses
 import math
@@ -6,14 +6,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.reports import finetuning_figures as figures
-from albert_tf.reports.finetuning_curves import page_curves
+from albert_tf.reports import figures
 from albert_tf.reports.page import (
     Block,
     Facts,
     Figures,
     Heading,
-    Notices,
     Page,
     Section,
     Table,
@@ -55,26 +53,16 @@ class Lengths:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuningReport:
-    """What a report shows. All of it is optional; what is missing is left out.
+class TaskReport:
+    """What a fine-tuned model answers. All of it is optional.
 
     Attributes:
-        title: str. Title of the page.
         task: str. Name of the task.
         model: str. What was fine-tuned or evaluated.
-        created: str. When the run was made. It is the only thing on the page that
-            differs between two equal runs, so leave it out to compare bytes.
         metric: str. Name of the metric that selects the checkpoint.
         best_step: int. Step of the selected checkpoint.
         warnings: Sequence of str. What the reader must know, such as a collapse.
         results: Mapping. Metrics by name, or such mappings by split.
-        history: Lines of `metrics.jsonl`, each with `split` ("train", "dev", ...) and
-            `step`, and with `seed` if it holds several runs.
-        seeds: A mapping per seed with `seed`, `metric` (the value of the selecting
-            metric; None if the run failed), and more, such as `best_step`. The one
-            that was kept has `selected`, True, and stands out.
-        search: A mapping per trial with the hyperparameters and `metric`, and
-            `selected` as above.
         splits: By split, what `Family.report` returns: any of
 
             - `labels`, list of str, and `confusion`, int `[C, C]`, rows = correct,
@@ -87,67 +75,84 @@ class FinetuningReport:
         lengths: `Lengths` by split.
         useful_token_rate: float. Share of the tokens of the training batches that are
             no padding.
-        settings: Mapping. What the command was given.
-        environment: Mapping. Versions, code and machine, as `reports.environment`
-            returns them.
     """
 
-    title: str = "Fine-tuning"
     task: str = ""
     model: str = ""
-    created: str = ""
     metric: str = ""
     best_step: int | None = None
     warnings: Sequence[str] = ()
     results: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    history: Sequence[Mapping[str, Any]] = ()
-    seeds: Sequence[Mapping[str, Any]] = ()
-    search: Sequence[Mapping[str, Any]] = ()
     splits: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     lengths: Mapping[str, Lengths] = dataclasses.field(default_factory=dict)
     useful_token_rate: float | None = None
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    environment: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TaskReport":
+        """Returns the report that `dataclasses.asdict` made a mapping of.
+
+        Raises:
+            TypeError: If the lengths are not those of a report.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        found = {name: value for name, value in values.items() if name in known}
+        lengths = {k: Lengths(**v) for k, v in dict(found.pop("lengths", {})).items()}
+        return cls(**found, lengths=lengths)
 
 
-def make_report(run: FinetuningReport) -> bytes:
-    """Returns the page of a run as an HTML file, UTF-8.
-
-    Args:
-        run: `FinetuningReport`.
-    """
-    names = (("task", run.task), ("model", run.model))
-    sections = [
-        Section("Warnings", [Notices(run.warnings)] if run.warnings else []),
-        Section("Results", _results(run)),
-        Section("Curves", _curves(run)),
-        Section("Seeds", _seeds(run)),
-        Section("Search", _search(run)),
+def report_sections(report: TaskReport) -> list[Section]:
+    """Returns what there is to see of the answers of a model."""
+    return [
+        Section("Results", _results(report)),
         *(
-            Section(f"Answers on {split}", split_blocks(split, report))
-            for split, report in run.splits.items()
+            Section(f"Answers on {split}", split_blocks(split, found))
+            for split, found in report.splits.items()
         ),
-        Section("Lengths and truncation", _lengths(run)),
-        *settings_sections(run.settings, run.environment),
+        Section("Lengths and truncation", _lengths(report)),
     ]
+
+
+def render_evaluation(report: TaskReport) -> bytes:
+    """Returns the page of an evaluation as an HTML file, UTF-8."""
+    names = (("task", report.task), ("model", report.model))
     subtitle = ", ".join(f"{name} {value}" for name, value in names if value)
-    return render(Page(run.title, subtitle, sections, run.created))
+    title = f"Evaluation: {report.task}"
+    return render(Page(title, subtitle, report_sections(report)))
 
 
-def settings_sections(
-    settings: Mapping[str, Any], environment: Mapping[str, Any]
-) -> list[Section]:
-    """Returns the sections that every run's page ends with.
+def seed_blocks(
+    trials: Sequence[Mapping[str, Any]], best: str, metric: str
+) -> list[Block]:
+    """Returns the results of several seeds or trials side by side.
 
     Args:
-        settings: Mapping. What the command was given.
-        environment: Mapping. Versions, code and machine.
+        trials: Sequence of dict. Content of `trials.json`: `name`, `value` of the
+            metric (None if the run failed), `seed`, `results`, and settings.
+        best: str. Name of the one that was kept.
+        metric: str. Name of the selecting metric.
     """
-    found = []
-    for title, values in (("Settings", settings), ("Environment", environment)):
-        shown = {name: as_setting(value) for name, value in flatten(values).items()}
-        found.append(Section(title, [Facts(title, shown)] if shown else []))
-    return found
+    seeds = [trial.get("seed") for trial in trials]
+    values = [_number(trial.get("value")) for trial in trials]
+    known = [value for value in values if math.isfinite(value)]
+    summary: dict[str, Any] = {"seeds": len(seeds)}
+    if len(known) < len(seeds):
+        summary["without a result"] = len(seeds) - len(known)
+    if known:
+        median = statistics.median(known)
+        summary |= {"median": median, "lowest": min(known), "highest": max(known)}
+        if len(known) > 1:
+            summary["standard deviation"] = statistics.stdev(known)
+    figure = figures.draw_seeds(seeds, values, metric)
+    shown = [
+        {k: as_setting(v) for k, v in t.items() if k not in ("results", "value")}
+        | {metric: t.get("value"), "selected": t.get("name") == best}
+        for t in trials
+    ]
+    names = list(dict.fromkeys(name for line in shown for name in line))
+    rows = [[line.get(name) for name in names] for line in shown]
+    marked = next((i for i, line in enumerate(shown) if line["selected"]), None)
+    table = Table("Results by seed", names, rows, marked)
+    return [Facts(f"The {metric} over seeds", summary), Figures([figure]), table]
 
 
 def split_blocks(split: str, report: Mapping[str, Any]) -> list[Block]:
@@ -167,72 +172,24 @@ def split_blocks(split: str, report: Mapping[str, Any]) -> list[Block]:
     ]
 
 
-def _results(run: FinetuningReport) -> list[Block]:
+def _results(report: TaskReport) -> list[Block]:
     blocks: list[Block] = []
-    if run.metric and run.best_step is not None:
-        text = f"The checkpoint of step {run.best_step:,} has the best {run.metric}."
-        blocks.append(Text(text))
-    flat = {k: v for k, v in run.results.items() if not isinstance(v, Mapping)}
-    by_split = {k: v for k, v in run.results.items() if isinstance(v, Mapping)}
+    if report.metric and report.best_step is not None:
+        step, metric = report.best_step, report.metric
+        blocks.append(Text(f"The checkpoint of step {step:,} has the best {metric}."))
+    flat = {k: v for k, v in report.results.items() if not isinstance(v, Mapping)}
+    by_split = {k: v for k, v in report.results.items() if isinstance(v, Mapping)}
     if by_split:
         rows = {name: None for values in by_split.values() for name in flatten(values)}
         columns = [flatten(values) for values in by_split.values()]
         table = [[name, *(column.get(name) for column in columns)] for name in rows]
-        marked = list(rows).index(run.metric) if run.metric in rows else None
+        marked = list(rows).index(report.metric) if report.metric in rows else None
         blocks.append(Table("Metrics by split", ["metric", *by_split], table, marked))
     if flat:
-        marked = list(flat).index(run.metric) if run.metric in flat else None
+        marked = list(flat).index(report.metric) if report.metric in flat else None
         table = [list(item) for item in flat.items()]
         blocks.append(Table("Metrics", ["metric", "value"], table, marked))
     return blocks
-
-
-def _curves(run: FinetuningReport) -> list[Block]:
-    curves = page_curves(run.history, run.metric, run.best_step)
-    return [Figures(curves)] if curves else []
-
-
-def _seeds(run: FinetuningReport) -> list[Block]:
-    if not run.seeds:
-        return []
-    seeds = [line.get("seed") for line in run.seeds]
-    values = [_number(line.get("metric")) for line in run.seeds]
-    known = [value for value in values if math.isfinite(value)]
-    summary: dict[str, Any] = {"seeds": len(seeds)}
-    if len(known) < len(seeds):
-        summary["without a result"] = len(seeds) - len(known)
-    if known:
-        median = statistics.median(known)
-        summary |= {"median": median, "lowest": min(known), "highest": max(known)}
-        if len(known) > 1:
-            summary["standard deviation"] = statistics.stdev(known)
-    metric = run.metric or "result"
-    figure = figures.draw_seeds(seeds, values, metric)
-    table = _table_of("Results by seed", run.seeds, metric)
-    return [Facts(f"The {metric} over seeds", summary), Figures([figure]), table]
-
-
-def _search(run: FinetuningReport) -> list[Block]:
-    if not run.search:
-        return []
-    given = ("metric", "selected")
-    lines = [
-        {name: v if name in given else as_setting(v) for name, v in line.items()}
-        for line in run.search
-    ]
-    return [_table_of("Trials", lines, run.metric or "result")]
-
-
-def _table_of(caption: str, lines: Sequence[Mapping[str, Any]], metric: str) -> Table:
-    """Returns a table of mappings; the column `metric` gets the metric's name."""
-    selected = [index for index, line in enumerate(lines) if line.get("selected")]
-    marked = selected[0] if selected else None
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    if "selected" in names:
-        lines = [{**line, "selected": bool(line.get("selected"))} for line in lines]
-    titles = [metric if name == "metric" else name for name in names]
-    rows = [[_label(name, line.get(name)) for name in names] for line in lines]
-    return Table(caption, titles, rows, marked)
 
 
 def _groups(groups: Sequence[Mapping[str, Any]]) -> list[Block]:
@@ -295,19 +252,19 @@ def _errors(errors: Sequence[Mapping[str, Any]]) -> list[Block]:
         return []
     names = [name for name in _ERROR_COLUMNS if any(name in line for line in errors)]
     rows = [
-        [_shorten(_label(name, line.get(name))) for name in names] for line in errors
+        [_shorten(line.get(name), name == "index") for name in names] for line in errors
     ]
     titles = [_ERROR_COLUMNS[name] for name in names]
     caption = f"{len(errors)} errors, the worst first"
     return [Heading("Errors"), Table(caption, titles, rows, stacked=True)]
 
 
-def _lengths(run: FinetuningReport) -> list[Block]:
+def _lengths(report: TaskReport) -> list[Block]:
     blocks: list[Block] = []
-    if run.useful_token_rate is not None:
-        rate = f"{run.useful_token_rate:.1%}"
+    if report.useful_token_rate is not None:
+        rate = f"{report.useful_token_rate:.1%}"
         blocks.append(Facts("Padding", {"useful tokens of a training batch": rate}))
-    found = {split: one for split, one in run.lengths.items() if len(one.values)}
+    found = {split: one for split, one in report.lengths.items() if len(one.values)}
     if not found:
         return blocks
     limit = max(one.max_seq_length for one in found.values())
@@ -332,19 +289,14 @@ def _lengths(run: FinetuningReport) -> list[Block]:
     return [*blocks, Table("Lengths by split", names, rows), Figures([figure])]
 
 
-def _label(name: str, value: Any) -> Any:
-    """Returns a value as a table shows it: the number of a row or seed is a name."""
-    return str(value) if name in ("index", "seed") and value is not None else value
-
-
-def _shorten(value: Any) -> Any:
-    """Returns a value whose text, if it is one, does not fill the page."""
-    if value is None or isinstance(value, int | float):
+def _shorten(value: Any, is_name: bool) -> Any:
+    """Returns a value whose text does not fill the page; the index is a name."""
+    if value is None or (isinstance(value, int | float) and not is_name):
         return value
-    text = as_text(value)
+    text = str(value) if is_name else as_text(value)
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
 
 
 def _number(value: Any) -> float:
     """Returns the number, or NaN if there is none."""
-    return math.nan if value is None else float(value)
+    return float(value) if isinstance(value, int | float) else math.nan

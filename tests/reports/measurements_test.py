@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from albert_tf.reports.interactive.measurements import collect
-from tests.reports.interactive.runs import lines
+from albert_tf.reports.measurements import collect
+from tests.reports.runs import lines
 
 
 def points(curve):

@@ -2,10 +2,10 @@
 
 import json
 
-from albert_tf.reports.interactive.rollbacks import Rollback, rollback_table
-from albert_tf.reports.interactive.run_files import read_runs
-from tests.reports.interactive.run_page_test import RunsPage, page_of
-from tests.reports.interactive.runs import lines, rollback, write_run
+from albert_tf.reports.rollbacks import Rollback, rollback_table
+from albert_tf.reports.run_files import read_runs
+from tests.reports.run_page_test import RunsPage, page_of
+from tests.reports.runs import lines, rollback, write_run
 
 
 def test_they_are_read_from_the_log(tmp_path):

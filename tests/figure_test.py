@@ -1,0 +1,35 @@
+"""The same numbers give the same picture, byte by byte."""
+
+import numpy as np
+import pytest
+
+from albert_tf.figure import draw_lengths, new_curves
+from albert_tf.reports.curves import draw_curves
+
+HISTORY = [{"split": "train", "step": 3, "loss": 1.0, "accuracy": 0.5}]
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: draw_curves(HISTORY),
+        lambda: draw_lengths(np.array([0, 3, 70, 5])),
+    ],
+)
+def test_same_bytes(draw):
+    picture = draw()
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
+    assert b"atplotlib" not in picture  # its version would change the bytes
+    assert draw() == picture
+
+
+def test_numbers_change_the_picture():
+    assert draw_lengths(np.array([0, 3, 7])) != draw_lengths(np.array([0, 7, 3]))
+    more = [*HISTORY, {**HISTORY[0], "step": 4}]
+    assert draw_curves(HISTORY) != draw_curves(more)
+
+
+def test_axes_of_curves():
+    _, losses, accuracies = new_curves()
+    assert losses.get_ylabel() == "loss (nats)"
+    assert accuracies.get_ylabel() == "accuracy"

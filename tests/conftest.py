@@ -72,3 +72,11 @@ def tokenizer():
     from tests.tiny import SPIECE
 
     return AlbertTokenizer(SPIECE)
+
+
+@pytest.fixture(autouse=True)
+def _no_waits(monkeypatch):
+    """Calls of a file system are repeated at once."""
+    from albert_tf.storage import calls
+
+    monkeypatch.setattr(calls, "WAITS", tuple(0.0 for _ in calls.WAITS))

@@ -70,11 +70,8 @@ def refuse_unfinished(path: str) -> None:
     where = files.join(path, _RUN_FILE)
     if not files.is_folder(path) or not files.exists(where):
         return
-    try:
-        record = json.loads(files.read_text(where))
-    except (ValueError, RecursionError):
-        return
-    if not isinstance(record, dict) or record.get("finished"):
+    record = files.read_record(where)
+    if not record or record.get("finished"):
         return
     # Folders of earlier versions, of another kind, held a record only when finished.
     if record.get("kind") == _FINETUNING:

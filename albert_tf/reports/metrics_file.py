@@ -72,7 +72,7 @@ class MetricsFile:
             else:
                 with open(self.path, "a", encoding="utf-8") as f:
                     f.write(_to_text([values]))
-        except (OSError, DataError, UsageError, files.remote_errors(self.path)) as e:
+        except (OSError, DataError, UsageError) as e:
             # A run goes on without its measurements; all lines are in memory.
             if not self._is_behind:
                 logging.warning("%s; it is written again with the next line", e)
@@ -87,7 +87,7 @@ class MetricsFile:
         try:
             self._write()
             self._is_behind = False
-        except (OSError, DataError, UsageError, files.remote_errors(self.path)) as e:
+        except (OSError, DataError, UsageError) as e:
             lost = "the last lines are lost" if self._is_behind else "its parts remain"
             logging.warning("%s; %s", e, lost)
 

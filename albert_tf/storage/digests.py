@@ -4,7 +4,6 @@ import hashlib
 import os
 from typing import BinaryIO
 
-from albert_tf.errors import DataError
 from albert_tf.storage import files
 
 _BLOCK = 1 << 22
@@ -41,14 +40,10 @@ def of_file(path: str | os.PathLike) -> dict[str, int | str]:
         DataError: If the file cannot be read.
     """
     sha256, size = hashlib.sha256(), 0
-    try:
-        with files.open_binary(path) as f:
-            while block := f.read(_BLOCK):
-                sha256.update(block)
-                size += len(block)
-    except (OSError, files.remote_errors(path)) as e:
-        reason = getattr(e, "strerror", None) or e
-        raise DataError(f"{path}: cannot be read: {reason}") from None
+    with files.reading(path) as f:
+        while block := f.read(_BLOCK):
+            sha256.update(block)
+            size += len(block)
     return {"size": size, "sha256": sha256.hexdigest()}
 
 

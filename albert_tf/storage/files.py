@@ -1,7 +1,8 @@
 """Reading and writing whole small files, on this machine or in a bucket.
 
 Every path may carry a scheme (`gs://…`); such paths go through `tf.io.gfile`, which is
-imported only then. Writing is atomic: a reader never sees half a file.
+imported only then. Writing is atomic: a reader never sees half a file. "There is none"
+and "it cannot be found out" are two answers: the second is a `DataError`.
 """
 
 import contextlib
@@ -12,15 +13,45 @@ import os
 import pathlib
 import re
 import shutil
+import stat
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.storage.calls import (
+    RemoteReader,
+    RemoteWriter,
+    gfile,
+    reason_of,
+    repeated,
+)
 
-# Disk errors, as opposed to a wrong path.
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-# Temporary files of `write_bytes`.
+# What a wrong path causes, as opposed to a disk or network that fails.
+_WRONG_PATH = (
+    errno.EACCES,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENAMETOOLONG,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
+)
+# Some file systems cannot wait for the disk, or not for a folder.
+_NO_SYNC = (
+    errno.EACCES,
+    errno.EBADF,
+    errno.EINVAL,
+    errno.EISDIR,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+)
+# A path that cannot name anything.
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
 # Half-written files, and locks that were never taken.
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.partial|\.lock-[0-9a-f]{8}")
 
@@ -35,32 +66,75 @@ def join(folder: str | os.PathLike, *names: str) -> str:
     return os.path.join(os.fspath(folder), *names)
 
 
+class Status(NamedTuple):
+    """What a file system knows about a path.
+
+    Attributes:
+        is_folder: bool.
+        is_regular: bool. Whether it can be read repeatedly: not a pipe or a device.
+        size: int. Number of bytes.
+        modified: int. Modification time in nanoseconds; 0 where none is kept.
+    """
+
+    is_folder: bool
+    is_regular: bool
+    size: int
+    modified: int
+
+
+def status(path: str | os.PathLike) -> Status | None:
+    """Returns what is known about a path, None if there is nothing.
+
+    Raises:
+        DataError: If that cannot be found out.
+    """
+    if "\0" in os.fspath(path):
+        return None
+    with _reaching(path):
+        try:
+            if is_remote(path):
+                found = gfile(path).stat(os.fspath(path))
+                return Status(found.is_directory, True, found.length, found.mtime_nsec)
+            found = repeated(os.stat, path)
+        except OSError as e:
+            if e.errno in _NOTHING:
+                return None
+            raise
+    is_regular = stat.S_ISREG(found.st_mode)
+    is_folder = stat.S_ISDIR(found.st_mode)
+    return Status(is_folder, is_regular, found.st_size, found.st_mtime_ns)
+
+
 def exists(path: str | os.PathLike) -> bool:
-    """Returns whether a file or folder exists."""
-    if is_remote(path):
-        with _reaching(path):
-            return gfile(path).exists(os.fspath(path))
-    return os.path.exists(path)
+    """Returns whether a file or folder exists.
+
+    Raises:
+        DataError: If that cannot be found out.
+    """
+    return status(path) is not None
 
 
 def is_folder(path: str | os.PathLike) -> bool:
-    """Returns whether `path` is a folder."""
-    if is_remote(path):
-        # `isdir` answers False where the file system cannot be reached.
-        found = gfile(path).isdir(os.fspath(path))
-        if not found:
-            exists(path)
-        return found
-    return os.path.isdir(path)
+    """Returns whether `path` is a folder.
+
+    Raises:
+        DataError: If that cannot be found out.
+    """
+    found = status(path)
+    return found is not None and found.is_folder
 
 
 def list_folder(path: str | os.PathLike) -> list[str]:
-    """Returns the sorted names of the files and folders in a folder."""
-    if is_remote(path):
-        with _reaching(path):
+    """Returns the sorted names of the files and folders in a folder.
+
+    Raises:
+        DataError: If there is no such folder, or it cannot be read.
+    """
+    with _reaching(path):
+        if is_remote(path):
             names = gfile(path).listdir(os.fspath(path))
-    else:
-        names = os.listdir(path)
+        else:
+            names = repeated(os.listdir, path)
     return sorted(name.rstrip("/") for name in names)
 
 
@@ -71,16 +145,16 @@ def make_folder(path: str | os.PathLike) -> None:
         UsageError: If it cannot be created.
         DataError: If the disk is full or fails.
     """
-    if is_remote(path):
-        with _reaching(path):
-            gfile(path).makedirs(os.fspath(path))
-        return
     try:
-        os.makedirs(path, exist_ok=True)
+        if is_remote(path):
+            gfile(path).makedirs(os.fspath(path))
+        else:
+            repeated(os.makedirs, path, exist_ok=True)
     except OSError as e:
-        if e.errno in _DISK_ERRORS:
-            raise DataError(f"{path}: cannot be created: {e.strerror}") from e
-        reason = e.strerror
+        if e.errno not in _WRONG_PATH:
+            verb = "reached" if is_remote(path) else "created"
+            raise DataError(f"{path}: cannot be {verb}: {reason_of(e)}") from e
+        reason = reason_of(e)
         if e.errno in (errno.EEXIST, errno.ENOTDIR):
             reason = "a file is in its place or above it"
         raise UsageError(
@@ -94,16 +168,13 @@ def read_bytes(path: str | os.PathLike) -> bytes:
     Raises:
         DataError: If the file is missing, a folder, or cannot be read.
     """
+    if is_remote(path):
+        with reading(path) as file:
+            return file.read()
     try:
-        if is_remote(path):
-            with gfile(path).GFile(os.fspath(path), "rb") as f:
-                return f.read()
-        return pathlib.Path(path).read_bytes()
-    except IsADirectoryError:
-        raise DataError(f"{path}: expected a file, found a folder") from None
-    except (OSError, remote_errors(path)) as e:
-        reason = getattr(e, "strerror", None) or e
-        raise DataError(f"{path}: cannot be read: {reason}") from None
+        return repeated(pathlib.Path(path).read_bytes)
+    except OSError as e:
+        raise _unreadable(path, e) from None
 
 
 def read_text(path: str | os.PathLike) -> str:
@@ -158,6 +229,22 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def read_record(path: str | os.PathLike) -> dict[str, Any]:
+    """Returns the object in a JSON file, empty if the file is missing or damaged.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
+    if not exists(path):
+        return {}
+    data = read_bytes(path)
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) -> None:
     """Writes a file under its final name only when it is complete.
 
@@ -197,8 +284,7 @@ def sync(path: str | os.PathLike) -> None:
         finally:
             os.close(descriptor)
     except OSError as e:
-        # Some file systems cannot do it for folders.
-        if not os.path.isdir(path) or e.errno in _DISK_ERRORS:
+        if e.errno not in _NO_SYNC:
             raise
 
 
@@ -230,61 +316,96 @@ def open_atomically(
     try:
         with open_binary(temporary, "wb") as file:
             yield file
-            file.flush()
-            if not is_remote(path):
-                os.fsync(file.fileno())
+        if not is_remote(path):
+            sync(temporary)
         rename(temporary, path)
     except BaseException as e:
-        with contextlib.suppress(OSError, remote_errors(path)):
+        with contextlib.suppress(OSError):
             remove(temporary)
-        if isinstance(e, (OSError, remote_errors(path))):
-            reason = getattr(e, "strerror", None) or str(e)
-            number = getattr(e, "errno", 0)
-            if number == errno.ENOSPC:
-                reason += "; free some space and run the same command again"
-            kind = DataError if number in _DISK_ERRORS else error
+        if isinstance(e, OSError):
+            reason = reason_of(e)
+            if e.errno == errno.ENOSPC:
+                where = f", also in {tempfile.gettempdir()}," if is_remote(path) else ""
+                reason += f"; free some space{where} and run the same command again"
+            kind = error if e.errno in _WRONG_PATH else DataError
             raise kind(f"{path}: cannot be written: {reason}") from e
         raise
 
 
 def open_binary(path: str | os.PathLike, mode: str = "rb") -> IO[bytes]:
-    """Opens a local or remote file in a binary mode."""
-    if not is_remote(path):
-        return open(path, mode)
-    file = gfile(path).GFile(os.fspath(path), mode)
-    return file if mode == "rb" else _RemoteWriter(file)
+    """Opens a local or remote file in a binary mode, "rb" or "wb".
+
+    Raises:
+        OSError: If it cannot be opened; a remote file may say so when it is read, or
+            when it is closed after writing.
+    """
+    if is_remote(path):
+        return (RemoteReader if mode == "rb" else RemoteWriter)(os.fspath(path))
+    return repeated(open, path, mode)
+
+
+@contextlib.contextmanager
+def reading(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+    """Opens a file to read bytes from it inside the block.
+
+    Raises:
+        DataError: If an `OSError` says that it cannot be read.
+    """
+    try:
+        with open_binary(path) as file:
+            yield file
+    except OSError as e:
+        raise _unreadable(path, e) from None
+
+
+def _unreadable(path: str | os.PathLike, error: OSError) -> DataError:
+    if isinstance(error, IsADirectoryError):
+        return DataError(f"{path}: expected a file, found a folder")
+    return DataError(f"{path}: cannot be read: {reason_of(error)}")
 
 
 def rename(source: str, target: str) -> None:
     """Renames a file, replacing an existing `target`; or a local folder.
 
     A power cut afterwards does not undo it.
+
+    Raises:
+        OSError: If it cannot be renamed.
     """
-    if is_remote(target):
-        gfile(target).rename(source, target, overwrite=True)
-    else:
-        os.replace(source, target)
+    try:
+        if is_remote(target):
+            gfile(target).rename(source, target, overwrite=True)
+        else:
+            repeated(os.replace, source, target)
+    except FileNotFoundError:
+        # Perhaps it was renamed, and only the answer was lost.
+        if exists(source) or not exists(target):
+            raise
+    if not is_remote(target):
         sync(os.path.dirname(target) or ".")
 
 
 def remove(path: str) -> None:
-    """Removes a file if it exists."""
-    if is_remote(path):
-        if exists(path):
-            gfile(path).remove(path)
-    else:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(path)
+    """Removes a file if it exists.
+
+    Raises:
+        OSError: If it cannot be removed.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        gfile(path).remove(path) if is_remote(path) else repeated(os.remove, path)
 
 
 def remove_tree(path: str) -> None:
-    """Removes a file, or a folder with all that is in it, if it exists."""
+    """Removes a file, or a folder with all that is in it, if it exists.
+
+    Raises:
+        OSError: If it cannot be removed.
+    """
     if not is_folder(path):
         remove(path)
-    elif is_remote(path):
-        gfile(path).rmtree(path)
-    else:
-        shutil.rmtree(path)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        gfile(path).rmtree(path) if is_remote(path) else shutil.rmtree(path)
 
 
 def remove_empty_folder(path: str | os.PathLike) -> None:
@@ -296,64 +417,10 @@ def remove_empty_folder(path: str | os.PathLike) -> None:
         gfile(path).rmtree(os.fspath(path))
 
 
-class _RemoteWriter:
-    """A remote file to write to; `GFile.write` itself accepts only `bytes`."""
-
-    def __init__(self, file):
-        self._file = file
-
-    def write(self, data) -> int:
-        """Writes bytes, or anything with a buffer of bytes such as a memoryview."""
-        self._file.write(bytes(data))
-        return len(data)
-
-    def flush(self) -> None:
-        """Sends what is buffered to the file system."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Completes the file."""
-        self._file.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.close()
-
-
-def gfile(path: str | os.PathLike):
-    """Returns `tf.io.gfile`, for a path whose file system it knows.
-
-    Raises:
-        UsageError: If TensorFlow has no file system for the scheme of the path.
-    """
-    import tensorflow as tf
-
-    scheme = os.fspath(path).partition("://")[0]
-    known = tf.io.gfile.get_registered_schemes()
-    if scheme not in known:
-        listed = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
-        raise UsageError(
-            f"{path}: {scheme}:// is not supported; use a local path or one of {listed}"
-        )
-    return tf.io.gfile
-
-
 @contextlib.contextmanager
 def _reaching(path: str | os.PathLike) -> Iterator[None]:
     """Turns what a file system that cannot be reached raises into a `DataError`."""
     try:
         yield
-    except remote_errors(path) as e:
-        reason = " ".join(str(getattr(e, "message", e)).split())[:300]
-        raise DataError(f"{path}: cannot be reached: {reason}") from None
-
-
-def remote_errors(path: str | os.PathLike) -> type[Exception]:
-    """Returns what remote file access raises; `OSError` for a local path."""
-    if not is_remote(path):
-        return OSError
-    import tensorflow as tf
-
-    return tf.errors.OpError
+    except OSError as e:
+        raise DataError(f"{path}: cannot be reached: {reason_of(e)}") from None

@@ -177,7 +177,7 @@ def _replace(temporary: str, path: str) -> None:
     An existing folder of that name is removed once the new one is in place, and kept
     if that fails. `tidy` puts it back if the process is killed in between.
     """
-    if not os.path.exists(path):
+    if not files.exists(path):
         files.rename(temporary, path)
         return
     parent, name = os.path.split(path)
@@ -235,7 +235,7 @@ def restore(path: str | os.PathLike) -> None:
         whole = [left for left in found if os.path.basename(left) in listed]
         if whole:
             upload(whole[0], path)
-    elif not os.path.lexists(path):
+    elif not files.exists(path):
         old = [left for left in found if ".old-" in os.path.basename(left)]
         if len(old) == 1:
             files.rename(old[0], path)
@@ -272,8 +272,6 @@ def upload(
         UsageError: If another process has begun to upload the same folder.
         DataError: If the upload fails.
     """
-    import tensorflow as tf
-
     local = os.fspath(local)
     names = sorted(remote_tree(local), key=lambda name: (name == last, name))
     marker = files.join(target, INCOMPLETE)
@@ -285,7 +283,7 @@ def upload(
     def copy(name, folder):
         remote = files.join(folder, name)
         files.make_folder(os.path.dirname(remote))
-        tf.io.gfile.copy(files.join(local, name), remote, overwrite=True)
+        files.gfile(target).copy(files.join(local, name), remote, overwrite=True)
 
     def check_ours():
         if token not in _read_marker(target):
@@ -305,21 +303,20 @@ def upload(
         listed = sorted({*names, *old, *stages, token})
         files.write_text(marker, json.dumps(listed, indent=2) + "\n")
         for name in sorted(old, key=lambda name: name != last):
-            tf.io.gfile.remove(files.join(target, name))
+            files.remove(files.join(target, name))
         for name in names:
             check_ours()
             copy(name, target)
         check_ours()
         files.remove(marker)
-    except (OSError, tf.errors.OpError) as e:
-        reason = str(getattr(e, "message", None) or e).partition("\n")[0]
+    except OSError as e:
         raise DataError(
-            f"{target}: cannot be written: {reason}; the folder is incomplete, run "
-            "the same command again"
+            f"{target}: cannot be written: {files.reason_of(e)}; the folder is "
+            "incomplete, run the same command again"
         ) from e
     finally:
         # What a marker lists is needed.
-        with contextlib.suppress(OSError, DataError, tf.errors.OpError):
+        with contextlib.suppress(OSError, DataError):
             for stage in stages if not files.exists(marker) else ():
                 files.remove_tree(files.join(target, stage))
 
@@ -337,8 +334,6 @@ def copy_into(
     Raises:
         DataError: If a file cannot be written.
     """
-    import tensorflow as tf
-
     order = {name: i for i, name in enumerate(last)}
     names = sorted(digests.tree(local), key=lambda n: (order.get(n, -1), n))
     try:
@@ -347,17 +342,13 @@ def copy_into(
             folder, base = os.path.split(remote)
             files.make_folder(folder)
             # What is there stays whole until the new file is: a killed run reads it.
-            # (And `ram://` would append to it.)
-            new = remote
-            if files.exists(remote):
-                new = files.join(folder, f".{base}.{uuid.uuid4().hex[:8]}.partial")
-            tf.io.gfile.copy(os.path.join(local, name), new, overwrite=True)
-            if new != remote:
-                files.rename(new, remote)
-    except (OSError, tf.errors.OpError) as e:
-        reason = str(getattr(e, "message", None) or e).partition("\n")[0]
+            new = files.join(folder, f".{base}.{uuid.uuid4().hex[:8]}.partial")
+            files.gfile(new).copy(os.path.join(local, name), new, overwrite=True)
+            files.rename(new, remote)
+    except OSError as e:
         raise DataError(
-            f"{target}: cannot be written: {reason}; run the same command again"
+            f"{target}: cannot be written: {files.reason_of(e)}; run the same "
+            "command again"
         ) from e
 
 
@@ -439,8 +430,9 @@ def _read_marker(path: str | os.PathLike) -> frozenset[str]:
     marker = files.join(path, INCOMPLETE)
     if not files.exists(marker):
         return frozenset()
+    data = files.read_bytes(marker)
     try:
-        return frozenset({INCOMPLETE, *map(str, json.loads(files.read_text(marker)))})
+        return frozenset({INCOMPLETE, *map(str, json.loads(data))})
     except (ValueError, TypeError):  # damaged: vouches for itself alone
         return frozenset({INCOMPLETE})
 

@@ -55,7 +55,7 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
     finally:
         ended.set()
         renewal.join()
-        if _read(path).get("id") == owner["id"]:
+        if files.read_record(path).get("id") == owner["id"]:
             files.remove(path)
 
 
@@ -84,7 +84,7 @@ def _renew(path: str, owner: dict[str, Any], ended: threading.Event) -> None:
     while not ended.wait(_RENEWED_AFTER):
         # A full disk, say, is reported by whoever writes something that matters.
         with contextlib.suppress(DataError, UsageError):
-            if _read(path).get("id") != owner["id"]:
+            if files.read_record(path).get("id") != owner["id"]:
                 return
             files.write_text(path, _text(owner))
 
@@ -98,8 +98,8 @@ def _take(path: str, owner: dict[str, Any]) -> None:
     else:
         _create(path, _text(owner))
     # Another process may have found the same stale lock.
-    if _read(path).get("id") != owner["id"]:
-        _refuse(path, _read(path))
+    if files.read_record(path).get("id") != owner["id"]:
+        _refuse(path, files.read_record(path))
 
 
 def _create(path: str, text: str) -> None:
@@ -111,7 +111,7 @@ def _create(path: str, text: str) -> None:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            _refuse(path, _read(path))
+            _refuse(path, files.read_record(path))
     except OSError as e:
         raise UsageError(f"{path}: cannot be written: {e.strerror}") from None
     finally:
@@ -121,7 +121,7 @@ def _create(path: str, text: str) -> None:
 
 def _check_stale(path: str, host: str) -> None:
     """Checks that the process that wrote a lock has ended, as far as can be known."""
-    owner = _read(path)
+    owner = files.read_record(path)
     process = owner.get("process")
     if owner and owner.get("host") != host:
         stale = time.time() - owner.get("renewed", 0) > _STALE_AFTER
@@ -136,17 +136,6 @@ def _refuse(path: str, owner: dict[str, Any]) -> None:
         f"{os.path.dirname(path)}: process {owner.get('process')} on host "
         f"{owner.get('host')} is writing to this folder; if it has ended, remove {path}"
     )
-
-
-def _read(path: str) -> dict[str, Any]:
-    """Returns the owner of a lock; nothing if the file is gone or damaged."""
-    if not files.exists(path):
-        return {}
-    try:
-        owner = json.loads(files.read_text(path))
-    except ValueError:
-        return {}
-    return owner if isinstance(owner, dict) else {}
 
 
 def _is_running(process: int, owner: dict[str, Any]) -> bool:

@@ -5,48 +5,93 @@ so that worker processes need no TensorFlow.
 """
 
 import contextlib
+import errno
+import fnmatch
 import glob as local_glob
 import os
+import re
+from collections.abc import Iterator
 from typing import IO
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 
+# What `escape` writes for one of these characters.
+_ESCAPED = re.compile(r"\[([*?[])\]")
+
 
 def size(path: str) -> int:
     """Returns the size of a file in bytes."""
-    if files.is_remote(path):
-        return files.gfile(path).stat(path).length
-    return os.path.getsize(path)
+    return _status(path).size
 
 
 def is_regular(path: str) -> bool:
     """Returns whether a path can be read repeatedly: not a pipe or a device."""
-    return files.is_remote(path) or os.path.isfile(path)
+    return _status(path).is_regular
 
 
 def modified(path: str) -> int:
     """Returns the modification time in nanoseconds; 0 where none is kept."""
-    if files.is_remote(path):
-        return files.gfile(path).stat(path).mtime_nsec
-    return os.stat(path).st_mtime_ns
+    return _status(path).modified
+
+
+def _status(path: str) -> files.Status:
+    found = files.status(path)
+    if found is None:
+        raise DataError(f"{path}: cannot be read: {os.strerror(errno.ENOENT)}")
+    return found
 
 
 def glob(pattern: str) -> list[str]:
     """Returns the sorted paths that match a pattern.
 
-    An existing path matches itself, whatever characters are in it.
+    An existing path matches itself, whatever characters are in it. `**` stands for any
+    folders.
+
+    Raises:
+        DataError: If a folder in which to look cannot be read.
     """
-    if files.is_remote(pattern):
-        return sorted(files.gfile(pattern).glob(pattern))
-    if os.path.exists(pattern):
+    if files.exists(pattern):
         return [pattern]
-    return sorted(local_glob.glob(pattern, recursive=True))
+    return sorted(filter(None, set(_matching(pattern))))
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    """Yields what matches; Python and TensorFlow pass over what does not answer."""
+    if not _is_magic(pattern):
+        path = _ESCAPED.sub(r"\1", pattern)
+        yield from [path] if not path or files.exists(path) else []
+        return
+    folder, name = os.path.split(pattern)
+    for parent in _matching(folder):
+        if name == "**":
+            yield from _below(parent)
+        elif not _is_magic(name):
+            yield from _matching(files.join(escape(parent), name))
+        elif files.is_folder(parent or "."):
+            for found in _visible(parent, name):
+                yield files.join(parent, found)
+
+
+def _visible(folder: str, pattern: str = "*") -> list[str]:
+    names = fnmatch.filter(files.list_folder(folder or "."), pattern)
+    return [n for n in names if pattern[0] == "." or n[0] != "."]
+
+
+def _below(folder: str) -> Iterator[str]:
+    yield folder
+    if files.is_folder(folder or "."):
+        for name in _visible(folder):
+            yield from _below(files.join(folder, name))
+
+
+def _is_magic(pattern: str) -> bool:
+    return local_glob.has_magic(_ESCAPED.sub("", pattern))
 
 
 def escape(path: str) -> str:
     """Returns a pattern that matches only this path."""
-    return path if files.is_remote(path) else local_glob.escape(path)
+    return local_glob.escape(path)
 
 
 def remove_folder(path: str) -> None:
@@ -54,7 +99,7 @@ def remove_folder(path: str) -> None:
     if not files.is_folder(path):
         return
     if files.is_remote(path):
-        files.gfile(path).rmtree(path)
+        files.remove_tree(path)
         return
     for name in os.listdir(path):
         files.remove(os.path.join(path, name))

@@ -128,8 +128,9 @@ def _stored_options(path: str) -> dict[str, bool]:
         where = files.join(folder, file)
         if not files.exists(where):
             continue
+        data = files.read_bytes(where)
         try:
-            values = read(json.loads(files.read_text(where)))
+            values = read(json.loads(data))
             stored = {k: values[k] for k in OPTIONS if isinstance(values.get(k), bool)}
         except (ValueError, AttributeError, TypeError, RecursionError):
             raise DataError(f"{where}: not a JSON object with options") from None

@@ -6,8 +6,9 @@ import os
 import pytest
 import tensorflow as tf
 
+from albert_tf.data.records import shards
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import files, streams
+from albert_tf.storage import files, step_files, streams
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -166,13 +167,17 @@ def test_a_bucket_that_cannot_be_reached_is_not_an_empty_one(monkeypatch):
 
     # What `tf.io.gfile` does with it: `isdir` does not raise.
     monkeypatch.setattr(tf.io.gfile, "isdir", lambda path: False)
-    for name in ("exists", "listdir", "makedirs"):
+    for name in ("exists", "stat", "listdir", "makedirs"):
         monkeypatch.setattr(tf.io.gfile, name, unreachable)
     for call in (
         files.exists,
         files.is_folder,
         files.list_folder,
         files.make_folder,
+        streams.glob,
+        streams.size,
+        step_files.find_checkpoints,
+        shards.find_shards,
     ):
         with pytest.raises(DataError, match="cannot be reached: Could not resolve"):
             call("gs://bucket/x")

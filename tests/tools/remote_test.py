@@ -25,6 +25,7 @@ from albert_tf.training.finetuning.trials import finetune
 from albert_tf.training.pretraining.pretrain import pretrain
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from tests.storage import flaky
 
 ROOT = pathlib.Path(__file__).parents[2]
 INPUT = ROOT / "tests/golden/tf1_data/input.txt"
@@ -144,7 +145,9 @@ class Killed(BaseException):
 
 
 def test_the_main_job_in_one_process(in_process, monkeypatch):
+    """Of the calls that begin and end each command, one in twenty fails."""
     job = in_process
+    flaky.make_flaky(monkeypatch, flaky.now_and_then(0.05))
     pretrain(PretrainSettings(**job.pretrain("whole")))
     save = TrainingCheckpoints.save
 

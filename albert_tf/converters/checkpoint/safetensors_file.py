@@ -59,12 +59,9 @@ def read(path: str | os.PathLike) -> dict[str, Tensor]:
         DataError: If the file does not match its header.
     """
     path = os.fspath(path)
-    try:
-        with files.open_binary(path) as f:
-            size = streams.size(path)
-            start, header = _read_header(f, size, path)
-    except OSError as e:
-        raise DataError(f"{path}: cannot be read: {e.strerror or e}") from None
+    with files.reading(path) as f:
+        size = streams.size(path)
+        start, header = _read_header(f, size, path)
     _check_layout(header, size - start, path)
     return {
         name: Tensor(name, tuple(entry["shape"]), _reader(path, start, entry))
@@ -79,8 +76,8 @@ def read_sharded(index: str | os.PathLike) -> dict[str, Tensor]:
         DataError: If the index is invalid, names a file outside its folder, or
             disagrees with a file about its tensors.
     """
+    content = files.read_record(index)
     try:
-        content = json.loads(files.read_text(index))
         shard_of = dict(content["weight_map"])
         names = set(shard_of.values())
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -212,7 +209,7 @@ def _reader(path: str, start: int, entry: dict) -> Callable[[], np.ndarray]:
         if first == last:
             array = np.zeros(shape, dtype)
         elif files.is_remote(path):
-            with files.open_binary(path) as f:
+            with files.reading(path) as f:
                 f.seek(start + first)
                 data = f.read(last - first)
             array = np.frombuffer(data, dtype).reshape(shape)

@@ -4,7 +4,6 @@ Legend: `n` examples to read, `T` sequence, `P` predictions, `V` vocabulary.
 """
 
 import contextlib
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -319,13 +318,11 @@ def _read_card(path: str) -> tuple[str | None, dict[str, int]]:
     """Returns the tokenizer's sha256 and the records per shard of a card, if any."""
     if not files.exists(path):
         return None, {}
+    content = files.read_json(path)
     try:
-        content = json.loads(files.read_text(path))
         return content["tokenizer"]["sha256"], card.shard_sizes(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{path}: must be a data card with tokenizer.sha256, received {error!r}"
-        ) from error
+        raise DataError(f"{path}: must be a data card with tokenizer.sha256") from error
 
 
 def _dense(values: tf.RaggedTensor, width: int | None, padding: int = 0) -> tf.Tensor:

@@ -177,7 +177,8 @@ class Corpus:
             size, modified = streams.size(name), streams.modified(name)
             kind = detect_format(name) if kind == "auto" else kind
         except OSError as error:
-            raise DataError(f"{name}: cannot be read: {error.strerror}") from error
+            reason = files.reason_of(error)
+            raise DataError(f"{name}: cannot be read: {reason}") from error
         return Source(name, kind, size, modified)
 
     def _log_formats(self) -> None:

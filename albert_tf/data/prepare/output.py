@@ -100,10 +100,9 @@ class OutputNames:
 
     def check_card(self) -> None:
         """Raises UsageError if the folder's card belongs to another data set."""
-        if not files.exists(self.card):
-            return
+        content = files.read_record(self.card)
         try:
-            names = card.shard_sizes(json.loads(files.read_text(self.card)))
+            names = card.shard_sizes(content)
         except (ValueError, KeyError, TypeError, AttributeError):
             return  # a damaged card belongs to nobody
         explicit = [os.path.basename(path) for path in self.explicit or ()]
@@ -153,7 +152,7 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
     names.check_card()
     resumed = False
     if files.exists(path):
-        resumed = _read_settings(path) == settings
+        resumed = files.read_record(path) == settings
         blocks = files.join(streams.escape(names.partial), "block*")
         if not resumed and not overwrite and streams.glob(blocks):
             raise UsageError(
@@ -173,14 +172,6 @@ def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
         files.make_folder(folder)
     with streams.write_atomically(path) as file:
         file.write(json.dumps(settings, indent=1, sort_keys=True).encode())
-
-
-def _read_settings(path: str) -> dict | None:
-    """Returns the settings of an unfinished run; None if the file is damaged."""
-    try:
-        return json.loads(files.read_text(path))
-    except ValueError:
-        return None
 
 
 class Shard(NamedTuple):

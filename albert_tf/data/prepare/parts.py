@@ -94,10 +94,12 @@ def _is_done(path: str, crc: int) -> bool:
 
 def _read(path: str, names: Sequence[str]) -> tuple[dict, list[np.ndarray | None]]:
     try:
-        with files.open_binary(path) as file, np.load(file) as part:
+        with files.reading(path) as file, np.load(file) as part:
             header = json.loads(part["header"].tobytes())
             return header, [part.get(name) for name in names]
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except DataError:
+        raise
+    except (EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise DataError(f"{path}: damaged part file, remove it: {error}") from error
 
 

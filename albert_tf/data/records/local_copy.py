@@ -127,9 +127,10 @@ class LocalCopy:
                         raise OSError("became shorter while it was read")
                     _write_at(self._file, block, start + at)
                     at += len(block)
-        except (OSError, files.remote_errors(path)) as error:
+        except OSError as error:
             raise DataError(
-                f"{path}: cannot be copied to {tempfile.gettempdir()}: {error}"
+                f"{path}: cannot be copied to {tempfile.gettempdir()}: "
+                f"{files.reason_of(error)}"
             ) from error
 
 

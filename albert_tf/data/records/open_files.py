@@ -75,7 +75,11 @@ class OpenFiles:
                 contents.append(file.read(size))
             self._give_back(number, file)
             return contents
-        except (OSError, ValueError, files.remote_errors(path)) as error:
+        except OSError as error:
+            raise DataError(
+                f"{path}: cannot be read: {files.reason_of(error)}"
+            ) from error
+        except ValueError as error:  # an empty file cannot be mapped
             raise DataError(f"{path}: cannot be read: {error}") from error
 
     def _map(self, number: int) -> mmap.mmap:

@@ -208,8 +208,7 @@ def load_index(path: str) -> np.ndarray:
     size = streams.size(path)
     offsets = None
     if files.exists(sidecar):
-        with files.open_binary(sidecar) as file:
-            data = file.read()
+        data = files.read_bytes(sidecar)
         offsets = np.frombuffer(data[: len(data) // 8 * 8], "<u8").astype(np.int64)
         if len(data) % 8 == 0 and _describes(path, offsets, size):
             return offsets
@@ -229,7 +228,7 @@ def _describes(path: str, offsets: np.ndarray, size: int) -> bool:
     last = int(offsets[-1])
     if offsets[0] != 0 or np.any(np.diff(offsets) < _FRAMING) or last + 12 > size:
         return False
-    with files.open_binary(path) as file:
+    with files.reading(path) as file:
         file.seek(last)
         length = struct.unpack("<Q", file.read(8))[0]
     return last + _FRAMING + length == size
@@ -242,7 +241,7 @@ def scan(path: str) -> np.ndarray:
         DataError: If the walk fails; names the record and its byte offset.
     """
     size, at, offsets = streams.size(path), 0, []
-    with files.open_binary(path) as file:
+    with files.reading(path) as file:
         while at < size:
             where = f"{path}: record {len(offsets)} at byte {at}"
             file.seek(at)

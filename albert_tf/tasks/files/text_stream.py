@@ -85,7 +85,7 @@ class TextStream:
             raise DataError(
                 f"{self.path}: damaged or truncated gzip file: {e}"
             ) from None
-        except (OSError, files.remote_errors(self.path)) as e:
+        except OSError as e:
             raise _unreadable(self.path, e) from None
 
     @contextlib.contextmanager
@@ -113,7 +113,7 @@ class TextStream:
                 return self._raw.peek(2)[:2]
             start = self._raw.read(2)
             self._raw.seek(0)
-        except (OSError, files.remote_errors(self.path)) as e:
+        except OSError as e:
             raise _unreadable(self.path, e) from None
         return start
 
@@ -158,6 +158,5 @@ def not_utf8(path: str, error: UnicodeDecodeError, lines: int) -> DataError:
     return DataError(f"{path}: line {line}: not UTF-8 text")
 
 
-def _unreadable(path: str, error: Exception) -> DataError:
-    reason = getattr(error, "strerror", None) or error
-    return DataError(f"{path}: cannot be read: {reason}")
+def _unreadable(path: str, error: OSError) -> DataError:
+    return DataError(f"{path}: cannot be read: {files.reason_of(error)}")

@@ -64,11 +64,7 @@ _RUN_NAMES = frozenset(
 
 def is_run(path: str) -> bool:
     """Returns whether a folder holds a fine-tuning run, finished or not."""
-    try:
-        record = json.loads(files.read_text(files.join(path, RUN_FILE)))
-    except (ValueError, RecursionError, UsageError):
-        return False
-    return isinstance(record, dict) and record.get("kind") in _KINDS
+    return files.read_record(files.join(path, RUN_FILE)).get("kind") in _KINDS
 
 
 def prepared(settings: FinetuneSettings) -> FinetuneSettings:

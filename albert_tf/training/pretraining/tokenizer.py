@@ -1,6 +1,5 @@
 """The tokenizer of a pretraining run: the one that its records were made with."""
 
-import json
 import os
 
 from albert_tf.data.records import card, shards
@@ -30,7 +29,7 @@ def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
     for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
         for path in _cards(pattern):
             # Anything wrong with a card is reported where the records are opened.
-            known = card.tokenizer_options(_read(path))
+            known = card.tokenizer_options(files.read_record(path))
             check_options(options, known, path)
             options = known | options
     return load_tokenizer(settings.spm_model_file, **options)
@@ -40,11 +39,3 @@ def _cards(pattern: str) -> list[str]:
     folders = {os.path.dirname(path) for path in shards.find_shards(pattern)}
     paths = [files.join(folder, card.CARD_NAME) for folder in sorted(folders)]
     return [path for path in paths if files.exists(path)]
-
-
-def _read(path: str) -> dict:
-    try:
-        content = json.loads(files.read_text(path))
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}

@@ -13,22 +13,23 @@ from absl import logging
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files
+from albert_tf.storage.calls import repeated
 from albert_tf.storage.step_files import find_checkpoints
 from albert_tf.training.tensorflow.agreement import digest_of
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.writer import CheckpointWriter, reason_of
 
-# What reading a damaged file raises; a file cut short is an IndexError.
-_DAMAGES = (tf.errors.OpError, IndexError, RuntimeError)
-# What reading a good file may raise: a bucket that does not answer, no memory.
-_OTHERS = (
-    tf.errors.UnavailableError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.AbortedError,
-    tf.errors.CancelledError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.UnauthenticatedError,
-    tf.errors.ResourceExhaustedError,
+# What reading a damaged file raises; a file cut short is an IndexError. Others, of a
+# bucket that does not answer or for want of memory, say nothing about the file.
+_DAMAGES = (
+    tf.errors.DataLossError,
+    tf.errors.InternalError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.OutOfRangeError,
+    tf.errors.UnimplementedError,
+    IndexError,
+    RuntimeError,
 )
 
 
@@ -163,13 +164,13 @@ class TrainingCheckpoints:
         seed = int(self._seed.numpy())
         for step, path in found.items():
             try:
-                self.checkpoint.restore(path).assert_consumed()
-            except _OTHERS as e:
-                raise DataError(f"{path}: cannot be read: {reason_of(e)[:200]}") from e
-            except _DAMAGES as e:
-                logging.warning(
-                    "%s: is damaged and left out: %s", path, reason_of(e)[:200]
-                )
+                repeated(self._restore, path)
+            except (OSError, IndexError, RuntimeError) as e:
+                cause = e.__cause__ if isinstance(e, OSError) else e
+                reason = reason_of(cause or e)[:200]
+                if not _is_damage(cause):
+                    raise DataError(f"{path}: cannot be read: {reason}") from e
+                logging.warning("%s: is damaged and left out: %s", path, reason)
                 continue
             except (AssertionError, ValueError) as e:
                 raise DataError(
@@ -190,6 +191,14 @@ class TrainingCheckpoints:
             )
         return None
 
+    def _restore(self, path: str) -> None:
+        self.checkpoint.restore(path).assert_consumed()
+
     def _remove_helper_folder(self) -> None:
-        if self._helper_folder and tf.io.gfile.isdir(self._helper_folder):
-            tf.io.gfile.rmtree(self._helper_folder)
+        if self._helper_folder:
+            files.remove_tree(self._helper_folder)
+
+
+def _is_damage(error: BaseException | None) -> bool:
+    # TensorFlow's reader raises `OpError` itself where it does not know the kind.
+    return isinstance(error, _DAMAGES) or type(error) is tf.errors.OpError

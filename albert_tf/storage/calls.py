@@ -1,0 +1,249 @@
+"""Calls of a file system, repeated where they may have failed only for a moment.
+
+Network file systems and buckets lose single calls. `tf.io.gfile`, which reaches every
+path with a scheme, raises `OSError` here, as Python's own functions do.
+"""
+
+import contextlib
+import errno
+import functools
+import io
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from albert_tf.errors import UsageError
+
+# Seconds to wait before a call is repeated.
+WAITS = (0.2, 0.5, 1.0, 2.0, 4.0)
+# Bytes of a file to be sent that are kept in memory.
+_SPOOL = 1 << 24
+_TRANSIENT = {
+    errno.EAGAIN,
+    errno.ECONNABORTED,
+    errno.ECONNREFUSED,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EIO,
+    errno.ENETDOWN,
+    errno.ENETRESET,
+    errno.ENETUNREACH,
+    errno.ENOTCONN,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+}
+# TensorFlow's local file system ends its messages with the system's own words.
+_NUMBERS = {os.strerror(number): number for number in errno.errorcode}
+_NUMBERS_BY_CLASS = {
+    "AbortedError": errno.EIO,
+    "AlreadyExistsError": errno.EEXIST,
+    "DeadlineExceededError": errno.ETIMEDOUT,
+    "NotFoundError": errno.ENOENT,
+    "PermissionDeniedError": errno.EACCES,
+    "UnauthenticatedError": errno.EACCES,
+    "UnavailableError": errno.EIO,
+    "UnknownError": errno.EIO,
+}
+
+
+def repeated(call: Callable, *args, **kwargs) -> Any:
+    """Returns what a call returns that is repeated while it may yet succeed.
+
+    Raises:
+        OSError: If the last attempt fails, or the first for a reason that stays.
+    """
+    for wait in (*WAITS, None):
+        try:
+            with as_os_error():
+                return call(*args, **kwargs)
+        except OSError as e:
+            if wait is None or e.errno not in _TRANSIENT:
+                raise
+        time.sleep(wait)
+    raise AssertionError
+
+
+@contextlib.contextmanager
+def as_os_error() -> Iterator[None]:
+    """Turns an error of TensorFlow's that concerns a file into an `OSError`."""
+    try:
+        yield
+    except Exception as e:
+        kinds = [kind.__name__ for kind in type(e).__mro__]
+        if "OpError" not in kinds:
+            raise
+        message = " ".join(str(e.message).split())[:300]
+        where, _, words = message.rpartition("; ")
+        if number := _NUMBERS.get(words):
+            raise OSError(number, words, where) from e
+        number = next(filter(None, map(_NUMBERS_BY_CLASS.get, kinds)), None)
+        reason = message or (os.strerror(number) if number else kinds[0])
+        raise OSError(number, reason) from e
+
+
+def reason_of(error: OSError) -> str:
+    """Returns why a call has failed, without the path."""
+    return error.strerror or " ".join(str(error).split())[:300]
+
+
+def gfile(path: str | os.PathLike) -> "_FileSystem":
+    """Returns `tf.io.gfile`, for a path whose file system it knows.
+
+    Its functions are repeated, and raise `OSError`.
+
+    Raises:
+        UsageError: If TensorFlow has no file system for the scheme of the path.
+    """
+    import tensorflow as tf
+
+    scheme = os.fspath(path).partition("://")[0]
+    known = tf.io.gfile.get_registered_schemes()
+    if scheme not in known:
+        listed = ", ".join(f"{name}://" for name in sorted(filter(None, known)))
+        raise UsageError(
+            f"{path}: {scheme}:// is not supported; use a local path or one of {listed}"
+        )
+    return _FileSystem(tf)
+
+
+class _FileSystem:
+    def __init__(self, tf):
+        self._tf = tf
+
+    def __getattr__(self, name: str) -> Callable:
+        return functools.partial(repeated, getattr(self._tf.io.gfile, name))
+
+    def stat(self, path: str) -> Any:
+        """Returns what is known about a file or folder."""
+        found = repeated(self._tf.io.gfile.stat, path)
+        folder, name = os.path.split(path.rstrip("/"))
+        # There the beginning of any name is a folder.
+        if folder.startswith("ram://") and name not in self.listdir(folder):
+            raise FileNotFoundError(errno.ENOENT, "not found")
+        return found
+
+    def listdir(self, path: str) -> list[str]:
+        """Returns the names in a folder."""
+        return repeated(self._list, path)
+
+    def _list(self, path: str) -> list[str]:
+        try:
+            return self._tf.io.gfile.listdir(path)
+        except self._tf.errors.NotFoundError:
+            # It answers so, too, if it could not ask.
+            if self.stat(path).is_directory:
+                raise OSError(errno.EAGAIN, "cannot be listed") from None
+            raise
+
+
+class RemoteReader(io.RawIOBase):
+    """A remote file to read, opened again at the same place if reading fails.
+
+    Args:
+        path: str. The file; opened when it is read.
+    """
+
+    def __init__(self, path: str):
+        super().__init__()
+        self._gfile = gfile(path)
+        self._path = path
+        self._place = 0
+        self._file = None
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Returns `size` bytes, fewer at the end of the file; all without a size."""
+        data = repeated(self._read, -1 if size is None else size)
+        self._place += len(data)
+        return data
+
+    def _read(self, size: int) -> bytes:
+        import tensorflow as tf
+
+        file, self._file = self._file, None
+        file = file or tf.io.gfile.GFile(self._path, "rb")
+        if file.tell() != self._place:
+            file.seek(self._place)
+        data = file.read(size)
+        self._file = file
+        return data
+
+    def readinto(self, buffer) -> int:
+        """Fills a buffer; returns the number of bytes."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves to a place in the file and returns it."""
+        if whence == os.SEEK_CUR:
+            offset += self._place
+        elif whence == os.SEEK_END:
+            offset += self._gfile.stat(self._path).length
+        self._place = offset
+        return offset
+
+    def tell(self) -> int:
+        """Returns the place in the file."""
+        return self._place
+
+    def readable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file = None
+        super().close()
+
+
+class RemoteWriter:
+    """A remote file to write, sent as a whole when closed so that this can be repeated.
+
+    Args:
+        path: str. The file. If the `with` block fails, nothing is sent.
+    """
+
+    def __init__(self, path: str):
+        gfile(path)
+        self._path = path
+        self._file = tempfile.SpooledTemporaryFile(_SPOOL)  # noqa: SIM115
+        self._is_begun = False
+
+    def write(self, data) -> int:
+        """Writes bytes, or anything with a buffer of bytes such as a memoryview."""
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Sends the file."""
+        if not self._file.closed:
+            with self._file:
+                repeated(self._send)
+
+    def _send(self) -> None:
+        import tensorflow as tf
+
+        if self._is_begun:  # `ram://` would append
+            with contextlib.suppress(tf.errors.NotFoundError):
+                tf.io.gfile.remove(self._path)
+        self._is_begun = True
+        self._file.seek(0)
+        with tf.io.gfile.GFile(self._path, "wb") as target:
+            target.write(b"")  # an empty file is one, too
+            while block := self._file.read(_SPOOL):
+                target.write(block)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        self._file.close() if kind else self.close()

@@ -59,7 +59,8 @@ def open_task(settings) -> tuple[Task, dict[str, Any]]:
     task = _with_policy(task, settings.on_bad_input)
     if given:
         return task, {
-            split: _source(task, split).read_file(path) for split, path in given.items()
+            split: _read_file(task, settings, split, path)
+            for split, path in given.items()
         }
     examples = {}
     for split, source in task.splits.items():
@@ -95,8 +96,9 @@ def read_split(task: Task, settings, split: str, path: str = "") -> Any:
     if is_tfds(settings.data_dir):
         return prepared.read_split(task, settings.data_dir, settings, split)
     task = _with_policy(task, settings.on_bad_input)
-    source = _source(task, split)
-    return source.read_file(path) if path else source.read(settings.data_dir)
+    if path:
+        return _read_file(task, settings, split, path)
+    return _source(task, split).read(settings.data_dir)
 
 
 def open_portions(task: Task, settings, split: str, path: str = "") -> Portions:
@@ -142,6 +144,14 @@ def _with_policy(task: Task, on_bad_input: str) -> Task:
     }
     options = dataclasses.replace(task.options, on_bad_input=on_bad_input)
     return dataclasses.replace(task, splits=splits, options=options)
+
+
+def _read_file(task: Task, settings, split: str, path: str) -> Any:
+    """Returns the examples in a file; tags that are class ids get names."""
+    found = _source(task, split).read_file(path)
+    if task.head != "token_classifier":
+        return found
+    return own_files.named(settings, found, path, {})[0]
 
 
 def _source(task: Task, split: str):

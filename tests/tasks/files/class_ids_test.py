@@ -71,8 +71,9 @@ def test_names_in_the_metadata_of_parquet(tmp_path, feature):
         assert examples["train"].labels == ["O", "I-PER", "B-PER"]
         return
     path = write_parquet(tmp_path, "ner_tags", IDS, feature)
-    task, examples = opening.open_task(settings(path))
-    assert task.labels == TAGS and examples["train"].labels == NAMES
+    for changes in ({}, {"task": "conll2003"}):
+        task, examples = opening.open_task(settings(path, **changes))
+        assert task.labels[:3] == TAGS and examples["train"].labels == NAMES
     # The order of the classes; other names; tags that become IOB2.
     for labels, expected in ((TAGS[::-1], "B-PER"), (("O", "B-X", "I-X"), "B-X")):
         task, examples = opening.open_task(settings(path, labels=labels))

@@ -323,13 +323,26 @@ def open_atomically(
         with contextlib.suppress(OSError):
             remove(temporary)
         if isinstance(e, OSError):
-            reason = reason_of(e)
-            if e.errno == errno.ENOSPC:
-                where = f", also in {tempfile.gettempdir()}," if is_remote(path) else ""
-                reason += f"; free some space{where} and run the same command again"
-            kind = error if e.errno in _WRONG_PATH else DataError
-            raise kind(f"{path}: cannot be written: {reason}") from e
+            raise unwritable(path, e, error) from e
         raise
+
+
+def unwritable(
+    path: str | os.PathLike, error: OSError, kind: type[Exception] = UsageError
+) -> Exception:
+    """Returns the error that says why a file or folder cannot be written.
+
+    Args:
+        path: str. What was to be written, under the name that the user knows.
+        error: OSError.
+        kind: type. What to return if the path is wrong; otherwise a `DataError`.
+    """
+    reason = reason_of(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f", also in {tempfile.gettempdir()}," if is_remote(path) else ""
+        reason += f"; free some space{where} and run the same command again"
+    kind = kind if error.errno in _WRONG_PATH else DataError
+    return kind(f"{path}: cannot be written: {reason}")
 
 
 def open_binary(path: str | os.PathLike, mode: str = "rb") -> IO[bytes]:

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import digests, files
+from albert_tf.storage.calls import as_os_error
 
 MANIFEST = "manifest.json"
 # Lists the files of an upload, from before its first file until after its last.
@@ -140,19 +141,33 @@ def writing(
     temporary = os.path.join(parent, f".{name}.tmp-{uuid.uuid4().hex[:8]}")
     try:
         files.make_folder(temporary)
-    except UsageError as e:
-        # The name of the temporary folder would mean nothing to the user.
-        raise UsageError(str(e).replace(temporary, path)) from e
-    try:
         yield FolderWriter(temporary)
         _sync(temporary)
         if overwrite or unfinished:
             _replace(temporary, path)
         else:
             _rename_new(temporary, path)
-    except BaseException:
+    except BaseException as e:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(e, Exception):
+            raise _named(e, temporary, path) from e
         raise
+
+
+def _named(error: Exception, temporary: str, path: str) -> Exception:
+    """Returns an error without the temporary's name, which would mean nothing."""
+    if isinstance(error, DataError | UsageError):
+        return type(error)(str(error).replace(temporary, path))
+    full = os.strerror(errno.ENOSPC)
+    if full in str(error):  # also from libraries with errors of their own
+        return files.unwritable(path, OSError(errno.ENOSPC, full))
+    try:
+        with as_os_error():
+            raise error
+    except OSError as e:
+        return files.unwritable(path, e) if temporary in str(error) else error
+    except Exception:
+        return error
 
 
 def _sync(path: str) -> None:

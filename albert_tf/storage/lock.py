@@ -16,6 +16,8 @@ from albert_tf.storage import files
 LOCK_FILE = ".lock"
 _RENEWED_AFTER = 60.0
 _STALE_AFTER = 600.0
+# Without hard links, a lock is empty for a moment after its creation.
+_WRITTEN_WITHIN = 0.5
 
 
 @contextlib.contextmanager
@@ -27,11 +29,13 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
     once, that of another host when it has not been renewed for ten minutes, so a run
     that was killed can be resumed.
 
-    On a local file system a free lock is taken by one process only. In a bucket, two
-    processes that start within the same moment may both get it, because TensorFlow's
-    file systems cannot create a file only if it does not exist; so may, anywhere, two
-    that take over the same stale lock. One that starts later is refused. Hosts of the
-    same name, as containers may have, are taken for one host.
+    On a local file system a free lock is taken by one process only: it is a hard link,
+    or where there are none (exFAT, SMB, FUSE) a file created exclusively. In a bucket,
+    two processes that start within the same moment may both get it, because
+    TensorFlow's file systems cannot create a file only if it does not exist. So may two
+    machines that have mounted a bucket which does not keep that promise (s3fs), and,
+    anywhere, two that take over the same stale lock. One that starts later is refused.
+    Hosts of the same name, as containers may have, are taken for one host.
 
     Args:
         folder: str. An existing folder.
@@ -55,8 +59,10 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
     finally:
         ended.set()
         renewal.join()
-        if files.read_record(path).get("id") == owner["id"]:
-            files.remove(path)
+        # A lock that cannot be removed is stale from now on.
+        with contextlib.suppress(DataError, OSError):
+            if files.read_record(path).get("id") == owner["id"]:
+                files.remove(path)
 
 
 @contextlib.contextmanager
@@ -111,17 +117,31 @@ def _create(path: str, text: str) -> None:
         try:
             os.link(temporary, path)
         except FileExistsError:
-            _refuse(path, files.read_record(path))
+            raise
+        except OSError:  # no hard links
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(text)
+    except FileExistsError:
+        _refuse(path, _owner_of(path))
     except OSError as e:
-        raise UsageError(f"{path}: cannot be written: {e.strerror}") from None
+        raise files.unwritable(path, e) from None
     finally:
         with contextlib.suppress(OSError):
             os.remove(temporary)
 
 
+def _owner_of(path: str) -> dict[str, Any]:
+    """Returns the owner of a lock; nothing if the file is gone or damaged."""
+    owner = files.read_record(path)
+    if not owner and files.exists(path):
+        time.sleep(_WRITTEN_WITHIN)
+        owner = files.read_record(path)
+    return owner
+
+
 def _check_stale(path: str, host: str) -> None:
     """Checks that the process that wrote a lock has ended, as far as can be known."""
-    owner = files.read_record(path)
+    owner = _owner_of(path)
     process = owner.get("process")
     if owner and owner.get("host") != host:
         stale = time.time() - owner.get("renewed", 0) > _STALE_AFTER

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import errno
 import functools
 import hashlib
 import json
@@ -403,3 +404,24 @@ def test_replace_folder_keeps_the_old_one_if_it_fails(tmp_path):
     folders._replace(new, old)
     assert (old / "which").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_full_disk_is_told_by_the_name_of_the_folder(tmp_path):
+    path = tmp_path / "model"
+    for error in (
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        OSError("write failed: errno = 28, message = 'No space left on device'"),
+        tf.errors.ResourceExhaustedError(None, None, "x; No space left on device"),
+    ):
+        message = "model: cannot be written: No space left on device; free some space"
+        with pytest.raises(DataError, match=message), folders.writing(path):
+            raise error
+    with (
+        pytest.raises(DataError, match="/model/x: fails"),
+        folders.writing(path) as out,
+    ):
+        raise DataError(f"{out.path}/x: fails")
+    message = "/model: cannot be written: No such file"
+    with pytest.raises(UsageError, match=message), folders.writing(path) as out:
+        os.rename(f"{out.path}/absent", f"{out.path}/x")
+    assert not list(tmp_path.iterdir())

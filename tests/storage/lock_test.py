@@ -1,7 +1,9 @@
 """Two processes never write one run folder, and a killed one does not block it."""
 
+import errno
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -94,3 +96,38 @@ def test_a_damaged_lock_is_taken_over(folder):
     files.write_text(files.join(folder, lock.LOCK_FILE), "")
     with lock.locked(folder):
         assert owner(folder)["process"] == os.getpid()
+
+
+@pytest.mark.parametrize("number", ["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS"])
+def test_a_folder_without_hard_links(tmp_path, monkeypatch, number):
+    def refuse(*args):
+        code = getattr(errno, number)
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(lock, "_WRITTEN_WITHIN", 0)
+    test_a_second_process_is_refused_until_the_first_ends(str(tmp_path))
+    # The other one has created its lock and not yet written to it.
+    path = tmp_path / lock.LOCK_FILE
+    text = json.dumps({"host": socket.gethostname(), "process": os.getpid()})
+    path.touch()
+    monkeypatch.setattr(lock.time, "sleep", lambda seconds: path.write_text(text))
+    with pytest.raises(UsageError, match="is writing"), lock.locked(tmp_path):
+        pass
+    path.unlink()
+    # It comes after the question whether there is one.
+    monkeypatch.setattr(lock, "_owner_of", lambda path: {"process": 7, "host": "x"})
+    monkeypatch.setattr(files, "exists", lambda path: False)
+    path.write_text(text)
+    with pytest.raises(UsageError, match="process 7"), lock.locked(tmp_path):
+        pass
+    assert path.read_text() == text
+
+
+def test_a_file_system_that_cannot_sync(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    files.write_text(tmp_path / "x", "text")
+    assert files.read_text(tmp_path / "x") == "text"

@@ -87,7 +87,13 @@ class OpenFiles:
             mapped = self._mapped.get(number)
             if mapped is None:
                 with files.open_binary(self._paths[number]) as file:
-                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                    mapped = mmap.mmap(
+                        # Some mounted buckets refuse a shared mapping.
+                        file.fileno(),
+                        0,
+                        mmap.MAP_PRIVATE,
+                        mmap.PROT_READ,
+                    )
                 self._mapped[number] = mapped
                 # Not closed: another thread may be reading. The last user frees it.
                 if len(self._mapped) > MAX_OPEN:

@@ -4,10 +4,12 @@ import pathlib
 
 import keras
 import numpy as np
+import pandas
 import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.errors import DataError, UsageError
 
 SPIECE = pathlib.Path(__file__).parent / "golden/tokenization/spiece.model"
 CONFIG = albert_tf.AlbertConfig(
@@ -102,6 +104,54 @@ def test_fit_takes_texts(folder):
         weights.append(model.classifier.kernel.numpy())
     np.testing.assert_allclose(weights[1], weights[0], atol=1e-6)
     np.testing.assert_allclose(weights[2], weights[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("chosen", [None, 16])
+def test_a_keras_file_and_a_folder_keep_the_preprocessor(folder, tmp_path, chosen):
+    model = compiled(albert_tf.from_pretrained(folder))
+    model.task, length = {"name": "table", "options": {"doc_stride": 9}}, chosen or 24
+    model.preprocessor.max_seq_length = length
+    expected = model.predict(TEXTS, verbose=0)
+    model.save(tmp_path / "m.keras")
+    model.save_pretrained(tmp_path / "m")
+    for again in (
+        keras.saving.load_model(tmp_path / "m.keras"),
+        albert_tf.from_pretrained(tmp_path / "m.keras"),
+        albert_tf.from_pretrained(tmp_path / "m"),
+    ):
+        assert again.preprocessor.max_seq_length == length
+        tokenizer = again.preprocessor.tokenizer
+        assert tokenizer.get_config() == model.preprocessor.tokenizer.get_config()
+        assert (again.labels, again.task) == (("no", "yes"), model.task)
+        np.testing.assert_allclose(again.predict(TEXTS, verbose=0), expected, atol=1e-6)
+
+
+def test_only_keras_files_of_this_package_are_read(tmp_path):
+    other = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    other.save(tmp_path / "m.keras")
+    with pytest.raises(DataError, match="may contain code; only .* Sequential"):
+        albert_tf.from_pretrained(tmp_path / "m.keras")
+    (tmp_path / "m.keras").write_bytes(b"PK")
+    with pytest.raises(DataError, match="may contain code; .* received a damaged or"):
+        albert_tf.from_pretrained(tmp_path / "m.keras")
+
+
+def test_labels_as_people_give_them(folder):
+    names, numbers = ["no", "yes", "no", "yes"], LABELS.tolist()
+    weights = []
+    for kind in (list, np.array, pandas.Series):
+        for labels in (names, numbers):
+            model = compiled(albert_tf.from_pretrained(folder, seed=1))
+            held_out = (kind(TEXTS), kind(labels))
+            model.fit(*held_out, validation_data=held_out, shuffle=False, verbose=0)
+            model.evaluate(*held_out, verbose=0)
+            weights.append(model.classifier.kernel.numpy())
+    for other in weights[1:]:
+        np.testing.assert_array_equal(other, weights[0])
+    with pytest.raises(UsageError, match="from 0 to 1, .* num_labels=2, received 3"):
+        model.fit(TEXTS, [0, 3, 1, 1], verbose=0)
+    with pytest.raises(UsageError, match="labels no, yes or a number, received 'may'"):
+        model.evaluate(TEXTS, ["no", "may", "no", "yes"], verbose=0)
 
 
 _CONTINUE = """

@@ -9,7 +9,7 @@ import types
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import own_format, pretraining_run
+from albert_tf.converters import keras_file, own_format, pretraining_run
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.huggingface import format as huggingface
 from albert_tf.converters.keras_hub import format as keras_hub
@@ -126,6 +126,8 @@ def _open(path: str, format: str | None, config: AlbertConfig | None) -> Checkpo
         run = None if format else pretraining_run.find(path)
         if run:
             return pretraining_run.read(*run, config)
+        if path.endswith(keras_file.ENDING) and not format:
+            return keras_file.read(path, config)
         if tf1.is_prefix(path):
             return tf1.read(path, config)
         pretraining_run.refuse_unfinished(path)

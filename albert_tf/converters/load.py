@@ -55,8 +55,9 @@ def from_pretrained(
         path: path. One of our folders, a Hugging Face folder, a KerasHub preset, a
             folder, `.tar.gz` or prefix of a TensorFlow 1 checkpoint, a TF-Hub export,
             the folder of a pretraining run, which may be unfinished, or one of its
-            checkpoints (`checkpoints/step-N`); or the name of a model on a hub:
-            `hf://owner/name`, `hf://owner/name@revision` or
+            checkpoints (`checkpoints/step-N`); a `.keras` file of `model.save`;
+            or the name of a model on a hub: `hf://owner/name`,
+            `hf://owner/name@revision` or
             `kaggle://owner/model/keras/variation[/version]`.
         head: str or None. `"auto"` for the head in the files (the backbone if there is
             none); None for the backbone; or `"pretraining"`, `"masked_lm"`,

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterable
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf import features, pretrained
@@ -33,8 +34,10 @@ class ConfiguredModel(keras.Model):
 
     Attributes:
         preprocessor: `Preprocessor` or None. Turns the texts that `fit`, `evaluate` and
-            `predict` receive into inputs. Set by `from_pretrained`; not part of
-            `.keras` files.
+            `predict` receive into inputs. Set by `from_pretrained`.
+        labels: sequence of str or None. Names of the classes.
+        max_seq_length: int or None. Length of rows in fine-tuning.
+        task: dict or None. What the model was fine-tuned on; see `tasks.saved`.
         loaded_from: str or None. Local path of the files that `from_pretrained` read.
     """
 
@@ -51,6 +54,8 @@ class ConfiguredModel(keras.Model):
         self.seed = seed
         self.labels = None
         self.problem_type = None
+        self.max_seq_length = None
+        self.task = None
         self._pad_id = None
         self._untrained = frozenset()
         self.preprocessor = None
@@ -102,14 +107,20 @@ class ConfiguredModel(keras.Model):
 
         With a `preprocessor`, `x` and the validation data may be texts, as described
         in `albert_tf.Preprocessor`, or a `tf.data.Dataset` of texts and labels.
+
+        Raises:
+            UsageError: If a label is none of the model's.
         """
         data = kwargs.get("validation_data")
         if isinstance(data, tuple | list):
-            kwargs["validation_data"] = (self._encoded(data[0]), *data[1:])
+            x_dev, *labels = data
+            labels[:1] = map(self._targets, labels[:1])
+            kwargs["validation_data"] = (self._encoded(x_dev), *labels)
         elif data is not None:
             kwargs["validation_data"] = self._encoded(data)
         weights = weight_names(self) if self._untrained else {}
         before = {k: ops.convert_to_numpy(weights[k]) for k in self._untrained}
+        y = self._targets(y)
         history = super().fit(self._encoded(x), y, *args, **kwargs)
         # What the loss does not read keeps its values.
         after = {k: ops.convert_to_numpy(weights[k]) for k in before}
@@ -118,6 +129,7 @@ class ConfiguredModel(keras.Model):
 
     def evaluate(self, x=None, y=None, *args, **kwargs):
         """Computes the metrics, as `keras.Model.evaluate`, of inputs or texts."""
+        y = self._targets(y)
         return super().evaluate(self._encoded(x), y, *args, **kwargs)
 
     def predict(self, x, *args, **kwargs):
@@ -169,6 +181,24 @@ class ConfiguredModel(keras.Model):
     def _encoded(self, x):
         return x if self.preprocessor is None else self.preprocessor.encode_texts(x)
 
+    def _targets(self, y):
+        """Returns labels as an array, as Keras needs them beside a dict of inputs."""
+        if hasattr(y, "to_numpy"):  # pandas
+            return y.to_numpy()
+        # A list of arrays is one for each output.
+        is_labels = isinstance(y, list) and y and not np.ndim(y[0])
+        return np.asarray(y) if is_labels else y
+
+    def save_assets(self, dir_path: str) -> None:
+        """Writes the preprocessor into a `.keras` file; called by Keras."""
+        if self.preprocessor is not None:
+            self.preprocessor.save_assets(dir_path)
+
+    def load_assets(self, dir_path: str | None) -> None:
+        """Reads what `save_assets` wrote, if anything; called by Keras."""
+        if dir_path is not None:
+            self.preprocessor = pretrained.loader().Preprocessor.load_assets(dir_path)
+
     def seed_of(self, part: int) -> int | None:
         """Returns a seed for a part of the model, far from the other parts' seeds."""
         return None if self.seed is None else self.seed + 100_000 * part
@@ -189,6 +219,8 @@ class ConfiguredModel(keras.Model):
             "frozen": frozen,
             "labels": labels,
             "problem_type": self.problem_type,
+            "max_seq_length": self.max_seq_length,
+            "task": self.task,
             "pad_id": self.pad_id,
         }
         kept = {key: x for key, x in state.items() if x not in (None, [])}
@@ -201,12 +233,12 @@ class ConfiguredModel(keras.Model):
         if isinstance(config.get("dtype"), dict):
             config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
         frozen, labels = config.pop("frozen", ()), config.pop("labels", None)
-        problem_type = config.pop("problem_type", None)
-        pad_id = config.pop("pad_id", None)
+        names = ("problem_type", "max_seq_length", "task", "pad_id")
+        state = {name: config.pop(name, None) for name in names}
         model = cls(**config)
-        model.pad_id = pad_id
         model.labels = tuple(labels) if labels else None
-        model.problem_type = problem_type
+        for name, value in state.items():
+            setattr(model, name, value)
         layers = _layers_by_name(model)
         for name in frozen:
             layers[name].trainable = False

@@ -6,12 +6,13 @@ Legend: `B` batch, `T` sequence, `D` hidden, `C` labels, `K` choices.
 from collections.abc import Sequence
 
 import keras
+import numpy as np
 from keras import ops
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
-from albert_tf.heads import HEADS
+from albert_tf.heads import HEADS, problem_type_of
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.gather import gather_places
 from albert_tf.layers.heads import ExitHead, truncated_normal_dense
@@ -164,6 +165,30 @@ class AlbertTextClassifier(_Classifier):
 
     def call(self, inputs, training=False, seeds=None):
         return self.logits(inputs, training, seeds)
+
+    def _targets(self, y):
+        """Replaces names of classes by their indices, and checks that these exist."""
+        y = super()._targets(y)
+        one_class = problem_type_of(self) == "single_label_classification"
+        if not (isinstance(y, np.ndarray) and one_class and y.size == len(y)):
+            return y
+        if y.dtype.kind in "iu":
+            wrong = y[(y < 0) | (y >= self.num_labels)]
+            if wrong.size:
+                raise UsageError(
+                    f"y: labels must be from 0 to {self.num_labels - 1}, as the model "
+                    f"has num_labels={self.num_labels}, received {wrong.flat[0]}"
+                )
+        elif y.dtype.kind in "OSUT":
+            index = {name: i for i, name in enumerate(label_names(self))}
+            wrong = [name for name in y.flat if name not in index]
+            if wrong:
+                raise UsageError(
+                    f"y: must be one of the model's labels {', '.join(index)} or a "
+                    f"number, received {str(wrong[0])!r} (model.labels has their names)"
+                )
+            y = np.array([index[name] for name in y.flat], "int32")
+        return y
 
     def every_exit(self, inputs, training=False, seeds=None) -> dict:
         """Returns the logits after every layer, to train exits on.

@@ -3,6 +3,7 @@
 Legend: `B` batch, `T` sequence.
 """
 
+import json
 import os
 from typing import Any
 
@@ -10,8 +11,13 @@ import numpy as np
 
 from albert_tf import pretrained
 from albert_tf.errors import UsageError
+from albert_tf.storage import files
 from albert_tf.text import inputs
+from albert_tf.text.load import load_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
+
+# File of a folder with assets.
+_ASSET = "preprocessor.json"
 
 
 class Preprocessor:
@@ -63,6 +69,27 @@ class Preprocessor:
                 was fine-tuned with, or else the longest it can read.
         """
         return pretrained.loader().load_preprocessor(path, max_seq_length)
+
+    def save_assets(self, folder: str) -> None:
+        """Writes the tokenizer and the length of rows into a folder."""
+        self.tokenizer.save(files.join(folder, self.tokenizer.file_name))
+        values = {
+            "max_seq_length": self.max_seq_length,
+            "file": self.tokenizer.file_name,
+            "tokenizer": self.tokenizer.get_config(),
+        }
+        files.write_text(files.join(folder, _ASSET), json.dumps(values))
+
+    @classmethod
+    def load_assets(cls, folder: str) -> "Preprocessor | None":
+        """Returns what `save_assets` wrote into a folder; None if it wrote nothing."""
+        if not files.exists(files.join(folder, _ASSET)):
+            return None
+        values = files.read_json(files.join(folder, _ASSET))
+        path = files.join(folder, values["file"])
+        return cls(
+            load_tokenizer(path, **values["tokenizer"]), values["max_seq_length"]
+        )
 
     def __call__(self, x, y=None, sample_weight=None):
         parts = x if isinstance(x, tuple) else (x,)

@@ -126,6 +126,12 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
             f"tokenizer: {tokenizer.vocab_size} pieces, but the model's vocab_size is "
             f"{model.config.vocab_size}"
         )
+    length = getattr(model, "max_seq_length", None)
+    preprocessor = getattr(model, "preprocessor", None)
+    if preprocessor is not None and (
+        preprocessor.max_seq_length != (length or model.config.max_position_embeddings)
+    ):
+        length = preprocessor.max_seq_length  # the user's choice
     return Checkpoint(
         format="model",
         path=model.name,
@@ -134,7 +140,7 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
         head=head,
         labels=labels,
         problem_type=getattr(model, "problem_type", None),
-        max_seq_length=getattr(model, "max_seq_length", None),
+        max_seq_length=length,
         task=getattr(model, "task", None),
         head_options={
             name: value

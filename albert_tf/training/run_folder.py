@@ -23,7 +23,8 @@ from albert_tf.storage import digests, files, folders
 from albert_tf.storage.lock import LOCK_FILE, locked
 
 RUN_FILE = "run.json"
-# A fact that workers compare.
+# Facts that workers compare: a folder that not all see, or see late, has others.
+EVALUATED = "evaluations on record"
 FINISHED = "finished run in --output_dir"
 # Keys of the record: former values of settings, and whether the model is older.
 _CHANGED = "changed_from"

@@ -41,7 +41,12 @@ from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.finetuning.start import Start, open_start
 from albert_tf.training.finetuning.watching import Watch
 from albert_tf.training.progress import Progress
-from albert_tf.training.run_folder import FINISHED, RunFolder, describe_command
+from albert_tf.training.run_folder import (
+    EVALUATED,
+    FINISHED,
+    RunFolder,
+    describe_command,
+)
 from albert_tf.training.selection import Selection
 from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
@@ -274,6 +279,8 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
     first = checkpoints.step
     metrics = read_metrics(run_folder.join(METRICS_FILE))
     lines = lines_until(metrics, first)
+    evaluated = [line["step"] for line in lines if line["split"] == "eval"]
+    check_agreement(run.strategy, {EVALUATED: evaluated})
     best = BestWeights(run_folder.join(folder.BEST_FOLDER), step.model)
     selection = Selection(
         settings.metric or run.task.selecting_metric,
@@ -301,7 +308,7 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
             checkpoints,
             progress,
             watch.evaluate if evaluator.dev_splits() else None,
-            [line["step"] for line in lines if line["split"] == "eval"],
+            evaluated,
             should_stop=lambda: selection.should_stop,
             on_save=watch.saved,
             unfinished=unfinished_at(lines, first),

@@ -19,7 +19,7 @@ from albert_tf.training.pretraining.run_batches import RunBatches
 from albert_tf.training.pretraining.samples import Samples
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.progress import Progress
-from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.run_folder import EVALUATED, RunFolder
 from albert_tf.training.stopping import StopSignals
 from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.averages import WeightAverages
@@ -95,6 +95,7 @@ def _train_on(
     metrics = read_metrics(folder.join(METRICS_FILE))
     lines = lines_until(metrics, first)
     evaluated = [line["step"] for line in lines if line["split"] == "eval"]
+    check_agreement(strategy, {EVALUATED: evaluated})
     bar = Progress(
         folder,
         first,

@@ -49,7 +49,8 @@ class ConfiguredModel(keras.Model):
             raise ValueError(
                 f"config must be an AlbertConfig, received {type(config).__name__}"
             )
-        super().__init__(**kwargs)
+        # Keras would round ids that are floats to the precision of the dtype policy.
+        super().__init__(autocast=False, **kwargs)
         self.config = config
         self.seed = seed
         self.labels = None
@@ -257,6 +258,9 @@ def _layers_by_name(model: keras.Model) -> dict[str, keras.layers.Layer]:
 def as_inputs(inputs, *needed: str) -> dict:
     """Returns the dict of input tensors; a single tensor becomes `token_ids`.
 
+    Whole numbers given as floats become int32. Keras itself does so in `fit` under a
+    strategy, where it builds models with stand-ins of dtype float32.
+
     Args:
         inputs: dict or tensor. The model's inputs.
         *needed: str. Required keys besides `token_ids`.
@@ -276,7 +280,8 @@ def as_inputs(inputs, *needed: str) -> dict:
         if key not in inputs:
             received = ", ".join(sorted(map(str, inputs)))
             raise ValueError(f"inputs must have {key!r}, received {received}")
-    return inputs
+    is_float = lambda x: "float" in str(getattr(x, "dtype", ""))  # noqa: E731
+    return {k: ops.cast(x, "int32") if is_float(x) else x for k, x in inputs.items()}
 
 
 def without_padding(token_ids, pad_id: int):

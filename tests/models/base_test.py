@@ -182,6 +182,17 @@ def test_half_precision(model_class):
 
 
 @pytest.mark.parametrize("model_class", MODELS)
+def test_ids_may_be_floats(model_class):
+    # bfloat16 has no 259.
+    config = CONFIG.replace(vocab_size=300, initializer_range=0.05)
+    model = make_model(model_class, config, seed=3, dtype="mixed_bfloat16")
+    inputs = make_inputs(model_class)
+    inputs["token_ids"] = inputs["token_ids"] + 247
+    floats = {name: value.astype("float32") for name, value in inputs.items()}
+    assert_equal_outputs(model(floats), model(inputs), atol=0)
+
+
+@pytest.mark.parametrize("model_class", MODELS)
 def test_a_functional_model_around_it(model_class):
     model = make_model(model_class, seed=3)
     inputs = make_inputs(model_class)

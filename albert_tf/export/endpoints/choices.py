@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.export.endpoints.row_steps import in_steps
+from albert_tf.export.endpoints.row_steps import in_steps, run_padded
 from albert_tf.export.endpoints.signature import Signature, ints, strings, texts
 from albert_tf.export.endpoints.text_inputs import MAX_TEXT_BYTES, TextInputs
 from albert_tf.models.classifiers import AlbertMultipleChoice
@@ -50,15 +50,19 @@ def make_choice_signatures(
     """
     make_rows = ChoiceRows(text_inputs, **choice_options(model))
 
+    def score(inputs):
+        """Returns the logit of each row, as of the choices of one question."""
+        return model({k: v[None] for k, v in inputs.items()}, training=False)[0]
+
     def counted(context, question, choices, num_choices):
         width = _checked_width(choices, "choices")
         counts = tf.clip_by_value(num_choices, 1, width)
         is_choice = tf.sequence_mask(counts, width)
         rows = make_rows(context, question, choices, is_choice)
-        values = _scores(
-            model,
-            tf.reduce_sum(counts),
-            lambda start, stop: make_rows.padded(*rows, start, stop),
+        values = in_steps(
+            lambda numbers, width: score(make_rows.padded(*rows, numbers)),
+            tf.cast(rows[0].row_lengths() + rows[1].row_lengths(), tf.int32) + 3,
+            tf.zeros([0]),
         )
         nothing = tf.fill(tf.shape(choices), NO_CHOICE)
         logits = tf.tensor_scatter_nd_update(nothing, tf.where(is_choice), values)
@@ -80,11 +84,7 @@ def make_choice_signatures(
             tf.reshape(tf.where(is_choice, lengths, 1), [-1]),
             tf.reshape(segment_ids, flat),
         )
-        values = _scores(
-            model,
-            tf.size(lengths),
-            lambda start, stop: {name: x[start:stop] for name, x in rows.items()},
-        )
+        values = run_padded(score, rows, tf.zeros([0]))
         logits = tf.reshape(values, tf.shape(lengths))
         return _answers(tf.where(is_choice, logits, NO_CHOICE))
 
@@ -139,11 +139,11 @@ class ChoiceRows:
         kept = tf.minimum(first.row_lengths(), left)
         return inputs_graph.first_tokens(first, kept), second
 
-    def padded(self, first, second, start, stop) -> dict[str, tf.Tensor]:
+    def padded(self, first, second, numbers) -> dict[str, tf.Tensor]:
         """Returns the rows of these numbers as inputs of the model."""
-        first, second = first[start:stop], second[start:stop]
+        first, second = tf.gather(first, numbers), tf.gather(second, numbers)
         tokenizer = self._text_inputs.tokenizer
-        column = tf.ones([stop - start, 1], tf.int32)
+        column = tf.ones_like(numbers)[:, None]
         cls, sep = column * tokenizer.cls_id, column * tokenizer.sep_id
         return inputs_graph.padded_rows(
             tf.concat([cls, first, sep, second, sep], 1),
@@ -163,15 +163,17 @@ class ChoiceRows:
             for texts in (questions, choices)
         )
 
-        def encode(start, stop):
+        def encode(numbers, width):
+            del width
             texts = self._second_texts(
-                tf.gather(questions, question_of[start:stop]), choices[start:stop]
+                tf.gather(questions, tf.gather(question_of, numbers)),
+                tf.gather(choices, numbers),
             )
             ids = _last_tokens(self._tokenize(texts), self._most)
             return ids.to_tensor(_NO_TOKEN, shape=[None, self._most])
 
         nothing = tf.zeros([0, self._most], tf.int32)
-        ids = in_steps(encode, tf.size(choices), nothing)
+        ids = in_steps(encode, tf.ones_like(choices, tf.int32), nothing)
         return tf.RaggedTensor.from_tensor(ids, padding=_NO_TOKEN)
 
     def _second_texts(self, questions, choices) -> tf.Tensor:
@@ -214,17 +216,6 @@ def _last_tokens(ids: tf.RaggedTensor, count: int) -> tf.RaggedTensor:
         tf.minimum(ids.row_lengths(), count),
         validate=False,
     )
-
-
-def _scores(model, num_rows, make_inputs: Callable) -> tf.Tensor:
-    """Returns the logit of each row, float32 `[R]`."""
-
-    def answer(start, stop):
-        inputs = make_inputs(start, stop)
-        # As the choices of one question.
-        return model({k: v[None] for k, v in inputs.items()}, training=False)[0]
-
-    return in_steps(answer, num_rows, tf.zeros([0]))
 
 
 def _answers(logits: tf.Tensor) -> dict[str, tf.Tensor]:

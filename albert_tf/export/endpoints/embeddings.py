@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
+from albert_tf.export.endpoints.row_steps import run_padded
 from albert_tf.export.endpoints.signature import Signature, ints, strings, texts
 from albert_tf.export.endpoints.text_inputs import TextInputs
 from albert_tf.models.backbone import AlbertBackbone
@@ -21,15 +22,17 @@ def make_embedder(backbone: AlbertBackbone) -> Callable:
     `cls_output`, the last layer's vector of `[CLS]`, and, if there is a pooler,
     `pooled_output`.
     """
+    names = ["mean_output", "cls_output"]
+    names += ["pooled_output"] if backbone.pooler is not None else []
 
-    def embed(inputs):
+    def run(inputs):
         outputs = backbone(inputs, training=False)
         result = _pooled(outputs["sequence_output"], inputs)
         if "pooled_output" in outputs:
             result["pooled_output"] = tf.cast(outputs["pooled_output"], tf.float32)
         return result
 
-    return embed
+    return lambda inputs: run_padded(run, inputs, _no_vectors(backbone, names))
 
 
 def embed_layer_signature(
@@ -56,7 +59,10 @@ def embed_layer_signature(
         ]
         with tf.control_dependencies(checks):
             layer = tf.where(layer < 0, layer + num_layers + 1, layer)
-        inputs = text_inputs(text)
+        nothing = _no_vectors(backbone, ["mean_output", "cls_output"])
+        return run_padded(run, text_inputs(text), nothing, layer=layer)
+
+    def run(inputs, layer):
         outputs = backbone(inputs, training=False, output_hidden_states=True)
         states = [_pooled(x, inputs) for x in outputs["hidden_states"]]
         return {
@@ -65,6 +71,10 @@ def embed_layer_signature(
         }
 
     return Signature(embed_layer, (strings("text"), ints("layer", 1)), _request)
+
+
+def _no_vectors(backbone, names: list[str]) -> dict[str, tf.Tensor]:
+    return {name: tf.zeros([0, backbone.config.hidden_size]) for name in names}
 
 
 def _pooled(x: tf.Tensor, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

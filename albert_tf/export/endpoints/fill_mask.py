@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.errors import UsageError
+from albert_tf.export.endpoints.row_steps import run_padded
 from albert_tf.export.endpoints.signature import Signature, strings
 from albert_tf.export.endpoints.text_inputs import TextInputs
 from albert_tf.text.tokenizer import MASK
@@ -55,15 +56,20 @@ def _fill_mask(model, text_inputs: TextInputs, top_k: int) -> Callable:
     tokenizer = text_inputs.tokenizer
     names = tf.constant([tokenizer.id_to_text(i) for i in range(tokenizer.vocab_size)])
 
+    def run(inputs, is_mask):
+        x = model.backbone(inputs, training=False)["sequence_output"]
+        is_mask = is_mask[:, : tf.shape(x)[1]]
+        places = tf.where(tf.reshape(is_mask, [-1]))[:, 0]
+        return _best(model, x, places, tokenizer.vocab_size, top_k)
+
     def fill_mask(text):
         inputs, too_long = text_inputs.masked(text)
-        x = model.backbone(inputs, training=False)["sequence_output"]
         is_mask = (inputs[features.TOKEN_IDS] == tokenizer.mask_id) & (
             inputs[features.PADDING_MASK] == 1
         )
-        places = tf.where(tf.reshape(is_mask, [-1]))[:, 0]
-        scores, token_ids = _best(model, x, places, tokenizer.vocab_size, top_k)
         counts = tf.math.count_nonzero(is_mask, 1)
+        nothing = (tf.zeros([0, top_k]), tf.zeros([0, top_k], tf.int32))
+        scores, token_ids = run_padded(run, inputs, nothing, counts, is_mask=is_mask)
 
         def dense(values, default):
             rows = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)

@@ -17,6 +17,7 @@ from albert_tf.export.endpoints.embeddings import (
 )
 from albert_tf.export.endpoints.exits import logits_of, make_elastic_signatures
 from albert_tf.export.endpoints.fill_mask import TOP_K, fill_mask_signature
+from albert_tf.export.endpoints.row_steps import run_padded
 from albert_tf.export.endpoints.signature import (
     Signature,
     ints,
@@ -149,8 +150,12 @@ def _classifier(model, labels: tf.Tensor, logits_of: Callable) -> Callable:
     multi_label = problem_type == "multi_label_classification"
     activation = tf.sigmoid if multi_label else tf.nn.softmax
 
-    def answer(inputs, **kwargs):
-        outputs = logits_of(inputs, **kwargs)
+    nothing = {"logits": tf.zeros([0, model.num_labels])}
+    if isinstance(logits_of, ElasticClassifier):
+        nothing["num_layers"] = tf.zeros([0], tf.int32)
+
+    def answer(inputs, **by_row):
+        outputs = run_padded(logits_of, inputs, nothing, **by_row)
         logits = outputs["logits"]
         if problem_type == "regression":
             return {"scores": tf.identity(logits), **outputs}
@@ -170,10 +175,17 @@ def _masked_lm(model, from_tokens) -> Callable:
         message = "mask_positions: from 0 to the columns of token_ids - 1"
         check = tf.debugging.Assert(tf.reduce_all(inside), [message])
         with tf.control_dependencies([check]):
-            inputs[features.MASK_POSITIONS] = tf.identity(mask_positions)
-        outputs = model(inputs, training=False)
-        logits = outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
+            places = tf.identity(mask_positions)
+        nothing = tf.zeros([0, tf.shape(places)[1], model.config.vocab_size])
+        # A mask may be in any column.
+        least = tf.shape(token_ids)[1]
+        logits = run_padded(run, inputs, nothing, least=least, places=places)
         return {"logits": logits}
+
+    def run(inputs, places):
+        inputs[features.MASK_POSITIONS] = places
+        outputs = model(inputs, training=False)
+        return outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
 
     return masked_lm
 

@@ -6,6 +6,7 @@ all texts; `T` sequence, `C` tags.
 They answer as Python's `TokenClassifier` does.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.export.endpoints.row_steps import in_steps
+from albert_tf.export.endpoints.row_steps import in_steps, run_padded
 from albert_tf.export.endpoints.signature import Signature, ints, strings, texts
 from albert_tf.export.endpoints.text_inputs import MAX_TEXT_BYTES, TextInputs
 from albert_tf.export.endpoints.word_rows import make_rows
@@ -104,7 +105,13 @@ def make_tag_signatures(
         return {"tags": dense(names, ""), "scores": dense(scores, 0.0)}
 
     def tokens(token_ids, lengths, segment_ids):
-        logits = model(from_tokens(token_ids, lengths, segment_ids), training=False)
+        width = tf.shape(token_ids)[1]
+        logits = run_padded(
+            functools.partial(model, training=False),
+            from_tokens(token_ids, lengths, segment_ids),
+            tf.zeros([0, width, model.num_labels]),
+            least=width,
+        )
         return {"probabilities": tf.nn.softmax(logits), "logits": logits}
 
     text = (strings("text"),)
@@ -177,26 +184,31 @@ class Tagger:
             room=length - 2,
         )
 
-        def answer(start, stop):
+        places = tf.RaggedTensor.from_row_splits(
+            rows.places, rows.word_splits, validate=False
+        )
+
+        def answer(numbers, width):
+            del width
             inputs = inputs_graph.join_segments(
-                rows.ids[start:stop],
+                tf.gather(rows.ids, numbers),
                 None,
                 cls_id=tokenizer.cls_id,
                 sep_id=tokenizer.sep_id,
                 pad_id=tokenizer.pad_id,
                 max_seq_length=length,
             )
-            words_of = rows.word_splits[start : stop + 1]
             width = tf.shape(inputs[features.TOKEN_IDS], tf.int64)[1]
-            row_of = tf.repeat(
-                tf.range(tf.cast(stop - start, tf.int64)), words_of[1:] - words_of[:-1]
-            )
-            places = row_of * width + rows.places[words_of[0] : words_of[-1]]
-            inputs[features.PLACES] = tf.cast(places, tf.int32)[:, None]
+            words_of = tf.gather(places, numbers)
+            flat = words_of.value_rowids() * width + words_of.values
+            inputs[features.PLACES] = tf.cast(flat, tf.int32)[:, None]
             return self._model(inputs, training=False)[:, 0]
 
         logits = in_steps(
-            answer, rows.ids.nrows(tf.int32), tf.zeros([0, len(self.labels)])
+            answer,
+            tf.cast(rows.ids.row_lengths(), tf.int32) + 2,
+            tf.zeros([0, len(self.labels)]),
+            places.row_lengths(),
         )
         probabilities = tf.nn.softmax(logits)
         tags = tf.argmax(probabilities, -1, tf.int32)

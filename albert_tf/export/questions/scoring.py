@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.export.endpoints.row_steps import ROWS
+from albert_tf.export.endpoints.row_steps import run_padded
 from albert_tf.export.questions.windows import Windows
 from albert_tf.models.question_answering import AlbertBeamQuestionAnswering
 from albert_tf.tasks.definitions.family import Options
@@ -63,30 +63,21 @@ def run_model(
         inputs: dict of int32 `[R, T]`.
         options: `Options`.
     """
-    count, length = tf.unstack(tf.shape(inputs[features.TOKEN_IDS]))
+    # As many columns as candidates are chosen from.
+    least = tf.minimum(options.n_best_size, tf.shape(inputs[features.TOKEN_IDS])[1])
     if isinstance(model, AlbertBeamQuestionAnswering):
-        width = model.start_n_top * model.end_n_top
+        count = model.start_n_top * model.end_n_top
     else:
-        width = tf.minimum(options.n_best_size, length) ** 2
+        count = least**2
 
-    def step(start, found):
-        rows = {name: value[start : start + ROWS] for name, value in inputs.items()}
+    def answer(rows):
         outputs = model(rows, training=False)
-        new = read_outputs(outputs, rows[features.PADDING_MASK], options)
-        joined = [tf.concat(pair, 0) for pair in zip(found, new, strict=True)]
-        return start + ROWS, RowCandidates(*joined)
+        return read_outputs(outputs, rows[features.PADDING_MASK], options)
 
-    none = tf.zeros([0, width], tf.float64)
+    none = tf.zeros([0, count], tf.float64)
     index = tf.cast(none, tf.int32)
-    found = RowCandidates(index, index, none, none, tf.zeros([0], tf.float64))
-    shapes = RowCandidates(*[tf.TensorShape([None, None])] * 4, tf.TensorShape([None]))
-    return tf.while_loop(
-        lambda start, _: start < count,
-        step,
-        (0, found),
-        (tf.TensorShape([]), shapes),
-        parallel_iterations=1,
-    )[1]
+    nothing = RowCandidates(index, index, none, none, tf.zeros([0], tf.float64))
+    return run_padded(answer, inputs, nothing, least=least)
 
 
 def read_outputs(

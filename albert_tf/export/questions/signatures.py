@@ -5,6 +5,7 @@ each start of the beam head.
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
+from albert_tf.export.endpoints.row_steps import run_padded
 from albert_tf.export.endpoints.signature import (
     Signature,
     ints,
@@ -143,7 +145,22 @@ def make_question_signatures(
     tokens = (ints("token_ids", 2), ints("lengths", 1), ints("segment_ids", 2))
 
     def from_rows(token_ids, lengths, segment_ids):
-        return model(from_tokens(token_ids, lengths, segment_ids), training=False)
+        rows = from_tokens(token_ids, lengths, segment_ids)
+        width = tf.shape(token_ids)[1]
+        if _is_beam(model):
+            starts, ends = model.start_n_top, model.start_n_top * model.end_n_top
+            nothing = {
+                "start_log_probs": tf.zeros([0, starts]),
+                "start_index": tf.zeros([0, starts], tf.int32),
+                "end_log_probs": tf.zeros([0, ends]),
+                "end_index": tf.zeros([0, ends], tf.int32),
+                "cls_logits": tf.zeros([0]),
+            }
+        else:
+            names = ("start_logits", "end_logits")
+            nothing = {name: tf.zeros([0, width]) for name in names}
+        run = functools.partial(model, training=False)
+        return run_padded(run, rows, nothing, least=width)
 
     return {
         "serving_default": Signature(

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from albert_tf.config import AlbertConfig
@@ -84,7 +85,10 @@ def convert_checkpoint(
             detect.FORMATS[format].write(part, out)
             with detect.open_path(out.path, format) as written:
                 report = parity.compare(checkpoint, part, written, format)
-                _refuse_leftovers(report, allowed)
+                # Heads that the caller leaves out are not left over.
+                left_out = checkpoint.tensors.keys() - part.tensors.keys()
+                left_out = () if head == "auto" else left_out
+                _refuse_leftovers(report, allowed, left_out)
                 if verify != "none":
                     parity.run_both(report, part, written, with_peers=verify == "peer")
             report.target = os.fspath(target)
@@ -139,15 +143,21 @@ def select(
         head=head,
         tensors=tensors,
         labels=checkpoint.labels if same else None,
+        problem_type=checkpoint.problem_type if same else None,
+        max_seq_length=checkpoint.max_seq_length if same else None,
+        task=checkpoint.task if same else None,
         head_options=checkpoint.head_options if same else {},
         notes=[],
     )
 
 
-def _refuse_leftovers(report: "parity.Report", allowed: re.Pattern | None) -> None:
+def _refuse_leftovers(
+    report: "parity.Report", allowed: re.Pattern | None, left_out: Collection[str]
+) -> None:
     sides = (("source", report.only_in_source), ("target", report.only_in_target))
     for side, names in sides:
-        left = [name for name in names if not (allowed and allowed.search(name))]
+        left = [name for name in names if name not in left_out]
+        left = [name for name in left if not (allowed and allowed.search(name))]
         if left:
             more = f" and {len(left) - 1} more" if len(left) > 1 else ""
             raise DataError(

@@ -18,7 +18,8 @@ from albert_tf.storage import files
 
 # A release whose TensorFlow Text has every operation of the models: all since 2.13.
 SERVING_VERSION = "2.20.0"
-MAX_BATCH_SIZE = 32
+# Rows of a request, and of requests merged: a server refuses more.
+MAX_BATCH_SIZE = 10_000
 # KServe mounts a volume claim of this name; in a bucket the model's own path is used.
 _CLAIM = "models"
 
@@ -33,7 +34,10 @@ model_config_list {
   }
 }
 """
-# Padding stays off: it repeats the first element of each input, whatever that means.
+# Padding stays off: it repeats the first element of each input, whatever that means. So
+# does enable_large_batch_splitting: it joins the answers of the parts without a look at
+# their widths, and those of words, masks and tokens differ. The model itself answers a
+# few rows at a time, so batches may be large and need no list of sizes.
 _BATCHING = """\
 # tensorflow_model_server --enable_batching --batching_parameters_file=batching.config
 # Merges the texts of several requests. Requests with token_ids, choices or words are
@@ -41,8 +45,7 @@ _BATCHING = """\
 max_batch_size { value: $max_batch_size }
 batch_timeout_micros { value: 2000 }
 num_batch_threads { value: 2 }
-max_enqueued_batches { value: 100 }
-$allowed_batch_sizes
+max_enqueued_batches { value: 2 }
 """
 _DOCKERFILE = """\
 # docker build -t $image .
@@ -59,7 +62,7 @@ _KSERVE = """\
 apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService
 metadata:
-  name: $image
+  name: "$image"
 spec:
   predictor:
     model:
@@ -108,16 +111,17 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
             "output_dir: expected a last name of letters, digits, '.', '_' and '-', "
             f"which becomes the model's name, received {name!r}"
         )
-    sizes = [1 << i for i in range(MAX_BATCH_SIZE.bit_length())]
+    image = re.sub(r"[^a-z0-9]+", "-", name.lower())
+    if not image[0].isalpha():
+        image = f"model-{image}"
     values = {
         "name": name,
-        # What Docker and Kubernetes accept.
-        "image": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"),
+        # What Docker and Kubernetes accept, where KServe adds "-predictor-00001".
+        "image": image[:47].strip("-"),
         "base_path": path if remote else f"/models/{name}",
         "storage_uri": path if remote else f"pvc://{_CLAIM}/{name}",
         "serving_version": SERVING_VERSION,
         "max_batch_size": MAX_BATCH_SIZE,
-        "allowed_batch_sizes": "\n".join(f"allowed_batch_sizes: {n}" for n in sizes),
         "copy_model": "# The model is read from its bucket."
         if remote
         else f"COPY {name} /models/{name}",

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from albert_tf.errors import UsageError
+from albert_tf.export.server_files import MAX_BATCH_SIZE
 from albert_tf.models.exit_rules import RULE_HELP, ExitRule
 from albert_tf.settings import setting
 
@@ -130,10 +131,12 @@ class ExportSettings:
     )
 
     def __post_init__(self):
-        if not all(size.isdecimal() and int(size) for size in self.warmup_batch_sizes):
+        sizes = self.warmup_batch_sizes
+        if not all(x.isdecimal() and 0 < int(x) <= MAX_BATCH_SIZE for x in sizes):
             raise UsageError(
-                "--warmup_batch_sizes: expected positive numbers, received "
-                f"{','.join(self.warmup_batch_sizes)}"
+                "--warmup_batch_sizes: expected positive numbers, at most "
+                f"{MAX_BATCH_SIZE} (with a larger request a server that batches does "
+                f"not load the model), received {','.join(sizes)}"
             )
         drop = self.max_accuracy_drop
         if drop is not None and not math.isfinite(drop):

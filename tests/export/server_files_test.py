@@ -104,9 +104,10 @@ def test_models(base, messages, official):
 def test_batching(base, messages):
     text = (base / "batching.config").read_text()
     found = text_format.Parse(text, messages["BatchingParameters"]())
-    sizes = list(found.allowed_batch_sizes)
-    assert sizes == sorted(set(sizes)) == [1, 2, 4, 8, 16, 32]
-    assert sizes[-1] == found.max_batch_size.value
+    # Larger requests are refused.
+    assert found.max_batch_size.value == 10_000
+    # Their last one would have to be the maximum, and batches be padded to them.
+    assert not found.allowed_batch_sizes
     assert not found.pad_variable_length_inputs
     assert found.batch_timeout_micros.value > 0
     assert found.num_batch_threads.value > 0
@@ -143,12 +144,28 @@ def test_kserve(base):
     yaml = pytest.importorskip("yaml")
     found = yaml.safe_load((base / "kserve.yaml").read_text())
     assert found["kind"] == "InferenceService"
-    # What Kubernetes accepts as a name.
     assert found["metadata"]["name"] == "film-reviews"
     model = found["spec"]["predictor"]["model"]
     assert model["modelFormat"] == {"name": "tensorflow"}
     assert model["runtimeVersion"] == server_files.SERVING_VERSION
     assert model["storageUri"] == "pvc://models/Film_reviews"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("123", "model-123"),
+        ("2films", "model-2films"),
+        ("on", "on"),
+        ("A_.b-", "a-b"),
+        (47 * "a" + "-b", 47 * "a"),
+    ],
+)
+def test_names_that_kubernetes_takes(tmp_path, folder, name):
+    yaml = pytest.importorskip("yaml")
+    made = server_files.make_server_files(tmp_path / folder)
+    found = yaml.safe_load(made[str(tmp_path / "kserve.yaml")])["metadata"]["name"]
+    assert found == name and re.fullmatch("[a-z]([-a-z0-9]*[a-z0-9])?", found)
 
 
 def test_in_a_bucket(messages):

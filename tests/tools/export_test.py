@@ -7,6 +7,8 @@ import pytest
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
+from albert_tf.errors import UsageError
+from albert_tf.export.settings import ExportSettings
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
@@ -63,9 +65,10 @@ def test_the_model_is_opened_once(tmp_path, run_python):
 def test_warmup_batch_sizes_are_checked(run_python):
     done = run_python(TOOL, "--model=m", "--output_dir=o", "--warmup_batch_sizes=1,x")
     assert done.returncode == 2
-    assert "--warmup_batch_sizes: expected positive numbers, received 1,x" in (
-        done.stderr
-    )
+    assert "--warmup_batch_sizes: expected positive numbers, at most" in done.stderr
+    # With a larger request than max_batch_size, the server does not load the model.
+    with pytest.raises(UsageError, match="at most 10000 .*received 1,10001"):
+        ExportSettings(model="m", output_dir="o", warmup_batch_sizes=("1", "10001"))
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ it, so that the answer `café` keeps a decomposed accent.
 
 import functools
 import unicodedata
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -148,6 +149,30 @@ def include_marks(text: str, starts: np.ndarray, ends: np.ndarray) -> None:
         ends[i] = end
 
 
+def part_places(piece: str, parts: Sequence[str]) -> list[tuple[int, int]] | None:
+    """Returns where in a piece its parts lie, in order; None if they do not."""
+    places, at = [], 0
+    for part in parts:
+        at = piece.find(part, at)
+        if at < 0:
+            return None
+        places.append((at, at + len(part)))
+        at += len(part)
+    return places
+
+
+def normal_lengths(processor, chars: Iterable[str]) -> np.ndarray:
+    """Returns how many characters SentencePiece's own normalization makes of each.
+
+    Args:
+        processor: `SentencePieceProcessor`.
+        chars: Iterable of str. Characters, each for itself between others: at the ends
+            of a text, spaces are dropped.
+    """
+    texts = processor.normalize(["00", *(f"0{char}0" for char in chars)])
+    return np.array([len(text) for text in texts[1:]], np.int64) - len(texts[0])
+
+
 def _split_span(processor, text, piece, parts, begin, end) -> list[tuple[int, int]]:
     """Returns the spans of the parts that replace a piece.
 
@@ -159,22 +184,12 @@ def _split_span(processor, text, piece, parts, begin, end) -> list[tuple[int, in
         begin: int. First character of the piece in the text.
         end: int. Character after its last.
     """
-    shown = text[begin:end].replace(" ", _SPACE)
-    if shown == piece:
-        bounds = range(begin, end + 1)
-    elif _SPACE + shown == piece:
-        bounds = [begin, *range(begin, end + 1)]
-    else:
-        # SentencePiece's own normalization changed the characters of this piece.
-        normal, offsets = processor.normalize(text[begin:end], with_offsets=True)
-        if not normal.endswith(piece):
-            return [(begin, end)] * len(parts)
-        bounds = [begin + offset for offset in offsets[len(normal) - len(piece) :]]
-    spans, at = [], 0
-    for part in parts:
-        at = piece.find(part, at)
-        if at < 0:
-            return [(begin, end)] * len(parts)
-        spans.append((bounds[at], bounds[at + len(part)]))
-        at += len(part)
-    return spans
+    # Where each character of the piece comes from.
+    lengths = normal_lengths(processor, text[begin:end])
+    bounds = [*np.repeat(np.arange(begin, end), lengths).tolist(), end]
+    if piece.startswith(_SPACE) and len(bounds) == len(piece):
+        bounds.insert(0, begin)  # no space precedes the first word of a text
+    places = part_places(piece, parts)
+    if places is None or len(bounds) != len(piece) + 1:
+        return [(begin, end)] * len(parts)
+    return [(bounds[first], bounds[last]) for first, last in places]

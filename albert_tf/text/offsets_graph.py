@@ -10,13 +10,16 @@ folds characters by a table, so the raw character of each folded one is known, a
 `SentencepieceTokenizeWithOffsetsOp` gives each piece's bytes in the folded text.
 """
 
+import functools
 from typing import NamedTuple
 
 import numpy as np
+import sentencepiece
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
 from albert_tf.text import normalization
+from albert_tf.text.offsets import normal_lengths, part_places
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_graph import as_utf8
@@ -60,9 +63,7 @@ class _Folded(NamedTuple):
 class GraphOffsets(tf.Module):
     """Turns strings into ids with offsets, as `AlbertTokenizer.encode_with_offsets`.
 
-    They differ in one case: of a piece that the digit-comma rule splits and whose
-    characters SentencePiece's own normalization has changed, every part may have all
-    characters, and the space before them. Attach the object to the model that is saved.
+    Attach the object to the model that is saved.
 
     Args:
         tokenizer: `Tokenizer`.
@@ -90,6 +91,9 @@ class GraphOffsets(tf.Module):
                 self._parts = tf.RaggedTensor.from_row_splits(
                     tf.constant(parts), tf.constant(splits)
                 )
+                self._changed = [
+                    *map(tf.constant, _changed_characters(tokenizer.model))
+                ]
 
     def __call__(self, texts: tf.Tensor) -> TokensWithOffsets:
         """Tokenizes strings `[B]`; any bytes are accepted."""
@@ -164,21 +168,34 @@ class GraphOffsets(tf.Module):
 
     def _split_spans(self, codes, ids, begin, end):
         """Returns the spans of the parts of pieces; see `offsets._split_span`."""
-        parts = tf.gather(self._parts, ids)
-        piece = parts.value_rowids()
-        first = tf.gather(tf.concat([codes.values, [ord(" ")]], 0), begin)
-        # The first word has no space before it that its piece has.
-        missing = tf.gather(self._begins, ids) & (first != ord(" "))
-        missing = tf.cast(missing, tf.int64)
-        same = end - begin + missing == tf.gather(self._lengths, ids)
-        begin, end, missing, same = (
-            tf.gather(column, piece) for column in (begin, end, missing, same)
+        changed, lengths = self._changed
+        entry = tf.searchsorted(changed, codes.values, side="right") - 1
+        lengths = tf.where(
+            tf.gather(changed, entry) == codes.values, tf.gather(lengths, entry), 1
         )
-        cut = same & (parts.values[:, 0] != _WHOLE)
-        bounds = begin[:, None] + tf.maximum(parts.values - missing[:, None], 0)
-        return (
-            tf.where(cut, bounds[:, 0], begin),
-            tf.where(cut, bounds[:, 1], end),
+        # Where each character comes from that SentencePiece makes, and one more.
+        count = tf.size(codes.values, tf.int64)
+        source = tf.concat([tf.repeat(tf.range(count), lengths), [count]], 0)
+        before = tf.concat([[0], tf.cumsum(lengths)], 0)
+        made = tf.gather(before, begin)
+        length = tf.gather(self._lengths, ids)
+        missing = length - (tf.gather(before, end) - made)
+        # No space precedes the first word of a text.
+        known = (missing == 0) | ((missing == 1) & tf.gather(self._begins, ids))
+        parts = tf.gather(self._parts, ids)
+        places, piece = parts.values, parts.value_rowids()
+        begin, end, made, missing, length, known = (
+            tf.gather(column, piece)[:, None]
+            for column in (begin, end, made, missing, length, known)
+        )
+        place = tf.clip_by_value(
+            made + places - missing, 0, tf.size(source, tf.int64) - 1
+        )
+        bounds = tf.where(places < missing, begin, tf.gather(source, place))
+        bounds = tf.where(places == length, end, bounds)
+        whole = ~known | (places == _WHOLE)
+        return tuple(
+            tf.unstack(tf.where(whole, tf.concat([begin, end], 1), bounds), axis=1)
         )
 
 
@@ -227,14 +244,25 @@ def _part_table(tokenizer: AlbertTokenizer) -> tuple[np.ndarray, np.ndarray]:
     """
     rows, splits = [], [0]
     for i, piece in enumerate(tokenizer.vocabulary):
-        spans, at = [], 0
-        for part in map(tokenizer.id_to_token, tokenizer.replacements.get(i, ())):
-            at = piece.find(part, at)
-            if at < 0:
-                break
-            spans.append((at, at + len(part)))
-            at += len(part)
-        count = len(tokenizer.replacements.get(i, (i,)))
-        rows += spans if len(spans) == count else [(_WHOLE, _WHOLE)] * count
+        new = tokenizer.replacements.get(i)
+        places = new and part_places(piece, [tokenizer.id_to_token(j) for j in new])
+        rows += places or [(_WHOLE, _WHOLE)] * len(new or [i])
         splits.append(len(rows))
     return np.array(rows, np.int64).reshape(-1, 2), np.array(splits, np.int64)
+
+
+@functools.lru_cache(maxsize=1)
+def _changed_characters(model: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which characters SentencePiece does not make one character of.
+
+    Returns:
+        int32: their codes, ascending, after one that no character has; int64: how many
+        characters it makes of each.
+    """
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    codes = np.array([*range(0xD800), *range(0xE000, 0x110000)], np.int32)
+    lengths = normal_lengths(processor, map(chr, codes.tolist()))
+    changed = np.flatnonzero(lengths != 1)
+    return np.append(-1, codes[changed]).astype(np.int32), np.append(
+        1, lengths[changed]
+    )

@@ -156,6 +156,11 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
         if version < 1:
             raise UsageError(f"version must be positive, received {version}")
         target = files.join(target, str(version))
+    if set(target) & set("[\\"):
+        raise UsageError(
+            f"{target}: must have neither [ nor \\ in it; TensorFlow would not find "
+            "the model there"
+        )
     folders.check_free(target)
     return target
 

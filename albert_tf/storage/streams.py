@@ -4,16 +4,20 @@ What `storage.files` does for small whole files. Local paths use the standard li
 so that worker processes need no TensorFlow.
 """
 
+import atexit
 import contextlib
 import errno
 import fnmatch
+import functools
 import glob as local_glob
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import IO
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
 # What `escape` writes for one of these characters.
@@ -92,6 +96,34 @@ def _is_magic(pattern: str) -> bool:
 def escape(path: str) -> str:
     """Returns a pattern that matches only this path."""
     return local_glob.escape(path)
+
+
+def literal(path: str) -> str:
+    """Returns a path of the same file, from which TensorFlow can read a checkpoint.
+
+    It looks for one as if the path were a pattern, and so finds none in `run[1]`.
+
+    Raises:
+        UsageError: If the path of a bucket has such characters.
+    """
+    if not set(path) & set("*?[\\"):
+        return path
+    if files.is_remote(path):
+        raise UsageError(f"{path}: must have none of * ? [ \\ to hold checkpoints")
+    path = os.path.abspath(path)
+    if files.is_folder(path):
+        return _link_to(path)
+    folder, name = os.path.split(path)
+    return os.path.join(_link_to(folder), name)
+
+
+@functools.cache
+def _link_to(folder: str) -> str:
+    temporary = tempfile.mkdtemp(prefix="albert_tf-")
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    link = os.path.join(temporary, "link")
+    os.symlink(folder, link)
+    return link
 
 
 def remove_folder(path: str) -> None:

@@ -181,3 +181,29 @@ def test_a_bucket_that_cannot_be_reached_is_not_an_empty_one(monkeypatch):
     ):
         with pytest.raises(DataError, match="cannot be reached: Could not resolve"):
             call("gs://bucket/x")
+
+
+@pytest.mark.parametrize("name", ["run[1]", "run*", "a?b", "{x}", "a b", "ünï", "a\\b"])
+def test_patterns_in_a_folder_of_any_name(folder, name):
+    inner = files.join(folder, name)
+    for place in (inner, files.join(folder, "run1")):
+        files.make_folder(place)
+        for file in ("t-00000-of-00001.tfrecord", "x.txt"):
+            files.write_text(files.join(place, file), "")
+    record = files.join(inner, "t-00000-of-00001.tfrecord")
+    assert shards.find_shards(files.join(inner, "t")) == [record]
+    assert shards.find_shards(inner) == [record]
+    assert streams.glob(record) == [record]
+    assert files.join(inner, "x.txt") in streams.glob(
+        files.join(folder, "*", "[xy].t?t")
+    )
+    assert record in streams.glob(files.join(folder, "**", "*.tfrecord"))
+
+
+def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(DataError, match="cannot be reached: Permission denied"):
+        shards.find_shards(str(tmp_path / "t"))

@@ -25,7 +25,7 @@ from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.presets import PRESETS
-from albert_tf.storage import files
+from albert_tf.storage import files, streams
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
@@ -217,7 +217,7 @@ def read_tensors(prefix: str) -> dict[str, Tensor]:
 
     errors = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
     try:
-        reader = tf.train.load_checkpoint(prefix)
+        reader = tf.train.load_checkpoint(streams.literal(prefix))
         shapes = reader.get_variable_to_shape_map()
         # The reader notices a missing or truncated data file only when it reads it.
         _check_data(prefix)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import files
+from albert_tf.storage import files, streams
 
 _MODEL_FILE = "saved_model.pb"
 # Names every tensor with its checksum.
@@ -99,7 +99,8 @@ class ServedModel:
         with contextlib.suppress(RuntimeError):  # the process has used TensorFlow
             tf.config.threading.set_intra_op_parallelism_threads(1)
         self._tf = tf
-        self._loaded = tf.saved_model.load(path)  # keeps the variables alive
+        # Keeps the variables alive.
+        self._loaded = tf.saved_model.load(streams.literal(path))
         self._ask = self._loaded.signatures[signature]
 
     def answer(

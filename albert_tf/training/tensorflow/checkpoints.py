@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
-from albert_tf.storage import files
+from albert_tf.storage import files, streams
 from albert_tf.storage.calls import repeated
 from albert_tf.storage.step_files import find_checkpoints
 from albert_tf.training.tensorflow.agreement import digest_of
@@ -192,7 +192,7 @@ class TrainingCheckpoints:
         return None
 
     def _restore(self, path: str) -> None:
-        self.checkpoint.restore(path).assert_consumed()
+        self.checkpoint.restore(streams.literal(path)).assert_consumed()
 
     def _remove_helper_folder(self) -> None:
         if self._helper_folder:

@@ -48,6 +48,19 @@ def test_a_helper_leaves_nothing(run, tmp_path):
     assert (tmp_path / "step-0.index").exists()
 
 
+@pytest.mark.parametrize("name", ["run[1]", "run*", "a?b", "{x}", "a b", "ünï", "a\\b"])
+def test_a_folder_of_any_name(run, tmp_path, name):
+    other = tmp_path / "run1" / "c"
+    for folder in (other, tmp_path / name / "c"):
+        checkpoints = TrainingCheckpoints(folder, **run, keep=1)
+        checkpoints.save()
+        train_to(run, 1)
+        checkpoints.save()
+    assert latest_step(other) == 1 and len(os.listdir(other)) == 3
+    assert len(os.listdir(folder)) == 3
+    assert checkpoints.restore(folder) == 1
+
+
 def test_helpers_on_several_machines_have_their_own_folders(run, tmp_path):
     one, two = (
         TrainingCheckpoints(tmp_path, **run, helper=name) for name in ("w-1", "w-2")

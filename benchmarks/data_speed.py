@@ -259,7 +259,7 @@ def measure_wait(
 
     from albert_tf.config import AlbertConfig
     from albert_tf.models.pretrainer import AlbertPretrainer
-    from albert_tf.objectives.losses import pretraining_loss
+    from albert_tf.objectives.pretraining import pretraining_loss
     from albert_tf.optimizers.create import create_optimizer
 
     tokenizer = load_tokenizer(model)

@@ -19,7 +19,7 @@ from albert_tf.converters.load import from_pretrained
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError
 from albert_tf.models.base import ConfiguredModel, weight_names
-from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import files
 from albert_tf.training.tensorflow.step import TrainStep, distribute

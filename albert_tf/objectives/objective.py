@@ -23,7 +23,6 @@ class Term:
         labels: str. Key of the labels in a batch, int `[...]` in `[0, C)`.
         weights: str. Key of their weights, `[...]`. In a batch without this key, every
             label has weight 1.
-        color: str. Matplotlib's name of the color of its curves.
         loss_weight: float. Factor in the loss of the objective.
         epsilon: float. Added to the sum of the weights before the loss is divided by
             it. With 0, the loss is the mean, and 0 where nothing has weight.
@@ -36,7 +35,6 @@ class Term:
     logits: str
     labels: str
     weights: str
-    color: str
     loss_weight: float = 1.0
     epsilon: float = 0.0
     optional: bool = False

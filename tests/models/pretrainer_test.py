@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.objectives.losses import pretraining_loss
+from albert_tf.objectives.pretraining import pretraining_loss
 
 B, T, P, V, D = 2, 7, 3, 53, 12
 CONFIG = AlbertConfig(

@@ -4,9 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.objectives.albert import ALBERT
-from albert_tf.objectives.losses import pretraining_loss
 from albert_tf.objectives.objective import Objective, Term, cross_entropy
+from albert_tf.objectives.pretraining import ALBERT, pretraining_loss
 
 B, P, V = 3, 5, 11
 

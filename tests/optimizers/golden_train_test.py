@@ -16,7 +16,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.objectives.losses import pretraining_loss
+from albert_tf.objectives.pretraining import pretraining_loss
 from albert_tf.optimizers.create import create_optimizer
 from tests.tf1_weights import load_golden_weights
 

@@ -3,8 +3,7 @@
 import types
 
 from albert_tf.config import AlbertConfig
-from albert_tf.objectives.albert import ALBERT
-from albert_tf.objectives.bert import BERT
+from albert_tf.objectives.pretraining import ALBERT, BERT
 from albert_tf.reports import model_card
 from albert_tf.training.pretraining.settings import PretrainSettings
 

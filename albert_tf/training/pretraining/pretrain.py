@@ -18,7 +18,7 @@ from albert_tf.converters.load import (
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.objective import Objective
-from albert_tf.objectives.registry import OBJECTIVES
+from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small

@@ -17,7 +17,8 @@ from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.finetuning import BeamSpan, SingleLabel
-from albert_tf.objectives.losses import cross_entropy, pretraining_loss
+from albert_tf.objectives.objective import cross_entropy
+from albert_tf.objectives.pretraining import pretraining_loss
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"

@@ -11,7 +11,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders
 from albert_tf.training.pretraining import pretrain

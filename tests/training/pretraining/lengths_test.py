@@ -13,7 +13,7 @@ from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import UsageError
-from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.training.pretraining import pretrain
 from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.pretraining.run_batches import RunBatches

@@ -18,7 +18,7 @@ from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.objectives.registry import OBJECTIVES
+from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.pretraining import pretrain, run_batches
 from albert_tf.training.pretraining.settings import PretrainSettings

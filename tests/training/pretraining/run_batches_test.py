@@ -12,7 +12,7 @@ from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
-from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.pretraining.run_batches import RunBatches, _eval_masking
 from albert_tf.training.pretraining.settings import PretrainSettings

@@ -19,7 +19,7 @@ import json, sys
 import numpy as np
 import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
-from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy

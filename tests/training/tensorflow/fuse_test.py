@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.step import TrainStep
 from benchmarks.step_speed import random_batch

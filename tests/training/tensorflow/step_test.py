@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
 from albert_tf.layers.dropout import Dropout
 from albert_tf.models.base import weight_names
-from albert_tf.objectives.albert import ALBERT
+from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy
 

@@ -123,7 +123,7 @@ def writing(
 
     Raises:
         UsageError: If the folder exists, even only since now, and may not be replaced.
-        DataError: If the upload fails. The remote folder then is not complete (see
+        DataError: If the upload fails. A remote folder may then not be complete (see
             `is_complete`); another attempt replaces it, even without `overwrite`.
     """
     path = os.fspath(path).rstrip("/")
@@ -326,8 +326,8 @@ def upload(
         files.remove(marker)
     except OSError as e:
         raise DataError(
-            f"{target}: cannot be written: {files.reason_of(e)}; the folder is "
-            "incomplete, run the same command again"
+            f"{target}: cannot be written: {files.reason_of(e)}; run the same command "
+            "again"
         ) from e
     finally:
         # What a marker lists is needed.

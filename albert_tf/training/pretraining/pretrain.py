@@ -137,6 +137,7 @@ def _pretrain(
             tokenizer=tokenizer,
             overwrite=folder.model_is_outdated,
         )
+        folders.restore(folder.join(BEST_FOLDER))  # its upload may have failed
         folder.finish()
     return model_folder
 

@@ -136,9 +136,9 @@ class CheckpointWriter:
                 removed.append(freed)
         if removed:
             logging.warning(
-                "%s: the disk is full: to write the checkpoint of step %d, those of "
-                "steps %s were removed",
-                *(self.folder, step, ", ".join(map(str, removed))),
+                "%s: the disk is full; for the checkpoint of step %d, older ones were "
+                "removed: %s",
+                *(self.folder, step, ", ".join(f"step {n}" for n in removed)),
             )
 
     def _make_room(self, error: Exception) -> int | None:

@@ -240,7 +240,7 @@ def test_old_checkpoints_make_room_on_a_full_disk(
     left = sorted(path.stem for path in tmp_path.glob("*.index"))
     assert left == ["step-2", "step-3", "step-5"]
     assert caplog.text.count("the disk is full") == 1
-    assert "write the checkpoint of step 5, those of steps 4, 1 were" in caplog.text
+    assert "step 5, older ones were removed: step 4, step 1" in caplog.text
     # The last one stays, whatever happens.
     room = 0
     with pytest.raises(DataError, match=r"step 6 cannot be written: No space"):

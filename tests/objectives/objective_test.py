@@ -156,8 +156,8 @@ def test_the_loss_of_parts_adds_up_to_the_loss_of_the_whole(outputs, batch):
 
 
 def test_terms_have_weights_in_the_loss(outputs, batch):
-    one = Term("a", "A", "sop_logits", "sentence_order_labels", "none", "red")
-    half = Term("b", "B", one.logits, one.labels, "none", "red", loss_weight=0.5)
+    one = Term("a", "A", "sop_logits", "sentence_order_labels", "none")
+    half = Term("b", "B", one.logits, one.labels, "none", loss_weight=0.5)
     objective = Objective("test", (one, half), ())
     sums = objective.sums(outputs, batch)
     means = numbers(objective.means(sums))

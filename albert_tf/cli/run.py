@@ -8,6 +8,7 @@ Importing this module before TensorFlow also silences TensorFlow's start (see
 `quiet_start`). It imports neither TensorFlow nor Keras, so that `--help` is fast.
 """
 
+import codecs
 import errno
 import logging as std_logging
 import os
@@ -39,10 +40,14 @@ _HELP = {"--help": False, "-help": False, "-h": False, "--helpfull": True}
 
 # TensorFlow errors that concern the user's files.
 _TENSORFLOW_FILE_ERRORS = {
+    "AbortedError",
     "AlreadyExistsError",
     "DataLossError",
+    "DeadlineExceededError",
     "NotFoundError",
     "PermissionDeniedError",
+    "UnauthenticatedError",
+    "UnavailableError",
 }
 
 
@@ -67,7 +72,20 @@ def run(main: Callable[..., None], arguments: str = "") -> NoReturn:
     Raises:
         SystemExit: Always, with the exit code.
     """
+    _ensure_utf8()
     sys.exit(_run(main, sys.argv, arguments))
+
+
+def _ensure_utf8() -> None:
+    """Starts again in UTF-8 mode where paths would have another encoding.
+
+    TensorFlow's paths are UTF-8, as are all files here; in ASCII, most names have none.
+    Python itself chooses the mode in the C locale, unless told otherwise.
+    """
+    if codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
+        command = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONUTF8": "1"})
+    sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(main: Callable[..., None], argv: list[str], arguments: str = "") -> int:

@@ -177,6 +177,19 @@ def test_tensorflow_file_errors_and_silence(run_tool):
     assert_one_line(run_tool("--input_file=a", body=body), 1, "absent.txt")
 
 
+def test_an_ascii_locale(run_tool, tmp_path):
+    path = tmp_path / "grüße.txt"
+    body = (
+        "open(_INPUT.value, 'w').close(); print(ascii(_INPUT.value), '▁', chr(0xD800))"
+    )
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for variables in (ascii_only, {"PYTHONIOENCODING": "ascii"}):
+        result = run_tool(f"--input_file={path}", body=body, **variables)
+        assert result.returncode == 0, result.stderr
+        assert "gr\\xfc\\xdfe.txt" in result.stdout and path.exists()
+        path.unlink()
+
+
 def test_closed_output_is_silent(run_tool, tmp_path):
     run_tool("--help")  # Writes the file.
     file = tmp_path / "sheep.py"

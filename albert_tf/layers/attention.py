@@ -156,11 +156,11 @@ class SelfAttention(keras.layers.Layer):
         q, k, v = self._project(x, w, readers)
         B, T = ops.shape(q)[0], ops.shape(q)[2]
         scores = ops.matmul(q * (1.0 / math.sqrt(H)), ops.swapaxes(k, 2, 3))
-        # The softmax stays in float32 whatever the compute dtype.
-        scores = ops.cast(scores, "float32")
+        # The softmax is computed in float32 or more.
+        scores = ops.cast(scores, keras.backend.result_type(x.dtype, "float32"))
         if bias is not None:
             # Keras casts a layer's arguments to the compute dtype.
-            scores = scores + ops.cast(bias, "float32")
+            scores = scores + ops.cast(bias, scores.dtype)
         # Keras warns of a softmax over one value, which a sequence of length 1 has.
         one = scores.shape[-1] == 1
         probs = ops.ones_like(scores) if one else ops.softmax(scores, axis=-1)

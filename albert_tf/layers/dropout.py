@@ -62,7 +62,8 @@ class Dropout(keras.layers.Layer):
             return x
         # Keras draws in the input's dtype. bfloat16 has 8 bits, too few for the rate:
         # 0.1 dropped 10.14% and made the mean 0.9969.
-        x, dtype = ops.cast(x, "float32"), x.dtype
+        dtype = x.dtype
+        x = ops.cast(x, keras.backend.result_type(dtype, "float32"))
         x = keras.random.dropout(x, self.rate, seed=seeds or self.seed_generator)
         return ops.cast(x, dtype)
 

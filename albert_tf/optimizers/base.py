@@ -25,6 +25,12 @@ from albert_tf.errors import UsageError
 # Names of the original's and of our variables that get neither decay nor LAMB's
 # trust ratio: gamma and beta of every layer normalization, and all biases.
 DEFAULT_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
+# Private methods of Keras that are overridden here and in `lamb` -> its methods that
+# must call them.
+_CALLERS = {
+    "_backend_apply_gradients": "apply",
+    "_all_reduce_sum_gradients": "_backend_update_step",
+}
 
 
 class AdamStyleOptimizer(keras.optimizers.Optimizer):
@@ -81,6 +87,7 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     ):
         if isinstance(learning_rate, int):
             learning_rate = float(learning_rate)
+        _check_keras()
         super().__init__(
             learning_rate=learning_rate, name=name, loss_scale_factor=loss_scale_factor
         )
@@ -274,6 +281,22 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         # than silently zero.
         scale = scale + (norm - norm)
         return [g * ops.cast(scale, g.dtype) for g in grads]
+
+
+def _check_keras() -> None:
+    """Checks that Keras still calls what is overridden here.
+
+    Otherwise gradients would be summed and clipped as Keras does, without a word.
+    """
+    for name, caller in _CALLERS.items():
+        if caller != "apply" and keras.backend.backend() != "tensorflow":
+            continue  # only TensorFlow sums over replicas
+        method = getattr(keras.optimizers.Optimizer, caller, None)
+        if name not in getattr(getattr(method, "__code__", None), "co_names", ()):
+            raise RuntimeError(
+                f"Keras {keras.__version__}: Optimizer.{caller} does not call {name}, "
+                "which albert_tf overrides; install the version in requirements.txt"
+            )
 
 
 def canonical_path(variable: keras.Variable) -> str:

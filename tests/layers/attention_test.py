@@ -124,6 +124,18 @@ def test_half_precision_keeps_the_softmax_exact(x, policy):
     assert np.isfinite(keras.ops.cast(output, "float32")).all()
 
 
+def test_double_precision_is_kept(x):
+    layer = SelfAttention(D, N, initializer_range=0.5, seed=3, dtype="float64")
+    layer.build()
+    mask = np.ones((B, T), "int32")
+    mask[:, 5:] = 0
+    output, probs = layer(np.float64(x), bias=attention_bias(mask))
+    visible = np.broadcast_to(mask[:, None] > 0, (B, T, T))
+    expected, expected_probs = by_hand(layer, np.float64(x), visible)
+    np.testing.assert_allclose(output, expected, atol=1e-13)
+    np.testing.assert_allclose(probs, expected_probs, atol=1e-13)
+
+
 def test_the_four_kernels_start_different_and_repeatable(layer):
     again = SelfAttention(D, N, initializer_range=0.5, seed=3)
     again.build()

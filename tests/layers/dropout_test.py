@@ -56,6 +56,12 @@ def test_seeds_are_distinct():
     assert len(taken) == 5 * 4 * 200
 
 
+def test_double_precision_is_kept():
+    x = np.full((5, 7), 1 + 1e-12)
+    found = np.array(Dropout(0.5, dtype="float64")(x, training=True))
+    assert set(found.ravel()) == {0.0, 2 * x[0, 0]}
+
+
 def test_seeds_have_no_variable():
     seeds = StepSeeds(1, 2)
     assert not hasattr(seeds, "state")

@@ -29,6 +29,13 @@ def test_names_leave_out_the_name_of_the_model(path, expected):
     assert canonical_path(types.SimpleNamespace(path=path)) == expected
 
 
+@pytest.mark.parametrize("caller", ["apply", "_backend_update_step"])
+def test_keras_must_call_what_is_overridden(caller, monkeypatch):
+    monkeypatch.setattr(keras.optimizers.Optimizer, caller, lambda *args: None)
+    with pytest.raises(RuntimeError, match=f"Optimizer.{caller} does not call _"):
+        Lamb(0.1)
+
+
 def test_a_model_may_be_called_bias():
     config = AlbertConfig.from_json(
         pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base/albert_config.json"

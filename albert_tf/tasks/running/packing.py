@@ -52,12 +52,8 @@ def pack(lengths: np.ndarray, longest: int) -> Layout:
         lengths: int `[N]`. Numbers of tokens, at least one example.
         longest: int. Maximum length of a row, at least that of the longest example.
     """
-    order = np.argsort(-lengths, kind="stable").tolist()
-    sizes = lengths.tolist()
-    layouts = [
-        _first_fit(order, sizes, length)
-        for length in _row_lengths(sizes[order[0]], sum(sizes), longest)
-    ]
+    row_lengths = _row_lengths(int(lengths.max()), int(lengths.sum()), longest)
+    layouts = [_first_fit(lengths, length) for length in row_lengths]
     return min(layouts, key=_cost)
 
 
@@ -77,17 +73,26 @@ def _row_lengths(longest_example: int, total: int, longest: int) -> list[int]:
     return [least, *range(least + STEP, most + 1, STEP)]
 
 
-def _first_fit(order: list[int], sizes: list[int], length: int) -> Layout:
-    rows, starts, slots = (np.zeros(len(sizes), np.int64) for _ in range(3))
-    used: list[int] = []
-    counts: list[int] = []
-    for i in order:
-        fitting = (r for r, tokens in enumerate(used) if tokens + sizes[i] <= length)
-        row = next(fitting, len(used))
-        if row == len(used):
-            used.append(0)
-            counts.append(0)
-        rows[i], starts[i], slots[i] = row, used[row], counts[row]
-        used[row] += sizes[i]
-        counts[row] += 1
-    return Layout(rows, starts, slots, len(used), length)
+def _first_fit(lengths: np.ndarray, length: int) -> Layout:
+    """Puts each example, from the longest down, into the first row with room for it."""
+    order = np.argsort(-lengths, kind="stable")
+    rows, starts, slots = (np.zeros(len(lengths), np.int64) for _ in range(3))
+    used, counts = np.zeros((2, len(lengths)), np.int64)
+    num_rows = 0
+    sizes, numbers = np.unique(lengths, return_counts=True)
+    # Examples of one length fill the first row with room for them, then the next one.
+    for size, number in zip(sizes[::-1].tolist(), numbers[::-1].tolist(), strict=True):
+        some, order = order[:number], order[number:]
+        room = (length - used[: num_rows + number]) // size
+        ends = np.cumsum(room)
+        places = np.arange(number)
+        row = np.searchsorted(ends, places, side="right")
+        places -= (ends - room)[row]
+        rows[some] = row
+        starts[some] = used[row] + places * size
+        slots[some] = counts[row] + places
+        added = np.bincount(row, minlength=len(used))
+        used += added * size
+        counts += added
+        num_rows = max(num_rows, int(row[-1]) + 1)
+    return Layout(rows, starts, slots, num_rows, length)

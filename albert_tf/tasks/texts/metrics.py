@@ -90,17 +90,15 @@ def multi_label_metrics(
             "labels and predictions must be two tables of the same size, received "
             f"shapes {labels.shape} and {predictions.shape}"
         )
-    values = {}
-    for average in ("micro", "macro"):
-        values[average] = metrics.precision_recall_fscore_support(
-            labels, predictions, average=average, zero_division=0
-        )
-    precision, recall, f1, _ = values["micro"]
+    precision, recall, f1, _ = metrics.precision_recall_fscore_support(
+        labels.ravel(), predictions.ravel(), average="binary", zero_division=0
+    )
+    classes = per_class(labels, predictions, range(labels.shape[1]))
     return {
         "f1": float(f1),
         "precision": float(precision),
         "recall": float(recall),
-        "f1_macro": float(values["macro"][2]),
+        "f1_macro": float(np.mean([one["f1"] for one in classes])),
         "exact_match": float((labels == predictions).all(-1).mean()),
     }
 
@@ -115,6 +113,11 @@ def per_class(labels: np.ndarray, predictions: np.ndarray, names) -> list[dict]:
     """
     from sklearn import metrics
 
+    if np.ndim(labels) == 2:
+        # scikit-learn takes a single column for classes; one of zeros changes nothing.
+        labels, predictions = (
+            np.pad(x, ((0, 0), (0, 1))) for x in (labels, predictions)
+        )
     columns = metrics.precision_recall_fscore_support(
         labels, predictions, labels=range(len(names)), average=None, zero_division=0
     )

@@ -91,7 +91,7 @@ class SourceSettings(DataSettings):
         elif not self.init_checkpoint:
             raise UsageError(
                 "init_checkpoint: required; to train from random weights, pass "
-                "from_scratch"
+                "--from_scratch"
             )
         elif self.preset:
             raise UsageError("preset: only with from_scratch")

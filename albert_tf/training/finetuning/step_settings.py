@@ -83,7 +83,9 @@ class TrainingSettings:
     )
     eval_batch_size: int = setting("Rows per batch in evaluation.", 32)
     packing: bool = setting(
-        "Put several short examples of a batch into one row. Changes no result.", True
+        "Put several short examples of a batch into one row. Changes no result, but "
+        "which values the encoder's dropout drops, where it has any.",
+        True,
     )
     fixed_length: bool = setting(
         "Pad every batch to max_seq_length; implied by --distribution=tpu.", False

@@ -82,7 +82,8 @@ def learning_rate_multipliers(
     """
     if decay is None:
         return {}
-    if config.sharing != "none":
+    columns = list(zip(*config.layer_table(), strict=True))
+    if any(len(set(column)) < len(column) for column in columns):
         raise UsageError(
             "layerwise_decay: the layers of this model share their weights "
             f"(sharing={config.sharing}), so that there is only one learning rate "
@@ -93,7 +94,7 @@ def learning_rate_multipliers(
     layers, inner = config.num_hidden_layers, config.inner_group_num
     parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
     multipliers = {
-        # Without sharing, the parts are numbered by application of the block.
+        # Parts that are not shared are numbered by application of the block.
         rf"(^|/)encoder/({parts})_{layer * inner + i}/": decay ** (layers - 1 - layer)
         for layer in range(layers)
         for i in range(inner)

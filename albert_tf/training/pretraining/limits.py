@@ -1,6 +1,7 @@
 """Checks before a run that a device can hold its share of a batch."""
 
 import os
+import pathlib
 
 import tensorflow as tf
 
@@ -11,6 +12,9 @@ from albert_tf.training.pretraining.settings import PretrainSettings
 
 # Kernels of TensorFlow count the elements of a tensor with 32 bits.
 MAX_ELEMENTS = 2**31 - 1
+# Where Linux says which control groups a process is in, and what they may use.
+_OWN_GROUPS = pathlib.Path("/proc/self/cgroup")
+_GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 def check_batch_size(
@@ -18,6 +22,7 @@ def check_batch_size(
     config: AlbertConfig,
     replicas: int,
     flag: str = "train_batch_size",
+    sharing: int = 1,
 ) -> None:
     """Checks that a batch can be divided, and that its parts fit the devices.
 
@@ -26,6 +31,7 @@ def check_batch_size(
         config: `AlbertConfig`. Config of the model.
         replicas: int. Number of devices that share a batch.
         flag: str. Name of the flag that the size comes from.
+        sharing: int. Number of devices that share the memory of a machine.
 
     Raises:
         UsageError: If they do not; it names the flags that make them fit.
@@ -44,7 +50,7 @@ def check_batch_size(
     )
     most = MAX_ELEMENTS // elements
     reason = f"more would make the {what} exceed {MAX_ELEMENTS:,} elements"
-    memory = memory_of_device()
+    memory = (memory_of_machine() or 0) // sharing
     if memory and memory // bytes_per_row(settings, config) < most:
         most = max(1, memory // bytes_per_row(settings, config))
         reason = f"more would exceed its {memory / 2**30:.0f} GiB of memory"
@@ -85,17 +91,41 @@ def bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
     return kept + 8 * settings.num_predictions * config.vocab_size
 
 
-def memory_of_device() -> int | None:
-    """Returns the bytes of memory if the device is this machine's CPU, or else None.
+def memory_of_machine() -> int | None:
+    """Returns the bytes that this process may use if it computes on a CPU, else None.
 
+    They are the machine's, or the limit of a control group, such as a container's.
     TensorFlow does not report how much memory a GPU has.
     """
     if tf.config.list_physical_devices("GPU"):
         return None
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return None
+    return min([whole, *_group_limits()])
+
+
+def _group_limits() -> list[int]:
+    """Returns the memory limits of this process's control groups and their parents."""
+    limits = []
+    try:
+        groups = [line.split(":", 2) for line in _OWN_GROUPS.read_text().splitlines()]
+    except OSError:
+        return []
+    for _, controllers, path in groups:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        # Version 1 has a hierarchy for each controller, version 2 one for all.
+        root = _GROUPS / "memory" if controllers else _GROUPS
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        group = pathlib.PurePosixPath(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            try:
+                limits.append(int((root / folder / name).read_text()))
+            except (OSError, ValueError):  # no such group here; "max" is no limit
+                continue
+    return limits
 
 
 def _steps(rows: int, most: int) -> int:

@@ -57,6 +57,9 @@ _FOLDERS = (CHECKPOINT_FOLDER, BEST_FOLDER, MODEL_FOLDER)
 def pretrain(settings: PretrainSettings) -> str:
     """Pretrains a model, or continues where the same command was stopped.
 
+    With `settings.deterministic`, the default, TensorFlow's operations are
+    deterministic from then on in the whole process: TensorFlow cannot go back.
+
     Args:
         settings: `PretrainSettings`.
 
@@ -96,7 +99,7 @@ def _pretrain(
     with _open_start(settings.init_checkpoint) as start:
         config = load_config(settings, start)
         tokenizer = load_run_tokenizer(settings)
-        _check_sizes(settings, config, tokenizer, replicas)
+        _check_sizes(settings, config, tokenizer, strategy)
         if start is None:
             warn_if_small(tokenizer, config.vocab_size)
         else:
@@ -209,7 +212,10 @@ def _store_tokenizer(folder: RunFolder, tokenizer) -> None:
 
 
 def _check_sizes(
-    settings: PretrainSettings, config: AlbertConfig, tokenizer, replicas: int
+    settings: PretrainSettings,
+    config: AlbertConfig,
+    tokenizer,
+    strategy: tf.distribute.Strategy,
 ) -> None:
     if settings.max_seq_length > config.max_position_embeddings:
         raise UsageError(
@@ -226,7 +232,10 @@ def _check_sizes(
         size = phase.settings.train_batch_size
         given = size == settings.train_batch_size
         flag = "train_batch_size" if given else "sequence_length_schedule"
-        limits.check_batch_size(phase.settings, config, replicas, flag)
+        limits.check_batch_size(
+            *(phase.settings, config, strategy.num_replicas_in_sync, flag),
+            sharing=len(strategy.extended.worker_devices),
+        )
 
 
 def _open_start(path: str):

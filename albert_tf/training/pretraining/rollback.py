@@ -52,6 +52,10 @@ class SkippedBatches:
     def _of(self, phase: int) -> list[int]:
         return sorted(e["batch"] for e in self.entries if e.get("phase", 0) == phase)
 
+    def name(self, error: DivergedError, phase: int = 0) -> str:
+        """Returns the batch of a divergence for people; see `add`."""
+        return _name(self.batch_after(error.step - 1, phase), phase)
+
     def add(
         self, error: DivergedError, restored_step: int, phase: int = 0
     ) -> dict[str, Any]:
@@ -110,8 +114,13 @@ class SkippedBatches:
 
 def describe(entry: Mapping[str, Any]) -> str:
     """Returns a line for people about an entry of `SkippedBatches`."""
-    phase = f" of the phase from step {entry['phase']:,}" if entry["phase"] else ""
     return (
-        f"diverged at step {entry['diverged_at']:,}: batch {entry['batch']:,}{phase} "
-        f"is left out, and training goes on from step {entry['restored_step']:,}"
+        f"diverged at step {entry['diverged_at']:,}: "
+        f"{_name(entry['batch'], entry['phase'])} is left out, and training goes on "
+        f"from step {entry['restored_step']:,}"
     )
+
+
+def _name(batch: int, phase: int) -> str:
+    of_phase = f" of the phase from step {phase:,}" if phase else ""
+    return f"batch {batch:,}{of_phase}"

@@ -5,6 +5,7 @@ import functools
 import tensorflow as tf
 
 from albert_tf.data.batches.pretraining import data_errors
+from albert_tf.errors import DataError
 from albert_tf.reports.metrics_file import (
     METRICS_FILE,
     lines_until,
@@ -80,7 +81,10 @@ def _train_to_end(settings, folder, data, step, checkpoints, skipped, signals) -
             return
         except DivergedError as e:
             if settings.on_divergence == "stop":
-                raise
+                phase = data.phase_of(e.step - 1).first_step
+                raise DataError(
+                    f"{e}; --on_divergence=rollback leaves {skipped.name(e, phase)} out"
+                ) from e
             error = e
             checkpoints.settle()
 

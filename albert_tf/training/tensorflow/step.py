@@ -100,9 +100,13 @@ class TrainStep:
             self._gradients = tf.function(
                 self._micro_step, jit_compile=True, autograph=False
             )
-        self._train = tf.function(self._train_steps)
-        self._evaluate = tf.function(self._evaluate_step)
-        self._predict = tf.function(self._predict_step, reduce_retracing=True)
+        # TensorFlow counts the traces of a method over all objects, and warns of them
+        # from the third run of a process on; those of a `partial` it does not.
+        partial = functools.partial
+        self._train = tf.function(partial(self._train_steps))
+        self._evaluate = tf.function(partial(self._evaluate_step))
+        predict = partial(self._predict_step)
+        self._predict = tf.function(predict, reduce_retracing=True)
 
     def train(
         self,

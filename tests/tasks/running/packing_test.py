@@ -24,6 +24,19 @@ def test_examples_share_rows_without_overlapping(lengths):
         assert slots == list(range(len(slots)))
 
 
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(40, 130))
+def test_each_goes_into_the_first_row_with_room(lengths, length):
+    layout = packing._first_fit(np.array(lengths), length)
+    used = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        rooms = [r for r, tokens in enumerate(used) if tokens + lengths[i] <= length]
+        row = min(rooms, default=len(used))
+        used += [0] * (row == len(used))
+        assert (layout.rows[i], layout.starts[i]) == (row, used[row])
+        used[row] += lengths[i]
+    assert layout.num_rows == len(used)
+
+
 def test_short_sentences_leave_little_padding():
     lengths = np.random.default_rng(3).gamma(2.0, 6.0, 32).astype(int) + 3
     layout = packing.pack(lengths, 512)

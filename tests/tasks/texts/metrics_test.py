@@ -107,6 +107,15 @@ def test_several_labels_per_example():
             metrics.multi_label_metrics(wrong, predictions)
 
 
+def test_a_single_label_is_a_binary_task():
+    labels, predictions = np.array([[1, 0, 0, 0, 1], [1, 1, 0, 0, 0]], bool)[..., None]
+    values = metrics.multi_label_metrics(labels, predictions)
+    assert values["f1"] == values["f1_macro"] == values["precision"] == 0.5
+    assert values["exact_match"] == 0.6
+    (row,) = metrics.per_class(labels, predictions, ["x"])
+    assert row["f1"] == 0.5 and row["support"] == 2
+
+
 def test_three_classes_of_the_diagnostics():
     """Matthews correlation of several classes (Gorodkin's R_K), by hand."""
     labels, predictions = [0, 0, 1, 1, 2, 2], [0, 1, 1, 1, 2, 0]

@@ -41,9 +41,16 @@ def test_rates_of_layers(inner):
     }
 
 
+def test_a_group_for_each_layer_shares_nothing():
+    config = UNSHARED.replace(sharing="all", num_hidden_groups=2)
+    assert learning_rate_multipliers(0.5, config) == (
+        learning_rate_multipliers(0.5, UNSHARED)
+    )
+
+
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn"])
 def test_shared_layers_are_refused_by_name(sharing):
-    config = CONFIG.replace(sharing=sharing)
+    config = CONFIG.replace(sharing=sharing, num_hidden_layers=2)
     with pytest.raises(UsageError, match=rf"share their weights .sharing={sharing}."):
         learning_rate_multipliers(0.9, config)
     assert learning_rate_multipliers(None, config) == {}

@@ -12,7 +12,7 @@ BASE = AlbertConfig.from_preset("albert_base_v2")
 
 @pytest.fixture(autouse=True)
 def much_memory(monkeypatch):
-    monkeypatch.setattr(limits, "memory_of_device", lambda: 2**50)
+    monkeypatch.setattr(limits, "memory_of_machine", lambda: 2**50)
 
 
 def check(replicas=1, config=BASE, **changes):
@@ -49,12 +49,42 @@ def test_the_suggestion_is_a_divisor_that_fits():
 
 def test_memory_of_a_cpu(monkeypatch):
     # 8 rows need about 5 GB.
-    monkeypatch.setattr(limits, "memory_of_device", lambda: 8 * 2**30)
+    monkeypatch.setattr(limits, "memory_of_machine", lambda: 8 * 2**30)
     check(train_batch_size=4096, gradient_accumulation_steps=512)
     with pytest.raises(UsageError, match="more would exceed its 8 GiB of memory"):
         check(train_batch_size=4096, gradient_accumulation_steps=64)
-    monkeypatch.setattr(limits, "memory_of_device", lambda: None)
+    with pytest.raises(UsageError, match="more would exceed its 4 GiB of memory"):
+        settings = PretrainSettings(
+            *("data", "run", "spm"),
+            preset="x",
+            train_batch_size=4096,
+            gradient_accumulation_steps=256,
+        )
+        limits.check_batch_size(settings, BASE, 2, sharing=2)
+    monkeypatch.setattr(limits, "memory_of_machine", lambda: None)
     check(train_batch_size=4096, gradient_accumulation_steps=64)
+
+
+@pytest.mark.parametrize(
+    "own, files, expected",
+    [
+        ("0::/", {"memory.max": "max"}, []),
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "12345"}, [12345]),
+        (
+            "5:cpu:/x\n7:memory:/not/here",
+            {"memory/memory.limit_in_bytes": "777"},
+            [777],
+        ),
+    ],
+)
+def test_limits_of_control_groups(own, files, expected, tmp_path, monkeypatch):
+    (tmp_path / "own").write_text(own + "\n")
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    monkeypatch.setattr(limits, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(limits, "_GROUPS", tmp_path)
+    assert limits._group_limits() == expected
 
 
 def test_indivisible_and_evaluation():

@@ -7,6 +7,14 @@ import sys
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from albert_tf.objectives.albert import ALBERT
+
+from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.optimizers.create import create_optimizer
+from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.training.tensorflow.strategy import create_strategy
+from tests import tiny
 
 # A process of its own, because devices can only be split before TensorFlow starts.
 PROGRAM = r"""
@@ -170,6 +178,20 @@ def largest_difference(a, b):
         for k in a["weights"]
         if not k.endswith("key/bias")
     )
+
+
+def test_several_runs_in_one_process_trace_without_a_warning(caplog):
+    caplog.handler.setLevel("WARNING")
+    tf.get_logger().addHandler(caplog.handler)
+    strategy = create_strategy("one_device")
+    for _ in range(5):
+        with strategy.scope():
+            optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=5)
+            model = AlbertBackbone(tiny.CONFIG)
+        step = TrainStep(model, ALBERT, optimizer, strategy)
+        step.predict({"token_ids": np.ones((2, 3), np.int32)})
+    tf.get_logger().removeHandler(caplog.handler)
+    assert not [m for m in caplog.messages if "retracing" in m]
 
 
 @pytest.mark.slow

@@ -42,12 +42,15 @@ def main() -> None:
         given = [name for name in flags.FLAGS if flags.FLAGS[name].present]
         base |= beside(load_experiment(_CONFIG.value, FinetuneSettings), given)
     settings = read_settings(FinetuneSettings, base)
-    # Before TensorFlow is imported, so that a missing flag is reported at once.
+    # Before TensorFlow is imported, so that mistakes are reported at once.
     settings.check_source()
-    settings.check_given()
+    from albert_tf.training.finetuning import examples, folder
+
+    settings = folder.prepared(settings)
+    read = examples.read_ahead(settings)
     from albert_tf.training.finetuning.trials import finetune
 
-    print(json.dumps(finetune(settings), indent=2))
+    print(json.dumps(finetune(settings, read), indent=2))
 
 
 if __name__ == "__main__":

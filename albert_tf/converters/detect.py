@@ -83,6 +83,19 @@ def check_format(format: str) -> None:
         )
 
 
+def check_path(path: str) -> None:
+    """Raises a DataError if a path on this machine is nothing that can be opened.
+
+    It reads no weights; see `open_path`.
+    """
+    is_file = archives.is_archive(path) or (
+        path.endswith(keras_file.ENDING) and files.exists(path)
+    )
+    named = hubs.is_name(path) or tf1.is_prefix(path) or pretraining_run.find(path)
+    if not is_file and not named:
+        format_of(path)
+
+
 def open_path(
     path: str, format: str | None = None, config: AlbertConfig | None = None
 ) -> Checkpoint:

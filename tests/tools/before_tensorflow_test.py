@@ -31,6 +31,10 @@ for verb, *arguments in map(str.split, json.loads(sys.argv[1])):
 print(json.dumps(results))
 """
 FINETUNE = "finetune --output_dir=out --init_checkpoint=m --train_file=a.tsv"
+PRETRAIN = (
+    "pretrain --preset=albert_base_v2 --output_dir=out --input_file=r.tfrecord "
+    "--spm_model_file=m/spiece.model"
+)
 BAD = "--text_column=body"
 # Command, exit code, message.
 MISTAKES = [
@@ -41,6 +45,14 @@ MISTAKES = [
         2,
         "--num_train_epochs: cannot be combined with num_train_steps",
     ),
+    (f"{FINETUNE} {BAD}", 1, "a.tsv: no column 'body'"),
+    (f"{FINETUNE} --dev_file=none.tsv", 1, "none.tsv: "),
+    (f"{FINETUNE} --init_checkpoint=none", 1, "none: no such file or folder"),
+    (f"{FINETUNE} --output_dir=m", 2, "m exists already"),
+    (f"{PRETRAIN} --input_file=none", 1, "none: no record file matches"),
+    (f"{PRETRAIN} --spm_model_file=none", 1, "none: "),
+    (f"{PRETRAIN} --init_checkpoint=none", 1, "none: no such file or folder"),
+    (f"{PRETRAIN} --preset=none", 2, "--preset=none: "),
     (f"evaluate --model=m --eval_file=a.tsv {BAD}", 1, "a.tsv: no column 'body'"),
     ("evaluate --model=m --eval_file=none.tsv", 1, "none.tsv: "),
     ("evaluate --model=none --eval_file=a.tsv", 1, "none: no such file or folder"),
@@ -87,6 +99,7 @@ MISTAKES = [
 
 def test_mistakes(tmp_path, run_python):
     (tmp_path / "a.tsv").write_text("text\tlabel\na good film\t1\na bad one\t0\n")
+    (tmp_path / "r.tfrecord").write_bytes(b"")
     (tmp_path / "a.pq").write_bytes(b"PAR1")
     tokenizer = load_tokenizer(SPIECE)
     model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)

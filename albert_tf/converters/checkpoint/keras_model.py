@@ -128,8 +128,12 @@ def from_model(model: keras.Model, tokenizer=None, labels=None) -> Checkpoint:
         )
     length = getattr(model, "max_seq_length", None)
     preprocessor = getattr(model, "preprocessor", None)
-    if preprocessor is not None and (
-        preprocessor.max_seq_length != (length or model.config.max_position_embeddings)
+    # A bare encoder may have the preprocessor of a classifier with short rows.
+    if (
+        head is not None
+        and preprocessor is not None
+        and preprocessor.max_seq_length
+        != (length or model.config.max_position_embeddings)
     ):
         length = preprocessor.max_seq_length  # the user's choice
     return Checkpoint(

@@ -10,6 +10,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf import features
+from albert_tf.converters.detect import check_path
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
 from albert_tf.tasks import opening
@@ -170,6 +171,25 @@ def _drawn(strata: Sequence[tuple], share: float) -> tuple[list[int], list[int]]
     last = [int(i * share + 0.5) for i in range(len(groups) + 1)]
     held = {i for n, g in enumerate(order) if last[n + 1] > last[n] for i in groups[g]}
     return [i for i in range(len(strata)) if i not in held], sorted(held)
+
+
+def read_ahead(
+    settings: FinetuneSettings,
+) -> tuple[FinetuneSettings, Task, dict[str, Any]] | None:
+    """Returns what `read_task` returns, before TensorFlow is imported.
+
+    None for prepared sets, whose library starts TensorFlow. The initial checkpoint is
+    looked for, too.
+
+    Args:
+        settings: `FinetuneSettings`.
+
+    Raises:
+        DataError, UsageError: As `read_task`; if there is no checkpoint.
+    """
+    if settings.init_checkpoint and not settings.albert_config_file:
+        check_path(settings.init_checkpoint)
+    return None if opening.is_tfds(settings.data_dir) else read_task(settings)
 
 
 def encode(

@@ -99,7 +99,9 @@ class Run:
         )
 
 
-def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
+def finetune_once(
+    settings: FinetuneSettings, read: tuple | None = None
+) -> dict[str, Any]:
     """Trains on a task and writes a folder with the model and its measurements.
 
     If the folder holds this same run, unfinished, it is continued; if it is finished,
@@ -108,6 +110,7 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
     Args:
         settings: `FinetuneSettings`. `num_seeds`, `search` and the restart after a
             collapse are the affair of `trials`.
+        read: tuple or None. See `open_inputs`.
 
     Returns:
         The content of `metrics.json`.
@@ -126,13 +129,13 @@ def finetune_once(settings: FinetuneSettings) -> dict[str, Any]:
     with worker_errors(strategy):
         facts = describe_command(settings, {*CONTENT_OF, "output_dir"})
         check_agreement(strategy, facts)
-        return _finetune(settings, strategy)
+        return _finetune(settings, strategy, read)
 
 
 def _finetune(
-    settings: FinetuneSettings, strategy: tf.distribute.Strategy
+    settings: FinetuneSettings, strategy: tf.distribute.Strategy, read: tuple | None
 ) -> dict[str, Any]:
-    with open_inputs(settings) as (settings, start, data):
+    with open_inputs(settings, read) as (settings, start, data):
         content = content_of(start, data)
         run_folder = folder.open_run(settings, content)
         finished = run_folder is not None and run_folder.is_finished
@@ -158,17 +161,18 @@ def _finetune(
 
 @contextlib.contextmanager
 def open_inputs(
-    settings: FinetuneSettings,
+    settings: FinetuneSettings, read: tuple | None = None
 ) -> Iterator[tuple[FinetuneSettings, Start, RunExamples]]:
     """Reads what a run starts from.
 
     Args:
         settings: `FinetuneSettings`.
+        read: tuple or None. Result of `run_examples.read_task`, if it has been called.
 
     Yields:
         The resolved settings, the open `Start`, and the encoded `RunExamples`.
     """
-    settings, task, examples = run_examples.read_task(settings)
+    settings, task, examples = read or run_examples.read_task(settings)
     with open_start(settings) as start:
         task = start.choose_head(task)
         settings, task = _resolve(settings, task, start.config)

@@ -13,8 +13,6 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from albert_tf.converters import load
-from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.reports.run_files import REPORT_FILE
@@ -235,6 +233,9 @@ def write(
         tokenizer: `Tokenizer`. The model's.
         contents: dict. Contents of other files by name.
     """
+    from albert_tf.converters import load
+    from albert_tf.converters.checkpoint.keras_model import from_model
+
     with _writing(settings, run, contents) as out:
         checkpoint = from_model(model, tokenizer)
         load.write_files(checkpoint, out, "albert_tf")

@@ -36,11 +36,12 @@ MAX_COLLAPSES = 5
 _NOT_SEARCHED = ("class_weights", "distribution", "tpu_name", "num_devices", "seed")
 
 
-def finetune(settings: FinetuneSettings) -> dict[str, Any]:
+def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str, Any]:
     """Fine-tunes as the settings say: once, or with several seeds or values.
 
     Args:
         settings: `FinetuneSettings`.
+        read: tuple or None. Result of `examples.read_task`, if it has been called.
 
     Returns:
         The content of `metrics.json`; of several runs, that of the best one, with
@@ -52,7 +53,7 @@ def finetune(settings: FinetuneSettings) -> dict[str, Any]:
     """
     several = settings.num_seeds > 1 or settings.search
     if not several and settings.on_collapse != "restart":
-        return finetune_once(settings)
+        return finetune_once(settings, read)
     if settings.distribution == "multi_worker":
         raise UsageError(
             "num_seeds, search, on_collapse=restart: not with "
@@ -62,7 +63,7 @@ def finetune(settings: FinetuneSettings) -> dict[str, Any]:
     for values in combinations:
         dataclasses.replace(settings, **values).check_values()
     settings = folder.prepared(settings)
-    with open_inputs(settings) as (resolved, start, data):
+    with open_inputs(settings, read) as (resolved, start, data):
         content = content_of(start, data)
         for values in combinations:
             # What a recipe or the data decide does not hide a value that is searched.

@@ -8,7 +8,6 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import growing
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.checkpoint.keras_model import build_model
 from albert_tf.converters.load import (
     choose_tokenizer,
@@ -32,6 +31,7 @@ from albert_tf.training.pretraining.settings import (
     FOLLOWS,
     PretrainSettings,
 )
+from albert_tf.training.pretraining.start_files import load_config
 from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
 from albert_tf.training.run_folder import (
@@ -168,18 +168,6 @@ def _is_finished(folder: RunFolder, is_chief: bool) -> bool:
         folder.model_is_outdated = True
         return False
     return True
-
-
-def load_config(settings: PretrainSettings, start: Checkpoint | None) -> AlbertConfig:
-    """Returns the model's config, from a preset, a file or the initial checkpoint."""
-    if settings.preset:
-        try:
-            return AlbertConfig.from_preset(settings.preset)
-        except ValueError as e:
-            raise UsageError(f"--preset={settings.preset}: {e}") from None
-    if start is not None and not settings.albert_config_file:
-        return start.config
-    return AlbertConfig.from_json(settings.albert_config_file)
 
 
 def _find_objective(settings: PretrainSettings) -> Objective:

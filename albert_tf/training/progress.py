@@ -11,6 +11,7 @@ import tqdm
 from absl import logging
 
 from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
+from albert_tf.storage import calls
 from albert_tf.training.event_files import drop_later_steps
 from albert_tf.training.run_folder import RunFolder
 
@@ -47,7 +48,14 @@ class Progress(contextlib.AbstractContextManager):
         drop_later_steps(
             folder.join(TENSORBOARD_FOLDER), first_step, self.metrics.early_steps
         )
-        self.writer = tf.summary.create_file_writer(folder.join(TENSORBOARD_FOLDER))
+        try:
+            where = folder.join(TENSORBOARD_FOLDER)
+            self.writer = calls.repeated(tf.summary.create_file_writer, where)
+        except OSError as e:
+            logging.warning(
+                "%s is not written: %s", TENSORBOARD_FOLDER, calls.reason_of(e)
+            )
+            self.writer = tf.summary.create_noop_writer()
         # A terminal is redrawn often; a log file gets a line now and then.
         interval = 0.5 if sys.stderr.isatty() else 10.0
         self.bar = tqdm.tqdm(

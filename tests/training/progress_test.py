@@ -94,3 +94,13 @@ def test_a_line_that_a_signal_ended_early_stays_until_the_next_one(folder):
     train(4, 6)
     assert lines()[-2:] == [("train", 4), ("train", 6)]
     assert [step for step, *_ in events(folder)] == [2, 4, 6]
+
+
+def test_a_run_begins_without_tensorboard_on_a_full_disk(folder, monkeypatch, caplog):
+    def fail(path):
+        raise tf.errors.ResourceExhaustedError(None, None, "x; No space left on device")
+
+    monkeypatch.setattr(tf.summary, "create_file_writer", fail)
+    record(folder, 0, [2])
+    assert "tensorboard is not written: No space left on device" in caplog.text
+    assert [line["step"] for line in read_metrics(folder.join(METRICS_FILE))] == [2]

@@ -8,6 +8,8 @@ from typing import Any
 from albert_tf.errors import UsageError
 
 _COUNTS = (int, int | None)
+# Their ranges depend on other settings.
+_OTHERS = ("seed", "num_decay_steps", "doc_stride")
 _POSITIVE = ("learning_rate", "num_train_epochs", "poly_power")
 _NOT_NEGATIVE = ("weight_decay_rate", "clip_norm", "pair_loss_weight")
 _FRACTIONS = ("dev_fraction", "dropout", "label_smoothing", "ema_decay")
@@ -20,7 +22,7 @@ def check_numbers(
 
     Args:
         settings: Dataclass of settings. Its whole numbers must be positive;
-            `seed` and `num_decay_steps` have ranges of their own.
+            those in `_OTHERS` have ranges of their own.
         may_be_zero: collection of str. Whole numbers that may be 0.
         flags: str. What the names begin with in messages.
 
@@ -31,7 +33,7 @@ def check_numbers(
         name, value = field.name, getattr(settings, field.name)
         if value is None:
             continue
-        is_count = field.type in _COUNTS and name not in ("seed", "num_decay_steps")
+        is_count = field.type in _COUNTS and name not in _OTHERS
         if name in may_be_zero or name in _NOT_NEGATIVE:
             fits, rule = 0 <= value < math.inf, "must not be negative"
         elif is_count or name in _POSITIVE:

@@ -71,7 +71,7 @@ class PartsFolder:
         self._check_ours()
         where = files.join(self.path, _SETTINGS)
         if files.exists(where):
-            differences = _differences(_read_settings(where), self._settings)
+            differences = _differences(files.read_record(where), self._settings)
             if not differences:
                 return
             if not overwrite:
@@ -166,14 +166,6 @@ def _is_ours(name: str) -> bool:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _read_settings(path: str) -> dict[str, Any]:
-    """Returns the settings of the run before; empty if the file is damaged."""
-    try:
-        return files.read_json(path)
-    except DataError:
-        return {}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -3,7 +3,7 @@
 import dataclasses
 
 from albert_tf.settings import setting
-from albert_tf.tasks.files.settings import ReadingSettings
+from albert_tf.tables.settings import ReadingSettings
 from albert_tf.tasks.own_files import OwnFileSettings
 
 

@@ -7,9 +7,9 @@ from absl import logging
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
+from albert_tf.tables.tfds_source import is_tfds
 from albert_tf.tasks import own_files, prepared, registry
 from albert_tf.tasks.definitions.task import Task
-from albert_tf.tasks.files.tfds_source import is_tfds
 from albert_tf.tasks.texts.table_stream import Portions, WholeTable
 
 TABLE = "table"

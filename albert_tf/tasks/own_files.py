@@ -10,12 +10,12 @@ from absl import logging
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 from albert_tf.storage import files
+from albert_tf.tables import cells
+from albert_tf.tables.class_ids import find_names, renamed
+from albert_tf.tables.columns import read_columns, usual_name
 from albert_tf.tasks.choices import multiple_choice
 from albert_tf.tasks.choices.choice_files import ChoiceTableSettings, read_choice_table
 from albert_tf.tasks.definitions.task import REGRESSION, Task
-from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.class_ids import find_names, renamed
-from albert_tf.tasks.files.columns import read_columns, usual_name
 from albert_tf.tasks.tags import tagging
 from albert_tf.tasks.tags.tagging_files import (
     TaggedExamples,

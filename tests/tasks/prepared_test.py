@@ -8,7 +8,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import opening
 from albert_tf.tasks.registry import find_task
 from albert_tf.training.finetuning.settings import FinetuneSettings
-from tests.tasks.files.tfds_source_test import HUGGING_FACE, prepare
+from tests.tables.tfds_source_test import HUGGING_FACE, prepare
 
 TEXT = tfds.features.Text
 SEQUENCE = tfds.features.Sequence

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from albert_tf.data.corpus.source import Source
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.files import tfds_source
-from albert_tf.tasks.files.column_stream import ColumnStream
-from albert_tf.tasks.files.columns import BadRows
+from albert_tf.tables import tfds_source
+from albert_tf.tables.column_stream import ColumnStream
+from albert_tf.tables.columns import BadRows
 
 _BATCH = 256
 

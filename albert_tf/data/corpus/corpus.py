@@ -36,9 +36,9 @@ from albert_tf.data.corpus.source import (
 from albert_tf.errors import DataError, UsageError
 from albert_tf.settings import setting
 from albert_tf.storage import files, streams
-from albert_tf.tasks.files.columns import BadRows
-from albert_tf.tasks.files.settings import LayoutSettings, ReadingSettings
-from albert_tf.tasks.files.tfds_source import prepared_folder
+from albert_tf.tables.columns import BadRows
+from albert_tf.tables.settings import LayoutSettings, ReadingSettings
+from albert_tf.tables.tfds_source import prepared_folder
 
 FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "table")
 

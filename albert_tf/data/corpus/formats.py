@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from albert_tf.data.corpus.source import MAX_LINE_BYTES
-from albert_tf.tasks.files.columns import BadRows
+from albert_tf.tables.columns import BadRows
 
 # A longer document is split.
 DOCUMENT_CHARS = 1 << 18

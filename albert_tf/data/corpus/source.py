@@ -7,7 +7,7 @@ from typing import IO, NamedTuple
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.files.columns import BadRows
+from albert_tf.tables.columns import BadRows
 
 # A longer line is cut at white space, so that one line of 500 MB needs no memory.
 MAX_LINE_BYTES = 1 << 20

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import digests, files, streams
-from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.columns import read_columns
+from albert_tf.tables import cells
+from albert_tf.tables.columns import read_columns
 
 
 class Source(NamedTuple):

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
-from albert_tf.tasks.files.columns import (
+from albert_tf.tables.columns import (
     BadRows,
     Columns,
     read_columns,
     warn_of_skipped,
 )
-from albert_tf.tasks.files.settings import LayoutSettings
+from albert_tf.tables.settings import LayoutSettings
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Columns that each hold one choice, in the order of their numbers.

@@ -13,9 +13,9 @@ from absl import logging
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
+from albert_tf.tables import cells
+from albert_tf.tables.columns import BadRows, warn_of_skipped
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
-from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.columns import BadRows, warn_of_skipped
 from albert_tf.text.normalization import to_unicode
 
 LEVELS = ("middle", "high")

@@ -17,9 +17,9 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
+from albert_tf.tables import class_ids
 from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
 from albert_tf.tasks.definitions.task import Source, Task
-from albert_tf.tasks.files import class_ids
 from albert_tf.tasks.tags import tag_schemes, tagging_metrics
 from albert_tf.tasks.tags.tagging_files import TaggedExamples, TaggedSource
 from albert_tf.tasks.tags.tagging_rows import encode_words

@@ -11,9 +11,9 @@ from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
-from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.columns import BadRows, read_columns, warn_of_skipped
-from albert_tf.tasks.files.data_folder import find_file
+from albert_tf.tables import cells
+from albert_tf.tables.columns import BadRows, read_columns, warn_of_skipped
+from albert_tf.tables.data_folder import find_file
 from albert_tf.tasks.tags import tag_schemes
 
 _DOCUMENT = "-DOCSTART-"

@@ -16,8 +16,8 @@ from absl import logging
 
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.storage import files
+from albert_tf.tables.tfds_source import PREFIX
 from albert_tf.tasks.definitions.task import REGRESSION, SINGLE_LABEL, Recipe, Task
-from albert_tf.tasks.files.tfds_source import PREFIX
 from albert_tf.tasks.texts.metrics import classification_metrics, regression_metrics
 from albert_tf.tasks.texts.tables import (
     LabelledTableSettings,

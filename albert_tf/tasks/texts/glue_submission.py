@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
+from albert_tf.tables.columns import Columns, read_columns
 from albert_tf.tasks.definitions.task import REGRESSION, Task
-from albert_tf.tasks.files.columns import Columns, read_columns
 from albert_tf.tasks.texts import glue
 
 _LOWEST, _HIGHEST = 0.0, 5.0  # scores of STS-B

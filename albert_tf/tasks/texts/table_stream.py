@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from albert_tf.storage import files, streams
-from albert_tf.tasks.files.column_stream import ColumnStream
+from albert_tf.tables.column_stream import ColumnStream
 from albert_tf.tasks.texts.text_table import TextTable, make_table
 
 # Ids are compared within this many rows: all ids of a very large file would need too

@@ -11,10 +11,10 @@ from typing import Any
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
 from albert_tf.storage import files
+from albert_tf.tables.columns import Columns
+from albert_tf.tables.settings import LayoutSettings
+from albert_tf.tables.tfds_source import TfdsRows, read_tfds
 from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from albert_tf.tasks.files.columns import Columns
-from albert_tf.tasks.files.settings import LayoutSettings
-from albert_tf.tasks.files.tfds_source import TfdsRows, read_tfds
 from albert_tf.tasks.texts.table_stream import TableStream
 from albert_tf.tasks.texts.text_table import TextTable, make_table, read_table
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError
-from albert_tf.tasks.files.columns import (
+from albert_tf.tables.columns import (
     BadRows,
     Columns,
     read_columns,

@@ -11,9 +11,9 @@ from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.column_stream import open_parquet
-from albert_tf.tasks.files.columns import find_all, import_parquet
+from albert_tf.tables import cells
+from albert_tf.tables.column_stream import open_parquet
+from albert_tf.tables.columns import find_all, import_parquet
 
 # -1 stands for no label in Hugging Face's sets.
 _ID = re.compile(r"-1|0|[1-9]\d{0,8}")

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.files import text_stream
-from albert_tf.tasks.files.column_stream import ColumnStream
-from albert_tf.tasks.files.columns import read_columns
+from albert_tf.tables import text_stream
+from albert_tf.tables.column_stream import ColumnStream
+from albert_tf.tables.columns import read_columns
 
 ROWS = [
     {"text": text, "id": str(i)}

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.files.columns import read_columns
+from albert_tf.tables.columns import read_columns
 
 
 def write(tmp_path, name, content):
@@ -158,8 +158,6 @@ def test_the_action_is_checked(tmp_path):
 
 
 def test_parquet_is_imported_when_needed():
-    program = (
-        "import sys, albert_tf.tasks.files.columns; print('pyarrow' in sys.modules)"
-    )
+    program = "import sys, albert_tf.tables.columns; print('pyarrow' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True)
     assert out.stdout == b"False\n"

@@ -5,7 +5,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.files.tfds_source import read_tfds
+from albert_tf.tables.tfds_source import read_tfds
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.texts.glue import tfds_splits
 from albert_tf.tasks.texts.tables import (

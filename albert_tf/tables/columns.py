@@ -18,10 +18,10 @@ from absl import logging
 from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.data_folder import COLUMNS, read_classes
-from albert_tf.tasks.files.json_rows import read_objects
-from albert_tf.tasks.files.text_stream import TextStream
+from albert_tf.tables import cells
+from albert_tf.tables.data_folder import COLUMNS, read_classes
+from albert_tf.tables.json_rows import read_objects
+from albert_tf.tables.text_stream import TextStream
 
 ON_BAD_INPUT = ("stop", "skip")
 # What Hugging Face's sets call a column, where it does not have its usual name.

@@ -12,8 +12,8 @@ from typing import IO
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.files import cells
-from albert_tf.tasks.files.columns import (
+from albert_tf.tables import cells
+from albert_tf.tables.columns import (
     BadRows,
     Columns,
     adjusted,
@@ -23,8 +23,8 @@ from albert_tf.tasks.files.columns import (
     python_values,
     with_names,
 )
-from albert_tf.tasks.files.json_rows import read_objects
-from albert_tf.tasks.files.text_stream import TextStream
+from albert_tf.tables.json_rows import read_objects
+from albert_tf.tables.text_stream import TextStream
 
 
 class ColumnStream:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.files.text_stream import TextStream, numbered_lines
+from albert_tf.tables.text_stream import TextStream, numbered_lines
 
 Report = Callable[[str, str], None]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.tasks.files.text_stream import TextStream, check_bytes, not_utf8
+from albert_tf.tables.text_stream import TextStream, check_bytes, not_utf8
 
 # Longest cell the csv module accepts. Its default, 131,072, is too short for some
 # documents.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
-from albert_tf.tasks.files import cells
+from albert_tf.tables import cells
 
 # The columns of `read_classes`.
 COLUMNS = ["text", "label", "file"]

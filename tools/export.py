@@ -54,7 +54,7 @@ def main() -> None:
     if is_gated and not (has_data and to_runtime):
         raise UsageError(_NEEDS)
     # Keras and TensorFlow are imported after what is wrong without them.
-    from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+    from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
     from albert_tf.converters.detect import open_checkpoint
 
     if settings.server_files:

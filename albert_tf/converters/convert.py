@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import folders

@@ -17,9 +17,8 @@ from albert_tf.converters.tf1 import format as tf1
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import archives, files, folders, hubs
 
-# Modules with `matches(path, names, config)`, `read(path, config)`,
-# `write(checkpoint, writer)`, and `PEER`: None, or a module with
-# `run(checkpoint, path, batch)` and `NEEDS`, the modules that must be installed.
+# Modules with `matches(path, names, config)`, `read(path, config)` and
+# `write(checkpoint, writer)`.
 FORMATS: dict[str, types.ModuleType] = {
     own_format.NAME: own_format,
     huggingface.NAME: huggingface,

@@ -12,7 +12,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect, publish
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
 from albert_tf.converters.detect import compile_ignore, open_checkpoint
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
 from albert_tf.models.base import ConfiguredModel

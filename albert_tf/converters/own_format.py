@@ -1,7 +1,7 @@
 """Reads and writes our own folders: config, weights, tokenizer and a manifest."""
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint import safetensors_file, tokenizer_files
+from albert_tf.converters.checkpoint import safetensors_file, tokenizers
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.heads import HEADS, find
@@ -9,7 +9,6 @@ from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 
 NAME = "albert_tf"
-PEER = None
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 
@@ -92,7 +91,7 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
         config["tokenizer"] = tokenizer.get_config()
-        out.write(*tokenizer_files.file_of(tokenizer))
+        out.write(*tokenizers.file_of(tokenizer))
     with out.open(WEIGHTS) as f:
         safetensors_file.write(f, checkpoint.tensors, {"format": NAME})
     out.write_json(CONFIG, config)
@@ -100,7 +99,7 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
 
 
 def _finder(path: str, listed: set[str], options: dict):
-    for name in (tokenizer_files.SPIECE, tokenizer_files.JSON):
+    for name in (tokenizers.SPIECE, tokenizers.JSON):
         if name in listed:
             return lambda name=name: _tokenizer(files.join(path, name), options)
     return None

@@ -2,14 +2,14 @@
 
 import dataclasses
 import gc
-import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from albert_tf import features
-from albert_tf.converters import detect, parity_texts
+from albert_tf.converters import peers
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError
@@ -23,6 +23,49 @@ TOLERANCE = 1e-4
 _SEED = 20191126
 # Few tokens: they take most of the time of comparing xxlarge.
 _LENGTH = 12
+# Ordinary sentences first, then what tokenizers like to disagree on.
+TEXTS = (
+    "",
+    "The quick brown fox jumps over the lazy dog.",
+    "Berlin, Paris and New York: three cities, one day.",
+    "I paid $1,000.50 in 1990, and 2,500 more in 2001, 2002, and 2003.",
+    "Wir trafen uns am 3. Oktober 1990, kurz nach 12,5 Stunden Fahrt.",
+    "Ärger über Öl: 'Straße' oder STRASSE?",
+    "Où est passé le garçon ? À l'école, bien sûr.",
+    "El niño comió piña mañana.",
+    "İstanbul'da ışık ve IŞIK",
+    "Zażółć gęślą jaźń",
+    "Москва — столица России.",
+    "ΟΔΥΣΣΕΥΣ και Οδυσσεύς",
+    "今天早上，港口的船很多。",
+    "東京へ行きます。ガギグ ｶﾞｷﾞ",
+    "한국어 문장입니다. 각",
+    "हिन्दी में एक वाक्य",
+    "น้ำไม่ใช่ไฟ",
+    "שָׁלוֹם עולם",
+    "مرحبا بالعالم",
+    "e-mail: someone@example.com, https://example.com/a_b?c=1&d=2",
+    "don't won't it's O'Neil's",
+    "state-of-the-art (really) \"quoted\" 'single' - dash – dash — dash",
+    "10,000,000 1,2,3 2,000 ,000 5, 5,6 99,9% x2, x2,y",
+    "½ ² ™ № ﬁ ﬀ Ⅳ ㎏ ①",
+    "£5 €6 ¥7 …",
+    "café cafe\u0301 CAFÉ CAFE\u0301",
+    "a\u0300\u0301\u0302 Z\u0335a\u0336lgo",
+    "👩‍👩‍👧 🇩🇪 👍🏽 ❤️ 1️⃣",
+    "𝐁𝐨𝐥𝐝 𝒮𝒸𝓇𝒾𝓅𝓉 𝚺",
+    "ＦＵＬＬ　ｗｉｄｔｈ １２３，４５６",
+    "zero\u200bwidth\u200djoiner\ufeffmark soft\u00adhyphen",
+    "  several   spaces\tand\ttabs\nand\r\nlines  ",
+    "no\u00a0break\u2009thin\u3000wide",
+    "bell\u0007 escape\u001b delete\u007f next\u0085line",
+    "▁already▁marked ▅",
+    "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+    "666 1234567890 3.14159 1e-5 0x1F",
+    "!!! ??? ... ,,, ;;; ### @@@ *** ___",
+    "<html>&amp;</html> {json: [1, 2]} \\path\\to",
+    "MiXeD CaSe iPhone NASA",
+)
 
 
 @dataclasses.dataclass
@@ -45,7 +88,7 @@ class Report:
         outputs: dict. For every layer and head the largest differences: `reload`
             between the two sides, both run here; `source_peer` and `target_peer`
             between this package and the library that a side is for.
-        texts: dict. From `parity_texts.compare_texts`: texts whose ids differ.
+        texts: dict. From `compare_texts`: texts whose ids differ.
     """
 
     source: str
@@ -99,7 +142,12 @@ class Report:
         for part, row in self.outputs.items():
             cells = (f"{row[c]:16.2e}" if c in row else f"{'-':>16}" for c in columns)
             lines.append(f"{part:<24}{''.join(cells)}")
-        lines += parity_texts.text_lines(self.texts, _COLUMNS)
+        for column, differ in self.texts.get("differ", {}).items():
+            shown = "".join(f", such as {text!r}" for text in differ[:1])
+            lines.append(
+                f"texts with other ids, {_COLUMNS[column]}: {len(differ)} of "
+                f"{self.texts['texts']}{shown}"
+            )
         return "\n".join(lines)
 
 
@@ -174,20 +222,56 @@ def run_both(
     source = outputs_of(part, batch)
     target = outputs_of(written, batch)
     _add(report, "reload", source, target)
-    report.texts = parity_texts.compare_texts(
-        part, written, part.folder or report.source, report.target, with_peers
+    sides = (
+        ("source_peer", part, part.folder or report.source, source),
+        ("target_peer", written, report.target, target),
+    )
+    report.texts = compare_texts(
+        part, written, [side[:3] for side in sides] if with_peers else ()
     )
     if not with_peers:
         return
-    for column, checkpoint, path, ours in (
-        ("source_peer", part, part.folder or report.source, source),
-        ("target_peer", written, report.target, target),
-    ):
-        theirs = run_peer(checkpoint, path, batch)
-        if theirs is None:
+    for column, checkpoint, path, ours in sides:
+        peer = peers.find_peer(checkpoint.format)
+        if peer is None:
             report.notes.append(f"{checkpoint.format}: no library to compare with")
         else:
-            _add(report, column, ours, theirs)
+            _add(report, column, ours, peer.run(checkpoint, path, batch))
+
+
+def compare_texts(
+    part: Checkpoint,
+    written: Checkpoint,
+    sides: Sequence[tuple[str, Checkpoint, str]] = (),
+) -> dict[str, Any]:
+    """Tokenizes `TEXTS` on both sides: equal weights do not help if the ids differ.
+
+    Args:
+        part: `Checkpoint`. The part of the source that was written.
+        written: `Checkpoint`. The target, opened again.
+        sides: sequence. Column of the report, checkpoint and path of each side whose
+            library is compared, too.
+
+    Returns:
+        dict. The number of texts, and for every column of the report the texts whose
+        ids differ; empty if there is no tokenizer.
+    """
+    if part.tokenizer is None or written.tokenizer is None:
+        return {}
+    ours = part.make_tokenizer().encode_batch(TEXTS)
+    rows = {"reload": written.make_tokenizer().encode_batch(TEXTS)}
+    for column, checkpoint, path in sides:
+        if peer := peers.find_peer(checkpoint.format):
+            rows[column] = peer.tokenize(path, TEXTS)
+    differ = {
+        column: [
+            text
+            for text, a, b in zip(TEXTS, ours, theirs, strict=True)
+            if list(a) != list(b)
+        ]
+        for column, theirs in rows.items()
+    }
+    return {"texts": len(TEXTS), "differ": differ}
 
 
 def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
@@ -272,23 +356,3 @@ def _add(report: Report, column: str, first: dict, second: dict) -> None:
                 f"{report.source}: {name} differs by {difference:.2e} "
                 f"({_COLUMNS[column]}), more than {TOLERANCE} of {largest:.3g}"
             )
-
-
-def run_peer(
-    checkpoint: Checkpoint, path: str, batch: dict[str, np.ndarray]
-) -> dict[str, np.ndarray] | None:
-    """Runs the library that a checkpoint is for.
-
-    Args:
-        checkpoint: `Checkpoint`. What `path` holds.
-        path: str. Path of the folder.
-        batch: dict. From `make_batch`.
-
-    Returns:
-        dict or None. Outputs named as by `outputs_of`; None if there is no such
-        library or it is not installed.
-    """
-    peer = detect.FORMATS[checkpoint.format].PEER
-    if peer is None or not all(map(importlib.util.find_spec, peer.NEEDS)):
-        return None
-    return peer.run(checkpoint, path, batch)

@@ -10,7 +10,7 @@ import re
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import own_format
-from albert_tf.converters.checkpoint import tokenizer_files
+from albert_tf.converters.checkpoint import tokenizers
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.converters.tf1 import format as tf1
 from albert_tf.errors import DataError
@@ -167,7 +167,7 @@ def _find_config(run: str, record: dict[str, dict]) -> AlbertConfig:
 def _find_tokenizer(run: str, record: dict[str, dict]):
     options = dict(record["content"].get("tokenizer") or {})
     options.pop("sha256", None)
-    for name in (tokenizer_files.SPIECE, tokenizer_files.JSON):
+    for name in (tokenizers.SPIECE, tokenizers.JSON):
         path = files.join(run, name)
         if files.exists(path):
             return lambda path=path: load_tokenizer(path, **options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.heads import find

@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy
 
 import albert_tf
-from albert_tf.converters import detect, load, parity
+from albert_tf.converters import load, peers
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import hubs
@@ -39,12 +39,14 @@ def test_a_model_by_name_is_reported_with_its_commit(tmp_path, monkeypatch):
     found = hubs.Download(str(HF), "hf://owner/name@0123")
     monkeypatch.setattr(hubs, "download", {"hf://owner/name": found}.get)
     asked = []
-    monkeypatch.setattr(parity, "run_peer", lambda _, path, batch: asked.append(path))
+    peer = peers.Peer((), lambda _, path, batch: asked.append(path) or {}, None)
+    monkeypatch.setattr(peers, "find_peer", {"huggingface": peer}.get)
     out = str(tmp_path / "out")
     report = convert_checkpoint("hf://owner/name", out, "albert_tf", verify="peer")
     assert report.source == found.origin
     # Another library reads the files, which it would not find by that name.
-    assert asked[0] == str(HF)
+    assert asked == [str(HF)]
+    assert report.notes == ["albert_tf: no library to compare with"]
 
 
 def test_every_pair_of_formats_keeps_every_bit(tmp_path):
@@ -135,10 +137,3 @@ def test_command(tmp_path, run_python):
     result = run_python(tool, f"--input={tmp_path}", "--output=x", "--format=tf1")
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
-
-
-@pytest.mark.parametrize("name", detect.FORMATS)
-def test_every_format_names_its_peer(name):
-    peer = detect.FORMATS[name].PEER
-    assert (peer is not None) == (name in ("huggingface", "keras_hub"))
-    assert peer is None or (peer.NEEDS and callable(peer.run))

@@ -8,7 +8,7 @@ import pytest
 
 import albert_tf
 from albert_tf.converters import load
-from albert_tf.converters.parity_texts import TEXTS
+from albert_tf.converters.parity import TEXTS
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 

@@ -12,24 +12,24 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import safetensors_file
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.checkpoint.equivalences import (
+from albert_tf.converters.checkpoint.table import (
     as_groups,
     fold_projection,
+    match,
     read_groups,
+    rename,
     unfold_projection,
 )
-from albert_tf.converters.checkpoint.table import match, rename
-from albert_tf.converters.checkpoint.tokenizer_files import stored_options
-from albert_tf.converters.huggingface import names, peer
+from albert_tf.converters.checkpoint.tokenizers import stored_options
+from albert_tf.converters.huggingface import names
 from albert_tf.converters.huggingface import tokenizer as huggingface_tokenizer
-from albert_tf.converters.huggingface.family import Family
+from albert_tf.converters.huggingface.names import Family
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import all_rows, find
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 
 NAME = "huggingface"
-PEER = peer
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"

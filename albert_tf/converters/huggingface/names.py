@@ -1,16 +1,113 @@
 """Pairs our names of weights with Hugging Face's, for every family and head."""
 
+import dataclasses
+from collections.abc import Callable, Mapping
+
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.table import Row, pair
-from albert_tf.converters.huggingface.albert import ALBERT
-from albert_tf.converters.huggingface.bert import BERT
-from albert_tf.converters.huggingface.family import Family
 
-# By `AlbertConfig.family`.
-FAMILIES = {"albert": ALBERT, "bert": BERT}
 # Buffers that old versions saved.
 NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids")
 _PARTS = (".weight", ".bias")
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Holds Hugging Face's names for one family; `FAMILIES` lists them all.
+
+    Args:
+        class_prefix: str. What its class names begin with; in lower case, its
+            `model_type` and the prefix of the encoder's weights.
+        blocks: mapping. Our name of a block's layer, with `{}` for its number, to
+            theirs.
+        block_scope: callable. From a config and a block's number to the prefix of its
+            layers.
+        pooler: str. Name of the pooler's dense layer.
+        mlm_head: str. Prefix of the masked LM's bias.
+        mlm_transform: str. Prefix of the masked LM's dense layer and layer norm.
+        sop_head: str. Name of the sentence-order layer.
+        embedding_projection: str or None. Name of the layer from E to D, which is
+            there even if the two are equal; None if the family never has one.
+        has_groups: bool. Whether layers are stored as groups that share weights.
+        config_names: mapping. Our names of config fields to theirs, where they differ;
+            None for a field that they do not have.
+    """
+
+    class_prefix: str
+    blocks: Mapping[str, str]
+    block_scope: Callable[[AlbertConfig, int], str]
+    pooler: str
+    mlm_head: str
+    mlm_transform: str
+    sop_head: str
+    embedding_projection: str | None = None
+    has_groups: bool = False
+    config_names: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def model_type(self) -> str:
+        """The `model_type` of its config files."""
+        return self.class_prefix.lower()
+
+    @property
+    def stem(self) -> str:
+        """What the encoder's names begin with in a model that has a head."""
+        return f"{self.model_type}."
+
+
+def _albert_scope(config: AlbertConfig, block: int) -> str:
+    number, inner = divmod(block, config.inner_group_num)
+    group = config.group_numbers()[number]
+    return f"encoder.albert_layer_groups.{group}.albert_layers.{inner}"
+
+
+# By `AlbertConfig.family`.
+FAMILIES = {
+    "albert": Family(
+        class_prefix="Albert",
+        blocks={
+            "attention_{}/query": "attention.query",
+            "attention_{}/key": "attention.key",
+            "attention_{}/value": "attention.value",
+            "attention_{}/output": "attention.dense",
+            "attention_layer_norm_{}": "attention.LayerNorm",
+            "ffn_{}/intermediate": "ffn",
+            "ffn_{}/output": "ffn_output",
+            "ffn_layer_norm_{}": "full_layer_layer_norm",
+        },
+        block_scope=_albert_scope,
+        pooler="pooler",
+        mlm_head="predictions",
+        mlm_transform="predictions",
+        sop_head="sop_classifier.classifier",
+        embedding_projection="encoder.embedding_hidden_mapping_in",
+        has_groups=True,
+    ),
+    "bert": Family(
+        class_prefix="Bert",
+        blocks={
+            "attention_{}/query": "attention.self.query",
+            "attention_{}/key": "attention.self.key",
+            "attention_{}/value": "attention.self.value",
+            "attention_{}/output": "attention.output.dense",
+            "attention_layer_norm_{}": "attention.output.LayerNorm",
+            "ffn_{}/intermediate": "intermediate.dense",
+            "ffn_{}/output": "output.dense",
+            "ffn_layer_norm_{}": "output.LayerNorm",
+        },
+        block_scope=lambda config, block: f"encoder.layer.{block}",
+        pooler="pooler.dense",
+        mlm_head="cls.predictions",
+        mlm_transform="cls.predictions.transform",
+        sop_head="cls.seq_relationship",
+        config_names={
+            "embedding_size": None,
+            "num_hidden_groups": None,
+            "inner_group_num": None,
+            "classifier_dropout_prob": "classifier_dropout",
+        },
+    ),
+}
 
 
 def name_table(config: AlbertConfig, prefix: str, head: str | None) -> list[Row]:

@@ -17,26 +17,26 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.checkpoint.equivalences import (
+from albert_tf.converters.checkpoint.table import (
     as_groups,
     fold_projection,
+    match,
+    rename,
     unfold_projection,
 )
-from albert_tf.converters.checkpoint.table import match, rename
-from albert_tf.converters.checkpoint.tokenizer_files import (
+from albert_tf.converters.checkpoint.tokenizers import (
     SPIECE,
     spiece_of,
     stored_options,
     write_options,
 )
-from albert_tf.converters.keras_hub import names, objects, peer, vocabulary
+from albert_tf.converters.keras_hub import names, objects, vocabulary
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 NAME = "keras_hub"
-PEER = peer
 WEIGHTS = "model.weights.h5"
 TASK_WEIGHTS = "task.weights.h5"
 VOCABULARY = "assets/tokenizer/vocabulary.spm"

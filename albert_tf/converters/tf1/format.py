@@ -13,26 +13,28 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.checkpoint.equivalences import read_groups
-from albert_tf.converters.checkpoint.table import match, rename
-from albert_tf.converters.checkpoint.tokenizer_files import (
+from albert_tf.converters.checkpoint.table import match, read_groups, rename
+from albert_tf.converters.checkpoint.tokenizers import (
     spiece_of,
     stored_options,
     write_options,
 )
-from albert_tf.converters.tf1 import head_file
 from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError, MissingFileError, UsageError
+from albert_tf.heads import find
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files, streams
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 NAME = "tf1"
-PEER = None  # the original needs TensorFlow 1
-# What TensorFlow's reader raises for invalid files.
 PREFIX = "model.ckpt-best"
+# The original gives classifiers of texts, of tokens and of choices the same two names,
+# stores no names of classes and takes the number of starts and ends of an answer as
+# flags; this file keeps them. A folder without it is read as the original wrote it.
+_HEAD_FILE = "head.json"
+_CLASSIFIERS = ("text_classifier", "token_classifier", "multiple_choice")
 _CONFIGS = ("albert_config.json", "bert_config.json", "config.json")
 _VOCABULARIES = ("30k-clean.model", "spiece.model")
 # The activations of the original, by its own names.
@@ -104,7 +106,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         dropped=dropped,
     )
     checkpoint.head = checkpoint.guess_head() or head
-    head_file.read(checkpoint, folder)
+    _read_head(checkpoint, folder)
     # RACE's score of a choice has the names of a classifier with one output.
     if checkpoint.head == "text_classifier" and checkpoint.num_labels == 1:
         checkpoint.also = ("multiple_choice",)
@@ -154,7 +156,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
             checkpoint.notes.append(f"{NAME}: its scripts always remove accents")
     if checkpoint.labels:
         out.write("labels.txt", "".join(f"{x}\n" for x in checkpoint.labels).encode())
-    head_file.write(checkpoint, out)
+    _write_head(checkpoint, out)
     out.write("checkpoint", f'model_checkpoint_path: "{PREFIX}"\n'.encode())
 
 
@@ -169,9 +171,9 @@ def _check_expressible(checkpoint: Checkpoint) -> None:
         config.embedding_size == config.hidden_size
     ):
         raise UsageError(f"{NAME} has no projection where E = D")
-    if checkpoint.head in head_file.CLASSIFIERS[1:]:
+    if checkpoint.head in _CLASSIFIERS[1:]:
         checkpoint.notes.append(
-            f"{NAME}: only {head_file.NAME} records that the classifier is a "
+            f"{NAME}: only {_HEAD_FILE} records that the classifier is a "
             f"{checkpoint.head}"
         )
     for name in ("layer_norm_eps", "mlm_layer_norm_eps"):
@@ -291,3 +293,67 @@ def _head(theirs: dict[str, Tensor]) -> str | None:
     if "output_weights" in theirs:
         return "text_classifier"
     return "pretraining" if "cls/seq_relationship/output_weights" in theirs else None
+
+
+def _write_head(checkpoint: Checkpoint, out: FolderWriter) -> None:
+    """Writes what the names of the tensors do not show of a head, if anything."""
+    values = {
+        "labels": checkpoint.labels,
+        "problem_type": checkpoint.problem_type,
+        "max_seq_length": checkpoint.max_seq_length,
+        **checkpoint.head_options,
+    }
+    values = {name: value for name, value in values.items() if value is not None}
+    if values or checkpoint.head in _CLASSIFIERS[1:]:
+        out.write_json(_HEAD_FILE, {"head": checkpoint.head, **values})
+
+
+def _read_head(checkpoint: Checkpoint, folder: str) -> None:
+    """Adds what the file of the head says to a checkpoint, if there is one.
+
+    Args:
+        checkpoint: `Checkpoint`. With the head that the names of its tensors show.
+        folder: str. Folder of the checkpoint.
+
+    Raises:
+        DataError: If the file is damaged, or does not fit the tensors.
+    """
+    path = files.join(folder, _HEAD_FILE)
+    if not files.exists(path):
+        return
+    values = files.read_json(path)
+    head = values.get("head")
+    shown = checkpoint.head
+    fitting = _CLASSIFIERS if shown in _CLASSIFIERS else (shown,)
+    if head not in fitting:
+        raise DataError(
+            f"{path}: head must be one of {', '.join(map(str, fitting))} by the "
+            f"tensors' names, received {head!r}"
+        )
+    row, count = find(head), checkpoint.num_labels
+    if row.has_classifier and row.fixed_labels not in (None, count):
+        raise DataError(
+            f"{path}: a {head} has {row.fixed_labels} outputs, the checkpoint {count}"
+        )
+    labels = values.get("labels")
+    if labels is not None and not (
+        isinstance(labels, list)
+        and all(isinstance(label, str) for label in labels)
+        and len(labels) == count
+    ):
+        raise DataError(f"{path}: labels must be {count} strings, received {labels!r}")
+    numbers = {k: values[k] for k in ("max_seq_length", *row.options) if k in values}
+    for name, value in numbers.items():
+        if not (type(value) is int and value > 0):
+            raise DataError(
+                f"{path}: {name} must be a positive integer, received {value!r}"
+            )
+    problem_type = values.get("problem_type")
+    if not isinstance(problem_type, str | None):
+        raise DataError(
+            f"{path}: problem_type must be a string, received {problem_type!r}"
+        )
+    checkpoint.head = head
+    checkpoint.labels, checkpoint.problem_type = labels, problem_type
+    checkpoint.max_seq_length = numbers.pop("max_seq_length", None)
+    checkpoint.head_options = numbers

@@ -1,17 +1,14 @@
 """Pairs our names of weights with the original's, and reads variants of those."""
 
+import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.equivalences import as_groups
-from albert_tf.converters.checkpoint.table import Row, pair
-from albert_tf.converters.tf1.albert import ALBERT
-from albert_tf.converters.tf1.bert import BERT
-from albert_tf.converters.tf1.family import KERNEL, NORM, dense_or_norm
+from albert_tf.converters.checkpoint.table import Row, as_groups, pair
 
-# By `AlbertConfig.family`.
-FAMILIES = {"albert": ALBERT, "bert": BERT}
+_KERNEL = ("/kernel", "/bias")
+_NORM = ("/gamma", "/beta")
 _HEADS = {
     "pretraining": "cls/seq_relationship/output_{}",
     "question_answering": "cls/squad/output_{}",
@@ -41,6 +38,106 @@ _UNSHARED = re.compile(
 _KERAS_NORM = re.compile(
     r"^(bert/embeddings|cls/predictions/transform)/layer_normalization(_\d+)?/"
 )
+# Under `bert/encoder/transformer/group_g/inner_group_i/`: the feed-forward's output
+# stands under `intermediate`, and layer norms carry default scope names.
+_ALBERT_BLOCK = {
+    "attention_{}/query": "attention_1/self/query",
+    "attention_{}/key": "attention_1/self/key",
+    "attention_{}/value": "attention_1/self/value",
+    "attention_{}/output": "attention_1/output/dense",
+    "attention_layer_norm_{}": "LayerNorm",
+    "ffn_{}/intermediate": "ffn_1/intermediate/dense",
+    "ffn_{}/output": "ffn_1/intermediate/output/dense",
+    "ffn_layer_norm_{}": "LayerNorm_1",
+}
+_BERT_BLOCK = {
+    "attention_{}/query": "attention/self/query",
+    "attention_{}/key": "attention/self/key",
+    "attention_{}/value": "attention/self/value",
+    "attention_{}/output": "attention/output/dense",
+    "attention_layer_norm_{}": "attention/output/LayerNorm",
+    "ffn_{}/intermediate": "intermediate/dense",
+    "ffn_{}/output": "output/dense",
+    "ffn_layer_norm_{}": "output/LayerNorm",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Holds the original's names for one family; `FAMILIES` lists them all.
+
+    Args:
+        config_file: str. Name of the config file.
+        blocks: callable. From a config to the rows of all blocks.
+        has_groups: bool. Whether layers are stored as groups that share weights.
+        missing_fields: tuple of str. Config fields that its files do not have.
+    """
+
+    config_file: str
+    blocks: Callable[[AlbertConfig], list[Row]]
+    has_groups: bool = False
+    missing_fields: tuple[str, ...] = ()
+
+
+def _dense_or_norm(ours: str, theirs: str) -> list[Row]:
+    """Returns the rows of a layer of the backbone."""
+    parts = _NORM if "norm" in ours else _KERNEL
+    return pair(f"backbone/{ours}", theirs, *parts)
+
+
+def _albert_blocks(config: AlbertConfig) -> list[Row]:
+    shared_norms, rows = config.share_layer_norm, []
+    blocks = max(row.attention for row in config.layer_table()) + 1
+    for block in range(blocks):
+        number, inner = divmod(block, config.inner_group_num)
+        group = config.group_numbers()[number]
+        scope = f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
+        for ours, theirs in _ALBERT_BLOCK.items():
+            if shared_norms or "norm" not in ours:
+                name = f"encoder/{ours.format(block)}"
+                rows += _dense_or_norm(name, f"{scope}/{theirs}")
+    if shared_norms:
+        return rows
+    entered: dict[int, int] = {}
+    for number, row in enumerate(config.layer_table()):
+        layer, inner = divmod(number, config.inner_group_num)
+        group = config.group_numbers()[row.attention // config.inner_group_num]
+        if inner == 0:
+            # TensorFlow numbers a name scope that is entered again.
+            entered[group] = entered.get(group, -1) + 1
+        suffix = f"_{entered[group]}" if entered[group] else ""
+        scope = (
+            f"bert/encoder/transformer/group_{group}{suffix}/layer_{layer}/"
+            f"inner_group_{inner}/layer_normalization"
+        )
+        for part, which in (("attention", 2 * number + 1), ("ffn", 2 * number + 2)):
+            name = f"encoder/{part}_layer_norm_{number}"
+            rows += _dense_or_norm(name, f"{scope}_{which}")
+    return rows
+
+
+def _bert_blocks(config: AlbertConfig) -> list[Row]:
+    return [
+        row
+        for layer in range(config.num_hidden_layers)
+        for ours, theirs in _BERT_BLOCK.items()
+        for row in _dense_or_norm(
+            f"encoder/{ours.format(layer)}", f"bert/encoder/layer_{layer}/{theirs}"
+        )
+    ]
+
+
+# By `AlbertConfig.family`.
+FAMILIES = {
+    "albert": Family(
+        config_file="albert_config.json", blocks=_albert_blocks, has_groups=True
+    ),
+    "bert": Family(
+        config_file="bert_config.json",
+        blocks=_bert_blocks,
+        missing_fields=("embedding_size", "num_hidden_groups", "inner_group_num"),
+    ),
+}
 
 
 def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[Row]:
@@ -61,17 +158,17 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
         Row(f"backbone/embeddings/{name}", f"bert/embeddings/{name}")
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
     ]
-    rows += dense_or_norm("embeddings/layer_norm", f"bert/embeddings/{norm}")
+    rows += _dense_or_norm("embeddings/layer_norm", f"bert/embeddings/{norm}")
     if config.has_embedding_projection:
         mapping = "bert/encoder/embedding_hidden_mapping_in"
-        rows += dense_or_norm("encoder/embedding_projection", mapping)
+        rows += _dense_or_norm("encoder/embedding_projection", mapping)
     rows += family.blocks(config)
-    rows += dense_or_norm("pooler", "bert/pooler/dense")
+    rows += _dense_or_norm("pooler", "bert/pooler/dense")
     transform = "cls/predictions/transform"
     last = 2 * len(config.layer_table()) + 1
     norm = "LayerNorm" if config.share_layer_norm else f"layer_normalization_{last}"
-    rows += pair("mlm_head/dense", f"{transform}/dense", *KERNEL)
-    rows += pair("mlm_head/layer_norm", f"{transform}/{norm}", *NORM)
+    rows += pair("mlm_head/dense", f"{transform}/dense", *_KERNEL)
+    rows += pair("mlm_head/layer_norm", f"{transform}/{norm}", *_NORM)
     rows.append(Row("mlm_head/output_bias", "cls/predictions/output_bias"))
     if head == "beam_question_answering":
         return rows + beam_rows()
@@ -86,7 +183,7 @@ def beam_rows() -> list[Row]:
     """Returns the rows of the SQuAD 2.0 head."""
     rows = []
     for ours, theirs in _BEAM.items():
-        rows += pair(ours, theirs, *(NORM if "norm" in ours else KERNEL))
+        rows += pair(ours, theirs, *(_NORM if "norm" in ours else _KERNEL))
     # The last layer has no bias.
     kernel = Row("answer_head/dense_1/kernel", "answer_class/dense_1/kernel")
     return [*rows, kernel]

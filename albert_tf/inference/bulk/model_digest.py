@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
 from albert_tf.converters.detect import open_checkpoint
 
 

@@ -8,7 +8,7 @@ import albert_tf
 from albert_tf.converters import load
 from albert_tf.converters.keras_hub.format import VOCABULARY
 from albert_tf.converters.keras_hub.vocabulary import folded_model
-from albert_tf.converters.parity_texts import TEXTS
+from albert_tf.converters.parity import TEXTS
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden/tokenization"

@@ -2,16 +2,18 @@ import pathlib
 
 import pytest
 
-from albert_tf.config import AlbertConfig
+from albert_tf.converters import load
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.choose_tokenizer import choose_tokenizer
+from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
+from albert_tf.converters.detect import FORMATS
 from albert_tf.errors import DataError, UsageError
+from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
+from tests.tiny import CONFIG
+from tests.tiny import SPIECE as MODEL
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
-MODEL = GOLDEN / "tokenization/spiece.model"
-CONFIG = AlbertConfig(embedding_size=6, hidden_size=12, num_attention_heads=2)
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +71,20 @@ def test_a_far_smaller_vocabulary_is_said(foreign, caplog):
 def test_without_any_tokenizer():
     with pytest.raises(DataError, match="holds no tokenizer"):
         choose_tokenizer(_checkpoint(tokenizer=None))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AlbertBackbone(CONFIG, seed=1)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_keeps_case_and_accents(tmp_path, model, format):
+    options = {"do_lower_case": False, "keep_accents": True, "digit_comma_rule": True}
+    path = tmp_path / "m"
+    load.save_pretrained(
+        model, path, format, tokenizer=AlbertTokenizer(MODEL, **options)
+    )
+    with load.open_checkpoint(path) as checkpoint:
+        assert checkpoint.make_tokenizer().get_config() == options
+        assert checkpoint.tokenizer_options == options

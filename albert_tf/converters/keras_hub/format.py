@@ -1,4 +1,7 @@
-"""Reads and writes KerasHub presets (JSON and HDF5) without KerasHub.
+"""Reads KerasHub presets without KerasHub, and writes them with it.
+
+Reading stays by hand: the library builds whatever classes the JSON names, loads a
+whole model at once, and does not say which tensors it has left over.
 
 KerasHub differs in ways that a config cannot undo: its masked LM head has a layer norm
 epsilon of 1e-5 (kept as `mlm_layer_norm_eps` when a preset is read), its activation is
@@ -9,8 +12,6 @@ lies beside it for this package.
 
 import contextlib
 import io
-import os
-import tempfile
 
 import h5py
 import numpy as np
@@ -30,8 +31,9 @@ from albert_tf.converters.checkpoint.tokenizers import (
     stored_options,
     write_options,
 )
-from albert_tf.converters.keras_hub import names, objects, vocabulary
+from albert_tf.converters.keras_hub import names, vocabulary
 from albert_tf.errors import DataError, UsageError
+from albert_tf.heads import HEADS, find
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -41,6 +43,12 @@ WEIGHTS = "model.weights.h5"
 TASK_WEIGHTS = "task.weights.h5"
 VOCABULARY = "assets/tokenizer/vocabulary.spm"
 MLM_EPSILON = 1e-5
+# Registered names of the tasks, and our names of their heads.
+_HEADS = {
+    f"keras_hub>{row.keras_hub_class}": name
+    for name, row in HEADS.items()
+    if row.keras_hub_class
+}
 _FIELDS = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
@@ -82,7 +90,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     task = {}
     if files.exists(files.join(path, "task.json")):
         task = files.read_json(files.join(path, "task.json"))
-    head = objects.HEADS.get(task.get("registered_name"))
+    head = _HEADS.get(task.get("registered_name"))
     rows = names.name_table(config, head)
     known = {names.standard_path(row.theirs): row.theirs for row in rows}
     resources = contextlib.ExitStack()
@@ -140,45 +148,41 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     theirs, left = rename(names.name_table(config, head), ours)
     if left:
         raise UsageError(f"{NAME} has no name for {left[0]}")
-    is_task = {name: name.startswith(names.TASK) for name in theirs}
-    _write_h5(out, WEIGHTS, {k: t for k, t in theirs.items() if not is_task[k]})
-    values = {kh: getattr(config, field) for kh, field in _FIELDS.items()}
-    backbone = objects.backbone(values)
-    out.write_json("config.json", backbone)
-    out.write_json("metadata.json", objects.metadata(theirs, is_task))
+    import keras_hub
+
+    tokenizer, models = None, keras_hub.models
     if checkpoint.tokenizer is not None:
-        tokenizer = checkpoint.make_tokenizer()
-        out.write(VOCABULARY, vocabulary.folded_model(tokenizer, NAME))
-        out.write(SPIECE, spiece_of(tokenizer, NAME))
-        write_options(tokenizer, out)
-        out.write_json("tokenizer.json", objects.tokenizer())
-    if head is None:
-        return
-    length = config.max_position_embeddings if checkpoint.tokenizer else None
-    task = objects.task(
-        head,
-        backbone,
-        length,
-        num_classes=checkpoint.num_labels,
-        dropout=config.classifier_dropout_prob,
-    )
-    out.write_json("task.json", task)
-    if length:
-        out.write_json("preprocessor.json", task["config"]["preprocessor"])
-    weights = {k: t for k, t in theirs.items() if is_task[k]}
-    # KerasHub compiles a loaded task, and Keras warns of an optimizer without state.
-    for i, value in enumerate((np.int64(0), np.float32(1e-5))):
-        name = f"{names.TASK}optimizer/vars/{i}"
-        weights[name] = Tensor.of(name, np.asarray(value))
-    _write_h5(out, TASK_WEIGHTS, weights)
+        own = checkpoint.make_tokenizer()
+        out.write(SPIECE, spiece_of(own, NAME))
+        write_options(own, out)
+        try:
+            tokenizer = models.AlbertTokenizer(vocabulary.folded_model(own, NAME))
+        except ValueError as e:
+            raise UsageError(f"{NAME}: {e}") from None
+        tokenizer.save_to_preset(out.path)
+    values = {theirs: getattr(config, ours) for theirs, ours in _FIELDS.items()}
+    model = models.AlbertBackbone(**values, dtype="float32")
+    if head is not None:
+        kind, options = find(head).keras_hub_class, {}
+        if head == "text_classifier":
+            options["num_classes"] = checkpoint.num_labels
+            options["dropout"] = config.classifier_dropout_prob
+        if tokenizer is not None:
+            options["preprocessor"] = getattr(models, f"{kind}Preprocessor")(
+                tokenizer, sequence_length=config.max_position_embeddings
+            )
+        model = getattr(models, kind)(model, **options)
+    for path, tensor in theirs.items():
+        names.find_variable(model, config, path).assign(tensor.read())
+    model.save_to_preset(out.path)
 
 
 def _expressible(checkpoint: Checkpoint) -> AlbertConfig:
     head = checkpoint.head
-    if head not in (None, *objects.HEADS.values()):
+    if head not in (None, *_HEADS.values()):
         raise UsageError(
             f"{NAME} has no model with a head like {head}; it has "
-            f"{', '.join(objects.HEADS.values())} and the bare encoder"
+            f"{', '.join(_HEADS.values())} and the bare encoder"
         )
     config = as_groups(checkpoint.config, NAME, "integer")
     if config.num_hidden_layers % config.num_hidden_groups:
@@ -264,22 +268,6 @@ def _read(item: h5py.Dataset, where: str) -> np.ndarray:
         return item[()].astype(np.float32, copy=False)
     except (OSError, RuntimeError) as e:
         raise DataError(f"{where}: {item.name} cannot be read: {e}") from None
-
-
-def _write_h5(out: FolderWriter, name: str, tensors: dict[str, Tensor]) -> None:
-    with (
-        tempfile.NamedTemporaryFile(suffix=".h5")
-        if files.is_remote(out.path)
-        else contextlib.nullcontext() as temporary
-    ):
-        target = temporary.name if temporary else os.path.join(out.path, name)
-        with h5py.File(target, "w") as f:
-            for full, tensor in tensors.items():
-                path = full.removeprefix(names.TASK)
-                f.create_dataset(path, data=np.asarray(tensor.read(), order="C"))
-        if temporary:
-            with open(target, "rb") as f:
-                out.write(name, f.read())
 
 
 def _find_tokenizer(path: str):

@@ -17,6 +17,15 @@ _VARS = ("/vars/0", "/vars/1")
 NO_WEIGHTS = re.compile(r"(^|/|:)(optimizer|preprocessor|seed_generator)/")
 _EARLIER_TOP = "_layer_checkpoint_dependencies"
 _ATTENTION = "_self_attention_layer"
+# The attributes of KerasHub's models that hold these layers.
+_ATTRIBUTES = {
+    "reversible_embedding": "token_embedding",
+    "position_embedding": "position_embedding",
+    "embedding": "segment_embedding",
+    "layer_normalization": "embeddings_layer_norm",
+    "dense": "embeddings_projection",
+    "dense_1": "pooled_dense",
+}
 _BLOCK = {
     "attention_layer_norm_{}": "_self_attention_layer_norm",
     "ffn_{}/intermediate": "_feedforward_intermediate_dense",
@@ -61,6 +70,30 @@ def standard_path(path: str) -> str:
     top, _, rest = path.partition("/")
     top = top.replace(_EARLIER_TOP, "layers")
     return "/".join(part.lstrip("_") for part in (top, *rest.split("/")))
+
+
+def find_variable(model, config: AlbertConfig, path: str):
+    """Returns the variable that KerasHub saves under a path of `name_table`.
+
+    Args:
+        model: keras.Model. KerasHub's backbone, or its model with a head.
+        config: `AlbertConfig`. As for `name_table`.
+        path: str. The path.
+    """
+    _, name, *inner, _, number = path.split("/")
+    if path.startswith(TASK):
+        layer = model.output_dense if name == "dense" else getattr(model, name)
+    else:
+        backbone = getattr(model, "backbone", model)
+        if name.startswith("transformer_encoder"):
+            block = int(name.removeprefix("transformer_encoder").strip("_") or 0)
+            group, place = divmod(block, config.inner_group_num)
+            layer = backbone.transformer_layers[group][place]
+        else:
+            layer = getattr(backbone, _ATTRIBUTES[name])
+    for part in inner:
+        layer = getattr(layer, part if hasattr(layer, part) else f"_{part}")
+    return layer.trainable_variables[int(number)]
 
 
 def _block(config: AlbertConfig, block: int) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Lets classes of lower rooms offer `from_pretrained` and `save_pretrained`.
+"""Lets classes of lower layers offer `from_pretrained` and `save_pretrained`.
 
 Reading a folder is the work of `converters.load`, far above the config, the tokenizers
 and the models. These must not import it; `albert_tf/__init__.py`, which runs before any

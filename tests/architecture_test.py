@@ -1,7 +1,7 @@
-"""The code has the structure that BUILD draws, and the requirements agree.
+"""The code has the structure that BUILD describes, and the requirements agree.
 
-BUILD has one rule per room (a folder, or a file at the root of the package), lower
-floors first. A room may import its own files and the rooms in its `deps`.
+BUILD has one rule per module (a folder, or files at the root of the package), lower
+layers first. A module may import its own files and the modules in its `deps`.
 """
 
 import ast
@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 
 from tests.imports import ROOT, imported, python_files
 
-# Rooms that also run with KERAS_BACKEND=jax or torch.
+# Modules that also run with KERAS_BACKEND=jax or torch.
 BACKEND_FREE = (
     "albert_tf/config",
     "albert_tf/layers",
@@ -30,7 +30,7 @@ WITHOUT_TENSORFLOW = (
     "albert_tf/data/prepare",
     "albert_tf/data/records",
 )
-# Rooms that must not know each other, whatever their floors.
+# Modules that must stay independent, whatever their layers.
 APART = [
     (r"albert_tf/(data(/.*)?|tasks(/.*)?)", r"albert_tf/models"),
     (r"albert_tf/data/prepare", r"albert_tf/data/batches"),
@@ -67,7 +67,7 @@ def evaluate(node: ast.expr):
 
 BUILD = (ROOT / "BUILD").read_text(encoding="utf-8")
 RULES = rules(BUILD)
-ROOM = {source: name for name, rule in RULES.items() for source in rule["srcs"]}
+MODULE = {source: name for name, rule in RULES.items() for source in rule["srcs"]}
 
 
 def tree_of(path: str) -> ast.Module:
@@ -75,25 +75,25 @@ def tree_of(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
 
-def rooms_and_packages(name: str, at_start: bool = False) -> set[str]:
-    """What the files of a room import: labels of other rooms, and distributions."""
+def modules_and_packages(name: str, at_start: bool = False) -> set[str]:
+    """What the files of a module import: labels of other modules, distributions."""
     files = set().union(
         *(imported(source, ROOT, at_start) for source in RULES[name]["srcs"])
     )
-    labels = {f if f.startswith("@") else f":{ROOM[f]}" for f in files}
+    labels = {f if f.startswith("@") else f":{MODULE[f]}" for f in files}
     return labels - {f":{name}"}
 
 
-def test_every_file_is_in_one_room():
+def test_every_file_is_in_one_module():
     files = [source for rule in RULES.values() for source in rule["srcs"]]
     assert len(files) == len(set(files))
     missing = sorted(set(python_files(ROOT)) - set(files))
-    assert not missing, f"{missing}: add a rule for the room to BUILD"
+    assert not missing, f"{missing}: add a rule for the module to BUILD"
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_deps_are_the_real_imports(name):
-    deps, real = RULES[name]["deps"], rooms_and_packages(name)
+    deps, real = RULES[name]["deps"], modules_and_packages(name)
     more = sorted(real - set(deps))
     fewer = sorted(set(deps) - real)
     assert not more, f"{name} imports {more}: add it to deps in BUILD, or do not"
@@ -103,17 +103,17 @@ def test_deps_are_the_real_imports(name):
 
 @pytest.mark.parametrize("name", RULES)
 def test_imports_point_down(name):
-    floor = list(RULES).index(name)
+    layer = list(RULES).index(name)
     above = [
         dep
         for dep in RULES[name]["deps"]
-        if dep.startswith(":") and list(RULES).index(dep[1:]) > floor
+        if dep.startswith(":") and list(RULES).index(dep[1:]) > layer
     ]
     assert not above, f"{name} imports {above}, which BUILD lists after it"
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_rooms_that_must_not_know_each_other(name):
+def test_modules_that_must_stay_independent(name):
     for one, other in (pair[::step] for pair in APART for step in (1, -1)):
         if re.fullmatch(one, name):
             met = [d for d in RULES[name]["deps"] if re.fullmatch(other, d[1:])]
@@ -121,17 +121,17 @@ def test_rooms_that_must_not_know_each_other(name):
 
 
 @pytest.mark.parametrize("name", BACKEND_FREE)
-def test_backend_free_rooms_import_only_keras_and_numpy(name):
+def test_backend_free_modules_import_only_keras_and_numpy(name):
     deps = set(RULES[name]["deps"])
     # Both import TensorFlow only inside functions: storage for remote paths, AdamW's
     # kernel where it is Keras's backend.
-    rooms = {":albert_tf/storage", ":albert_tf/kernels"}
-    rooms |= {f":{room}" for room in BACKEND_FREE}
-    assert deps <= {"@pypi//keras", "@pypi//numpy", *rooms}
+    modules = {":albert_tf/storage", ":albert_tf/kernels"}
+    modules |= {f":{name}" for name in BACKEND_FREE}
+    assert deps <= {"@pypi//keras", "@pypi//numpy", *modules}
 
 
 @pytest.mark.parametrize("name", WITHOUT_TENSORFLOW)
-def test_rooms_of_beam_workers_start_without_tensorflow(name):
+def test_modules_of_beam_workers_start_without_tensorflow(name):
     seen, todo = set(), list(RULES[name]["srcs"])
     while todo:
         path = todo.pop()
@@ -142,7 +142,7 @@ def test_rooms_of_beam_workers_start_without_tensorflow(name):
 
 
 # The only files that import modules by a name computed at run time: the lazy public
-# names, and the class of a head. No other file can hide an arrow that way.
+# names, and the class of a head. No other file can hide an import that way.
 IMPORT_BY_NAME = {"albert_tf/__init__.py", "albert_tf/heads.py"}
 
 
@@ -172,9 +172,9 @@ def test_no_file_hides_its_imports():
     assert found == IMPORT_BY_NAME
 
 
-@pytest.mark.parametrize("room", ["albert_tf/text", "albert_tf/data/masking"])
-def test_only_graph_modules_import_tensorflow(room):
-    for path in RULES[room]["srcs"]:
+@pytest.mark.parametrize("module", ["albert_tf/text", "albert_tf/data/masking"])
+def test_only_graph_modules_import_tensorflow(module):
+    for path in RULES[module]["srcs"]:
         if not path.endswith("_graph.py"):
             found = {f for f in imported(path, ROOT) if "tensorflow" in f}
             assert not found, f"{path} imports {found}"
@@ -195,8 +195,8 @@ def test_files_and_functions_stay_small():
                 assert size <= 60, f"{path}: {node.name} has {size} lines, limit 60"
 
 
-def test_no_room_is_a_hall():
-    """The biggest room has less than 22% of the lines."""
+def test_no_module_is_too_big():
+    """The biggest module has less than 22% of the lines."""
     sizes = {
         name: sum((ROOT / path).read_text().count("\n") for path in rule["srcs"])
         for name, rule in RULES.items()

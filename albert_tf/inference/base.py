@@ -1,4 +1,4 @@
-"""Loading, checking and running a model; shared by the classes of this room."""
+"""Loading, checking and running a model; shared by the classes of this folder."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set

@@ -1,7 +1,7 @@
 """Runs a fine-tuned model of any head on the examples of its task.
 
-`evaluate`, `predict` and the Python classes of this room share it, so that all give the
-numbers that fine-tuning reported.
+`evaluate`, `predict` and the Python classes of this folder share it, so that all give
+the numbers that fine-tuning reported.
 """
 
 import dataclasses

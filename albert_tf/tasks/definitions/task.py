@@ -1,7 +1,7 @@
 """What a fine-tuning task is: its data, its labels, its metrics and its recipe.
 
 A task is one `Task` object. A family of tasks (classification of texts, extraction of
-answers, ...) is a module of this room that makes such objects; `registry` names them.
+answers, ...) is a module of this folder that makes such objects; `registry` names them.
 """
 
 import dataclasses

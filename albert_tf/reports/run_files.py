@@ -46,7 +46,7 @@ class RunFiles:
         measurements: `Measurements`.
         data_card: Mapping. Card of the training data; empty if it cannot be found.
         report: `TaskReport` or None. What a finished fine-tuning run answers.
-        trials: Sequence of dict. Results of the seeds, or of a search.
+        trials: Sequence of dict. Results of the seeds.
         best_trial: str. Name of the one that was kept.
         rollbacks: Sequence of `Rollback`. Divergences after which the run went back.
         samples: Sequence of `Sample`. What was answered to masked sentences.

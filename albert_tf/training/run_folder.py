@@ -81,6 +81,8 @@ class RunFolder:
         follows: sequence of str. Settings that may be computed from others, or from the
             content. They are compared last, in this order, so that what is named is
             what was given.
+        retired: dict. Settings of earlier versions that are gone, and the value with
+            which such a run is today's.
 
     Attributes:
         model_is_outdated: bool. Whether the model in the folder, if there is one, was
@@ -102,6 +104,7 @@ class RunFolder:
         changeable: Mapping[str, bool] | None = None,
         kind: str = "",
         follows: Sequence[str] = (),
+        retired: Mapping[str, Any] | None = None,
     ):
         self.path = os.fspath(path)
         self._kind = {"kind": kind} if kind else {}
@@ -113,6 +116,7 @@ class RunFolder:
         self._changeable = dict(changeable or {})
         self._changed: dict[str, Any] = {}
         self._defaults = _as_read(defaults or {})
+        self._retired = _as_read(retired or {})
         self._follows = tuple(follows)
         if files.exists(self.path) and not files.is_folder(self.path):
             raise UsageError(f"--output_dir={self.path}: must be a folder, is a file")
@@ -271,7 +275,7 @@ class RunFolder:
             if self._content_of.get(name) in content:
                 continue
             old = recorded.get(name, self._defaults.get(name))
-            if old == self.identity.get(name):
+            if old == self.identity.get(name, self._retired.get(name)):
                 continue
             if self._changeable.get(name):
                 self._changed[name] = old

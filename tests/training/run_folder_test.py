@@ -88,6 +88,13 @@ def test_a_run_from_before_a_setting_existed_may_continue(old_run):
         open_folder(old_run, objective="bert")
 
 
+def test_a_setting_that_is_gone_must_have_had_its_default(tmp_path):
+    RunFolder(tmp_path, {"seed": 1, "search": ()}).begin()
+    RunFolder(tmp_path, {"seed": 1}, retired={"search": ()})
+    with pytest.raises(UsageError, match=r"--search=\[\]; received --search=\['x'\]"):
+        RunFolder(tmp_path, {"seed": 1}, retired={"search": ("x",)})
+
+
 def test_a_setting_without_a_default_must_be_recorded(old_run):
     record = json.loads((old_run / RUN_FILE).read_text())
     del record["settings"]["input_file"]

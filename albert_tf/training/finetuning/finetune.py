@@ -108,8 +108,8 @@ def finetune_once(
     its results are returned.
 
     Args:
-        settings: `FinetuneSettings`. `num_seeds`, `search` and the restart after a
-            collapse are the affair of `trials`.
+        settings: `FinetuneSettings`. `num_seeds` and the restart after a collapse are
+            handled by `trials`.
         read: tuple or None. See `open_inputs`.
 
     Returns:

@@ -20,6 +20,7 @@ from albert_tf.storage import files, folders
 from albert_tf.training.finetuning.settings import (
     CONTENT_OF,
     FOLLOWS,
+    RETIRED,
     FinetuneSettings,
 )
 from albert_tf.training.run_folder import RUN_FILE, RunFolder, held, tidy_finished
@@ -310,6 +311,7 @@ def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
         CONTENT_OF,
         kind=KIND,
         follows=FOLLOWS,
+        retired=RETIRED,
     )
     run.check_content(content)
     if not run.is_finished:

@@ -65,7 +65,9 @@ FOLLOWS = (
     "doc_stride",
     "keep",
 )
-
+# Settings that are gone, and the value with which a run begun by an earlier version is
+# this one.
+RETIRED = {"search": ()}
 
 # What else of a config a setting replaces that is given beside it: the steps of a
 # recipe, and their warm-up, are for all of its examples.
@@ -186,11 +188,11 @@ class FinetuneSettings(
         if not 0 <= self.seed < 2**31:
             raise UsageError(f"seed must be from 0 to 2**31 - 1, received {self.seed}")
         if self.exits == FROZEN and (
-            self.early_stopping_patience or self.num_seeds > 1 or self.search
+            self.early_stopping_patience or self.num_seeds > 1
         ):
             raise UsageError(
                 "exits: frozen leaves every metric as it is, so that "
-                "early_stopping_patience, num_seeds and search have nothing to compare"
+                "early_stopping_patience and num_seeds have nothing to compare"
             )
         batch = self.train_batch_size
         if batch is not None and batch % self.gradient_accumulation_steps:
@@ -206,7 +208,6 @@ class FinetuneSettings(
             "on_collapse": self.on_collapse != "warn",
             "metric": bool(self.metric),
             "num_seeds": self.num_seeds > 1,
-            "search": bool(self.search),
         }
         return [name for name, is_given in asked.items() if is_given]
 

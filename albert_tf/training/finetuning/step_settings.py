@@ -159,9 +159,3 @@ class WatchSettings:
     num_seeds: int = setting(
         "Number of runs with consecutive seeds; the best one is kept.", 1
     )
-    search: tuple[str, ...] = setting(
-        "Values to try of a setting, such as learning_rate:1e-5,2e-5. May be repeated: "
-        "all combinations are tried.",
-        (),
-        repeated=True,
-    )

@@ -1,12 +1,10 @@
-"""Several runs of one fine-tuning command: seeds, a search, restarts.
+"""Several runs of one fine-tuning command: seeds, and restarts after a collapse.
 
 Every run has a folder of its own below `trials/` and is resumable by itself, so the
 whole command is. The folder of the best run becomes that of the command.
 """
 
 import dataclasses
-import itertools
-import math
 import os
 import statistics
 from typing import Any
@@ -26,18 +24,15 @@ from albert_tf.training.finetuning.finetune import (
     open_inputs,
 )
 from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.finetuning.step_settings import TrainingSettings
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 from albert_tf.training.selection import lower_is_better
 
 # After so many collapses in a row, another seed is no cure.
 MAX_COLLAPSES = 5
-# Settings of a search that are not single values.
-_NOT_SEARCHED = ("class_weights", "distribution", "tpu_name", "num_devices", "seed")
 
 
 def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str, Any]:
-    """Fine-tunes as the settings say: once, or with several seeds or values.
+    """Fine-tunes as the settings say: once, or with several seeds.
 
     Args:
         settings: `FinetuneSettings`.
@@ -51,23 +46,16 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
         UsageError: If a setting is invalid, or the folder cannot be used.
         DataError: If the data is invalid, or training diverges or collapses.
     """
-    several = settings.num_seeds > 1 or settings.search
-    if not several and settings.on_collapse != "restart":
+    if settings.num_seeds == 1 and settings.on_collapse != "restart":
         return finetune_once(settings, read)
     if settings.distribution == "multi_worker":
         raise UsageError(
-            "num_seeds, search, on_collapse=restart: not with "
+            "num_seeds, on_collapse=restart: not with "
             "distribution=multi_worker, whose workers would have to agree on them"
         )
-    combinations = read_search(settings.search)
-    for values in combinations:
-        dataclasses.replace(settings, **values).check_values()
     settings = folder.prepared(settings)
-    with open_inputs(settings, read) as (resolved, start, data):
+    with open_inputs(settings, read) as (_, start, data):
         content = content_of(start, data)
-        for values in combinations:
-            # What a recipe or the data decide does not hide a value that is searched.
-            dataclasses.replace(resolved, **values).check_values()
         # A branch on a hub may move before the last trial begins.
         start_from = start.origin or settings.init_checkpoint
     run = folder.open_run(settings, content)
@@ -75,79 +63,22 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
         folder.tidy(settings.output_dir)
         return files.read_json(run.join(folder.METRICS))
     with folder.taken(settings, content, run, start.origin) as run:
-        trials = []
-        for values in combinations:
-            pinned = dataclasses.replace(settings, init_checkpoint=start_from)
-            trials += _run_seeds(pinned, values)
-        return _finish(settings, run, trials)
+        pinned = dataclasses.replace(settings, init_checkpoint=start_from)
+        return _finish(settings, run, _run_seeds(pinned))
 
 
-def read_search(search: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Returns all combinations of the values of a search.
-
-    Args:
-        search: tuple of str. `setting:value,value,...`.
-
-    Returns:
-        list of dict. One empty dict if there is nothing to search.
-
-    Raises:
-        UsageError: If a setting is unknown or a value has the wrong type.
-    """
-    types = {
-        field.name: field.type
-        for field in dataclasses.fields(TrainingSettings)
-        if field.name not in _NOT_SEARCHED
-    }
-    axes = []
-    for item in search:
-        name, _, text = item.partition(":")
-        if name not in types or not text:
-            raise UsageError(
-                "search: expected setting:value,value with a setting among "
-                f"{', '.join(types)}, received {item!r}"
-            )
-        axes.append([(name, _parse(item, types[name], v)) for v in text.split(",")])
-    names = [axis[0][0] for axis in axes]
-    if len(set(names)) < len(names):
-        raise UsageError(f"search: every setting once, received {', '.join(names)}")
-    return [dict(values) for values in itertools.product(*axes)]
-
-
-def _parse(item: str, kind: Any, text: str) -> Any:
-    text = text.strip()
-    if kind in (bool, bool | None) and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        if kind in (int, int | None):
-            return int(text)
-        if kind in (float, float | None):
-            return float(text)
-    except ValueError:
-        pass
-    if kind is str and text:
-        return text
-    raise UsageError(f"search={item}: {text!r} is not a value of that setting")
-
-
-def _run_seeds(settings: FinetuneSettings, values: dict[str, Any]) -> list[dict]:
-    """Runs one combination of values with every seed; returns what came out."""
+def _run_seeds(settings: FinetuneSettings) -> list[dict]:
+    """Runs the command with every seed; returns the name and the results of each."""
     wanted, results, collapses = settings.num_seeds, [], 0
     seed = settings.seed
     while len(results) < wanted:
-        name = "-".join([*(f"{k}_{v}" for k, v in values.items()), f"seed_{seed}"])
-        name = name.replace("/", "_")
-        on_collapse = "stop" if settings.on_collapse == "restart" else "warn"
-        if settings.on_collapse == "stop":
-            on_collapse = "stop"
+        name = f"seed_{seed}"
         trial = dataclasses.replace(
             settings,
-            **values,
             output_dir=files.join(settings.output_dir, folder.TRIALS_FOLDER, name),
             seed=seed,
             num_seeds=1,
-            search=(),
-            on_collapse=on_collapse,
+            on_collapse="warn" if settings.on_collapse == "warn" else "stop",
             overwrite=False,
         )
         logging.info("run %s", name)
@@ -160,7 +91,7 @@ def _run_seeds(settings: FinetuneSettings, values: dict[str, Any]) -> list[dict]
             logging.warning("%s: %s; going on with seed %d", name, e, seed + 1)
         else:
             collapses = 0
-            results.append({"name": name, **values, "seed": seed, "results": found})
+            results.append({"name": name, "seed": seed, "results": found})
         seed += 1
     return results
 
@@ -170,29 +101,15 @@ def _finish(
 ) -> dict[str, Any]:
     """Compares the runs and puts the best one's folder in the command's place."""
     metric = trials[0]["results"].get("metric")
-    groups: dict[str, list[dict]] = {}
     for trial in trials:
         trial["value"] = trial["results"][metric] if metric else None
-        key = trial["name"].rpartition("seed_")[0]
-        groups.setdefault(key, []).append(trial)
-    sign = -1 if lower_is_better(metric or "") else 1
-
-    def quality(value: float | None) -> float:
-        return -math.inf if value is None else sign * value
-
-    def known(group: list[dict]) -> list[float]:
-        found = (trial["value"] for trial in group)
-        return [value for value in found if value is not None]
-
-    def median(group: list[dict]) -> float | None:
-        return statistics.median(known(group)) if known(group) else None
-
-    best_group = max(groups.values(), key=lambda group: quality(median(group)))
-    best = max(best_group, key=lambda trial: quality(trial["value"]))
-    values = known(best_group)
+    known = [trial for trial in trials if trial["value"] is not None]
+    values = [trial["value"] for trial in known]
+    choose = min if lower_is_better(metric or "") else max
+    best = choose(known or trials[:1], key=lambda trial: trial["value"])
     summary = {
         "metric": metric,
-        "median": median(best_group),
+        "median": statistics.median(values) if values else None,
         "lowest": min(values, default=None),
         "highest": max(values, default=None),
         "best": best["name"],

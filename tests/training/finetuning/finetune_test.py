@@ -315,7 +315,6 @@ def test_an_impossible_recorded_length_is_refused(finished, tmp_path):
         ({"recipe": "squad1"}, UsageError, "recipe must be .* received 'squad1'"),
         ({"dropout": 1.0}, UsageError, r"dropout must be in \[0, 1\), received 1.0"),
         ({"seed": -1}, UsageError, "seed must be from 0"),
-        ({"search": ("x:1",)}, UsageError, "search: expected setting:value"),
         ({"class_weights": ("bad=x",)}, UsageError, "class_weights: expected a number"),
         ({"class_weights": ("so=2",)}, UsageError, "a label among bad, good"),
         ({"layerwise_decay": 0.9}, UsageError, "layers of this model share"),

@@ -5,42 +5,11 @@ import json
 import pytest
 
 from albert_tf.converters.load import from_pretrained
-from albert_tf.errors import UsageError
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import RunPage, render_runs
 from albert_tf.training.finetuning import outputs, trials
 from albert_tf.training.finetuning.evaluation import CollapsedError
 from tests.training.finetuning.runs import run
-
-
-def test_all_combinations_of_a_search():
-    found = trials.read_search(("learning_rate:1e-5,2e-5", "packing:true,false"))
-    assert found == [
-        {"learning_rate": rate, "packing": packing}
-        for rate in (1e-5, 2e-5)
-        for packing in (True, False)
-    ]
-    assert trials.read_search(()) == [{}]
-
-
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        ("rate:1", "expected setting:value"),
-        ("learning_rate", "expected setting:value"),
-        ("learning_rate:1e-5,x", "'x' is not a value"),
-        ("num_train_steps:1.5", "'1.5' is not a value"),
-        ("packing:maybe", "'maybe' is not a value"),
-    ],
-)
-def test_bad_searches(item, message):
-    with pytest.raises(UsageError, match=message):
-        trials.read_search((item,))
-
-
-def test_a_setting_is_searched_once():
-    with pytest.raises(UsageError, match="every setting once"):
-        trials.read_search(("learning_rate:1", "learning_rate:2"))
 
 
 @pytest.mark.slow
@@ -49,17 +18,16 @@ def test_the_best_of_several_runs_is_kept(tables, pretrained, tmp_path):
         **tables,
         "init_checkpoint": pretrained,
         "num_train_steps": 6,
-        "num_seeds": 2,
-        "search": ("learning_rate:5e-3,1e-9",),
+        "num_seeds": 3,
     }
     results = run(tmp_path / "o", **arguments)
     found = results["trials"]
-    assert len(found["runs"]) == 4
-    by_rate = {}
-    for one in found["runs"]:
-        by_rate.setdefault(one["learning_rate"], []).append(one["value"])
-    assert results["dev_accuracy"] == max(by_rate[5e-3])
-    assert found["median"] == sum(by_rate[5e-3]) / 2
+    assert [one["name"] for one in found["runs"]] == ["seed_7", "seed_8", "seed_9"]
+    lowest, median, highest = sorted(one["value"] for one in found["runs"])
+    assert results["dev_accuracy"] == found["highest"] == highest
+    assert (found["lowest"], found["median"]) == (lowest, median)
+    best = [one["value"] for one in found["runs"] if one["name"] == found["best"]]
+    assert best == [highest]
     assert from_pretrained(tmp_path / "o").labels == ("bad", "good")
     names = {path.name for path in (tmp_path / "o").iterdir()}
     assert "trials.json" in names and "trials" not in names

@@ -5,7 +5,7 @@ Command (run by `tools/demo.py` after the commands that make its data):
         --input_file=demo_output/data/docs --eval_file=demo_output/data/docs-eval \
         --spm_model_file=demo_output/spiece.model --output_dir=demo_output/pretrain
 Hardware: 2 CPU cores.
-Expected result: see "Measured results" in README.md.
+Expected result: see docs/results.md.
 """
 
 import pathlib

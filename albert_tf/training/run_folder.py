@@ -275,7 +275,8 @@ class RunFolder:
             if self._content_of.get(name) in content:
                 continue
             old = recorded.get(name, self._defaults.get(name))
-            if old == self.identity.get(name, self._retired.get(name)):
+            new = self.identity.get(name, self._retired.get(name))
+            if old == new:
                 continue
             if self._changeable.get(name):
                 self._changed[name] = old
@@ -284,7 +285,7 @@ class RunFolder:
             hint = f" (--change_{name} allows it)" if name in self._changeable else ""
             raise UsageError(
                 f"--output_dir={self.path}: holds another run, with "
-                f"--{name}={old!r}; received --{name}={self.identity.get(name)!r}{hint}"
+                f"--{name}={old!r}; received --{name}={new!r}{hint}"
             )
 
     def _flags_of(self, content: str) -> str:

@@ -85,6 +85,8 @@ def _ensure_utf8() -> None:
     if codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
         command = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
         os.execve(sys.executable, command, {**os.environ, "PYTHONUTF8": "1"})
+    if sys.stdout is None:  # closed
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stdout.reconfigure(errors="backslashreplace")
 
 

@@ -238,7 +238,10 @@ def tidy(path: str | os.PathLike) -> None:
     """
     restore(path)
     for left in leftovers(path):
-        files.remove_tree(left)
+        folder, name = os.path.split(left)
+        # Without the dot it may be the user's, as `run.old-<commit>`; not inside a run.
+        if name[0] == "." or files.exists(files.join(folder, "run.json")):
+            files.remove_tree(left)
 
 
 def restore(path: str | os.PathLike) -> None:

@@ -67,10 +67,11 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     """Returns the value of the varint at a position, and the position behind it."""
     value = shift = 0
-    while True:
+    while shift < 70:  # ten bytes; longer ones would take quadratic time
         octet = message[at]
         value |= (octet & 0x7F) << shift
         at += 1
         if octet < 0x80:
             return value, at
         shift += 7
+    raise ValueError("a number is too long")

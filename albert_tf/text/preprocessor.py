@@ -86,7 +86,8 @@ class Preprocessor:
         if not files.exists(files.join(folder, _ASSET)):
             return None
         values = files.read_json(files.join(folder, _ASSET))
-        path = files.join(folder, values["file"])
+        # A stranger's file names nothing outside the folder.
+        path = files.join(folder, os.path.basename(values["file"]))
         return cls(
             load_tokenizer(path, **values["tokenizer"]), values["max_seq_length"]
         )

@@ -194,17 +194,17 @@ def test_closed_output_is_silent(run_tool, tmp_path):
     run_tool("--help")  # Writes the file.
     file = tmp_path / "sheep.py"
     file.write_text(TOOL.replace("{body}", "print('sheep\\n' * 100_000)"))
-    command = f"{sys.executable} {file} --input_file=a | head -1"
+    command = f"{sys.executable} {file} --input_file=a"
     path = os.pathsep.join([str(dispatch.__file__).rsplit("/tools", 1)[0]])
-    result = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command],
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 141
-    assert result.stdout == "sheep\n"
-    assert "rror" not in result.stderr
+    for end, code, output in (("| head -1", 141, "sheep\n"), (">&-", 0, "")):
+        result = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", f"{command} {end}"],
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        assert (result.returncode, result.stdout) == (code, output), result.stderr
+        assert "rror" not in result.stderr
 
 
 def test_ctrl_c(tmp_path, run_python):

@@ -42,7 +42,9 @@ def test_fixed_width_fields():
     assert [len(value) for _, value in protobuf.fields(single)] == [4]
 
 
-@pytest.mark.parametrize("message", [b"\x0a\x05abc", b"\x0b", b"\x80", b"\x08"])
+@pytest.mark.parametrize(
+    "message", [b"\x0a\x05abc", b"\x0b", b"\x80", b"\x08", b"\xff" * 10 + b"\x01"]
+)
 def test_what_is_not_a_message(message):
     with pytest.raises((IndexError, ValueError)):
         list(protobuf.fields(message))

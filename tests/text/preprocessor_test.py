@@ -26,6 +26,13 @@ def assert_equal(one, other):
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
 
 
+def test_assets_name_nothing_outside_their_folder(preprocess, tmp_path):
+    preprocess.save_assets(tmp_path)
+    about = tmp_path / "preprocessor.json"
+    about.write_text(about.read_text().replace('"spiece.model"', '"/x/spiece.model"'))
+    assert_equal(Preprocessor.load_assets(tmp_path)(TEXTS), preprocess(TEXTS))
+
+
 def test_rows(preprocess):
     t = preprocess.tokenizer
     a, b = t.encode("The cat"), t.encode("On it")

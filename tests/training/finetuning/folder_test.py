@@ -104,11 +104,11 @@ def test_a_finished_run_is_whole_or_made_again(tables, pretrained, tmp_path):
     out = tmp_path / "out"
     results = run(out, num_train_steps=1, **arguments)
     before = (out / "model.safetensors").read_bytes()
-    # Of killed processes; the last two are not.
+    # The first is of a killed process; the others may be the user's.
     for name in (".out.tmp-0123abcd", "out.old-0123abcd", "out.old-20240131", "out2"):
         (tmp_path / name).mkdir()
     assert run(out, num_train_steps=1, **arguments) == results
-    names = ["out", "out.old-20240131", "out2"]
+    names = ["out", "out.old-0123abcd", "out.old-20240131", "out2"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     (out / "model.safetensors").write_bytes(b"")
     with pytest.raises(DataError, match="is not the file .*; --overwrite makes the"):

@@ -65,11 +65,11 @@ _SAVED_BY_KERAS = {
     "MaskedLMHead": "layers.heads",
     "SelfAttention": "layers.attention",
     "SharedEncoder": "layers.encoder",
-    "TruncatedNormal": "layers.initializers",
-    "WarmupCosineDecay": "optimizers.decays",
-    "WarmupLinearDecay": "optimizers.decays",
+    "TruncatedNormal": "layers.ops",
+    "WarmupCosineDecay": "optimizers.schedules",
+    "WarmupLinearDecay": "optimizers.schedules",
     "WarmupPolynomialDecay": "optimizers.schedules",
-    "WarmupTrapezoid": "optimizers.decays",
+    "WarmupTrapezoid": "optimizers.schedules",
 }
 
 __all__ = ["__version__", *_HOME]

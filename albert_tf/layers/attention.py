@@ -9,9 +9,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from albert_tf.layers.gather import gather_places
-from albert_tf.layers.initializers import TruncatedNormal
-from albert_tf.layers.linear import linear
+from albert_tf.layers.ops import TruncatedNormal, gather_places, linear
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without real tokens then attends as if unmasked, and nothing becomes NaN.

@@ -8,8 +8,8 @@ import keras
 from keras import ops
 
 from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.initializers import TruncatedNormal
 from albert_tf.layers.layer_norm import LayerNorm
+from albert_tf.layers.ops import TruncatedNormal
 
 
 @keras.saving.register_keras_serializable("albert_tf")

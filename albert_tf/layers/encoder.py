@@ -12,9 +12,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.attention import SelfAttention, attention_bias
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.feed_forward import FeedForward
-from albert_tf.layers.gather import gather_places
-from albert_tf.layers.initializers import TruncatedNormal
 from albert_tf.layers.layer_norm import LayerNorm
+from albert_tf.layers.ops import TruncatedNormal, gather_places
 
 
 class EncoderTensors(NamedTuple):

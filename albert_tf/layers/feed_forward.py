@@ -8,9 +8,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from albert_tf.layers.activations import get_activation
-from albert_tf.layers.initializers import TruncatedNormal
-from albert_tf.layers.linear import linear
+from albert_tf.layers.ops import TruncatedNormal, get_activation, linear
 
 
 class FeedForwardTensors(NamedTuple):

@@ -8,10 +8,9 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.activations import get_activation
 from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.initializers import TruncatedNormal
 from albert_tf.layers.layer_norm import LayerNorm
+from albert_tf.layers.ops import TruncatedNormal, get_activation
 
 
 def truncated_normal_dense(

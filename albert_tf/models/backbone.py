@@ -13,8 +13,8 @@ from albert_tf.errors import UsageError
 from albert_tf.layers.attention import Readers
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.gather import gather_positions
 from albert_tf.layers.heads import truncated_normal_dense
+from albert_tf.layers.ops import gather_positions
 from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 
 

@@ -14,8 +14,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS, problem_type_of
 from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.gather import gather_places
 from albert_tf.layers.heads import ExitHead, truncated_normal_dense
+from albert_tf.layers.ops import gather_places
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs
 

@@ -7,8 +7,8 @@ import keras
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.gather import gather_positions
 from albert_tf.layers.heads import MaskedLMHead
+from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs
 

@@ -8,12 +8,12 @@ from keras import ops
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.gather import gather_positions
 from albert_tf.layers.heads import (
     Answerability,
     AnswerEnd,
     truncated_normal_dense,
 )
+from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 

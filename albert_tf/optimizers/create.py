@@ -6,9 +6,8 @@ from albert_tf.errors import UsageError
 from albert_tf.optimizers.adamw import AdamW
 from albert_tf.optimizers.arguments import check_schedule_arguments
 from albert_tf.optimizers.base import AdamStyleOptimizer
-from albert_tf.optimizers.decays import create_decay
 from albert_tf.optimizers.lamb import Lamb
-from albert_tf.optimizers.schedules import WarmupPolynomialDecay
+from albert_tf.optimizers.schedules import WarmupPolynomialDecay, create_decay
 
 _OPTIMIZERS = {"adamw": AdamW, "lamb": Lamb}
 
@@ -49,7 +48,7 @@ def create_optimizer(
         step_offset: int >= 0. Update i uses the rate of step i + step_offset.
         allow_negative_rate: bool. See `WarmupPolynomialDecay`.
         learning_rate_schedule: str. `"original"` (`WarmupPolynomialDecay`), or
-            `"linear"`, `"cosine"` or `"trapezoid"` (module `decays`), for which
+            `"linear"`, `"cosine"` or `"trapezoid"` (module `schedules`), for which
             `poly_power`, `start_warmup_step` and `allow_negative_rate` mean nothing.
         num_decay_steps: int or None. With `"trapezoid"`, see `WarmupTrapezoid`.
         **optimizer_arguments: `beta_1`, `beta_2`, `epsilon`, `loss_scale_factor`,

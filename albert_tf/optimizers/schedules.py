@@ -1,5 +1,6 @@
-"""Implements the original's learning rate: linear warm-up, then polynomial decay."""
+"""Learning-rate schedules: the original one, linear, cosine and trapezoid."""
 
+import math
 from typing import Any
 
 import keras
@@ -150,3 +151,156 @@ class WarmupPolynomialDecay(WarmupSchedule):
             "start_warmup_step": self.start_warmup_step,
             "allow_negative_rate": self.allow_negative_rate,
         }
+
+
+# Unless told otherwise, a trapezoid decays in the last fifth of the run.
+_DECAY_PARTS = 5
+
+
+class _WarmupDecay(WarmupSchedule):
+    """Linear warm-up from 0 to the peak, then what a subclass makes of the rest.
+
+    With `s = step + step_offset`, `W` warm-up steps and `N` training steps the rate is
+
+        peak * s / W                        while s < W
+        end + (peak - end) * part(s)        afterwards, until s = N
+        end                                 from N on
+
+    Differs from `WarmupPolynomialDecay`: the decay begins at the peak, which is the
+    rate of step W, so the rate does not jump when the warm-up ends. With W = N it is
+    all warm-up.
+
+    Args:
+        others: See `WarmupSchedule`.
+
+    Call arguments:
+        step: int scalar, the number of updates made so far.
+
+    Returns:
+        float32 scalar.
+    """
+
+    def __call__(self, step):
+        """Returns the rate of the update that follows `step` updates."""
+        # float32 holds every step up to 2**24 exactly.
+        step = ops.cast(step, "float32") + float(self.step_offset)
+        warmup, total = float(self.num_warmup_steps), float(self.num_train_steps)
+        end = self.end_learning_rate
+        rate = end + (self.learning_rate - end) * self._part(step)
+        rate = ops.where(step < total, rate, end)
+        if not self.num_warmup_steps:
+            return rate
+        rising = self.learning_rate * (step / warmup)
+        return ops.where(step < warmup, rising, rate)
+
+    def _part(self, step):
+        """Returns the share of `peak - end` at a step from W to N."""
+        raise NotImplementedError
+
+    def _remaining(self, step, num_steps: int):
+        """Returns what remains of the last `num_steps` steps, in `[0, 1]`."""
+        remaining = (float(self.num_train_steps) - step) / float(max(1, num_steps))
+        return ops.clip(remaining, 0.0, 1.0)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class WarmupLinearDecay(_WarmupDecay):
+    """Warm-up, then a straight line from the peak to the end.
+
+    `part(s) = (N - s) / (N - W)`, as transformers' `get_linear_schedule_with_warmup`.
+    See `WarmupSchedule` for the arguments.
+    """
+
+    def _part(self, step):
+        return self._remaining(step, self.num_train_steps - self.num_warmup_steps)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class WarmupCosineDecay(_WarmupDecay):
+    """Warm-up, then half a cosine from the peak to the end.
+
+    `part(s) = (1 + cos(pi * (s - W) / (N - W))) / 2` (SGDR, arXiv:1608.03983, without
+    restarts). See `WarmupSchedule` for the arguments.
+    """
+
+    def _part(self, step):
+        decay_steps = self.num_train_steps - self.num_warmup_steps
+        # The same by the half-angle formula, which keeps its digits close to 0.
+        return ops.square(ops.sin(math.pi / 2 * self._remaining(step, decay_steps)))
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class WarmupTrapezoid(_WarmupDecay):
+    """Warm-up, the peak for most of the run, then a decay over its last D steps.
+
+    `part(s) = 1` until step `N - D`, then `1 - sqrt((s - (N - D)) / D)`: the cooldown
+    of arXiv:2405.18392, which reaches a cosine's loss for any length of the run.
+
+    Args:
+        num_decay_steps: int in `[0, N - W]` or None. D; None for a fifth of N, or what
+            the warm-up leaves of it.
+        others: See `WarmupSchedule`.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        end_learning_rate: float = 0.0,
+        step_offset: int = 0,
+        num_decay_steps: int | None = None,
+    ):
+        super().__init__(
+            learning_rate,
+            num_train_steps,
+            num_warmup_steps,
+            end_learning_rate,
+            step_offset,
+        )
+        most = self.num_train_steps - self.num_warmup_steps
+        if num_decay_steps is None:
+            num_decay_steps = min(self.num_train_steps // _DECAY_PARTS, most)
+        self.num_decay_steps = whole("num_decay_steps", num_decay_steps)
+        require(
+            self.num_decay_steps <= most,
+            "num_decay_steps",
+            f"at most num_train_steps - num_warmup_steps = {most}",
+            num_decay_steps,
+        )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "num_decay_steps": self.num_decay_steps}
+
+    def _part(self, step):
+        if not self.num_decay_steps:
+            return ops.ones_like(step)
+        steps = float(self.num_decay_steps)
+        begin = float(self.num_train_steps - self.num_decay_steps)
+        return 1.0 - ops.sqrt(ops.clip((step - begin) / steps, 0.0, 1.0))
+
+
+_DECAYS = {
+    "linear": WarmupLinearDecay,
+    "cosine": WarmupCosineDecay,
+    "trapezoid": WarmupTrapezoid,
+}
+
+
+def create_decay(
+    name: str, num_decay_steps: int | None, **arguments: Any
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Returns one of these schedules.
+
+    Args:
+        name: str. `"linear"`, `"cosine"` or `"trapezoid"`.
+        num_decay_steps: int or None. See `WarmupTrapezoid`; None with the others.
+        **arguments: Of `WarmupSchedule`.
+
+    Raises:
+        UsageError: If an argument is out of its range.
+    """
+    if name == "trapezoid":
+        return WarmupTrapezoid(num_decay_steps=num_decay_steps, **arguments)
+    return _DECAYS[name](**arguments)

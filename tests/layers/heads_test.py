@@ -6,7 +6,6 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.gather import gather_positions
 from albert_tf.layers.heads import (
     Answerability,
     AnswerEnd,
@@ -14,6 +13,7 @@ from albert_tf.layers.heads import (
     MaskedLMHead,
     truncated_normal_dense,
 )
+from albert_tf.layers.ops import gather_positions
 
 B, P, T = 2, 3, 7
 PARTS = ("kernel", "bias")

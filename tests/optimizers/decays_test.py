@@ -9,12 +9,12 @@ import pytest
 from albert_tf.errors import UsageError
 from albert_tf.optimizers.arguments import SCHEDULES
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.optimizers.decays import (
+from albert_tf.optimizers.schedules import (
     WarmupCosineDecay,
     WarmupLinearDecay,
+    WarmupPolynomialDecay,
     WarmupTrapezoid,
 )
-from albert_tf.optimizers.schedules import WarmupPolynomialDecay
 
 PEAK = 0.3
 DECAYS = {

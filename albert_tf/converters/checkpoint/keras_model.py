@@ -9,7 +9,7 @@ from absl import logging
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, Head, all_rows, find
-from albert_tf.layers.initializers import TruncatedNormal, without_initial_values
+from albert_tf.layers.ops import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
 
 

@@ -18,7 +18,7 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.layers.dropout import StepSeeds
-from albert_tf.layers.fusion import fused_elementwise
+from albert_tf.layers.ops import fused_elementwise
 from albert_tf.models.base import weight_names
 
 
@@ -53,7 +53,7 @@ class TrainStep:
         jit_compile: bool. Whether XLA compiles the forward and backward pass. A TPU
             compiles in any case.
         fuse: bool. Whether XLA compiles what the layers have marked as `fusible`, the
-            activation and its gradient (`layers.fusion`). Without effect where XLA
+            activation and its gradient (`layers.ops`). Without effect where XLA
             compiles the whole step, and on a machine with other devices than CPUs.
         forward: callable or None. Computes the outputs to train on, with the arguments
             of the model; None for the model itself.

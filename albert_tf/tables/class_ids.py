@@ -11,9 +11,8 @@ from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tables import cells
-from albert_tf.tables.column_stream import open_parquet
-from albert_tf.tables.columns import find_all, import_parquet
+from albert_tf.tables.columns import file_format, find_column
+from albert_tf.tables.reader import open_parquet
 
 # -1 stands for no label in Hugging Face's sets.
 _ID = re.compile(r"-1|0|[1-9]\d{0,8}")
@@ -111,13 +110,12 @@ def _listed_names(path: str) -> tuple[str, tuple[str, ...]]:
 def _stored_names(path: str, column: str) -> tuple[str, ...]:
     """Returns the names of the classes that Hugging Face stores with a column."""
     beside = files.join(os.path.dirname(path), _HEADER)
-    if cells.file_format(path) == "parquet":
-        parquet, _ = import_parquet(path)
-        with open_parquet(path) as file:
-            schema = parquet.read_schema(file)
+    if file_format(path) == "parquet":
+        with open_parquet(path) as table:
+            schema = table.schema_arrow
         header = (schema.metadata or {}).get(b"huggingface", b"{}")
         beside, columns = f"{path}: its metadata 'huggingface'", schema.names
-    elif cells.file_format(path) == "json" and files.exists(beside):
+    elif file_format(path) == "json" and files.exists(beside):
         header, columns = files.read_text(beside), None
     else:
         return ()
@@ -125,7 +123,7 @@ def _stored_names(path: str, column: str) -> tuple[str, ...]:
         info = json.loads(header)
         features = info.get("info", info).get("features") or {}
         columns = columns or list(features)
-        feature = features.get(columns[find_all(path, [column], (), columns)[column]])
+        feature = features.get(columns[find_column(path, column, columns)])
         while feature and (isinstance(feature, list) or "feature" in feature):
             feature = feature[0] if isinstance(feature, list) else feature["feature"]
         return tuple((feature or {}).get("names") or ())

@@ -19,7 +19,7 @@ class LayoutSettings:
 
     @property
     def layout(self) -> dict:
-        """Arguments of `columns.read_columns` and `ColumnStream`."""
+        """Arguments of `reader.ColumnReader`."""
         return {
             "delimiter": self.delimiter or None,
             "header": self.header,

@@ -1,10 +1,8 @@
 """Reads a file of text in pieces, so that its size does not matter."""
 
-import contextlib
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files, streams
@@ -27,9 +25,7 @@ class TextStream:
 
     def __init__(self, path: str):
         self.path = path
-        self._raw: IO[bytes] | None = None
-        self._size = 0
-        self._place = 0
+        self._size = self._place = 0
 
     def fraction(self) -> float:
         """Returns how much of the file has been read, from 0 to 1."""
@@ -38,7 +34,7 @@ class TextStream:
     def pieces(self) -> Iterator[str]:
         r"""Yields the text in pieces of about a megabyte that end with a line.
 
-        A file without a `\n` is one piece.
+        A byte order mark is dropped. A file without a `\n` is one piece.
 
         Raises:
             DataError: If the file cannot be read, or is not UTF-8 text.
@@ -46,14 +42,18 @@ class TextStream:
         # Blocks without a line end are joined once: a file may be a single line.
         rest: list[bytes] = []
         lines = 0
-        for number, block in enumerate(self._blocks()):
-            check_bytes(self.path, block, lines, not number)
+        for number, block in enumerate(self.blocks()):
             if not number:
+                if block[:2] in _UTF16:
+                    raise DataError(
+                        f"{self.path}: UTF-16 or UTF-32 text, must be UTF-8"
+                    )
                 block = block.removeprefix(_BYTE_ORDER_MARK)
             end = block.rfind(b"\n") + 1
-            if not end:
+            if not end and b"\0" not in block:
                 rest.append(block)
                 continue
+            end = end or len(block)  # zero bytes are an error at once
             data, rest = b"".join([*rest, block[:end]]), [block[end:]]
             yield self._decoded(data, lines)
             lines += data.count(b"\n")
@@ -64,58 +64,48 @@ class TextStream:
         """Yields the lines; see `numbered_lines`."""
         return numbered_lines(self.pieces())
 
-    def _decoded(self, data: bytes, lines: int) -> str:
-        try:
-            return data.decode()
-        except UnicodeDecodeError as e:
-            raise not_utf8(self.path, e, lines) from None
+    def blocks(self) -> Iterator[bytes]:
+        """Yields the bytes, unpacked if they are gzipped.
 
-    def _blocks(self) -> Iterator[bytes]:
-        with self._open() as file:
-            while block := self._read(file):
-                yield block
-
-    def _read(self, file: IO[bytes]) -> bytes:
-        try:
-            block = file.read(_BLOCK)
-            if self._size:
-                self._place = self._raw.tell()
-            return block
-        except (gzip.BadGzipFile, EOFError, zlib.error) as e:
-            raise DataError(
-                f"{self.path}: damaged or truncated gzip file: {e}"
-            ) from None
-        except OSError as e:
-            raise _unreadable(self.path, e) from None
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[IO[bytes]]:
-        try:
-            raw = files.open_binary(self.path)
-        except IsADirectoryError:
-            raise DataError(f"{self.path}: expected a file, found a folder") from None
-        except OSError as e:
-            raise _unreadable(self.path, e) from None
-        with raw:
-            self._raw = raw
-            is_packed = self._read_start() == _GZIP
-            if is_packed or self.path.lower().endswith(".gz"):
-                with gzip.GzipFile(fileobj=raw) as file:
-                    yield file
-            else:
-                yield raw
-
-    def _read_start(self) -> bytes:
-        try:
+        Raises:
+            DataError: If the file cannot be read.
+        """
+        with files.reading(self.path) as raw:
             if streams.is_regular(self.path):
                 self._size = streams.size(self.path)
-            if hasattr(self._raw, "peek"):  # a pipe cannot be read twice
-                return self._raw.peek(2)[:2]
-            start = self._raw.read(2)
-            self._raw.seek(0)
-        except OSError as e:
-            raise _unreadable(self.path, e) from None
-        return start
+            if hasattr(raw, "peek"):  # a pipe cannot be read twice
+                start = raw.peek(2)[:2]
+            else:
+                start = raw.read(2)
+                raw.seek(0)
+            is_packed = start == _GZIP or self.path.lower().endswith(".gz")
+            file = gzip.GzipFile(fileobj=raw) if is_packed else raw
+            try:
+                while block := file.read(_BLOCK):
+                    self._place = raw.tell() if self._size else 0
+                    yield block
+                self._place = self._size
+            except (gzip.BadGzipFile, EOFError, zlib.error) as e:
+                raise DataError(
+                    f"{self.path}: damaged or truncated gzip file: {e}"
+                ) from None
+
+    def _decoded(self, data: bytes, lines: int) -> str:
+        """Returns the text of lines that follow a number of other lines."""
+        end = data.find(b"\0")
+        problem = "a NUL byte, this is not a text file"
+        if end < 0:
+            try:
+                return data.decode()
+            except UnicodeDecodeError as e:
+                end, problem = e.start, "not UTF-8 text"
+        line = lines + data.count(b"\n", 0, end) + 1
+        raise DataError(f"{self.path}: line {line}: {problem}")
+
+
+def read_text(path: str) -> str:
+    """Returns the text of a UTF-8 file; see `TextStream`."""
+    return "".join(TextStream(path).pieces())
 
 
 def numbered_lines(pieces: Iterable[str]) -> Iterator[tuple[int, str]]:
@@ -133,30 +123,3 @@ def numbered_lines(pieces: Iterable[str]) -> Iterator[tuple[int, str]]:
         for line in lines:
             number += 1
             yield number, line.removesuffix("\r")
-
-
-def check_bytes(path: str, data: bytes, lines: int, is_start: bool = True) -> None:
-    """Raises a DataError if bytes cannot be UTF-8 text.
-
-    Args:
-        path: str. The file.
-        data: bytes. A part of it.
-        lines: int. Number of lines that end before this part.
-        is_start: bool. Whether it is the start of the file.
-    """
-    if is_start and data[:2] in _UTF16:
-        raise DataError(f"{path}: UTF-16 or UTF-32 text, must be UTF-8")
-    end = data.find(b"\0")
-    if end >= 0:
-        line = lines + data.count(b"\n", 0, end) + 1
-        raise DataError(f"{path}: line {line}: a NUL byte, this is not a text file")
-
-
-def not_utf8(path: str, error: UnicodeDecodeError, lines: int) -> DataError:
-    """Returns the error for text that is not UTF-8; see `check_bytes`."""
-    line = lines + error.object.count(b"\n", 0, error.start) + 1
-    return DataError(f"{path}: line {line}: not UTF-8 text")
-
-
-def _unreadable(path: str, error: OSError) -> DataError:
-    return DataError(f"{path}: cannot be read: {files.reason_of(error)}")

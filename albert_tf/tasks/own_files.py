@@ -10,9 +10,9 @@ from absl import logging
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 from albert_tf.storage import files
-from albert_tf.tables import cells
 from albert_tf.tables.class_ids import find_names, renamed
-from albert_tf.tables.columns import read_columns, usual_name
+from albert_tf.tables.columns import file_format, usual_name
+from albert_tf.tables.reader import read_columns
 from albert_tf.tasks.choices import multiple_choice
 from albert_tf.tasks.choices.choice_files import ChoiceTableSettings, read_choice_table
 from albert_tf.tasks.definitions.task import REGRESSION, Task
@@ -257,7 +257,7 @@ def _read(
 
 def _has_names(path: str) -> bool:
     """Returns whether a file names its columns whatever is said of a header."""
-    return cells.file_format(path) in ("json", "parquet") or files.is_folder(path)
+    return file_format(path) in ("json", "parquet") or files.is_folder(path)
 
 
 def _given(settings: OwnFileSettings) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from albert_tf.data.corpus.source import Source
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 from albert_tf.tables import tfds_source
-from albert_tf.tables.column_stream import ColumnStream
 from albert_tf.tables.columns import BadRows
+from albert_tf.tables.reader import ColumnReader
 
 _BATCH = 256
 
@@ -37,7 +37,7 @@ def read_table(
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     kind = "parquet" if source.format == "parquet" else None
-    stream = ColumnStream(path, [column], **settings.layout, bad=bad, kind=kind)
+    stream = ColumnReader(path, [column], **settings.layout, bad=bad, kind=kind)
     for rows in stream.portions(_BATCH):
         for number, value in enumerate(rows.values[column]):
             if isinstance(value, str):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import digests, files, streams
-from albert_tf.tables import cells
-from albert_tf.tables.columns import read_columns
+from albert_tf.tables.reader import read_columns
+from albert_tf.tables.text_stream import TextStream
 
 
 class Source(NamedTuple):
@@ -71,9 +71,7 @@ def read_blocks(path: str, reading: Reading) -> list[dict[str, Any]]:
             names the line.
     """
     if is_plain_text(path):
-        lines = list(cells.read_lines(cells.read_text(path)))
-        if lines and not lines[-1]:
-            lines.pop()  # what follows the last line end
+        lines = [line for _, line in TextStream(path).lines()]
         (name,) = reading.columns
         inputs, copied, number = {name: lines}, {}, len(lines)
     else:

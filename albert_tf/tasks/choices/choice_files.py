@@ -9,12 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
-from albert_tf.tables.columns import (
-    BadRows,
-    Columns,
-    read_columns,
-    warn_of_skipped,
-)
+from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
+from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import LayoutSettings
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -13,8 +13,8 @@ from absl import logging
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
-from albert_tf.tables import cells
 from albert_tf.tables.columns import BadRows, warn_of_skipped
+from albert_tf.tables.text_stream import read_text
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
 from albert_tf.text.normalization import to_unicode
 
@@ -180,7 +180,7 @@ def _objects(path: str) -> Iterator[tuple[int, Any]]:
     The published files have no line break at their end, so that `cat` puts several
     articles on one line.
     """
-    text = cells.read_text(path)
+    text = read_text(path)
     decoder = json.JSONDecoder()
     position, line = _BLANK.match(text).end(), 1
     counted = 0

@@ -5,12 +5,12 @@ import dataclasses
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 from albert_tf.tables.columns import BadRows, warn_of_skipped
-from albert_tf.tables.data_folder import find_file
 from albert_tf.tasks.choices.choice_files import (
     ChoiceExamples,
     ChoiceTableSettings,
     read_choice_table,
 )
+from albert_tf.tasks.definitions.task import find_file
 
 _ENDINGS = 4
 

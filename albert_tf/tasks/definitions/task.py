@@ -5,11 +5,13 @@ answers, ...) is a module of this folder that makes such objects; `registry` nam
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from absl import logging
 
+from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.storage import files
 from albert_tf.tasks.definitions.family import Family, Options
 
 SINGLE_LABEL = "single_label_classification"
@@ -116,3 +118,28 @@ def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:
             examples.path,
             problem,
         )
+
+
+def find_file(
+    folder: str, folders: Sequence[str], names: Sequence[str], hint: str = ""
+) -> str:
+    """Returns the first of several files that exists.
+
+    Args:
+        folder: str. Folder of the data.
+        folders: sequence of str. Folders in it that may hold the file.
+        names: sequence of str. Names that the file may have.
+        hint: str. End of the message if there is none.
+
+    Raises:
+        UsageError: If no folder is given.
+        MissingFileError: If no such file exists.
+    """
+    if not folder:
+        raise UsageError(f"data_dir must be the folder of {names[0]}, received none")
+    for inner in folders:
+        for name in names:
+            path = files.join(folder, *filter(None, [inner]), name)
+            if files.exists(path):
+                return path
+    raise MissingFileError(f"{folder}: no file {' or '.join(names)}{hint}")

@@ -11,9 +11,10 @@ from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
-from albert_tf.tables import cells
-from albert_tf.tables.columns import BadRows, read_columns, warn_of_skipped
-from albert_tf.tables.data_folder import find_file
+from albert_tf.tables.columns import BadRows, file_format, warn_of_skipped
+from albert_tf.tables.reader import read_columns
+from albert_tf.tables.text_stream import TextStream
+from albert_tf.tasks.definitions.task import find_file
 from albert_tf.tasks.tags import tag_schemes
 
 _DOCUMENT = "-DOCSTART-"
@@ -137,7 +138,7 @@ def read_tagged(
         DataError: If the file cannot be read, a word has no tag, or there is no word.
     """
     bad = BadRows(on_bad_input)
-    if cells.file_format(path) in ("json", "parquet"):
+    if file_format(path) in ("json", "parquet"):
         found = _read_table(path, settings or TaggedTableSettings(), labelled, bad)
     else:
         found = _read_lines(path, labelled, bad)
@@ -207,7 +208,7 @@ def with_iob2(examples: TaggedExamples) -> TaggedExamples:
 def _sentences(path: str) -> Iterator[list[tuple[int, list[str]]]]:
     """Yields the (line, columns) of the words of each sentence."""
     sentence = []
-    for number, line in enumerate(cells.read_lines(cells.read_text(path)), 1):
+    for number, line in TextStream(path).lines():
         row = _columns(line)
         if row and row[0] != _DOCUMENT:
             sentence.append((number, row))

@@ -134,7 +134,7 @@ def _splits(
         label: str. Column of the label.
         dev: sequence of str. Splits for evaluation.
         test: sequence of str. Splits without labels.
-        short_rows: tuple of str. See `columns.read_columns`; with and without labels.
+        short_rows: tuple of str. See `reader.ColumnReader`; with and without labels.
     """
     columns = _columns(texts)
     # "-" stands where the annotators did not agree.

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.tables.columns import Columns, read_columns
+from albert_tf.tables.columns import Columns
+from albert_tf.tables.reader import read_columns
 from albert_tf.tasks.definitions.task import REGRESSION, Task
 from albert_tf.tasks.texts import glue
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from albert_tf.storage import files, streams
-from albert_tf.tables.column_stream import ColumnStream
+from albert_tf.tables.reader import ColumnReader
 from albert_tf.tasks.texts.text_table import TextTable, make_table
 
 # Ids are compared within this many rows: all ids of a very large file would need too
@@ -53,7 +53,7 @@ class TableStream:
     ):
         self._names = (text_column, text_pair_column, id_column)
         wanted = list(dict.fromkeys(filter(None, self._names)))
-        self._columns = ColumnStream(
+        self._columns = ColumnReader(
             path, wanted, delimiter=delimiter, header=header, quoting=quoting
         )
         name = self._columns.path

@@ -110,7 +110,7 @@ class TableSource:
         file: str. Path of the table, within the folder of the data if that is known
             only later.
         columns: `TableSettings`.
-        short_rows: str. See `columns.read_columns`.
+        short_rows: str. See `reader.ColumnReader`.
         on_bad_input: str. See `read_table`.
     """
 

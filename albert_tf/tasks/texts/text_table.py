@@ -6,12 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError
-from albert_tf.tables.columns import (
-    BadRows,
-    Columns,
-    read_columns,
-    warn_of_skipped,
-)
+from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
+from albert_tf.tables.reader import read_columns
 
 # What stands for no label where all other labels are of a set: SNLI and MultiNLI write
 # "-" where the annotators did not agree, IMDb has a folder of reviews without labels.
@@ -92,7 +88,7 @@ def read_table(
 
     Args:
         path: str. CSV, TSV, JSON lines or Parquet file, local or remote; `.gz` is
-            unpacked. See `columns.read_columns`.
+            unpacked. See `reader.ColumnReader`.
         text_column: str. Name of the column in the first line, or its number from 0.
             Without a header only numbers are possible.
         text_pair_column: str or None. Column of the second texts.
@@ -107,7 +103,7 @@ def read_table(
         header: bool. Whether the first line names the columns.
         quoting: bool. Whether `"` encloses cells, as in CSV. False for GLUE's files,
             where it is a character like any other.
-        short_rows: str. See `columns.read_columns`.
+        short_rows: str. See `reader.ColumnReader`.
         on_bad_input: str. "stop" or "skip": what to do with a row that cannot be used.
 
     Raises:

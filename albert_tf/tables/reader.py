@@ -1,0 +1,442 @@
+"""Reads the columns of a file: CSV, TSV, JSON, JSON Lines or Parquet, also gzipped.
+
+What the columns mean is decided by those who read them.
+"""
+
+import contextlib
+import csv
+import io
+import itertools
+import json
+import math
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+from albert_tf.data.wording import list_counts
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+from albert_tf.tables.columns import (
+    BadRows,
+    Columns,
+    file_format,
+    find_column,
+    usual_name,
+)
+from albert_tf.tables.text_stream import TextStream, numbered_lines, read_text
+
+# Longest cell the csv module accepts. Its default, 131,072, is too short for some
+# documents.
+_LONGEST_CELL = 1 << 24
+_ANY_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
+# Rows of Parquet that are read at once where the whole file is one portion.
+_PARQUET_ROWS = 1 << 14
+_CLASS_COLUMNS = ["text", "label", "file"]
+# Rows that become columns at once. More would start the garbage collector, which takes
+# long in a large file.
+_ROWS_AT_ONCE = 256
+
+
+class _Head(NamedTuple):
+    """What is known before the first row.
+
+    Attributes:
+        unit: str. What rows are counted by.
+        names: Sequence. All columns.
+        index: Mapping. Index by wanted column.
+        expected: str. What a file without rows lacks.
+    """
+
+    unit: str
+    names: Sequence[str]
+    index: Mapping[str, int]
+    expected: str
+
+
+class ColumnReader:
+    """The columns of interest of a file; the other columns may hold anything.
+
+    The ending of the name decides the format: `.jsonl`, `.ndjson` and `.json` (one
+    object per line, or one list of objects), `.parquet`, anything else is a table of
+    cells. `.gz` may follow. A folder of folders, each with the texts of a class, has
+    the columns text, label and file.
+
+    Args:
+        path: str. UTF-8 or Parquet file, local or remote, or a folder of classes.
+        columns: sequence of str. Names of columns, or their numbers; negative numbers
+            count from the end. None for all. Without a header only numbers are
+            possible.
+        optional: sequence of str. More columns, which the file need not have.
+        exact: collection of str. Columns whose numbers and truth values stay what they
+            are, where the format has them; all others become text.
+        delimiter: str. Of cells; one character. Default: tab for `.tsv`, else comma.
+        header: bool. Of cells: whether the first line names the columns.
+        quoting: bool. Of cells: whether `"` encloses them, as in CSV. False for GLUE's
+            files, where it is a character like any other.
+        short_rows: str. What to do with a row of too few cells: "stop" and "skip" as
+            `BadRows`, "fill" takes the missing ones as empty. All but "stop" are
+            counted.
+        bad: `BadRows`. What to do with a row that cannot be read. Default: stop.
+        kind: str or None. Result of `file_format` for a name that does not say.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        columns: Sequence[str] | None = None,
+        *,
+        optional: Sequence[str] = (),
+        exact: Collection[str] = (),
+        delimiter: str | None = None,
+        header: bool = True,
+        quoting: bool = True,
+        short_rows: str = "stop",
+        bad: BadRows | None = None,
+        kind: str | None = None,
+    ):
+        self.path = os.fspath(path)
+        self._columns = columns
+        self._optional = optional
+        self._exact = exact
+        self._cells_are = (delimiter, header, quoting)
+        self._short_rows = short_rows
+        self._bad = bad or BadRows("stop")
+        self._kind = kind or file_format(self.path)
+        self._text = TextStream(self.path)
+        self._num_rows = self._done = 0
+
+    def fraction(self) -> float:
+        """Returns how much of the file has been read, from 0 to 1."""
+        if self._num_rows:
+            return min(1.0, self._done / self._num_rows)
+        return self._text.fraction()
+
+    def portions(self, size: int | None = None) -> Iterator[Columns]:
+        """Yields the rows in portions of equal size; only the last one is smaller.
+
+        A portion has fewer rows if some cannot be used. JSON Lines have the fields that
+        occur in the first portion. A JSON list, and Parquet that is gzipped, are read
+        whole all the same.
+
+        Args:
+            size: int or None. Rows of a portion; None for the whole file.
+
+        Raises:
+            UsageError: If the delimiter is not one character, or pyarrow is missing.
+            DataError: If the file cannot be read, is malformed or has no rows; the
+                message names the line.
+        """
+        typed = {"parquet": self._parquet, "json": self._json}.get(self._kind)
+        is_folder = not typed and files.is_folder(self.path)
+        rows = (typed or (self._classes if is_folder else self._cells))(size)
+        head = next(rows)
+        is_empty = True
+        while True:
+            before = self._done
+            part = self._portion(itertools.islice(rows, size), head, bool(typed))
+            if self._done == before:
+                break
+            if part.lines or size:
+                is_empty = False
+                yield part
+        if is_empty:
+            counts = self._bad.counts
+            more = f" ({list_counts(counts)})" if counts else ""
+            raise DataError(
+                f"{self.path}: expected {head.expected}, received none{more}"
+            )
+
+    def _portion(self, rows: Iterator, head: _Head, is_typed: bool) -> Columns:
+        """Returns the columns of the rows that can be used."""
+        index = head.index
+        places = range(len(index)) if is_typed else index.values()
+        usable = self._plain_rows if is_typed else self._full_rows
+        lines: list = []
+        values: dict[str, list] = {key: [] for key in index}
+        while part := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+            self._done += len(part)
+            part = usable(part, head)
+            lines += [line for line, _ in part]
+            for column, i in zip(values.values(), places, strict=True):
+                column += [row[i] for _, row in part]
+        names, counts = tuple(head.names), dict(self._bad.counts)
+        return Columns(self.path, names, values, lines, head.unit, counts, index)
+
+    def _find(self, names: Sequence[str], header: bool = True) -> dict[str, int]:
+        """Returns the indices of the wanted columns."""
+        wanted = list(names if self._columns is None else self._columns)
+        wanted += [key for key in self._optional if usual_name(key, names) in names]
+        return {key: find_column(self.path, key, names, header) for key in wanted}
+
+    # The four methods that follow yield a `_Head`, then (line, row). The rows of typed
+    # formats have the wanted columns only.
+
+    def _classes(self, size: int | None) -> Iterator[Any]:
+        """Reads a folder in which every file of a folder is a text of its class."""
+        index = self._find(_CLASS_COLUMNS)
+        yield _Head("file", _CLASS_COLUMNS, index, "a folder of texts for each class")
+        for label in files.list_folder(self.path):
+            inner = files.join(self.path, label)
+            if label.startswith(".") or not files.is_folder(inner):
+                continue
+            for name in files.list_folder(inner):
+                if name.startswith("."):
+                    continue
+                place = f"{label}/{name}"
+                try:
+                    yield place, [read_text(files.join(inner, name)), label, place]
+                except DataError as e:
+                    self._bad.report("files that are not text", str(e))
+
+    def _cells(self, size: int | None) -> Iterator[Any]:
+        """Reads lines of cells."""
+        path, (delimiter, header, quoting) = self.path, self._cells_are
+        if delimiter is None:
+            delimiter = "\t" if self._kind == "tabs" else ","
+        elif len(delimiter) != 1 or delimiter in '"\r\n':
+            raise UsageError(f"delimiter must be one character, received {delimiter!r}")
+        rows = (_csv_rows if quoting else _split_rows)(self._text, delimiter)
+        first = next(rows, None)
+        if first is None:
+            raise DataError(
+                f"{path}: expected a table with rows, received an empty file"
+            )
+        names = first[1]
+        if not header:
+            names = [str(i) for i in range(len(names))]
+            rows = itertools.chain([first], rows)
+        index = self._find(names, header)
+        yield _Head("line", names, index, "rows below the header")
+        yield from rows
+
+    def _json(self, size: int | None) -> Iterator[Any]:
+        """Reads one object per line, or a list of objects."""
+        pieces = self._text.pieces()
+        first = next(pieces, "")
+        pieces = itertools.chain([first], pieces)
+        if first.lstrip()[:1] == "[":
+            unit, items = "row", _json_list(self.path, "".join(pieces))
+        else:
+            unit, items = "line", _json_lines(pieces)
+        objects = self._objects(unit, items)
+        start = list(itertools.islice(objects, size))
+        names = list(dict.fromkeys(name for _, one in start for name in one))
+        index = self._find(names) if start else {}
+        yield _Head(unit, names, index, "rows of JSON objects")
+        wanted = [names[i] for i in index.values()]
+        for number, one in itertools.chain(start, objects):
+            yield number, [one.get(name) for name in wanted]
+
+    def _objects(
+        self, unit: str, items: Iterable[tuple[int, Any]]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yields the items that are objects, and reports the others."""
+        for number, item in items:
+            where = f"{self.path}: {unit} {number}"
+            if isinstance(item, dict):
+                yield number, item
+            elif isinstance(item, Exception):
+                self._bad.report("rows that are not JSON", f"{where}: not JSON: {item}")
+            else:
+                self._bad.report(
+                    "rows that are not objects",
+                    f"{where}: expected a JSON object, received {type(item).__name__}",
+                )
+
+    def _parquet(self, size: int | None) -> Iterator[Any]:
+        with open_parquet(self.path) as table:
+            self._num_rows = table.metadata.num_rows
+            names = table.schema_arrow.names
+            index = self._find(names)
+            yield _Head("row", names, index, "rows")
+            wanted = [names[i] for i in index.values()]
+            first = 1
+            for batch in table.iter_batches(
+                size or _PARQUET_ROWS, columns=list(dict.fromkeys(wanted))
+            ):
+                columns = [_python_values(batch.column(name)) for name in wanted]
+                rows = zip(*columns, strict=True) if columns else [()] * len(batch)
+                yield from enumerate(rows, first)
+                first += len(batch)
+
+    def _full_rows(self, part: list[tuple], head: _Head) -> list[tuple]:
+        """Returns the rows of cells that are as wide as the table, or made so."""
+        width, bad = len(head.names), self._bad
+        if all(len(row) == width for _, row in part):
+            return part
+        kept = []
+        for line, row in part:
+            if len(row) == width:
+                kept.append((line, row))
+            elif self._short_rows == "fill":
+                bad.counts["rows of another width, filled or cut"] += 1
+                kept.append((line, (row + [""] * width)[:width]))
+            elif self._short_rows == "skip" and len(row) < width:
+                bad.counts["short rows"] += 1
+            else:
+                bad.report(
+                    "rows of another width",
+                    f"{self.path}: {head.unit} {line}: expected {width} columns, "
+                    f"received {len(row)}",
+                )
+        return kept
+
+    def _plain_rows(self, part: list[tuple], head: _Head) -> list[tuple]:
+        """Returns rows of strings, lists and None; reports those of other values."""
+        exact = [key in self._exact for key in head.index]
+        kept = []
+        for number, row in part:
+            try:
+                kept.append((number, list(map(_plain, row, exact))))
+            except (ValueError, RecursionError) as e:
+                reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
+                self._bad.report(
+                    "rows of other values",
+                    f"{self.path}: {head.unit} {number}: {reason}",
+                )
+        return kept
+
+
+def read_columns(
+    path: str | os.PathLike,
+    columns: Sequence[str] | None = None,
+    *,
+    on_bad_input: str = "stop",
+    **layout,
+) -> Columns:
+    """Reads a whole file; see `ColumnReader`, also for the other arguments.
+
+    Args:
+        path: str. File or folder.
+        columns: sequence of str, or None.
+        on_bad_input: str. "stop" raises an error at a row that cannot be read, "skip"
+            leaves it out and counts it.
+        **layout: How the file is written.
+
+    Raises:
+        UsageError: See `ColumnReader.portions`.
+        DataError: See `ColumnReader.portions`; and if no row can be used.
+    """
+    bad = BadRows(on_bad_input)
+    return next(ColumnReader(path, columns, bad=bad, **layout).portions())
+
+
+@contextlib.contextmanager
+def open_parquet(path: str) -> Iterator[Any]:
+    """Opens a Parquet file, which may be gzipped, as pyarrow's `ParquetFile`.
+
+    Raises:
+        UsageError: If pyarrow is not installed.
+        DataError: If the file cannot be read; errors inside the block say so, too.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise UsageError(
+            f"{path}: reading parquet needs pyarrow: pip install albert_tf[parquet]"
+        ) from None
+    with _seekable(path) as file:
+        try:
+            yield parquet.ParquetFile(file)
+        except DataError:
+            raise
+        except (OSError, ValueError, pa.ArrowException) as e:
+            reason = " ".join(str(e).split())[:200]
+            raise DataError(f"{path}: cannot be read as Parquet: {reason}") from None
+
+
+def _seekable(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
+    if path.lower().endswith(".gz"):
+        return io.BytesIO(b"".join(TextStream(path).blocks()))
+    return files.reading(path)
+
+
+def _python_values(column: Any) -> list:
+    """Returns the values of Arrow's column; instead of text that is not UTF-8, bytes.
+
+    `_plain` refuses these, and the error names the row.
+    """
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError:
+        return [_python_value(scalar) for scalar in column]
+
+
+def _python_value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError as e:
+        return e.object
+
+
+def _split_rows(text: TextStream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line number, cells) of every line that is not blank."""
+    for number, line in text.lines():
+        if line:
+            yield number, line.split(delimiter)
+
+
+def _csv_rows(text: TextStream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields (number of its last line, cells) of every row that is not blank."""
+    before = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        # Every carriage return ends a line.
+        lines = (line for piece in text.pieces() for line in _ANY_LINE.findall(piece))
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        start = 1
+        try:
+            for cells in reader:
+                if cells:
+                    # Between two rows others may read files of their own.
+                    csv.field_size_limit(before)
+                    yield reader.line_num, cells
+                    csv.field_size_limit(_LONGEST_CELL)
+                start = reader.line_num + 1
+        except csv.Error as e:
+            raise DataError(
+                f"{text.path}: line {start}: not CSV: {e} (if quotes are ordinary "
+                "characters in this file, use --noquoting)"
+            ) from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _json_list(path: str, text: str) -> Iterator[tuple[int, Any]]:
+    try:
+        yield from enumerate(json.loads(text), 1)
+    except (ValueError, RecursionError) as e:
+        raise DataError(f"{path}: not JSON: {e}") from None
+
+
+def _json_lines(pieces: Iterable[str]) -> Iterator[tuple[int, Any]]:
+    """Yields the values of lines that are not blank, or the errors they cause."""
+    for number, line in numbered_lines(pieces):
+        if line.strip():
+            try:
+                item = json.loads(line)
+            except (ValueError, RecursionError) as e:
+                item = e
+            yield number, item
+
+
+def _plain(value: Any, exact: bool = False) -> Any:
+    """Returns a str, a list or None; if `exact`, also a bool or a finite number."""
+    if isinstance(value, str):
+        if not value.isascii():
+            value.encode()  # refuses half of a surrogate pair
+        return value
+    if value is None or (exact and isinstance(value, int)):
+        return value
+    if exact and isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, exact) for item in value]
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        raise ValueError(f"expected text, a number or a list, received {value!r:.80}")
+    return str(value)

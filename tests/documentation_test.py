@@ -87,6 +87,7 @@ NOT_RUN |= {
 }
 # Flags of the original that the help does not list: they say what to use instead.
 NOT_LISTED = {*original_flags._REFUSED, "do_train", "do_eval", "do_predict"}
+NOT_RUN |= {item.text: "needs Optuna" for item in ITEMS if "import optuna" in item.text}
 RUN = [item for item in ITEMS if item.text not in NOT_RUN]
 # What a block of Python prints, by a line that occurs in it.
 PRINTED = {
@@ -116,7 +117,7 @@ def known_flags():
 
 def verb_of(command):
     """Returns the verb of `albert-tf verb` or `python tools/verb.py`, if it is one."""
-    match = re.match(r"(?:albert-tf|python tools/)\s*(\w+)", command)
+    match = re.search(r"(?:^|\n *)(?:albert-tf|python tools/)\s*(\w+)", command)
     return match[1] if match else None
 
 

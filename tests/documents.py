@@ -61,10 +61,12 @@ def shown(page: pathlib.Path) -> list[Shown]:
 def commands(script: str) -> list[tuple[int, str]]:
     """Cuts a script into (offset, command), without comments.
 
-    A backslash continues a line.
+    A backslash continues a line; a loop is one command.
     """
     found = []
-    for match in re.finditer(r"(?:[^\n]*\\\n)*[^\n]*\n?", script):
+    for match in re.finditer(
+        r"for [^\n]*; do\n(?:[^\n]*\n)*?done|(?:[^\n]*\\\n)*[^\n]*\n?", script
+    ):
         command = re.sub(r"(^|\s)#[^'\"\n]*$", "", match[0].strip()).strip()
         if command:
             found.append((match.start(), command))

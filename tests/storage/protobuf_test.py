@@ -43,7 +43,8 @@ def test_fixed_width_fields():
 
 
 @pytest.mark.parametrize(
-    "message", [b"\x0a\x05abc", b"\x0b", b"\x80", b"\x08", b"\xff" * 10 + b"\x01"]
+    "message",
+    [b"\x0a\x05abc", b"\x0b", b"\x80", b"\x08", b"\x08" + b"\xff" * 10 + b"\x01"],
 )
 def test_what_is_not_a_message(message):
     with pytest.raises((IndexError, ValueError)):

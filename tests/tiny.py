@@ -2,10 +2,12 @@
 
 import pathlib
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.base import weight_names
 
 SPIECE = pathlib.Path(__file__).parent / "golden/tokenization/spiece.model"
 # Its initial weights are large, so that different inputs give different answers.
@@ -31,3 +33,20 @@ def record_calls(monkeypatch) -> list[bool]:
 
     monkeypatch.setattr(AlbertBackbone, "call", recorded)
     return eager
+
+
+def randomize(model, seed=0):
+    """Returns the model with random weights, in biases and layer norms, too."""
+    rng = np.random.default_rng(seed)
+    for variable in weight_names(model).values():
+        variable.assign(rng.normal(0, 0.2, variable.shape))
+    return model
+
+
+def assert_same_weights(first, second):
+    """Compares two models bit for bit, name by name."""
+    first, second = weight_names(first), weight_names(second)
+    assert list(first) == list(second)
+    for name, variable in first.items():
+        value = second[name].numpy()
+        np.testing.assert_array_equal(variable.numpy(), value, err_msg=name)

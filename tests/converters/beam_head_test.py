@@ -7,17 +7,9 @@ import pytest
 import albert_tf
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
+from tests import tiny
 
-CONFIG = albert_tf.AlbertConfig(
-    vocab_size=41,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=9,
-    initializer_range=0.3,
-)
+CONFIG = tiny.CONFIG.replace(vocab_size=41)
 
 
 @pytest.fixture

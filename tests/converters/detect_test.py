@@ -17,19 +17,12 @@ import albert_tf
 from albert_tf.converters import detect, load
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import archives
+from tests import tiny
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"
 HF = GOLDEN / "hf_tiny/AlbertForPreTraining"
-CONFIG = albert_tf.AlbertConfig(
-    vocab_size=41,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=9,
-)
+CONFIG = tiny.CONFIG.replace(vocab_size=41)
 
 
 class Evil:
@@ -50,11 +43,8 @@ def refused(path, message=None):
     assert str(path) in str(error.value)
 
 
-def test_nothing_there(tmp_path):
+def test_nothing_to_read(tmp_path):
     refused(tmp_path / "absent", "no such file or folder")
-
-
-def test_empty_folder_and_unknown_files(tmp_path):
     refused(tmp_path, "none of its files is of a known format")
     (tmp_path / "notes.txt").write_text("hello")
     refused(tmp_path, "none of its files is of a known format")
@@ -68,16 +58,12 @@ def test_programs_are_not_opened(tmp_path, name):
     assert os.listdir(tmp_path) == [name]
 
 
-def test_torch_file_without_config(tmp_path):
+@pytest.mark.parametrize("config", [False, True])
+def test_pickle_as_torch_file(tmp_path, config):
+    if config:
+        shutil.copy(HF / "config.json", tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(tmp_path / "made")))
-    refused(tmp_path, r"no config\.json")
-    assert not (tmp_path / "made").exists()
-
-
-def test_pickle_as_torch_file(tmp_path):
-    shutil.copy(HF / "config.json", tmp_path)
-    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(tmp_path / "made")))
-    refused(tmp_path, "torch")
+    refused(tmp_path, "torch" if config else r"no config\.json")
     assert not (tmp_path / "made").exists()
 
 
@@ -211,21 +197,25 @@ def test_zip_of_a_folder(tmp_path):
     assert isinstance(model, albert_tf.AlbertPretrainer)
 
 
-@pytest.fixture
-def preset(tmp_path):
+@pytest.fixture(scope="module")
+def made_preset(tmp_path_factory):
     model = albert_tf.AlbertBackbone(CONFIG, seed=1)
-    albert_tf.save_pretrained(model, tmp_path / "preset", format="keras_hub")
-    return tmp_path / "preset"
+    path = tmp_path_factory.mktemp("presets") / "preset"
+    albert_tf.save_pretrained(model, path, format="keras_hub")
+    return path
 
 
-def test_hdf5_that_is_none(preset):
-    (preset / "model.weights.h5").write_bytes(b"nonsense" * 100)
-    refused(preset, "not a usable HDF5 file")
+@pytest.fixture
+def preset(made_preset, tmp_path):
+    return shutil.copytree(made_preset, tmp_path / "preset")
 
 
-def test_truncated_hdf5(preset):
+@pytest.mark.parametrize(
+    "change", [lambda content: b"nonsense" * 100, lambda content: content[:4000]]
+)
+def test_damaged_hdf5(preset, change):
     path = preset / "model.weights.h5"
-    path.write_bytes(path.read_bytes()[:4000])
+    path.write_bytes(change(path.read_bytes()))
     refused(preset, "not a usable HDF5 file")
 
 
@@ -254,18 +244,17 @@ def test_hdf5_with_strings(preset):
     refused(preset, "is not numeric")
 
 
-def test_preset_of_another_model(preset):
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("AlbertBackbone", "BertBackbone", "expected a preset of keras_hub>AlbertBack"),
+        ("num_heads", "heads", "no 'num_heads'"),
+    ],
+)
+def test_preset_of_another_model(preset, old, new, message):
     path = preset / "config.json"
-    path.write_text(path.read_text().replace("AlbertBackbone", "BertBackbone"))
-    refused(preset, "expected a preset of keras_hub>AlbertBackbone")
-
-
-def test_preset_without_a_size(preset):
-    path = preset / "config.json"
-    values = json.loads(path.read_text())
-    del values["config"]["num_heads"]
-    path.write_text(json.dumps(values))
-    refused(preset, "no 'num_heads'")
+    path.write_text(path.read_text().replace(old, new))
+    refused(preset, message)
 
 
 def test_tokenizer_with_more_pieces_than_the_model(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import albert_tf
 from albert_tf.heads import HEADS
 from albert_tf.models.base import weight_names
-from tests.tiny import CONFIG
+from tests.tiny import CONFIG, randomize
 
 TAGS = ("O", "B-PER", "I-PER")
 # What a fine-tuned model says about itself, by its head.
@@ -40,10 +40,7 @@ def make_model(head, labels, problem_type):
     kwargs = {}
     if head in ("text_classifier", "token_classifier"):
         kwargs["num_labels"] = len(labels) or 1
-    model = HEADS[head].load_class()(CONFIG, seed=2, **kwargs)
-    rng = np.random.default_rng(0)
-    for variable in weight_names(model).values():
-        variable.assign(rng.normal(0, 0.2, variable.shape))
+    model = randomize(HEADS[head].load_class()(CONFIG, seed=2, **kwargs))
     model.labels, model.problem_type = labels or None, problem_type
     return model
 

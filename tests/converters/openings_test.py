@@ -1,6 +1,5 @@
 """A command opens each checkpoint once: archives are large, and so are digests."""
 
-import pathlib
 import tarfile
 
 import pytest
@@ -10,17 +9,7 @@ from albert_tf.converters import load
 from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.convert import convert_checkpoint
 from tests.openings import count_openings
-
-SPIECE = pathlib.Path(__file__).parents[1] / "golden/tokenization/spiece.model"
-CONFIG = albert_tf.AlbertConfig(
-    vocab_size=30000,
-    embedding_size=4,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=9,
-)
+from tests.tiny import CONFIG, SPIECE
 
 
 @pytest.fixture(scope="module")

@@ -82,9 +82,9 @@ def model():
 def test_every_format_keeps_case_and_accents(tmp_path, model, format):
     options = {"do_lower_case": False, "keep_accents": True, "digit_comma_rule": True}
     path = tmp_path / "m"
-    load.save_pretrained(
-        model, path, format, tokenizer=AlbertTokenizer(MODEL, **options)
-    )
+    tokenizer = AlbertTokenizer(MODEL, **options)
+    load.save_pretrained(model, path, format, tokenizer=tokenizer)
     with load.open_checkpoint(path) as checkpoint:
         assert checkpoint.make_tokenizer().get_config() == options
+        assert checkpoint.make_tokenizer().sha256 == tokenizer.sha256
         assert checkpoint.tokenizer_options == options

@@ -7,11 +7,11 @@ import albert_tf
 from albert_tf.converters import load
 from albert_tf.converters.huggingface import tokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import CONFIG, SPIECE
 
 tokenizers = pytest.importorskip("tokenizers")
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
-SPIECE = GOLDEN / "tokenization/spiece.model"
 STRINGS = [
     item["text"]
     for item in json.loads((GOLDEN / "tokenization/strings.json").read_text())
@@ -87,15 +87,7 @@ def test_special_tokens_around(tokenizer_pair):
 
 
 def test_the_same_tokenizer_is_made_of_the_json_alone(tmp_path, tokenizer_pair):
-    config = albert_tf.AlbertConfig(
-        vocab_size=30000,
-        embedding_size=4,
-        hidden_size=8,
-        num_attention_heads=2,
-        intermediate_size=8,
-        num_hidden_layers=1,
-    )
-    model = albert_tf.AlbertBackbone(config, seed=1)
+    model = albert_tf.AlbertBackbone(CONFIG, seed=1)
     ours, _ = tokenizer_pair
     albert_tf.save_pretrained(
         model, tmp_path / "m", format="huggingface", tokenizer=ours

@@ -10,9 +10,10 @@ from albert_tf.converters.keras_hub.format import VOCABULARY
 from albert_tf.converters.keras_hub.vocabulary import folded_model
 from albert_tf.converters.parity import TEXTS
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import CONFIG
+from tests.tiny import SPIECE as MODEL
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden/tokenization"
-MODEL = GOLDEN / "spiece.model"
 STRINGS = [row["text"] for row in json.loads((GOLDEN / "strings.json").read_text())]
 
 
@@ -37,15 +38,7 @@ def test_raw_text_gets_our_ids(options):
 
 
 def test_a_preset_gives_back_the_unchanged_vocabulary(tmp_path):
-    config = albert_tf.AlbertConfig(
-        embedding_size=6,
-        hidden_size=12,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=20,
-        max_position_embeddings=9,
-    )
-    model = albert_tf.AlbertBackbone(config, seed=1)
+    model = albert_tf.AlbertBackbone(CONFIG, seed=1)
     path = tmp_path / "m"
     albert_tf.save_pretrained(model, path, "keras_hub", tokenizer=MODEL)
     assert load.load_tokenizer(path).model == MODEL.read_bytes()

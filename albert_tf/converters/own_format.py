@@ -4,7 +4,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint import safetensors_file, tokenizers
 from albert_tf.converters.checkpoint.checkpoint import Checkpoint
 from albert_tf.errors import DataError
-from albert_tf.heads import HEADS, find
+from albert_tf.heads import HEADS
 from albert_tf.storage import files, folders
 from albert_tf.text.load import load_tokenizer
 
@@ -34,43 +34,27 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     model, options = values.get("model") or {}, values.get("tokenizer") or {}
     if not (isinstance(model, dict) and isinstance(options, dict)):
         raise DataError(f"{config_path}: model and tokenizer must be objects")
-    head = model.get("head")
-    if head not in (None, *HEADS):
+    if model.get("head") not in (None, *HEADS):
         raise DataError(f"{config_path}: head must be one of {', '.join(HEADS)}")
-    length = model.get("max_seq_length")
-    if length is not None and not (type(length) is int and length > 0):
-        raise DataError(
-            f"{config_path}: max_seq_length must be a positive integer, received "
-            f"{length!r}"
-        )
-    head_options = {k: model[k] for k in find(head).options if k in model}
-    for name, value in head_options.items():
-        if not (type(value) is int and value > 0):
-            raise DataError(
-                f"{config_path}: {name} must be a positive integer, received {value!r}"
-            )
-    exits, most = head_options.get("num_exits"), config.num_hidden_layers - 1
+    checkpoint = Checkpoint(
+        format=NAME,
+        path=path,
+        config=config,
+        tensors=safetensors_file.read(files.join(path, WEIGHTS)),
+        task=model.get("task"),
+        untrained=model.get("untrained") or [],
+        tokenizer=_finder(path, listed, options),
+        tokenizer_options=options,
+    )
+    checkpoint.set_head(model, config_path)
+    exits = checkpoint.head_options.get("num_exits")
+    most = config.num_hidden_layers - 1
     if exits not in (None, most):
         raise DataError(
             f"{config_path}: num_exits must be {most}, one for each layer but the "
             f"last, received {exits}"
         )
-    tensors = safetensors_file.read(files.join(path, WEIGHTS))
-    return Checkpoint(
-        format=NAME,
-        path=path,
-        config=config,
-        tensors=tensors,
-        head=head,
-        labels=model.get("labels"),
-        problem_type=model.get("problem_type"),
-        max_seq_length=length,
-        task=model.get("task"),
-        head_options=head_options,
-        untrained=model.get("untrained") or [],
-        tokenizer=_finder(path, listed, options),
-        tokenizer_options=options,
-    )
+    return checkpoint
 
 
 def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:

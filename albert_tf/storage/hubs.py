@@ -39,6 +39,7 @@ _PROGRAMS = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".keras", ".msgpack"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _HF_NAME = re.compile(rf"({_PART}/{_PART})(?:@([\w.-]+(?:/[\w.-]+)*))?")
 _KAGGLE_NAME = re.compile(rf"{_PART}/{_PART}/keras/{_PART}(?:/[1-9][0-9]*)?")
+_REQUEST = re.compile(r"\d{3} (Client|Server) Error")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +106,7 @@ def upload(folder: str, name: str, message: str) -> str:
     repository = _parse(name)[0]
     names = sorted(os.listdir(folder))
     add, delete = hub.CommitOperationAdd, hub.CommitOperationDelete
-    with _one_line(name, None, f"the model is in {folder}"):
+    with _one_line(name, f"the model is in {folder}"):
         api = hub.HfApi(library_name="albert_tf")
         api.create_repo(repository, private=True, exist_ok=True)
         stale = folders.OWN_NAMES & set(api.list_repo_files(repository)) - set(names)
@@ -147,7 +148,7 @@ def _missing(name: str, package: str) -> UsageError:
 
 def _from_hugging_face(name: str, repository: str, revision: str | None) -> Download:
     hub = _hugging_face(name)
-    with _one_line(name, revision, "run it again; complete files are kept"):
+    with _one_line(name, "run it again; complete files are kept"):
         folder = hub.snapshot_download(
             repository,
             revision=revision,
@@ -179,12 +180,11 @@ def _without_weights(name: str, listed: Collection[str]) -> str:
 
 
 @contextlib.contextmanager
-def _one_line(name: str, revision: str | None, hint: str):
+def _one_line(name: str, hint: str):
     """Turns what huggingface_hub raises into one line.
 
     Args:
         name: str. What the user gave.
-        revision: str or None. The revision in it.
         hint: str. What to do, or to know, if the hub fails.
     """
     from huggingface_hub import errors
@@ -192,51 +192,22 @@ def _one_line(name: str, revision: str | None, hint: str):
     try:
         yield
     except errors.HFValidationError as e:
-        raise UsageError(f"{name}: {_first_line(e)}") from None
-    except errors.GatedRepoError:
-        raise DataError(
-            f"{name}: its owner grants access on request; ask on its page, and set "
-            "HF_TOKEN to a token of your account"
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise DataError(
-            f"{name}: no such repository, or a private one; for a private one, set "
-            "HF_TOKEN to a token that may read it"
-        ) from None
-    except errors.RevisionNotFoundError:
-        raise DataError(f"{name}: has no revision {revision or 'main'!r}") from None
-    except errors.LocalEntryNotFoundError as e:
-        raise DataError(f"{name}: {_unreachable(e)}") from None
+        raise UsageError(f"{name}: {_line(e)}") from None
     # The library passes on whatever its HTTP client and the disk raise.
     except Exception as e:
         status = getattr(getattr(e, "response", None), "status_code", None)
         if status in (401, 403):
             hint = "set HF_TOKEN to a token that may do this"
-        raise DataError(f"{name}: the hub failed: {_first_line(e)}; {hint}") from None
+        known = status == 404 or isinstance(e, errors.LocalEntryNotFoundError)
+        hint = "" if known else f"; {hint}"
+        raise DataError(f"{name}: {_line(e)}{hint}") from None
 
 
-def _unreachable(error: Exception) -> str:
-    from huggingface_hub import constants
-
-    if constants.is_offline_mode():
-        variable = "HF_HUB_OFFLINE"
-        if variable not in os.environ and "TRANSFORMERS_OFFLINE" in os.environ:
-            variable = "TRANSFORMERS_OFFLINE"
-        return (
-            f"not, or not completely, in the cache {constants.HF_HUB_CACHE}, and "
-            f"{variable} forbids to download it"
-        )
-    cause = error.__cause__ or error
-    return (
-        f"{constants.ENDPOINT} cannot be reached, and the cache has no complete copy: "
-        f"{_first_line(cause)}"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).split("\n")
-    text = next((line for line in lines if line.strip()), type(error).__name__)
-    return text.strip().rstrip(".")[:200]
+def _line(error: BaseException) -> str:
+    """Returns a message without its line about the HTTP request, as one line."""
+    lines = [line for line in str(error).split("\n") if not _REQUEST.match(line)]
+    text = " ".join(" ".join(lines).split()) or str(error) or type(error).__name__
+    return text.rstrip(".")[:400]
 
 
 def _from_kaggle(name: str) -> Download:
@@ -253,6 +224,10 @@ def _from_kaggle(name: str) -> Download:
             from kagglehub import exceptions
         except ImportError:
             raise _missing(name, "kagglehub") from None
+        # KerasHub may have imported it before.
+        for handler in logging.getLogger("kagglehub").handlers:
+            if type(handler) is logging.StreamHandler:
+                handler.stream = sys.stderr
         try:
             folder = kagglehub.model_download(handle)
         except exceptions.DataCorruptionError:
@@ -264,7 +239,7 @@ def _from_kaggle(name: str) -> Download:
         # Whatever its HTTP client and the disk raise.
         except Exception as e:
             raise DataError(
-                f"{name}: Kaggle cannot be reached: {_first_line(e)}; run it again; a "
+                f"{name}: Kaggle cannot be reached: {_line(e)}; run it again; a "
                 "name with a version needs no network once the cache has it"
             ) from None
     version = os.path.basename(folder)
@@ -279,4 +254,4 @@ def _refusal(error: Exception) -> str:
             "no such model or version, or one that asks for a login or for consent on "
             "its page; for such a one, set KAGGLE_API_TOKEN"
         )
-    return f"Kaggle failed: {_first_line(error)}; run it again"
+    return f"Kaggle failed: {_line(error)}; run it again"

@@ -13,18 +13,9 @@ from tests.conftest import ROOT
 from tests.storage import hub_server
 from tests.storage.hub_client import Client
 from tests.storage.hub_server import names_in, read
+from tests.tiny import CONFIG, SPIECE
 
-CONFIG = albert_tf.AlbertConfig(
-    vocab_size=30000,
-    embedding_size=4,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=9,
-)
 HF = ROOT / "tests/golden/hf_tiny/AlbertForPreTraining"
-SPIECE = ROOT / "tests/golden/tokenization/spiece.model"
 # What a download must bring, and what it must leave.
 SAFE = {
     "config.json": b"{}",
@@ -144,7 +135,7 @@ def test_a_revision_is_a_branch_a_tag_or_a_commit(hub, client, name):
         found = client("download", name=f"hf://{name}@{revision}")
         assert pathlib.Path(found["folder"], "README.md").read_text() == "# the first"
         assert found["origin"] == f"hf://{name}@{commit}"
-    with pytest.raises(DataError, match=f"{name}@v2: has no revision 'v2'"):
+    with pytest.raises(DataError, match=f"{name}@v2: Revision Not Found"):
         client("download", name=f"hf://{name}@v2")
 
 
@@ -161,12 +152,12 @@ def test_a_repository_without_a_safe_file_says_so(hub, client, name, home):
 
 
 def test_what_is_missing_or_private(hub, client, name, home):
-    with pytest.raises(DataError, match="owner/absent: no such repository, or a pri"):
+    with pytest.raises(DataError, match="owner/absent: Repository Not Found"):
         client("download", name="hf://owner/absent")
     hub.private.add(name)
     stranger = Client(home / "..", HF_ENDPOINT=hub.url, HF_HOME=str(home / "stranger"))
     try:
-        with pytest.raises(DataError, match="private one, set HF_TOKEN"):
+        with pytest.raises(DataError, match="Repository Not Found.*set HF_TOKEN"):
             stranger("download", name=f"hf://{name}")
     finally:
         stranger.close()
@@ -174,7 +165,7 @@ def test_what_is_missing_or_private(hub, client, name, home):
     gated = f"{name}-gated"
     hub.repositories[gated] = {"main": {**SAFE, "README.md": b"# gated"}}
     hub.gated.add(gated)
-    with pytest.raises(DataError, match="gated: its owner grants access on request"):
+    with pytest.raises(DataError, match="gated: Cannot access.*set HF_TOKEN"):
         client("download", name=f"hf://{gated}")
 
 
@@ -184,14 +175,14 @@ def test_the_cache_serves_without_a_network(hub, client, name, home):
     offline = Client(home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
     taken = socket.socket()  # nobody listens on its port
     taken.bind(("127.0.0.1", 0))
-    address = f"127.0.0.1:{taken.getsockname()[1]}"
-    unreachable = Client(home, HF_ENDPOINT=f"http://{address}")
+    url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    unreachable = Client(home, HF_ENDPOINT=url)
     try:
         for other in (offline, unreachable):
             assert other("download", name=f"hf://{name}") == first
-        with pytest.raises(DataError, match="not, or not completely.*HF_HUB_OFFLINE"):
+        with pytest.raises(DataError, match="owner/new: Cannot find.*HF_HUB_OFFLINE=0"):
             offline("download", name="hf://owner/new")
-        with pytest.raises(DataError, match=f"{address} cannot be reached"):
+        with pytest.raises(DataError, match="owner/new: .*check your .*connection"):
             unreachable("download", name="hf://owner/new")
     finally:
         offline.close()
@@ -204,11 +195,13 @@ def test_an_interrupted_download_is_resumed_and_never_taken_for_a_model(
     hub, client, name
 ):
     hub.cut.add("model.safetensors")
-    with pytest.raises(DataError, match="the hub failed.*run it again"):
+    with pytest.raises(DataError, match="Server error.*run it again; complete files"):
         client("download", name=f"hf://{name}")
     client("offline", value=True)
     try:
-        with pytest.raises(DataError, match="not, or not completely, in the cache"):
+        with pytest.raises(
+            DataError, match="is incomplete: .*model.safetensors.*offline"
+        ):
             client("download", name=f"hf://{name}")
     finally:
         client("offline", value=False)

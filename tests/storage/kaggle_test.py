@@ -8,20 +8,9 @@ import albert_tf
 from albert_tf.converters import load
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import hubs
-from tests.conftest import ROOT
 from tests.storage import hub_server
 from tests.storage.hub_server import read
-
-CONFIG = albert_tf.AlbertConfig(
-    vocab_size=30000,
-    embedding_size=4,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=9,
-)
-SPIECE = ROOT / "tests/golden/tokenization/spiece.model"
+from tests.tiny import CONFIG, SPIECE
 
 
 @pytest.fixture(scope="module")

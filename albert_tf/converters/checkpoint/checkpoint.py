@@ -17,7 +17,7 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError
-from albert_tf.heads import HEADS
+from albert_tf.heads import HEADS, find
 
 # Names of encoder weights in all formats; all other names belong to a head.
 _IN_ENCODER = re.compile(r"(albert|bert|backbone|layers|embeddings|encoder|pooler)[./]")
@@ -164,6 +164,47 @@ class Checkpoint:
         most = max((len(row.parts) for row in rows), default=0)
         names = [row.name for row in rows if len(row.parts) == most]
         return names[0] if len(names) == 1 else None
+
+    def set_head(self, values: dict[str, Any], where: str) -> None:
+        """Sets the head, and what a file says about it.
+
+        Args:
+            values: dict. `head`, and possibly `labels`, `problem_type`,
+                `max_seq_length` and the head's options.
+            where: str. Path of the file, for errors.
+
+        Raises:
+            DataError: If the values are damaged, or do not fit the tensors.
+        """
+        row, count = find(values.get("head")), self.num_labels
+        if row.has_classifier and row.fixed_labels not in (None, count):
+            raise DataError(
+                f"{where}: a {row.name} has {row.fixed_labels} outputs, the checkpoint "
+                f"{count}"
+            )
+        labels, kind = values.get("labels"), values.get("problem_type")
+        if labels is not None and not (
+            isinstance(labels, list)
+            and all(isinstance(label, str) for label in labels)
+            and len(labels) == count
+        ):
+            raise DataError(
+                f"{where}: labels must be {count} strings, received {labels!r}"
+            )
+        if not isinstance(kind, str | None):
+            raise DataError(
+                f"{where}: problem_type must be a string, received {kind!r}"
+            )
+        names = ("max_seq_length", *row.options)
+        numbers = {k: values[k] for k in names if values.get(k) is not None}
+        for name, value in numbers.items():
+            if not (type(value) is int and value > 0):
+                raise DataError(
+                    f"{where}: {name} must be a positive integer, received {value!r}"
+                )
+        self.head, self.labels, self.problem_type = row.name, labels, kind
+        self.max_seq_length = numbers.pop("max_seq_length", None)
+        self.head_options = numbers
 
     def check_unknown(self, with_heads: bool = True) -> None:
         """Raises a DataError if there is a tensor that no table lists.

@@ -22,7 +22,6 @@ from albert_tf.converters.checkpoint.tokenizers import (
 from albert_tf.converters.tf1 import names as tf1_names
 from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError, MissingFileError, UsageError
-from albert_tf.heads import find
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files, streams
 from albert_tf.storage.folders import FolderWriter
@@ -322,38 +321,11 @@ def _read_head(checkpoint: Checkpoint, folder: str) -> None:
     if not files.exists(path):
         return
     values = files.read_json(path)
-    head = values.get("head")
     shown = checkpoint.head
     fitting = _CLASSIFIERS if shown in _CLASSIFIERS else (shown,)
-    if head not in fitting:
+    if values.get("head") not in fitting:
         raise DataError(
             f"{path}: head must be one of {', '.join(map(str, fitting))} by the "
-            f"tensors' names, received {head!r}"
+            f"tensors' names, received {values.get('head')!r}"
         )
-    row, count = find(head), checkpoint.num_labels
-    if row.has_classifier and row.fixed_labels not in (None, count):
-        raise DataError(
-            f"{path}: a {head} has {row.fixed_labels} outputs, the checkpoint {count}"
-        )
-    labels = values.get("labels")
-    if labels is not None and not (
-        isinstance(labels, list)
-        and all(isinstance(label, str) for label in labels)
-        and len(labels) == count
-    ):
-        raise DataError(f"{path}: labels must be {count} strings, received {labels!r}")
-    numbers = {k: values[k] for k in ("max_seq_length", *row.options) if k in values}
-    for name, value in numbers.items():
-        if not (type(value) is int and value > 0):
-            raise DataError(
-                f"{path}: {name} must be a positive integer, received {value!r}"
-            )
-    problem_type = values.get("problem_type")
-    if not isinstance(problem_type, str | None):
-        raise DataError(
-            f"{path}: problem_type must be a string, received {problem_type!r}"
-        )
-    checkpoint.head = head
-    checkpoint.labels, checkpoint.problem_type = labels, problem_type
-    checkpoint.max_seq_length = numbers.pop("max_seq_length", None)
-    checkpoint.head_options = numbers
+    checkpoint.set_head(values, path)

@@ -1,7 +1,6 @@
 """A pretraining run can be used as a model, stopped or finished."""
 
 import json
-import pathlib
 import shutil
 
 import numpy as np
@@ -15,17 +14,7 @@ from albert_tf.optimizers.create import create_optimizer
 from albert_tf.text.load import load_tokenizer
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
-
-SPIECE = pathlib.Path(__file__).parents[1] / "golden/tokenization/spiece.model"
-CONFIG = albert_tf.AlbertConfig(
-    vocab_size=30000,
-    embedding_size=2,
-    hidden_size=4,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=3,
-    max_position_embeddings=16,
-)
+from tests.tiny import CONFIG, SPIECE
 
 
 def make_model(step):
@@ -111,12 +100,6 @@ def test_paths_on_record_are_not_followed(run, tmp_path):
         assert checkpoint.tokenizer is None
 
 
-def test_a_run_without_a_checkpoint(run):
-    shutil.rmtree(run / "checkpoints")
-    with pytest.raises(DataError, match="has not written a checkpoint yet"):
-        albert_tf.from_pretrained(run)
-
-
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"settings": {"kind": "other"}}'])
 def test_a_record_of_something_else(run, text):
     (run / "run.json").write_text(text)
@@ -129,4 +112,10 @@ def test_a_damaged_config_on_record_names_the_file(run):
     record["content"]["config"]["hidden_size"] = "wide"
     (run / "run.json").write_text(json.dumps(record))
     with pytest.raises(DataError, match="run.json: hidden_size must be"):
+        albert_tf.from_pretrained(run)
+
+
+def test_a_run_without_a_checkpoint(run):
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(DataError, match="has not written a checkpoint yet"):
         albert_tf.from_pretrained(run)

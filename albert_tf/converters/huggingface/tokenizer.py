@@ -17,7 +17,7 @@ expressed. Here those pieces are never chosen, which is the same unless a piece 
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.checkpoint.tokenizers import (
@@ -74,112 +74,74 @@ def finder(path: str) -> Callable | None:
 
 def to_json(tokenizer) -> dict:
     """Returns the content of `tokenizer.json`."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+
     proto = _proto(file_of(tokenizer)[1])
-    specials = {i: tokenizer.id_to_token(i) for i in tokenizer.special_ids}
-    return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {
-                "id": i,
-                "content": token,
-                "single_word": False,
-                # A mask removes the space before it.
-                "lstrip": i == tokenizer.mask_id,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-            for i, token in specials.items()
-        ],
-        "normalizer": {"type": "Sequence", "normalizers": _steps(tokenizer, proto)},
-        # "first": text that follows a special piece without a space continues a word.
-        "pre_tokenizer": {
-            "type": "Sequence",
-            "pretokenizers": [_metaspace("first"), _split(specials.values())],
-        },
-        "post_processor": _template(tokenizer),
-        "decoder": _metaspace("always"),
-        "model": {
-            "type": "Unigram",
-            "unk_id": tokenizer.unk_id,
-            "vocab": _vocabulary(tokenizer, proto),
-            "byte_fallback": False,
-        },
-    }
+    specials = [tokenizer.id_to_token(i) for i in tokenizer.special_ids]
+    result = Tokenizer(models.Unigram(_vocabulary(tokenizer, proto), tokenizer.unk_id))
+    result.add_special_tokens(
+        [
+            # A mask removes the space before it.
+            AddedToken(
+                token,
+                lstrip=token == tokenizer.id_to_token(tokenizer.mask_id),
+                normalized=False,
+                special=True,
+            )
+            for token in specials
+        ]
+    )
+    result.normalizer = _normalizer(tokenizer, proto)
+    result.pre_tokenizer = _pre_tokenizer(specials)
+    cls, sep = map(tokenizer.id_to_token, (tokenizer.cls_id, tokenizer.sep_id))
+    result.post_processor = processors.TemplateProcessing(
+        single=f"{cls}:0 $A:0 {sep}:0",
+        pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+        special_tokens=[(cls, tokenizer.cls_id), (sep, tokenizer.sep_id)],
+    )
+    result.decoder = decoders.Metaspace(prepend_scheme="always")
+    return json.loads(result.to_str())
 
 
-def _steps(tokenizer, proto) -> list[dict]:
+def _normalizer(tokenizer, proto):
+    from tokenizers import Regex, normalizers
+
     from albert_tf.text import normalization as text
 
-    steps = [_replace(text.white_space_pattern(), " "), _strip()]
+    # The left end is kept: a space after a special piece starts a word.
+    strip = normalizers.Strip(left=False, right=True)
+    steps = [normalizers.Replace(Regex(text.white_space_pattern()), " "), strip]
     if not tokenizer.keep_accents:
         marks = text.combining_pattern().pattern
-        steps += [{"type": "NFKD"}, _replace(marks, "")]
+        steps += [normalizers.NFKD(), normalizers.Replace(Regex(marks), "")]
     if tokenizer.do_lower_case:
         # Their lower-casing ignores context, so final sigma is handled before it.
         before, _, after = text.final_sigma_pattern().partition("Σ")
         after = after.removeprefix("(").removesuffix(")")
-        steps.append(_replace(f"{before}\\KΣ(?={after})", "ς"))
-        steps.append({"type": "Lowercase"})
-    charsmap = proto.normalizer_spec.precompiled_charsmap
-    if charsmap:
-        encoded = base64.b64encode(charsmap).decode()
-        steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
-    return [*steps, _replace(" {2,}", " "), _strip()]
+        sigma = Regex(f"{before}\\KΣ(?={after})")
+        steps += [normalizers.Replace(sigma, "ς"), normalizers.Lowercase()]
+    if charsmap := proto.normalizer_spec.precompiled_charsmap:
+        steps.append(normalizers.Precompiled(charsmap))
+    return normalizers.Sequence(
+        [*steps, normalizers.Replace(Regex(" {2,}"), " "), strip]
+    )
 
 
-def _replace(pattern: str, content: str) -> dict:
-    return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+def _pre_tokenizer(specials: list[str]):
+    from tokenizers import Regex, pre_tokenizers
 
-
-def _strip() -> dict:
-    # The left end is kept: a space after a special piece starts a word.
-    return {"type": "Strip", "strip_left": False, "strip_right": True}
-
-
-def _split(specials: Iterable[str]) -> dict:
-    """Prevents text that lower-casing turned into a special piece from being one."""
+    # Prevents text that lower-casing turned into a special piece from being one.
     tails = (f"{re.escape(s[0])}(?={re.escape(s[1:])})" for s in specials if s)
-    return {
-        "type": "Split",
-        "pattern": {"Regex": "|".join(tails)},
-        "behavior": "Isolated",
-        "invert": False,
-    }
+    return pre_tokenizers.Sequence(
+        [
+            # Text that follows a special piece without a space continues a word.
+            pre_tokenizers.Metaspace(prepend_scheme="first"),
+            pre_tokenizers.Split(Regex("|".join(tails)), "isolated"),
+        ]
+    )
 
 
-def _metaspace(scheme: str) -> dict:
-    return {
-        "type": "Metaspace",
-        "replacement": "▁",
-        "prepend_scheme": scheme,
-        "split": True,
-    }
-
-
-def _template(tokenizer) -> dict:
-    def special(name, type_id):
-        return {"SpecialToken": {"id": name, "type_id": type_id}}
-
-    def sequence(name, type_id):
-        return {"Sequence": {"id": name, "type_id": type_id}}
-
-    cls, sep = map(tokenizer.id_to_token, (tokenizer.cls_id, tokenizer.sep_id))
-    single = [special(cls, 0), sequence("A", 0), special(sep, 0)]
-    ids = {cls: tokenizer.cls_id, sep: tokenizer.sep_id}
-    return {
-        "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, sequence("B", 1), special(sep, 1)],
-        "special_tokens": {
-            name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ids.items()
-        },
-    }
-
-
-def _vocabulary(tokenizer, proto) -> list[list]:
+def _vocabulary(tokenizer, proto) -> list[tuple[str, float]]:
     kinds = type(proto.pieces[0])
     best = max(p.score for p in proto.pieces if p.type == kinds.NORMAL)
     never = tokenizer.replacements
@@ -190,7 +152,7 @@ def _vocabulary(tokenizer, proto) -> list[list]:
             score = len(piece.piece) * best - 0.1
         elif piece.type != kinds.NORMAL or i in never:
             score = _NEVER
-        result.append([piece.piece, score])
+        result.append((piece.piece, score))
     return result
 
 

@@ -5,6 +5,7 @@ Machines that can be taken away send SIGTERM first and leave some seconds.
 
 import contextlib
 import os
+import select
 import signal
 import threading
 
@@ -40,9 +41,12 @@ class StopSignals(contextlib.AbstractContextManager):
         del frame
         self.received = signal.Signals(number).name
         # Not `print`: the signal may have come in the middle of one.
-        os.write(
-            2,
-            f"\n{self.received}: saving at the end of this step; "
-            "the next one ends at once\n".encode(),
-        )
+        text = "saving at the end of this step; the next one ends at once"
+        with contextlib.suppress(OSError):
+            os.write(2, f"\n{self.received}: {text}\n".encode())
+        # Ctrl-C also ends `tee`: nothing that is written to it may end this process.
+        stderr = select.poll()
+        stderr.register(2, 0)
+        if stderr.poll(200):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         self.__exit__()

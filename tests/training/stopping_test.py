@@ -50,3 +50,19 @@ def test_other_threads_leave_signals_alone():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_a_reader_of_the_log_that_ctrl_c_ends_too_does_no_harm(run_python):
+    code = """
+import os, signal, sys
+from albert_tf.training.stopping import StopSignals
+ends = os.pipe()
+os.dup2(ends[1], 2)
+for end in ends:
+    os.close(end)
+with StopSignals() as signals:
+    os.kill(os.getpid(), signal.SIGINT)
+    print("saved", file=sys.stderr, flush=True)
+print(signals.received)
+"""
+    assert run_python("-c", code).stdout == "SIGINT\n"

@@ -25,7 +25,7 @@ MASK_NGRAMS = "mask_ngrams"  # equal for the tokens of one n-gram
 MASK_SPAN_STARTS = "mask_span_starts"  # first position of the run of masked tokens
 MASK_SPAN_ENDS = "mask_span_ends"  # its last position, inclusive
 # Only in packed rows:
-PACK_IDS = "pack_ids"  # int32 [B, T], number of the example from 1; 0 = padding
+PACK_IDS = "pack_ids"  # int32 [B, T], index of the example from 1; 0 = padding
 POSITION_IDS = "position_ids"  # int32 [B, T], restarts at 0 in every example
 CLS_POSITIONS = "cls_positions"  # int32 [B, K], first token of each example
 

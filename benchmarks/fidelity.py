@@ -1,4 +1,4 @@
-"""Trains beside a recorded run of the original and compares every step.
+"""Repeats a recorded run of the original and compares every step.
 
 A recording is a folder: `init/` holds the original's checkpoint before training,
 `batches.npz` the records of every step by their names in record files, `[S, B, ...]`,
@@ -51,7 +51,7 @@ _NOISE = "key/bias"
 
 
 class Run(NamedTuple):
-    """A run of one optimizer, ours beside the original's.
+    """A run of one optimizer, ours next to the original's.
 
     Attributes:
         ours: dict. float64 `[S]` by name: losses, norm and rate of every step.

@@ -1,4 +1,4 @@
-"""What the benchmarks beside transformers have in common: how it is trained.
+"""What the benchmarks against transformers have in common: how it is trained.
 
 As its Trainer does: AdamW, bfloat16 by autocast, gradients clipped to a norm of 1.
 """

@@ -1,4 +1,4 @@
-"""Times contestants in turns, so that all of them meet the same moods of a machine."""
+"""Times contestants in turns, so that load on the machine affects all of them alike."""
 
 import time
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Prints sizes and costs of models, with the paper's numbers beside ours.
+"""Prints sizes and costs of models, with the paper's numbers next to ours.
 
 It prints parameters by part, FLOPs per token (a multiply-add counts as two), and the
 memory of weights and activations. Sharing weights saves parameters, not time.

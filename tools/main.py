@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def verb_files() -> dict[str, pathlib.Path]:
-    """Returns the verbs and their files beside this one, in the usual order of use."""
+    """Returns the verbs and their files in this folder, in the usual order of use."""
     folder = pathlib.Path(__file__).resolve().parent
     paths = {verb: folder / f"{verb}.py" for verb in VERBS}
     return {verb: path for verb, path in paths.items() if path.is_file()}

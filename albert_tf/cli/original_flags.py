@@ -57,12 +57,12 @@ _REFUSED: dict[str, tuple[Any, str]] = {
         "and --dropout is that of the encoder",
     ),
     "export_dir": ("", "use albert-tf export --model=... --output_dir=..."),
-    "threshold_to_export": (None, "use albert-tf export, whatever the score"),
+    "threshold_to_export": (None, "use albert-tf export, which needs no minimum score"),
 }
 
 
 def define_original_flags() -> None:
-    """Defines the original's flags beside those of `FinetuneSettings`."""
+    """Defines the original's flags in addition to those of `FinetuneSettings`."""
     for alias, name in _ALIASES.items():
         define_alias(alias, name)
     for name, (harmless, instead) in _REFUSED.items():

@@ -11,7 +11,7 @@ def check_output_file(flag: str, path: str, overwrite: bool) -> None:
 
     Args:
         flag: str. Name of the flag that named it.
-        path: str. The file; an empty one is none.
+        path: str. The file; empty for no file.
         overwrite: bool. Whether an existing file may be replaced.
 
     Raises:

@@ -80,7 +80,7 @@ def _ensure_utf8() -> None:
     """Starts again in UTF-8 mode where paths would have another encoding.
 
     TensorFlow's paths are UTF-8, as are all files here; in ASCII, most names have none.
-    Python itself chooses the mode in the C locale, unless told otherwise.
+    Python itself chooses the mode in the C locale by default.
     """
     if codecs.lookup(sys.getfilesystemencoding()).name != "utf-8":
         command = [sys.executable, "-X", "utf8", *sys.orig_argv[1:]]
@@ -113,7 +113,7 @@ def _terminate(number: int, frame) -> NoReturn:
 
 
 def _parse(argv: list[str], arguments: str) -> list[list[str]]:
-    """Parses `argv` into FLAGS; raises UsageError for whatever absl rejects.
+    """Parses `argv` into FLAGS; raises UsageError for what absl rejects.
 
     Returns:
         What to call the command with: nothing, or a list of its arguments.

@@ -71,7 +71,7 @@ def row_keys(seed: int, epochs, examples, xp):
     Args:
         seed: int. Seed of the run.
         epochs: int64 `[B]`. Epoch of each example.
-        examples: int64 `[B]`. Number of each example in its data set.
+        examples: int64 `[B]`. Index of each example in its data set.
         xp: `masking.ops.NUMPY` or `masking.ops_graph.TENSORFLOW`.
 
     Returns:

@@ -107,7 +107,7 @@ class Embedder(base.Loadable):
         return vectors
 
     def layer_number(self, layer: int, pooling: str) -> int:
-        """Returns the number of a layer from the front; see `__call__`.
+        """Returns the index of a layer from the front; see `__call__`.
 
         Raises:
             UsageError: If an argument is invalid, or the model has no pooler.

@@ -139,7 +139,7 @@ def _picture(path: str) -> str:
 
 
 def write_curve(path: str, predictor: Predictor, examples: Any) -> None:
-    """Measures, and writes the numbers and beside them a picture.
+    """Measures, and writes the numbers and a picture.
 
     Args:
         path: str. The JSON file; the picture's name ends with `.png` instead.

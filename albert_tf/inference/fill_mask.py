@@ -22,9 +22,9 @@ class FillMask(base.Loadable):
     """Predicts the tokens at `[MASK]`.
 
     A text may contain `[MASK]` any number of times. It stands for the tokenizer's mask
-    token, whatever the vocabulary calls it (RoBERTa's `<mask>` is accepted, too). Texts
-    that are too long are rejected instead of cut: a cut could remove a mask or the
-    context that determines its token.
+    token in any vocabulary (RoBERTa's `<mask>` is accepted, too). Texts that are too
+    long are rejected instead of cut: a cut could remove a mask or the context that
+    determines its token.
 
     Args:
         model: `AlbertMaskedLM` or `AlbertPretrainer`.

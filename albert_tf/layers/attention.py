@@ -28,7 +28,7 @@ class AttentionTensors(NamedTuple):
 class Readers(NamedTuple):
     """Tokens that alone read the others, as `[CLS]` does in the last block."""
 
-    places: keras.KerasTensor  # int32 [U], numbers of the rows of [B * T, D]
+    places: keras.KerasTensor  # int32 [U], indices of the rows of [B * T, D]
     # int32 [U], the row of the batch that each is in; None is one in every row.
     rows: keras.KerasTensor | None = None
 

@@ -19,7 +19,7 @@ class StepSeeds(keras.random.SeedGenerator):
 
     Args:
         seed: int32 scalar. Seed of the run, different for every replica.
-        step: int32 scalar. Number of the micro-step.
+        step: int32 scalar. Index of the micro-step.
     """
 
     def __init__(self, seed, step):

@@ -155,7 +155,7 @@ class SharedEncoder(keras.layers.Layer):
         """Applies one row of the table.
 
         Args:
-            number: int. Number of the row, from 0.
+            number: int. Index of the row.
             x: `[B, T, D]`.
             tensors: `EncoderTensors`. From `read`.
             bias: From `attention_bias`, for the readers if there are any.

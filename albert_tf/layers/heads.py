@@ -160,7 +160,7 @@ class _AnswerLayer(keras.layers.Layer):
 
     Masked logits of -1e30 do not exist in float16, and log-probabilities that rank
     answers need more than the 8 bits of bfloat16. These layers therefore compute in
-    float32 whatever the policy of the model.
+    float32 under every policy of the model.
     """
 
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):

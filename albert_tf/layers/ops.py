@@ -156,7 +156,7 @@ def gather_places(x, places):
 
     Args:
         x: `[B, T, D]`.
-        places: int of any shape. Numbers of the rows of `[B * T, D]`.
+        places: int of any shape. Indices of the rows of `[B * T, D]`.
     """
     return ops.take(ops.reshape(x, (-1, x.shape[-1])), places, axis=0)
 

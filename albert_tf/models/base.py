@@ -42,7 +42,7 @@ class ConfiguredModel(keras.Model):
     """
 
     input_rank = 2
-    needed_inputs: tuple[str, ...] = ()  # beside the backbone's
+    needed_inputs: tuple[str, ...] = ()  # in addition to the backbone's
 
     def __init__(self, config: AlbertConfig, *, seed: int | None = None, **kwargs):
         if not isinstance(config, AlbertConfig):
@@ -110,7 +110,7 @@ class ConfiguredModel(keras.Model):
         in `albert_tf.Preprocessor`, or a `tf.data.Dataset` of texts and labels.
 
         Raises:
-            UsageError: If a label is none of the model's.
+            UsageError: If the model has no such label.
         """
         data = kwargs.get("validation_data")
         if isinstance(data, tuple | list):
@@ -183,7 +183,7 @@ class ConfiguredModel(keras.Model):
         return x if self.preprocessor is None else self.preprocessor.encode_texts(x)
 
     def _targets(self, y):
-        """Returns labels as an array, as Keras needs them beside a dict of inputs."""
+        """Returns labels as an array, as Keras needs them with a dict of inputs."""
         if hasattr(y, "to_numpy"):  # pandas
             return y.to_numpy()
         # A list of arrays is one for each output.

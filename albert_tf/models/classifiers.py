@@ -63,7 +63,7 @@ class _Classifier(ConfiguredModel):
         self.build()
 
     def _add_layers(self):
-        """Adds what a subclass has beside the classifier."""
+        """Adds what a subclass has in addition to the classifier."""
 
     def build(self, input_shape=None):
         if self.built:
@@ -119,7 +119,7 @@ class AlbertTextClassifier(_Classifier):
 
     Call arguments:
         inputs: dict as for `AlbertBackbone`; for rows with several examples also
-            `places` int32 `[U]`: where each starts, as a number of the flattened rows.
+            `places` int32 `[U]`: where each starts, an index into the flattened rows.
         training, seeds: As for `AlbertBackbone`.
 
     Returns:
@@ -281,7 +281,7 @@ class AlbertMultipleChoice(_Classifier):
     Call arguments:
         inputs: dict as for `AlbertBackbone`, every value `[B, K, T]`. Or rows
             `[B, T]`, packed or not, with `places` int32 `[U, K]`: where each choice
-            starts, as a number of the flattened rows.
+            starts, as an index into the flattened rows.
         training, seeds: As for `AlbertBackbone`.
 
     Returns:

@@ -52,7 +52,7 @@ class ExitRule:
         """Reads a rule such as `entropy:0.3`; a rule is returned as it is.
 
         Raises:
-            UsageError: If it is none.
+            UsageError: If it is not a rule.
         """
         if isinstance(text, cls):
             return text

@@ -22,7 +22,7 @@ _MASKED = -1e30  # the original's, see its `create_v2_model`
 
 @keras.saving.register_keras_serializable("albert_tf")
 class AlbertBeamQuestionAnswering(ConfiguredModel):
-    """Finds the answer to a question in a text, or that there is none.
+    """Finds the answer to a question in a text, or that it has no answer.
 
     The original's `create_v2_model` in `squad_utils.py`: the end of an answer is scored
     given its start, which is the correct one in training and one of the `S` best in

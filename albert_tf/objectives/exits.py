@@ -13,13 +13,13 @@ from albert_tf.objectives.finetuning_base import FinetuningObjective
 class WithExits(FinetuningObjective):
     """The losses of all layers' classifiers in place of the last one's.
 
-    "joint" is the mean of the `L` losses, weighted by the number of the layer (PABEE,
+    "joint" is the mean of the `L` losses, weighted by the index of the layer (PABEE,
     arXiv:2006.04152, section 3.2). "frozen" is the mean of the losses of the exits
     alone (the second stage of DeeBERT, arXiv:2004.12993, section 3.2): the rest of the
     model does not depend on it.
 
     Outputs: `logits`, as `task` takes them, and `exit_logits`, a tuple of such logits.
-    Metrics beside `loss` and the task's: `final_loss`, that of the last layer, and
+    Metrics besides `loss` and the task's: `final_loss`, that of the last layer, and
     `exit_1_loss` and so on.
 
     Args:

@@ -153,7 +153,7 @@ class WarmupPolynomialDecay(WarmupSchedule):
         }
 
 
-# Unless told otherwise, a trapezoid decays in the last fifth of the run.
+# By default, a trapezoid decays in the last fifth of the run.
 _DECAY_PARTS = 5
 
 

@@ -1,4 +1,4 @@
-"""Computes sizes and costs of a model without running it, beside the paper's numbers.
+"""Computes sizes and costs of a model without running it, next to the paper's numbers.
 
 Sources: ALBERT (arXiv:1909.11942), Tables 1, 3, 4, 12 and 2.
 """
@@ -40,7 +40,7 @@ INCONSISTENCIES = (
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One of our numbers beside the paper's.
+    """One of our numbers next to the paper's.
 
     Args:
         what: str. Table and row.

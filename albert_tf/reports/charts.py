@@ -36,8 +36,8 @@ class Series:
     """One line of a chart.
 
     Attributes:
-        run: int. Number of the run.
-        label: str. What it is, beside the run: the split, or the weight.
+        run: int. Index of the run.
+        label: str. What it is, in addition to the run: the split, or the weight.
         kind: str. "line", "points" or "baseline".
         curve: `Curve`. Thinned.
     """

@@ -10,7 +10,7 @@ from albert_tf.reports.page import Table, as_setting, as_text
 from albert_tf.reports.run_files import RunFiles
 
 _UNKNOWN = "–"
-# What is measured beside the quality of a model has a last value, but no best one.
+# What does not measure the quality of a model has a last value, but no best one.
 _NOT_RATED = ("learning_rate", "grad_norm", "useful_token_rate", "tokens_per_second")
 _LOWER_IS_BETTER = ("loss", "perplexity", "error", "mse", "mae")
 # Two runs do not differ because they write to different places.

@@ -12,7 +12,7 @@ from albert_tf.reports.figures import plain_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# What a line of the history says beside its metrics.
+# What a line of the history holds in addition to its metrics.
 _NOT_METRICS = ("step", "split", "seed", "epoch", "learning_rate")
 _MAX_METRICS = 5  # drawn at most, the selecting one included
 _MAX_LABEL = 40  # characters of a name in a legend
@@ -101,7 +101,7 @@ def plot(
             if not points:
                 continue
             label = split if len(names) == 1 else f"{split} {name}"
-            # The splits of one value need colors to be told apart.
+            # The splits of one value need different colors.
             color = splits.index(split) if len(names) == 1 else index
             look = {"markersize": 3, "lw": 1, "color": f"C{color % 10}"}
             label = plain_name(label, index, _MAX_LABEL)

@@ -1,4 +1,4 @@
-"""The summary that the demo leaves: results of its steps beside constant answers."""
+"""The summary that the demo leaves: results of its steps next to constant answers."""
 
 import json
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """A page about runs: one HTML file that needs nothing else, also offline.
 
-Nothing is loaded from elsewhere, and the browser is told so: it may run the one script,
-whose digest the page names. What the page shows is text, escaped, whatever it contains.
+Nothing is loaded from elsewhere, and the browser enforces it: it runs the one script,
+whose digest the page names. Everything that the page shows is escaped text.
 The same content gives the same bytes. Chart libraries (Bokeh, Vega-Altair) need 1 to 2
 MB in every page and cannot be read with the keyboard, so the script is our own.
 """

@@ -19,7 +19,7 @@ class Rollback:
     Attributes:
         diverged_at: int. The step at which it was noticed.
         restored_step: int. The step of the checkpoint.
-        batch: int. Number of the batch that is left out from then on, from 0.
+        batch: int. Index of the batch that is left out from then on, from 0.
         phase: int. Step at which the phase began whose batches are counted.
         loss: float or None. Loss of the step; None if it was not finite.
         grad_norm: float or None. Global norm of its gradients; the same.

@@ -115,7 +115,7 @@ def read_runs(paths: Sequence[str]) -> list[RunFiles]:
     names = [_name_of(path) for path in plain]
     runs = []
     for path, name in zip(plain, names, strict=True):
-        # Folders of the same name are told apart by their paths.
+        # Folders of the same name are distinguished by their paths.
         runs += _read(path, name if names.count(name) == 1 else path)
     return runs
 

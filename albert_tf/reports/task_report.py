@@ -22,7 +22,7 @@ from albert_tf.reports.page import (
     render,
 )
 
-_NUM_PAIRS = 10  # of labels confused most, beside the matrix
+_NUM_PAIRS = 10  # of labels confused most, next to the matrix
 _ONLY_PAIRS = 30  # and without it
 _MAX_TEXT = 1000  # characters of a text among the errors
 _ERROR_COLUMNS = {

@@ -44,7 +44,7 @@ def extract(path: str, folder: str) -> str:
                 _extract_tar(f, path, folder)
     except DataError:
         raise
-    # Whatever the libraries meet: TarError, BadZipFile, EOFError, zlib.error, OSError.
+    # What the libraries raise: TarError, BadZipFile, EOFError, zlib.error, OSError.
     except Exception as e:
         reason = str(e).split("\n")[0]
         raise DataError(f"{path}: damaged archive: {reason}") from None

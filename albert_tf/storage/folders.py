@@ -342,7 +342,7 @@ def upload(
 def copy_into(
     local: str | os.PathLike, target: str, last: Collection[str] = ()
 ) -> None:
-    """Copies the files of a local folder into a remote one, beside what is there.
+    """Copies the files of a local folder into a remote one, in addition to its files.
 
     Args:
         local: str. The complete local folder.

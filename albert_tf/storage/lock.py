@@ -88,7 +88,7 @@ def locked_workplace(folder: str | os.PathLike) -> Iterator[None]:
 def _renew(path: str, owner: dict[str, Any], ended: threading.Event) -> None:
     """Writes a lock again and again, as long as it belongs to its owner."""
     while not ended.wait(_RENEWED_AFTER):
-        # A full disk, say, is reported by whoever writes something that matters.
+        # A full disk, say, is reported by the code that writes something that matters.
         with contextlib.suppress(DataError, UsageError):
             if files.read_record(path).get("id") != owner["id"]:
                 return

@@ -11,7 +11,7 @@ _INDEX = re.compile(r"step-(\d+)\.index")
 def find_checkpoints(folder: str | os.PathLike) -> dict[int, str]:
     """Returns the prefixes of the complete checkpoints in a folder, the latest first.
 
-    The files themselves are listed, not the file `checkpoint` beside them, which may
+    The files themselves are listed, not TensorFlow's file `checkpoint`, which may
     be damaged. TensorFlow moves the index into place after everything else.
 
     Args:

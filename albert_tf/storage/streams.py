@@ -49,7 +49,7 @@ def _status(path: str) -> files.Status:
 def glob(pattern: str) -> list[str]:
     """Returns the sorted paths that match a pattern.
 
-    An existing path matches itself, whatever characters are in it. `**` stands for any
+    An existing path matches itself, with any characters in it. `**` stands for any
     folders.
 
     Raises:

@@ -96,7 +96,7 @@ class GraphByteBPE(GraphBase):
 
         Args:
             ids: int64 `[N]`. Symbols of all words.
-            word_of: int64 `[N]`. Number of the word each belongs to, ascending.
+            word_of: int64 `[N]`. Index of the word each belongs to, ascending.
             num_words: int64. W.
 
         Returns:

@@ -128,7 +128,7 @@ def padded_inputs(
 
     Args:
         encoded: `EncodedTexts`. Result of `encode_texts`.
-        rows: int `[B]`. Numbers of the rows.
+        rows: int `[B]`. Indices of the rows.
         length: int. `T`; at least the length of the longest selected row.
         pad_id: int. Token id used as padding.
 

@@ -33,7 +33,7 @@ def load_tokenizer(
 
     Args:
         path: str or path. A SentencePiece model, a `tokenizer.json` or `vocab.json` of
-            byte-level BPE (with `merges.txt` beside it), or a folder with one of them.
+            byte-level BPE (with `merges.txt` next to it), or a folder with one of them.
         do_lower_case: bool or None. Whether SentencePiece lower-cases text. Default:
             as the model folder says, or else True. Byte-level BPE ignores it and keeps
             text as it is.
@@ -120,7 +120,7 @@ def _warn_if_cased(tokenizer: AlbertTokenizer, path: str) -> None:
 
 
 def _stored_options(path: str) -> dict[str, bool]:
-    """Returns the options that a model folder keeps beside its SentencePiece model."""
+    """Returns the options that a model folder keeps with its SentencePiece model."""
     folder, name = os.path.split(path)
     if name != AlbertTokenizer.file_name:
         return {}

@@ -67,7 +67,7 @@ class CharacterTable:
     lower case depends on the characters around it (`final_sigma_pattern`).
 
     Attributes:
-        pages: int32 `[0x1100]`. Number of the distinct page for each page of 256.
+        pages: int32 `[0x1100]`. Index of the distinct page for each page of 256.
         row_of: int32 `[number of distinct pages * PAGE_SIZE]`. Row of the table.
         values: int32. The concatenated rows.
         splits: int64 `[rows + 1]`. Where each row begins and ends in `values`.

@@ -17,7 +17,7 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import files
 from albert_tf.text.normalization import to_unicode
 
-MASK = "[MASK]"  # stands for the mask token, whatever the vocabulary calls it
+MASK = "[MASK]"  # stands for the mask token of any vocabulary
 
 
 class Tokenizer(abc.ABC):

@@ -12,7 +12,7 @@ Hardware: one device of any kind. Where a batch does not fit,
 --gradient_accumulation_steps cuts it, with the same result up to rounding. Not timed
 here.
 Published: no score of ALBERT. BERT large has 67.5; chance is 25.
-Not run here: no released weights were at hand.
+Not run here: no released weights were available.
 """
 
 from typing import Any

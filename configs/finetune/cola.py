@@ -12,7 +12,7 @@ Published: Matthews correlation on dev 0.714 with ALBERT xxlarge after 1.5M step
 pretraining, 0.687 after 1M (the paper, Table 9, single models, medians of 5 runs). With
 base v2 and Hugging Face's Trainer: Matthews correlation 0.549 (public model cards, one
 run each).
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

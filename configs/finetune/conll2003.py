@@ -14,7 +14,7 @@ Hardware: one device of any kind. Where a batch does not fit,
 here.
 Published: none by the authors. Users report F1 of 93 to 94 for v2 base to xlarge (the
 split is not said), and for v1 xxlarge 95.3 on dev and 91.4 on test.
-Not run here: no released weights were at hand.
+Not run here: no released weights were available.
 """
 
 from typing import Any

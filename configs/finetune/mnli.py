@@ -13,7 +13,7 @@ Published: accuracy on dev_matched 90.8 with ALBERT xxlarge after 1.5M steps of
 pretraining, 90.4 after 1M (the paper, Table 9, single models, medians of 5 runs). The
 original's README has 84.6, 86.5, 87.9 and 90.6 for v2 base, large, xlarge and xxlarge
 (one run, best of all checkpoints). With base v2, others report 82.6 to 85.0.
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

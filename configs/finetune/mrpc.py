@@ -14,7 +14,7 @@ Published: accuracy on dev 90.9 with ALBERT xxlarge after 1.5M steps of pretrain
 90.2 after 1M (the paper, Table 9, single models, medians of 5 runs). With base v2 and
 Hugging Face's Trainer: accuracy 86.3 and F1 90.1, not from the model of MNLI (public
 model cards, one run each).
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

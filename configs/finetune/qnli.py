@@ -11,7 +11,7 @@ here.
 Published: accuracy on dev 95.3 with ALBERT xxlarge after 1.5M steps of pretraining,
 95.2 after 1M (the paper, Table 9, single models, medians of 5 runs). With base v2 and
 Hugging Face's Trainer: accuracy 91.1 to 91.4 (public model cards, one run each).
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

@@ -13,7 +13,7 @@ here.
 Published: accuracy on dev 92.2 with ALBERT xxlarge after 1.5M steps of pretraining,
 92.0 after 1M (the paper, Table 9, single models, medians of 5 runs). With base v2 and
 Hugging Face's Trainer: accuracy 90.5 and F1 87.2 (public model cards, one run each).
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

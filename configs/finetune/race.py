@@ -13,7 +13,7 @@ here.
 Published: accuracy 86.5 with ALBERT xxlarge after 1.5M steps (middle 89.0, high 85.5),
 86.0 after 1M (88.2, 85.1); the paper, Table 10. The original's README has 64.0, 68.5,
 74.8 and 86.5 for v1 base, large, xlarge and xxlarge.
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

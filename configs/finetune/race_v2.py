@@ -14,7 +14,7 @@ here.
 Published: the original's README has 66.8, 75.2, 80.7 and 86.8 for v2 base, large,
 xlarge and xxlarge. A user reports 70.5 for base v2 with learning rate 2e-5 and no
 dropout (google-research/albert, issue 67).
-Not run here: no released weights were at hand.
+Not run here: no released weights were available.
 """
 
 from typing import Any

@@ -14,7 +14,7 @@ Published: accuracy on dev 89.2 with ALBERT xxlarge after 1.5M steps of pretrain
 88.1 after 1M (the paper, Table 9, single models, medians of 5 runs). With base v2 and
 Hugging Face's Trainer: accuracy 68.6 to 75.8, not from the model of MNLI (public model
 cards, one run each).
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

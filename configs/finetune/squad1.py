@@ -14,7 +14,7 @@ Published, F1/exact on dev: 94.8/89.3 with ALBERT xxlarge after 1.5M steps, 94.8
 after 1M (the paper, Table 10). The original's README has 90.2/83.2, 91.8/85.2,
 92.9/86.4 and 94.6/89.1 for v2 base, large, xlarge and xxlarge (one run, best of all
 checkpoints).
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

@@ -19,7 +19,7 @@ after 1M (the paper, Table 10). The original's README has 82.1/79.3, 84.9/81.8,
 87.9/84.1 and 89.8/86.9 for v2 base, large, xlarge and xxlarge. The threshold of these
 scores was chosen on dev itself: compare them with `best_f1` and `best_exact`, not with
 `f1` and `exact`.
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

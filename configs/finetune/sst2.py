@@ -13,7 +13,7 @@ Published: accuracy on dev 96.9 with ALBERT xxlarge after 1.5M steps of pretrain
 96.8 after 1M (the paper, Table 9, single models, medians of 5 runs). The original's
 README has 92.9, 94.9, 95.4 and 96.8 for v2 base, large, xlarge and xxlarge (one run,
 best of all checkpoints).
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

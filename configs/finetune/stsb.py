@@ -14,7 +14,7 @@ Published: correlation on dev 0.930 with ALBERT xxlarge after 1.5M steps of pret
 0.927 after 1M (the paper, Table 9, single models, medians of 5 runs). With base v2 and
 Hugging Face's Trainer: Pearson 0.909 and Spearman 0.905, not from the model of MNLI
 (public model cards, one run each).
-Not run here: no released weights were at hand. --num_seeds=5 gives the paper's median
+Not run here: no released weights were available. --num_seeds=5 gives the paper's median
 of 5 runs.
 """
 

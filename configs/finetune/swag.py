@@ -11,7 +11,7 @@ Hardware: one device of any kind. Where a batch does not fit,
 --gradient_accumulation_steps cuts it, with the same result up to rounding. Not timed
 here.
 Published: no score of ALBERT. RoBERTa base has 83.4 there, with 5e-5 and batch 16.
-Not run here: no released weights were at hand.
+Not run here: no released weights were available.
 """
 
 from typing import Any

@@ -12,7 +12,7 @@ Published: no score on dev. The ensemble of the paper has 91.8 on the test set, 
 changes made for this task. Always answering 0 has 56.3 on dev, and so have the public
 runs of BERT and ALBERT base with Hugging Face's scripts: 65 of the 71 premises of dev
 occur in the training file, with the other answer.
-Not run here: no released weights were at hand.
+Not run here: no released weights were available.
 """
 
 from typing import Any

@@ -87,7 +87,7 @@ class PackPlan:
         """Returns the examples of some rows.
 
         Args:
-            rows: int64 `[B]`. Numbers of the rows.
+            rows: int64 `[B]`. Indices of the rows.
             assignments: list. For each row, the assignment of its epoch.
 
         Returns:
@@ -202,7 +202,7 @@ def pack_batch(
 
     Returns:
         `token_ids`, `segment_ids`, `padding_mask`, `pack_ids` (0 = padding,
-        1... = number of the example), `position_ids` (from 0 in every example) int32
+        1... = index of the example), `position_ids` (from 0 in every example) int32
         `[B, T]`;
         `mask_positions` (in the row), `mask_ids` and the like int32 `[B, P]`,
         `mask_weights` float32 `[B, P]`; `cls_positions` int32 `[B, K]`,

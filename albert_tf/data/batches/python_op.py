@@ -2,7 +2,7 @@
 
 A data set is computed ahead. Python stops every thread that calls it once the process
 is ending, so that the batch at work is never finished, and its iterator, which waits
-for it, keeps the process from ending. Whoever keeps an iterator in a global variable
+for it, keeps the process from ending. Code that keeps an iterator in a global variable
 would see this now and then.
 """
 

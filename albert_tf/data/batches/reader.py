@@ -123,7 +123,7 @@ class ExampleReader:
         """Reads examples by their number, in a graph.
 
         Args:
-            indices: int64 `[n]`. Numbers of the examples.
+            indices: int64 `[n]`. Indices of the examples.
             pad_to_longest: bool. Whether T is the longest of these n examples.
 
         Returns:
@@ -280,7 +280,7 @@ class ExampleReader:
         raise DataError(f"{path}: record {number}: {rule}, received {value}")
 
     def _check_cards(self) -> None:
-        """Compares the files with the data cards beside them."""
+        """Compares the files with their data cards."""
         counts = self.records.counts()
         for folder in sorted({os.path.dirname(path) for path in counts}):
             path = os.path.join(folder, card.CARD_NAME)

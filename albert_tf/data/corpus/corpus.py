@@ -69,7 +69,7 @@ class CorpusSettings(LayoutSettings, ReadingSettings):
 class RawDocument(NamedTuple):
     """A document as it was read, before it is split into sentences.
 
-    (source, number) identifies it whatever the number of processes: random choices
+    (source, number) identifies it for any number of processes: random choices
     made for a document depend only on these two.
     """
 

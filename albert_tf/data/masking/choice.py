@@ -7,7 +7,7 @@
 4. If none fits, but some words together fill the budget exactly, those are chosen
    instead (see `_fill_exactly`).
 
-Every n-gram thus has the same chance whatever its length and position, and the chosen
+Every n-gram thus has the same chance at every length and position, and the chosen
 lengths follow p(n), except for n-grams cut by the end of a segment or by the budget.
 The cut n-gram is more often a long one: in rows of 64 tokens the first and last tokens
 of a segment are chosen up to 2% (ALBERT) or 7% (SpanBERT) more often than others; in
@@ -54,7 +54,7 @@ class _Ranked(NamedTuple):
     """The tokens of each row in the order they are considered, all `[B, T]`."""
 
     positions: Any  # int32
-    words: Any  # int32, number of the word of each token
+    words: Any  # int32, index of the word of each token
     sizes: Any  # int32, number of tokens of that word
     candidates: Any  # bool, false for special tokens and padding
 
@@ -117,7 +117,7 @@ def _find_words(maskable, token_boundary, config, xp):
 
 
 def _find_ngrams(words, starts, maskable, keys, config, xp):
-    """Returns the number of the n-gram of each token, `[B, T]`, counting up in a row.
+    """Returns the index of the n-gram of each token, `[B, T]`, counting up in a row.
 
     Draw k is the length of n-gram k. A stretch between two special tokens that starts
     with word a uses draws a, a+1, ...; a stretch of m words needs at most m draws, so

@@ -60,7 +60,7 @@ def create_pretraining_data(
         flags: dict. Further settings to record on the card.
 
     Returns:
-        dict. The card (see `card.py`), also in `dataset.json` beside the shards.
+        dict. The card (see `card.py`), also in `dataset.json` next to the shards.
 
     Raises:
         UsageError: If the output exists, or parts of another run.

@@ -94,7 +94,7 @@ class Example(NamedTuple):
 
 
 class Document(NamedTuple):
-    """One document of a block: its key (source, number) and segment borders."""
+    """One document of a block: its key (source, index) and segment borders."""
 
     key: tuple[int, int]
     borders: list[int]
@@ -125,7 +125,7 @@ def make_documents(
     """Returns the documents of one block, without empty sentences and documents.
 
     Args:
-        keys: Sequence. (source, number) of each document.
+        keys: Sequence. (source, index) of each document.
         sentence_splits: int `[sentences + 1]`. Token offsets.
         document_splits: int `[documents + 1]`. Sentence offsets.
     """

@@ -1,6 +1,6 @@
 """Answers a file of any size: reads it in parts, computes them, joins the answers.
 
-Of the input, a few parts are in memory at a time. A finished part is kept beside the
+Of the input, a few parts are in memory at a time. A finished part is kept next to the
 output until the output is complete, and the same command continues after it.
 """
 
@@ -71,7 +71,7 @@ def answer_file(
         overwrite: bool. Whether an output, or parts of another run, may be replaced.
 
     Raises:
-        UsageError: If something is in the way of the output.
+        UsageError: If the output exists and `overwrite` is not set.
         DataError: If a row cannot be used; finished parts are kept.
     """
     sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}

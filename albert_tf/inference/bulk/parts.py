@@ -49,7 +49,7 @@ class PartsFolder:
 
     @contextlib.contextmanager
     def open(self, overwrite: bool) -> Iterator[None]:
-        """Keeps the folder for this run; what is in the way goes with `overwrite`.
+        """Keeps the folder for this run; `overwrite` removes what exists.
 
         Raises:
             UsageError: If there is a finished output, or parts of a run with other
@@ -92,7 +92,7 @@ class PartsFolder:
         """Returns whether a part is there, undamaged and of these rows.
 
         Args:
-            number: int. Number of the part.
+            number: int. Index of the part.
             rows: str. Digest of the rows.
         """
         try:

@@ -132,7 +132,7 @@ def predict_texts(
         overwrite: bool. Whether an existing output may be replaced.
 
     Raises:
-        UsageError: If something is in the way of the output.
+        UsageError: If the output exists and `overwrite` is not set.
         DataError: If a row cannot be used.
     """
     bulk = bulk or BulkSettings()

@@ -25,8 +25,8 @@ class Job(NamedTuple):
     """A part to be computed.
 
     Attributes:
-        number: int. Number of the part.
-        first: int. Number of its first row.
+        number: int. Index of the part.
+        first: int. Index of its first row.
         rows: Its rows.
         digest: str. Digest of them.
     """
@@ -105,7 +105,7 @@ class _Worker:
             self._send()
 
     def ready(self) -> None:
-        """Is called when the process listens: before, sending would wait for it."""
+        """Called once the process is listening; sending earlier would block."""
         self._is_ready = True
         self._send()
 

@@ -3,8 +3,8 @@
 Three pipelines (`pipelines/beam.py` says why): every file is cut into blocks of
 neighbouring rows, `RunInference` answers the blocks, and the answers are joined into
 files of equal numbers of rows. A block is answered as a whole, in batches that depend
-only on its texts. So the files have the same bytes whatever the runner, the number of
-workers, and the death of any of them. Workers and the caller must see the same files.
+only on its texts. So the files have the same bytes with any runner and number of
+workers, also if some of them die. Workers and the caller must see the same files.
 Needs the extra `beam` and TensorFlow.
 """
 
@@ -26,7 +26,7 @@ from albert_tf.storage.lock import locked_workplace
 def predict_with_beam(settings: PipelineSettings) -> list[str]:
     """Writes the answers of a SavedModel to all rows as JSON Lines.
 
-    A line has the number of the row among those of all files, `index`, then the copied
+    A line has the index of the row in all files, `index`, then the copied
     columns and the outputs of the signature. A run that was interrupted goes on with
     the blocks that it finds.
 

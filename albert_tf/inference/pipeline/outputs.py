@@ -30,7 +30,7 @@ class Block(NamedTuple):
     Attributes:
         content: str. Path of the rows.
         answers: str. Path of the answers to them: JSON Lines.
-        start: int. Number of the first row among those of all files.
+        start: int. Index of the first row in all files.
         rows: int. Number of rows.
     """
 

@@ -287,7 +287,7 @@ def choose(model: keras.Model, precision: str, max_rank: int = 5) -> FastForward
         max_rank: int. As for `FastForward`.
 
     Raises:
-        UsageError: If the precision is unknown, or needs a forward that cannot be had.
+        UsageError: If the precision is unknown or needs an unavailable forward.
     """
     if precision not in PRECISIONS:
         raise UsageError(

@@ -234,7 +234,7 @@ def choice_task(
 
 
 def _groups(examples: ChoiceExamples) -> dict[str, np.ndarray]:
-    """Returns the numbers of the questions of each group that has a name."""
+    """Returns the indices of the questions of each group that has a name."""
     names = np.array(examples.groups)
     return {
         name: np.flatnonzero(names == name)

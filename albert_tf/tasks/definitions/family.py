@@ -88,7 +88,7 @@ class Family(Protocol):
     - question answering with the beam head: `start_log_probs`, `start_index`
       `[R, S]`, `end_log_probs`, `end_index` `[R, S * E]`, `cls_logits` `[R]`.
 
-    What the answers are is the family's own affair.
+    What the answers are is defined by the family.
     """
 
     def usable(self, task, examples, options: Options) -> Any:

@@ -22,7 +22,7 @@ REGRESSION = "regression"
 class Source(Protocol):
     """Where the examples of one split come from.
 
-    The examples are whatever the task's family works with: a `tables.TextTable` for
+    The examples are of the type that the task's family uses: a `tables.TextTable` for
     classification of texts, questions with contexts for extraction of answers.
     """
 

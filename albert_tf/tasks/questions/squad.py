@@ -6,7 +6,7 @@ Not copied from the original (`run_squad_v2.py`): it searches the best threshold
 dev set, rewrites the predictions with it, then empties every answer whose null score is
 above 1, and picks checkpoints by the result. Here `f1` of SQuAD 2.0 is that of the
 answers as they are written, with a threshold chosen on held-back training articles;
-`best_f1` beside it is the best threshold of the evaluated questions, for comparison.
+`best_f1` uses the best threshold of the evaluated questions, for comparison.
 """
 
 import dataclasses

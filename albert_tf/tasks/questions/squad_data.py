@@ -18,7 +18,7 @@ class Question:
     Attributes:
         id: str. Its id in the file.
         text: str. The question.
-        context: int. Number of the text in `Questions.contexts`.
+        context: int. Index of the text in `Questions.contexts`.
         answers: tuple of (str, int). Correct answers, and where each starts in the
             text, in characters. Empty if the text does not answer the question, or if
             the answer is not known.

@@ -56,8 +56,8 @@ class Windows:
     """What turns positions in rows into parts of the texts; `EncodedExamples.detail`.
 
     Attributes:
-        contexts: dict. `Context` by number of the text in `Questions.contexts`.
-        question: int32 `[R]`. Number of each row's question.
+        contexts: dict. `Context` by index of the text in `Questions.contexts`.
+        question: int32 `[R]`. Index of each row's question.
         first: int32 `[R]`. Token of the text at which the window begins.
         size: int32 `[R]`. Number of tokens of the text in the window.
     """
@@ -185,7 +185,7 @@ def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
         size: int `[W]`. Number of its tokens.
 
     Returns:
-        int `[P]`. Number of the window, below `W`.
+        int `[P]`. Index of the window, below `W`.
     """
     length = int((first + size).max())
     best, score = np.zeros(length, np.int64), np.full(length, -np.inf)

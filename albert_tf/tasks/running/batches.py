@@ -82,7 +82,7 @@ def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.nd
 
     Args:
         encoded: `EncodedTexts`. Rows of question answering.
-        rows: int `[B]`. Numbers of the rows.
+        rows: int `[B]`. Indices of the rows.
         length: int. `T`; at least the length of the longest selected row.
 
     Returns:

@@ -37,7 +37,7 @@ def to_iob2(
 
     Args:
         sentences: sequence of sequence of str. Tags of the words of each sentence.
-        place: callable. Takes the numbers of a sentence and of a word in it, and
+        place: callable. Takes the indices of a sentence and of a word in it, and
             returns where they are, for messages.
 
     Returns:

@@ -61,7 +61,7 @@ def _pieces(tokenizer: Tokenizer, words: Sequence[str]):
 
 
 def _row_numbers(lengths: list[int], sizes: list[int], room: int) -> np.ndarray:
-    """Returns the number of the row of each word, int64 `[P]`.
+    """Returns the index of the row of each word, int64 `[P]`.
 
     Args:
         lengths: list of int `[P]`. Number of tokens of each word, at most `room`.

@@ -146,7 +146,7 @@ def find_parts(name: str) -> list[Part]:
     """Returns the parts of that name: one part, or the parts of a task.
 
     Raises:
-        UsageError: If there are none.
+        UsageError: If nothing is found.
     """
     key = _plain(name)
     found = [part for part in PARTS.values() if key in (_plain(part.key), part.task)]

@@ -180,7 +180,7 @@ def _score(label) -> float:
 
 
 def _is_number(label: str) -> bool:
-    """Whether a label is a number; float() also accepts "1_0", which is none."""
+    """Whether a label is a number; float() also accepts "1_0", which is not."""
     try:
         float(label)
     except ValueError:

@@ -137,7 +137,7 @@ def json_lines(
         ids: sequence of str. The `N` names of the examples. Row numbers are written as
             numbers.
         known: sequence. The `N` correct labels, or None.
-        first: int. Number of the first example.
+        first: int. Index of the first example.
     """
     is_number = are_numbers(ids, first)
     lines = []
@@ -158,5 +158,5 @@ def json_lines(
 
 
 def are_numbers(ids: Sequence[str], first: int = 0) -> bool:
-    """Returns whether ids are the numbers of the rows, counted from `first`."""
+    """Returns whether ids are the indices of the rows, starting at `first`."""
     return all(name == str(i) for i, name in enumerate(ids, first))

@@ -28,6 +28,28 @@ class LayoutSettings:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnSettings(LayoutSettings):
+    """A table whose rows may have names."""
+
+    id_column: str = setting(
+        "Name or number of a column that names the rows, for files of predictions. "
+        "Default: rows are numbered from 0.",
+        "",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelSettings(ColumnSettings):
+    """A table whose rows have labels."""
+
+    label_column: str = setting(
+        "Name or number of the label's column: the class, the score, or the number (or "
+        "letter) of the right choice.",
+        "label",
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadingSettings:
     """Where prepared sets are, and what to do with input that cannot be used."""
 

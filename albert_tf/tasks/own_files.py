@@ -1,7 +1,6 @@
 """The user's own files: texts with labels, words with tags, contexts with choices."""
 
 import dataclasses
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,8 +23,8 @@ from albert_tf.tasks.tags.tagging_files import (
     with_iob2,
 )
 from albert_tf.tasks.texts import text_classification
-from albert_tf.tasks.texts.table_stream import TableStream
 from albert_tf.tasks.texts.tables import LabelledTableSettings, TableSettings
+from albert_tf.tasks.texts.text_table import TableReader
 
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
 # Endings of files with a word and its tag per line.
@@ -46,16 +45,6 @@ class OwnFileSettings(LabelledTableSettings, ChoiceTableSettings, TaggedTableSet
         "choices after a context. Default: by the columns of the file.",
         "",
         choices=("", *KINDS),
-    )
-    id_column: str = setting(
-        "Name or number of a column that names the rows, for files of predictions. "
-        "Default: rows are numbered from 0.",
-        "",
-    )
-    label_column: str = setting(
-        "Name or number of the label's column: the class, the score, or the number (or "
-        "letter) of the right choice.",
-        "label",
     )
 
 
@@ -169,7 +158,7 @@ def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool)
     return named(settings, examples, path, task.written)[0]
 
 
-def stream_texts(settings: OwnFileSettings, path: str) -> TableStream:
+def stream_texts(settings: OwnFileSettings, path: str) -> TableReader:
     """Returns a file of texts without labels, to be read in portions.
 
     Args:
@@ -251,8 +240,7 @@ def _read(
         columns = _part(ChoiceTableSettings, settings)
         return read_choice_table(path, columns, labelled, policy, written)
     columns = _part(LabelledTableSettings if labelled else TableSettings, settings)
-    read = functools.partial(columns.read_table, path)
-    return read(on_bad_input=policy)
+    return columns.read_table(path, on_bad_input=policy)
 
 
 def _has_names(path: str) -> bool:

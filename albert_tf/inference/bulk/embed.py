@@ -28,8 +28,8 @@ from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.prediction_files import choose_format
 from albert_tf.tasks.running.outputs import in_threads, sorted_batches
 from albert_tf.tasks.running.packing import rounded_length
-from albert_tf.tasks.texts.table_stream import Portions
 from albert_tf.tasks.texts.text_predictions import are_numbers
+from albert_tf.tasks.texts.text_table import Portions
 from albert_tf.text import inputs
 
 _WRITERS = {

@@ -18,8 +18,7 @@ from albert_tf.inference.bulk import formats
 from albert_tf.inference.bulk.parts import Part, PartsFolder
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.bulk.workers import Job, Work, run_jobs
-from albert_tf.tasks.texts.table_stream import Portions
-from albert_tf.tasks.texts.text_table import TextTable
+from albert_tf.tasks.texts.text_table import Portions, TextTable
 
 
 class Summary(NamedTuple):

@@ -11,7 +11,7 @@ from albert_tf.errors import DataError
 from albert_tf.settings import setting
 from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
 from albert_tf.tables.reader import read_columns
-from albert_tf.tables.settings import LayoutSettings
+from albert_tf.tables.settings import LabelSettings
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Columns that each hold one choice, in the order of their numbers.
@@ -69,7 +69,7 @@ class ChoiceExamples:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ChoiceTableSettings(LayoutSettings):
+class ChoiceTableSettings(LabelSettings):
     """Where the contexts, the choices and the right answers are in a table."""
 
     context_column: str = setting("Column of the context of each question.", "context")
@@ -81,10 +81,6 @@ class ChoiceTableSettings(LayoutSettings):
         "choice. Default: choices, or choice0, choice1, ... or ending0, ending1, ...",
         (),
     )
-    label_column: str = setting(
-        "Column of the right choice: its index from 0, or a letter from A.", "label"
-    )
-    id_column: str = setting("Column of names of the questions; may be empty.", "")
 
 
 def read_choice_table(

@@ -13,6 +13,7 @@ from albert_tf.errors import DataError
 from albert_tf.settings import setting
 from albert_tf.tables.columns import BadRows, file_format, warn_of_skipped
 from albert_tf.tables.reader import read_columns
+from albert_tf.tables.settings import ColumnSettings
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tasks.definitions.task import find_file
 from albert_tf.tasks.tags import tag_schemes
@@ -71,12 +72,11 @@ class TaggedExamples:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TaggedTableSettings:
+class TaggedTableSettings(ColumnSettings):
     """Where words and tags are in JSON lines and Parquet."""
 
     tokens_column: str = setting("Column with the list of words.", "tokens")
     tags_column: str = setting("Column with the list of their tags.", "tags")
-    id_column: str = setting("Column of names of the sentences; may be empty.", "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,11 +12,10 @@ from albert_tf.errors import DataError
 from albert_tf.settings import setting
 from albert_tf.storage import files
 from albert_tf.tables.columns import Columns
-from albert_tf.tables.settings import LayoutSettings
+from albert_tf.tables.settings import ColumnSettings, LabelSettings
 from albert_tf.tables.tfds_source import TfdsRows, read_tfds
 from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from albert_tf.tasks.texts.table_stream import TableStream
-from albert_tf.tasks.texts.text_table import TextTable, make_table, read_table
+from albert_tf.tasks.texts.text_table import TableReader, TextTable, make_table
 
 # The score of all rows of a split of STS-B whose scores TFDS does not know.
 _NO_SCORE = "-1.0"
@@ -26,27 +25,27 @@ AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextFileSettings(LayoutSettings):
+class TextFileSettings(ColumnSettings):
     """Where the texts are in a file, and how the file is written."""
 
     text_column: str = setting(
         "Name or number (from 0; -1 is the last) of the text's column.", "text"
     )
-    id_column: str = setting(
-        "Name or number of a column that names the rows, for files of predictions. "
-        "Default: rows are numbered from 0.",
-        "",
-    )
 
-    def stream(self, path: str | os.PathLike) -> TableStream:
-        """Returns the table without labels, to be read in portions."""
-        return TableStream(
-            path,
-            text_column=self.text_column,
-            text_pair_column=getattr(self, "text_pair_column", ""),
-            id_column=self.id_column,
-            **self.layout,
-        )
+    @property
+    def columns(self) -> tuple[str, str, str, str]:
+        """Columns of the texts, second texts, labels and ids; "" for none."""
+        return (self.text_column, "", "", self.id_column)
+
+    def stream(self, path: str | os.PathLike) -> TableReader:
+        """Returns the table in a file, to be read in portions; its start is checked."""
+        reader = TableReader(path, self)
+        reader.check()
+        return reader
+
+    def read_table(self, path: str | os.PathLike, **options) -> TextTable:
+        """Returns the table in a file; see `TableReader`."""
+        return next(TableReader(path, self, **options).portions())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -57,25 +56,15 @@ class TableSettings(TextFileSettings):
         "Name or number of the second text's column, for pairs of texts.", ""
     )
 
-    def read_table(self, path: str | os.PathLike, **kwargs) -> TextTable:
-        """Reads a table; see the function `read_table`."""
-        return read_table(path, **self._options(), **kwargs)
-
-    def _options(self) -> dict:
-        return {
-            "text_column": self.text_column,
-            "text_pair_column": self.text_pair_column or None,
-            "id_column": self.id_column or None,
-            "label_column": None,
-            **self.layout,
-        }
+    @property
+    def columns(self) -> tuple[str, str, str, str]:
+        return (self.text_column, self.text_pair_column, "", self.id_column)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LabelledTableSettings(TableSettings):
+class LabelledTableSettings(TableSettings, LabelSettings):
     """Where the texts and the labels are in a table, and what the labels are."""
 
-    label_column: str = setting("Name or number of the label's column.", "label")
     label_separator: str = setting(
         "Text between the labels of a row, for several labels per row. Lists of labels "
         "in JSON and Parquet need none.",
@@ -93,13 +82,10 @@ class LabelledTableSettings(TableSettings):
         choices=(AUTO, SINGLE_LABEL, MULTI_LABEL, REGRESSION),
     )
 
-    def _options(self) -> dict:
-        return {
-            **super()._options(),
-            "label_column": self.label_column,
-            "label_separator": self.label_separator or None,
-            "skip_label": self.skip_label or None,
-        }
+    @property
+    def columns(self) -> tuple[str, str, str, str]:
+        text, pair, _, name = super().columns
+        return (text, pair, self.label_column, name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +96,8 @@ class TableSource:
         file: str. Path of the table, within the folder of the data if that is known
             only later.
         columns: `TableSettings`.
-        short_rows: str. See `reader.ColumnReader`.
-        on_bad_input: str. See `read_table`.
+        short_rows: str.
+        on_bad_input: str. See `TableReader`; so is `short_rows`.
     """
 
     file: str
@@ -120,7 +106,7 @@ class TableSource:
     on_bad_input: str = "stop"
 
     def read(self, folder: str = "") -> TextTable:
-        """Returns the table; see `read_table`."""
+        """Returns the table."""
         return self.read_file(files.join(folder, self.file))
 
     def read_file(self, path: str) -> TextTable:
@@ -143,7 +129,7 @@ class TfdsTableSource:
             are the same.
         data_dir: str or None. See `read_tfds`; so is `download`.
         download: bool.
-        on_bad_input: str. See `text_table.read_table`.
+        on_bad_input: str. See `TableReader`.
     """
 
     name: str
@@ -167,37 +153,26 @@ class TfdsTableSource:
                 classes differ.
         """
         data = read_tfds(self.name, self.split, self.data_dir, self.download)
-        options = self.columns._options()
-        rows = self._sorted(data.rows, options["id_column"])
-        keys = ("text_column", "text_pair_column", "label_column", "id_column")
-        wanted = [options[key] for key in keys]
-        texts, pairs, labels, ids = (
-            None if key is None else _feature(data, rows, key) for key in wanted
-        )
+        text, pair, label, name = self.columns.columns
+        rows = self._sorted(data.rows, name)
+        wanted = filter(None, (text, pair, label, name))
+        values = {key: _feature(data, rows, key) for key in wanted}
         numbers = list(range(len(rows)))
-        if labels is not None:
-            labels = self._label_names(data, labels, wanted[2])
+        if label:
+            labels = values[label] = self._label_names(data, values[label], label)
             kept = [i for i in numbers if labels[i] is not None]
-            if not kept:
-                labels, kept = None, numbers
-            numbers = kept
+            if kept:
+                numbers = kept
+            else:
+                del values[label]
         missing = len(rows) - len(numbers)
         skipped = {"rows without a label": missing} if missing else {}
-        columns = Columns(data.name, (), {}, numbers, "row", skipped)
-        chosen = [
-            None if column is None else [column[i] for i in numbers]
-            for column in (texts, pairs, labels, ids)
-        ]
-        return make_table(
-            columns,
-            *chosen,
-            label_separator=options.get("label_separator"),
-            skip_label=options.get("skip_label"),
-            on_bad_input=self.on_bad_input,
-        )
+        values = {key: [column[i] for i in numbers] for key, column in values.items()}
+        columns = Columns(data.name, (), values, numbers, "row", skipped)
+        return make_table(columns, self.columns, self.on_bad_input)
 
-    def _sorted(self, rows: list[dict], key: str | None) -> list[dict]:
-        if key is not None and all(isinstance(row.get(key), int) for row in rows):
+    def _sorted(self, rows: list[dict], key: str) -> list[dict]:
+        if key and all(isinstance(row.get(key), int) for row in rows):
             return sorted(rows, key=lambda row: row[key])
         return rows
 

@@ -1,13 +1,15 @@
-"""A table of texts and labels in memory, and how it is read."""
+"""Tables of texts and labels: in memory, and in portions of a file of any size."""
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError
+from albert_tf.storage import files, streams
 from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
-from albert_tf.tables.reader import read_columns
+from albert_tf.tables.reader import ColumnReader
 
 # What stands for no label where all other labels are of a set: SNLI and MultiNLI write
 # "-" where the annotators did not agree, IMDb has a folder of reviews without labels.
@@ -15,6 +17,9 @@ _NO_LABEL = {
     "-": {"contradiction", "entailment", "neutral", "not_entailment"},
     "unsup": {"neg", "pos"},
 }
+# Ids are compared within this many rows: all ids of a very large file would need too
+# much memory.
+_COMPARED_IDS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,118 +72,135 @@ class TextTable:
         return f"{self.path}: {self.unit} {self.lines[row]}"
 
 
-def read_table(
-    path: str | os.PathLike,
-    *,
-    text_column: str = "text",
-    text_pair_column: str | None = None,
-    label_column: str | None = "label",
-    id_column: str | None = None,
-    label_separator: str | None = None,
-    skip_label: str | None = None,
-    delimiter: str | None = None,
-    header: bool = True,
-    quoting: bool = True,
-    short_rows: str = "stop",
-    on_bad_input: str = "stop",
-) -> TextTable:
-    """Reads the columns of interest; the other columns may hold anything.
+class Portions(Protocol):
+    """A table that is read from its start to its end."""
+
+    def portions(self, rows: int) -> Iterator[TextTable]:
+        """Yields tables of this number of rows; only the last one has fewer."""
+
+    def fraction(self) -> float:
+        """Returns how much has been read, from 0 to 1."""
+
+
+class TableReader:
+    """A table of texts in a file.
 
     Whether the labels are good ones is not checked here; see `tables` and `targets`.
 
     Args:
-        path: str. CSV, TSV, JSON lines or Parquet file, local or remote; `.gz` is
-            unpacked. See `reader.ColumnReader`.
-        text_column: str. Name of the column in the first line, or its number from 0.
-            Without a header only numbers are possible.
-        text_pair_column: str or None. Column of the second texts.
-        label_column: str or None. Column of the labels.
-        id_column: str or None. Column of the names of the rows.
-        label_separator: str or None. Text between the labels of a row, if it may have
-            several. White space around labels, and empty labels, are dropped.
-        skip_label: str or None. Rows with this label are left out and counted. None:
-            "-" or "unsup", if all other labels are those of natural language inference
-            or of IMDb.
-        delimiter: str. One character. Default: tab for `.tsv`, comma otherwise.
-        header: bool. Whether the first line names the columns.
-        quoting: bool. Whether `"` encloses cells, as in CSV. False for GLUE's files,
-            where it is a character like any other.
+        path: str. File or folder; see `reader.ColumnReader`.
+        settings: `tables.TextFileSettings`. Where the texts, and perhaps the labels,
+            are.
         short_rows: str. See `reader.ColumnReader`.
         on_bad_input: str. "stop" or "skip": what to do with a row that cannot be used.
-
-    Raises:
-        UsageError: If the delimiter is not one character.
-        DataError: If the file cannot be read or is malformed; the message names the
-            line.
     """
-    wanted = [text_column, text_pair_column, label_column, id_column]
-    names = [None if name in (None, "") else str(name) for name in wanted]
-    columns = read_columns(
-        path,
-        [name for name in names if name is not None],
-        delimiter=delimiter,
-        header=header,
-        quoting=quoting,
-        short_rows=short_rows,
-        on_bad_input=on_bad_input,
-    )
-    if label_column and columns.index[names[2]] in [
-        columns.index[name] for name in names[:2] if name is not None
-    ]:
-        raise DataError(
-            f"{columns.path}: expected a label beside the text, received one column "
-            f"for both, {columns.names[columns.index[names[2]]]!r}"
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        settings,
+        short_rows: str = "stop",
+        on_bad_input: str = "stop",
+    ):
+        self._settings = settings
+        self._on_bad_input = on_bad_input
+        self._columns = ColumnReader(
+            path,
+            list(dict.fromkeys(filter(None, settings.columns))),
+            short_rows=short_rows,
+            bad=BadRows(on_bad_input),
+            **settings.layout,
         )
-    values = [None if name is None else columns.values[name] for name in names]
-    return make_table(
-        columns,
-        *values,
-        label_separator=label_separator,
-        skip_label=skip_label,
-        on_bad_input=on_bad_input,
-    )
+
+    def fraction(self) -> float:
+        return self._columns.fraction()
+
+    def check(self) -> None:
+        """Reads the first row, so that a wrong column is an error at once."""
+        path = self._columns.path
+        # A pipe cannot be read twice.
+        if streams.is_regular(path) or not files.exists(path):
+            next(self._columns.portions(1))
+
+    def portions(self, rows: int | None = None) -> Iterator[TextTable]:
+        """Yields tables; see `Portions`. None: the whole file is one.
+
+        Raises:
+            UsageError: If the delimiter is not one character, or pyarrow is missing.
+            DataError: If the file cannot be read or is malformed; the message names the
+                line.
+        """
+        text, pair, label, _ = self._settings.columns
+        seen: dict[str, int] = {}
+        first = 0
+        for columns in self._columns.portions(rows):
+            index = columns.index
+            if label and index[label] in [index[text], index.get(pair)]:
+                raise DataError(
+                    f"{columns.path}: expected a label beside the text, received one "
+                    f"column for both, {columns.names[index[label]]!r}"
+                )
+            if len(seen) >= _COMPARED_IDS:
+                seen = {}
+            table = make_table(columns, self._settings, self._on_bad_input, seen, first)
+            first += len(table)
+            yield table
+
+
+class WholeTable:
+    """A table in memory, in portions.
+
+    Args:
+        table: `TextTable`.
+    """
+
+    def __init__(self, table: TextTable):
+        self._table = table
+        self._done = 0
+
+    def fraction(self) -> float:
+        return self._done / len(self._table)
+
+    def portions(self, rows: int) -> Iterator[TextTable]:
+        """Yields tables; see `Portions`."""
+        for first in range(0, len(self._table), rows):
+            self._done = min(first + rows, len(self._table))
+            yield self._table.select(range(first, self._done))
 
 
 def make_table(
     columns: Columns,
-    texts: list,
-    text_pairs: list | None = None,
-    labels: list | None = None,
-    ids: list | None = None,
-    *,
-    label_separator: str | None = None,
-    skip_label: str | None = None,
+    settings,
     on_bad_input: str = "stop",
     seen: dict[str, int] | None = None,
+    first: int = 0,
 ) -> TextTable:
-    """Makes a table of columns that were read; see `read_table`.
+    """Makes a table of columns that were read.
 
     Args:
-        columns: `Columns`. Where the rows are, for messages.
-        texts: list. Values of the column; so are the next three, if not None.
-        text_pairs: list or None.
-        labels: list or None.
-        ids: list or None.
-        label_separator: str or None.
-        skip_label: str or None.
-        on_bad_input: str.
+        columns: `Columns`. Labels may be missing.
+        settings: `tables.TextFileSettings`. Which column is what.
+        on_bad_input: str. "stop" or "skip".
         seen: dict or None. Lines of ids that must not come again; grows.
+        first: int. Number of the first row, where there is no column of ids.
 
     Raises:
         DataError: If a row cannot be used, or none is left.
     """
     bad = BadRows(on_bad_input)
     bad.counts.update(columns.skipped)
+    texts, text_pairs, labels, ids = map(columns.values.get, settings.columns)
+    skip_label = None
     if labels is not None:
-        labels = _label_values(labels, label_separator)
-        skip_label = skip_label or _unlabelled_mark(labels)
+        labels = _label_values(labels, settings.label_separator)
+        skip_label = settings.skip_label or _unlabelled_mark(labels)
     seen = {} if seen is None else seen
     kept = []
     for row in range(len(columns)):
         problem = _row_problem(row, texts, text_pairs, labels, ids, seen)
         if problem:
             bad.report("rows that cannot be used", f"{columns.where(row)}: {problem}")
-        elif labels is not None and skip_label and labels[row] == skip_label:
+        elif skip_label and labels[row] == skip_label:
             bad.counts[f"rows labelled {skip_label!r}"] += 1
         else:
             kept.append(row)
@@ -187,9 +209,13 @@ def make_table(
     if not kept:
         raise DataError(f"{columns.path}: no row is left ({list_counts(bad.counts)})")
     warn_of_skipped(columns.path, bad.counts)
-    values = (texts, text_pairs, labels, columns.lines, ids)
+    if ids is None:
+        names = [str(i) for i in range(first, first + len(kept))]
+    else:
+        names = [ids[row] for row in kept]
+    values = (texts, text_pairs, labels, columns.lines)
     chosen = [None if v is None else [v[row] for row in kept] for v in values]
-    return TextTable(columns.path, *chosen, columns.unit, dict(bad.counts))
+    return TextTable(columns.path, *chosen, names, columns.unit, dict(bad.counts))
 
 
 def _label_values(labels: list, separator: str | None) -> list:

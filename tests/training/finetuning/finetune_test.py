@@ -18,12 +18,12 @@ from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders, hubs
 from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.tasks.running.training_data import make_training_dataset
+from albert_tf.tasks.texts.tables import LabelledTableSettings
 from albert_tf.tasks.texts.text_classification import (
     table_task,
     with_labels,
 )
 from albert_tf.tasks.texts.text_predictions import make_answers
-from albert_tf.tasks.texts.text_table import read_table
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.settings import FinetuneSettings
 from albert_tf.training.finetuning.start import Start
@@ -103,7 +103,7 @@ def test_fit_does_the_same(tables, tmp_path):
     )
     model = from_pretrained(tmp_path / "start", preprocessor=None)
     tokenizer = AlbertTokenizer(SPM_MODEL)
-    table = read_table(tables["train_file"])
+    table = LabelledTableSettings().read_table(tables["train_file"])
     task = with_labels(table_task(), table)
     options = dataclasses.replace(task.options, max_seq_length=24)
     encoded = task.family.encode(task, table, tokenizer, options)
@@ -169,7 +169,7 @@ def test_f1_is_about_one_label_whatever_order_the_model_has(tables, tmp_path, la
     assert [results[f"dev_{name}"] for name in names] == pytest.approx(expected[:3])
     # The model remembers the label.
     predictor = Predictor.from_pretrained(tmp_path / "out")
-    table = read_table(tables["dev_file"])
+    table = LabelledTableSettings().read_table(tables["dev_file"])
     again = predictor.metrics(table, predictor.answers(table))
     assert [again[name] for name in names] == [results[f"dev_{n}"] for n in names]
 
@@ -247,7 +247,7 @@ def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path)
     assert results["dev_truncated"] == 50
     classify = Classifier.from_pretrained(tmp_path / "out")
     assert classify.max_seq_length == 5
-    table = read_table(tables["dev_file"])
+    table = LabelledTableSettings().read_table(tables["dev_file"])
     task = table_task(classify.labels)
     answers = make_answers(task, classify.logits(table.texts))
     values = task.family.metrics(task, table, answers)

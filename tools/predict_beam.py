@@ -4,8 +4,8 @@ Example: `albert-tf predict_beam --saved_model=served/films/1
 --input_file='reviews/*.jsonl' --output_file=answers/reviews`
 
 The work is an Apache Beam pipeline (extra `beam`; `dask` for a Dask cluster). Its
-files, `answers/reviews-00000-of-00001.jsonl` and so on, have the same bytes whatever
-the runner and the number of workers.
+files, `answers/reviews-00000-of-00001.jsonl` and so on, have the same bytes with any
+runner and any number of workers.
 """
 
 import pathlib

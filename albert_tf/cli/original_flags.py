@@ -82,7 +82,7 @@ def define_original_flags() -> None:
 
 
 def check_what_to_do() -> None:
-    """Checks that `--do_train`, `--do_eval` and `--do_predict` ask for what is done.
+    """Checks that `--do_train`, `--do_eval` and `--do_predict` match what is done.
 
     A run always trains, evaluates the dev examples and predicts the test examples.
 

@@ -1,7 +1,7 @@
 """Keeps TensorFlow from waiting for a TPU where there cannot be one.
 
-With libtpu installed, TensorFlow asks the metadata server of Google Cloud about the
-TPU as soon as it starts, every question up to thirty times. Outside the cloud that took
+With libtpu installed, TensorFlow queries the metadata server of Google Cloud about the
+TPU as soon as it starts, every query up to thirty times. Outside the cloud that took
 more than eight minutes.
 """
 

@@ -55,7 +55,7 @@ class AlbertBackbone(ConfiguredModel):
         `[B, D]` (`[B, K, D]` if `cls_positions` is given).
 
     Raises:
-        UsageError: If `pooled_only` is asked of a model without a pooler, or together
+        UsageError: If `pooled_only` is set for a model without a pooler, or together
             with hidden states or attentions.
 
     Example:

@@ -104,7 +104,7 @@ def check_exit(exit: str | None, curve: str) -> ExitRule | None:
         curve: str. The file for measurements, or an empty string.
 
     Raises:
-        UsageError: If the rule is invalid, both are given, or the file is no JSON.
+        UsageError: If the rule is invalid, both are given, or the file is not JSON.
     """
     if curve and exit is not None:
         raise UsageError(

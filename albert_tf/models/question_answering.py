@@ -26,7 +26,7 @@ class AlbertBeamQuestionAnswering(ConfiguredModel):
 
     The original's `create_v2_model` in `squad_utils.py`: the end of an answer is scored
     given its start, which is the correct one in training and one of the `S` best in
-    inference, and a score of its own tells whether there is an answer. The head
+    inference, and a separate score says whether there is an answer. The head
     computes in float32 under every dtype policy.
 
     Args:

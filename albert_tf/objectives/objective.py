@@ -1,6 +1,6 @@
 """A pretraining objective: its losses, and how they are measured and shown.
 
-A step, a loop, a picture or a table asks the objective and names no loss itself. All
+A step, a loop, a picture or a table calls the objective and names no loss itself. All
 losses are sums and counts, so that they add up over micro-batches and replicas.
 """
 

@@ -56,7 +56,7 @@ class Measurements:
             appearance. The weight is empty for numbers of the whole model.
         last_step: int. The last step on record; 0 without lines.
         clock: `Curve` or None. Seconds of training since the start of the run, by
-            step. None if the log does not tell them, as those of earlier versions.
+            step. None if the log lacks them, as logs of earlier versions do.
         tokens: `Curve`. Tokens since the start, by step.
         recent_seconds: float or None. Seconds of a step, according to the last lines.
         skipped: int. Number of lines that are not measurements.

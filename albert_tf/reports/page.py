@@ -342,7 +342,7 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a scalar of NumPy, whose bool is no bool, as Python's."""
+    """Returns a scalar of NumPy, whose bool is not a bool, as Python's is."""
     return value.item() if getattr(value, "shape", None) == () else value
 
 

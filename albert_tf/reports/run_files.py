@@ -33,7 +33,7 @@ _NOT_ENVIRONMENT = ("settings", "content", "kind", "finished", _OUTDATED)
 
 @dataclasses.dataclass(frozen=True)
 class RunFiles:
-    """What the folder of a run tells.
+    """What the folder of a run contains.
 
     Attributes:
         path: str. The folder.

@@ -219,7 +219,7 @@ def _confusion(
         blocks.append(Figures([figures.draw_confusion(split, labels, confusion)]))
     pairs = figures.most_confused(confusion, _NUM_PAIRS if is_drawn else _ONLY_PAIRS)
     if not pairs:
-        return [*blocks, Text("No label was taken for another.")]
+        return [*blocks, Text("No label was confused with another.")]
     names = ["correct", "predicted", "examples", "share of the correct label"]
     rows = [[labels[a], labels[b], count, share] for a, b, count, share in pairs]
     return [*blocks, Table("Labels confused most often", names, rows)]
@@ -298,5 +298,5 @@ def _shorten(value: Any, is_name: bool) -> Any:
 
 
 def _number(value: Any) -> float:
-    """Returns the number, or NaN if there is none."""
+    """Returns the number, or NaN without one."""
     return float(value) if isinstance(value, int | float) else math.nan

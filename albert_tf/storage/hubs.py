@@ -69,7 +69,8 @@ def download(name: str) -> Download:
 
     Raises:
         UsageError: If the name is malformed, or the hub's library is not installed.
-        DataError: If the model cannot be had, or has no file that is safe to read.
+        DataError: If the model cannot be downloaded or has no file that is safe to
+            read.
     """
     if name.startswith(KAGGLE):
         return _from_kaggle(name)
@@ -193,7 +194,7 @@ def _one_line(name: str, hint: str):
         yield
     except errors.HFValidationError as e:
         raise UsageError(f"{name}: {_line(e)}") from None
-    # The library passes on whatever its HTTP client and the disk raise.
+    # The library passes on all that its HTTP client and the disk raise.
     except Exception as e:
         status = getattr(getattr(e, "response", None), "status_code", None)
         if status in (401, 403):
@@ -236,7 +237,7 @@ def _from_kaggle(name: str) -> Download:
             ) from None
         except exceptions.KaggleApiHTTPError as e:
             raise DataError(f"{name}: {_refusal(e)}") from None
-        # Whatever its HTTP client and the disk raise.
+        # All that its HTTP client and the disk raise.
         except Exception as e:
             raise DataError(
                 f"{name}: Kaggle cannot be reached: {_line(e)}; run it again; a "

@@ -1,1 +1,1 @@
-"""Reading tables, folders and prepared data sets, whatever their columns mean."""
+"""Reading tables, folders and prepared data sets."""

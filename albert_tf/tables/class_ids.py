@@ -36,13 +36,13 @@ def find_names(
     """Returns the names of class ids, in their order, by the id as it is written.
 
     The first of these sources decides: the names that Hugging Face stores with a column
-    (in the metadata of Parquet, or in `dataset_info.json` beside the file), whose ids
-    start at 0; `known`; `given`; a file `labels.txt` or `classes.txt` beside the data,
+    (in the metadata of Parquet, or in `dataset_info.json` next to the file), whose ids
+    start at 0; `known`; `given`; a file `labels.txt` or `classes.txt` next to the data,
     with a name per line. The last two count from 1 if the ids do: if there is no 0, and
     the highest id is the number of names.
 
     Args:
-        path: str. The file of the labels; an empty string if there is none.
+        path: str. The file of the labels, or an empty string.
         column: str. Their column, by name or number.
         labels: iterable. Labels as they are written: str, or sequences of such.
         given: sequence of str. The user's names, in the order of the classes. They take

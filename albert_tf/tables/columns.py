@@ -29,14 +29,14 @@ class Columns:
         path: str. The file, for error messages.
         names: tuple of str. All columns of the file; numbers from "0" if the file does
             not name them.
-        values: dict. By column as it was asked for, the values of all rows. A value is
+        values: dict. By column as it was requested, the values of all rows. A value is
             a str, or from JSON and Parquet also a (nested) list of them. Numbers are
             spelled as in JSON; None is a null or a field that the row does not have.
         lines: list of int. Where each row ends in the file, counted from 1; of a folder
             the names of the files.
         unit: str. What `lines` counts: "line", "row", or "file".
         skipped: dict. Number of rows left out or filled, by reason.
-        index: dict. By column as it was asked for, its index.
+        index: dict. By column as it was requested, its index.
     """
 
     path: str

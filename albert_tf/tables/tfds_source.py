@@ -1,6 +1,6 @@
 """Reads data sets of TensorFlow Datasets (TFDS) from a prepared folder.
 
-Nothing is downloaded unless asked for. TFDS is imported when it is needed.
+Nothing is downloaded unless requested. TFDS is imported when it is needed.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ class TfdsRows:
     """The rows of a split.
 
     Attributes:
-        name: str. As it was asked for, with the split, for error messages.
+        name: str. As it was given, with the split, for error messages.
         class_names: dict. By name of a feature (nested ones as "a/b"), the names of its
             classes as tuple of str; for lists of classes, too.
         rows: list of dict. By name of the feature plain Python values: str, int, float,

@@ -78,7 +78,7 @@ def check_options(
     """Refuses options that contradict what is known about a tokenizer.
 
     Args:
-        given: dict. Options that were asked for.
+        given: dict. Options that were requested.
         known: dict. Options that a model was trained with, or records were made with.
         source: str. What says so, for the error.
 

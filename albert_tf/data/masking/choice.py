@@ -40,7 +40,7 @@ class Choice(NamedTuple):
             neighbouring chosen tokens that this one is in.
         span_ends: int32 `[B, P]`, of the last, inclusive.
 
-    The last three are None if they were not asked for.
+    The last three are None if they were not requested.
     """
 
     positions: Any

@@ -1,7 +1,7 @@
 """Reads and writes TFRecord files; an index gives access to any record.
 
 A record is `length: uint64, masked crc32c of it: uint32, payload, masked crc32c of the
-payload: uint32`, little-endian. Beside each shard `x.tfrecord` lies `x.tfrecord.idx`:
+payload: uint32`, little-endian. Next to each shard `x.tfrecord` is `x.tfrecord.idx`:
 the byte offset of each record as little-endian uint64, without a header. A file without
 this sidecar, such as the original's, is indexed by walking over its length headers.
 """

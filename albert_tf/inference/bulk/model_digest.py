@@ -1,4 +1,4 @@
-"""Tells models apart by their content."""
+"""Distinguishes models by their content."""
 
 import hashlib
 import json

@@ -47,7 +47,7 @@ class Work(Protocol):
             num_threads: int. Calls of the model at a time.
 
         Returns:
-            callable. Computes a part, and tells the number of rows after every batch.
+            callable. Computes a part, and reports the number of rows after every batch.
         """
 
 
@@ -66,7 +66,7 @@ def run_jobs(
         jobs: iterator of `Job`. Read as needed.
         num_workers: int. 1 for this process alone.
         num_threads: int. Of each worker.
-        on_rows: callable. Told the numbers of rows; negative if work was lost.
+        on_rows: callable. Called with numbers of rows; negative if work was lost.
         done: callable. Called with every job and its part.
 
     Raises:

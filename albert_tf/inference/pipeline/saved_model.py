@@ -1,4 +1,4 @@
-"""Asks a SavedModel in Python, with answers that do not depend on the machine's load.
+"""Runs a SavedModel in Python, with answers that do not depend on the machine's load.
 
 Legend: `B` texts in a batch, `K` choices, entities, words or masks of a text.
 """

@@ -19,7 +19,8 @@ class PipelineSettings:
         "Prefix of the JSON Lines files to write, or one file that ends in .jsonl."
     )
     signature: str = setting(
-        "Signature to ask; it must take strings, as embed or tag.", "serving_default"
+        "Signature to call; it must take strings, such as embed or tag.",
+        "serving_default",
     )
     columns: tuple[str, ...] = setting(
         "Columns of the signature's inputs, as text=sentence,text_pair=other. "

@@ -41,7 +41,7 @@ class RaceSource:
         """Reads `<split>/{middle,high}/*.txt` of the folder, or of its folder `RACE`.
 
         A file holds one JSON object per article, or several, as in the `all.txt` that
-        the original asks for. Where there is an `all.txt`, the other files, of which
+        the original expects. Where there is an `all.txt`, the other files, of which
         it was made, are not read again.
 
         Raises:

@@ -1,6 +1,6 @@
 """What a family of tasks does: examples to rows, outputs of a model to answers.
 
-The trainer, `evaluate` and `predict` know no task: they ask the family of the task.
+The trainer, `evaluate` and `predict` know no task: they call the family of the task.
 
 Legend: `N` examples, `R` rows, `U` training units, `P` places, `C` labels.
 """

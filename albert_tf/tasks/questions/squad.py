@@ -264,7 +264,7 @@ def _gold(examples: Questions) -> dict[str, list[str]]:
 def _confidence(answers: Answers, i: int, text: str) -> float:
     """Returns the probability of the answer that was written.
 
-    The beam head tells the probability of no answer apart from those of the answers;
+    The beam head has a probability of no answer, separate from those of the answers;
     the list of the 2-logit head holds both.
     """
     among = sum(c.probability for c in answers.nbest[i] if c.text == text)

@@ -77,7 +77,7 @@ class Tagging(Family):
         outputs: Mapping[str, np.ndarray],
         options: Options,
     ) -> TaggingAnswers:
-        """Returns a tag for every word; sentences of several rows are whole again."""
+        """Returns a tag for every word; rows of one sentence are joined."""
         probabilities = softmax(np.asarray(outputs["logits"], np.float32))
         best = probabilities.argmax(-1)
         scores = np.take_along_axis(probabilities, best[:, None], -1)[:, 0]
@@ -244,7 +244,7 @@ def with_labels(
         raise DataError(
             f"{train.path}: the tags are class ids, {ids:.60}, without names; give the "
             "names in the order of the ids, as --labels=O,B-PER,I-PER or one per line "
-            "in a file labels.txt beside the data"
+            "in a file labels.txt next to the data"
         )
     for other in others:
         more = set(tagging_metrics.flat(other.labels or [])) - found

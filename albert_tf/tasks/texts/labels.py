@@ -168,7 +168,7 @@ def _order_note(model, labels, data, model_name) -> str:
     if labels != tuple(data):
         notes.append(f"the model's order is kept: {_list(labels)}")
     if model != labels:
-        notes.append(f"{_list(model)} are taken for {_list(labels)}")
+        notes.append(f"{_list(model)} are read as {_list(labels)}")
     return f"{model_name}: {'; '.join(notes)}" if notes else ""
 
 

@@ -88,11 +88,11 @@ class TextClassification(Family):
     ) -> dict[str, float]:
         """Returns the task's metrics and what a constant answer would reach.
 
-        Beside the task's metrics: `majority_accuracy`, and `majority_` and the name of
-        the selecting metric, for always answering with the most frequent label. Several
-        labels per text: `majority_` and the selecting metric, each label answered by
-        its more frequent value. Scores: `mse`, and `mean_mse` for always answering with
-        the mean of the labels.
+        In addition to the task's metrics: `majority_accuracy`, and `majority_` and the
+        name of the selecting metric, for always answering with the most frequent label.
+        Several labels per text: `majority_` and the selecting metric, each label
+        answered by its more frequent value. Scores: `mse`, and `mean_mse` for always
+        answering with the mean of the labels.
         """
         correct = targets.make_targets(task, examples)
         decisions = answers.decisions

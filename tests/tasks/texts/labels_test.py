@@ -49,7 +49,7 @@ def test_known_other_names_are_mapped():
         ("positive", "negative"), ("0", "1"), aliases=LABEL_ALIASES["sst2"]
     )
     assert match.labels == ("1", "0")
-    assert "positive, negative are taken for 1, 0" in match.note
+    assert "positive, negative are read as 1, 0" in match.note
 
 
 def choose(model_labels, labels=ORIGINAL, **kwargs):

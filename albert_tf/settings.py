@@ -8,12 +8,13 @@ in `configs/`.
 import dataclasses
 import difflib
 import importlib.util
+import math
 import os
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, UsageError
 
 
 def setting(
@@ -22,6 +23,7 @@ def setting(
     choices: Sequence[str] | None = None,
     aliases: Mapping[str, str] | None = None,
     repeated: bool = False,
+    **limits: float,
 ):
     """Returns a dataclass field with a help text.
 
@@ -32,11 +34,70 @@ def setting(
         aliases: dict or None. Other names of these values that the flag accepts.
         repeated: bool. Whether a field of type `tuple[str, ...]` takes one value per
             flag, which may be repeated, instead of one comma-separated list.
+        **limits: float. The range that `check_fields` knows: `minimum` or `above`,
+            `maximum` or `below`; without the latter two, any finite number.
     """
     kwargs = {"default": default[0]} if default else {}
     metadata = {"help": text, "choices": choices, "aliases": aliases or {}}
-    metadata["repeated"] = repeated
+    metadata |= {"repeated": repeated, "limits": limits}
     return dataclasses.field(metadata=metadata, **kwargs)
+
+
+def redefined(base: type, name: str, *default, more: str = ""):
+    """Returns a field of a base class with another default, or more help.
+
+    Args:
+        base: type. Dataclass of settings.
+        name: str. Name of its field.
+        *default: Default value, if it is another one.
+        more: str. Sentences that are added to the help text.
+    """
+    field = {field.name: field for field in dataclasses.fields(base)}[name]
+    metadata = {**field.metadata, "help": f"{field.metadata['help']} {more}".strip()}
+    return dataclasses.field(
+        default=default[0] if default else field.default, metadata=metadata
+    )
+
+
+def check_fields(settings: Any) -> None:
+    """Checks every field against its choices and its range; None always fits.
+
+    Args:
+        settings: Dataclass whose fields are made by `setting`.
+
+    Raises:
+        UsageError: If a value does not fit.
+    """
+    for field in dataclasses.fields(settings):
+        name, value = field.name, getattr(settings, field.name)
+        choices, limits = field.metadata["choices"], field.metadata["limits"]
+        if choices and value not in choices:
+            known = ", ".join(choice for choice in choices if choice)
+            raise UsageError(f"--{name} must be one of {known}, received {value!r}")
+        if limits and value is not None and not _is_within(value, **limits):
+            raise UsageError(f"--{name} {_rule(**limits)}, received {value}")
+
+
+def _is_within(
+    value: float,
+    minimum: float = -math.inf,
+    above: float = -math.inf,
+    maximum: float = math.inf,
+    below: float = math.inf,
+) -> bool:
+    is_enough = value >= minimum and value > above
+    return is_enough and value <= maximum and value < below
+
+
+def _rule(**limits: float) -> str:
+    """Returns a range in words."""
+    if not {"maximum", "below"} & set(limits):
+        return (
+            "must not be negative" if limits.get("minimum") == 0 else "must be positive"
+        )
+    least = f"({limits['above']}" if "above" in limits else f"[{limits['minimum']}"
+    most = f"{limits['below']})" if "below" in limits else f"{limits['maximum']}]"
+    return f"must be in {least}, {most}"
 
 
 def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:

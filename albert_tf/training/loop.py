@@ -10,9 +10,9 @@ import tensorflow as tf
 from albert_tf.errors import DataError, Stopped
 from albert_tf.reports.metrics_file import UNFINISHED
 from albert_tf.training.divergence import DivergedError, DivergenceGuard
-from albert_tf.training.intervals import Intervals
 from albert_tf.training.pace import Pace
 from albert_tf.training.progress import Progress, Stopwatch
+from albert_tf.training.settings import Intervals
 from albert_tf.training.stopping import StopSignals
 from albert_tf.training.tensorflow.agreement import is_one_of_several, share
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints

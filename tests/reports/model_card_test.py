@@ -15,7 +15,9 @@ METRICS = [
 
 
 def card(objective, metrics, settings=None, **kwargs):
-    settings = settings or PretrainSettings("data", "out", "spm", preset="albert_base")
+    settings = settings or PretrainSettings(
+        input_file="data", output_dir="out", spm_model_file="spm", preset="albert_base"
+    )
     tokenizer = types.SimpleNamespace(sha256="123abc")
     return model_card.describe(
         settings, AlbertConfig(), objective, metrics, tokenizer, **kwargs
@@ -54,9 +56,9 @@ def test_masks_are_those_of_the_records_or_of_the_settings():
 
 def test_scaled_learning_rate_is_named_with_its_rule():
     settings = PretrainSettings(
-        "data",
-        "out",
-        "spm",
+        input_file="data",
+        output_dir="out",
+        spm_model_file="spm",
         preset="albert_base",
         train_batch_size=1024,
         scale_learning_rate=True,
@@ -71,7 +73,11 @@ def test_scaled_learning_rate_is_named_with_its_rule():
 def test_averages_have_their_own_row_and_the_card_says_what_the_model_has():
     extra = {"ema_loss": 3.5, "ema_mlm_accuracy": 0.25}
     settings = PretrainSettings(
-        "data", "out", "spm", preset="albert_base", ema_decay=0.99
+        input_file="data",
+        output_dir="out",
+        spm_model_file="spm",
+        preset="albert_base",
+        ema_decay=0.99,
     )
     lines = card(ALBERT, [*METRICS[:2], METRICS[2] | extra], settings)
     assert "| held out, averaged weights, step 750 | 3.5000 | 0.2500 |  |" in lines

@@ -116,7 +116,10 @@ def run_with_content(tmp_path):
 
 def test_content_may_move(run_with_content):
     new = PretrainSettings(
-        "elsewhere", str(run_with_content), "spm", albert_config_file="c.json"
+        input_file="elsewhere",
+        output_dir=str(run_with_content),
+        spm_model_file="spm",
+        albert_config_file="c.json",
     )
     # "spm" is not on record by content, so its path is compared.
     folder = RunFolder(new.output_dir, new.identity(), new.defaults(), CONTENT_OF)

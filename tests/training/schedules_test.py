@@ -55,7 +55,7 @@ def test_finetuning_checks_the_decay_against_its_own_steps():
         num_train_epochs=2.0,
     )
     assert settings.resolved(44).num_decay_steps == 20  # 22 steps, 2 of them warm-up
-    with pytest.raises(UsageError, match="^num_decay_steps must be from 1 to 9, "):
+    with pytest.raises(UsageError, match="^--num_decay_steps must be from 1 to 9, "):
         settings.resolved(20)
 
 

@@ -1,25 +1,19 @@
 """Settings of a fine-tuning run, under the original's flag names."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection
 from typing import Any
 
 from albert_tf.errors import UsageError
-from albert_tf.objectives.exit_modes import FROZEN
+from albert_tf.objectives.exit_modes import FROZEN, MODES
+from albert_tf.settings import redefined, setting
+from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.text.inputs import check_max_seq_length
-from albert_tf.training.finetuning.data_settings import (
-    ExampleSettings,
-    SourceSettings,
-)
-from albert_tf.training.finetuning.step_settings import (
-    TrainingSettings,
-    WatchSettings,
-)
-from albert_tf.training.intervals import Intervals, usual_log_steps
-from albert_tf.training.number_ranges import check_numbers
-from albert_tf.training.schedules import check_schedule
+from albert_tf.training.settings import TrainingSettings, usual_log_steps
 
+ON_COLLAPSE = ("warn", "stop", "restart")
 # They change how a run is carried out or watched, not what it computes, so a run may be
 # resumed with other values.
 NOT_IN_IDENTITY = frozenset(
@@ -91,19 +85,219 @@ def beside(config: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in replaced}
 
 
+_shared = functools.partial(redefined, TrainingSettings)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FinetuneSettings(
-    ExampleSettings,
-    WatchSettings,
-    TrainingSettings,
-    SourceSettings,
-):
+class FinetuneSettings(TrainingSettings, DataSettings):
     """A fine-tuning run.
 
     Each field is described by its `metadata["help"]`, which is also the help of the
     flag of that name. An empty string means "not given". Fields that are None take the
     value of the recipe, or else a default that `resolved` computes.
     """
+
+    task: str = setting(
+        "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad1, squad2, race, "
+        "swag, codah, conll2003, wnut17, or table for files of your own.",
+        "table",
+    )
+    train_file: str = setting(
+        "Your own training examples (or a task's, instead of --data_dir).", ""
+    )
+    dev_file: str = setting("Examples to evaluate on.", "")
+    dev_fraction: float | None = setting(
+        "Share of the training examples to hold back as dev examples, of all labels "
+        "alike, where there are none. Default: 0.1 of a data_dir whose test examples "
+        "have labels, otherwise 0.",
+        None,
+        minimum=0,
+        below=1,
+    )
+    test_file: str = setting("Examples to predict at the end; need no labels.", "")
+    init_checkpoint: str = setting(
+        "Pretrained model: a folder or checkpoint in any supported format, or a name "
+        "such as hf://owner/name.",
+        "",
+    )
+    from_scratch: bool = setting(
+        "Start from random weights, for comparison with a pretrained model.", False
+    )
+    preset: str = setting("With from_scratch: released model to take sizes from.", "")
+    albert_config_file: str = setting(
+        "With from_scratch: JSON file with the model's sizes. With init_checkpoint: "
+        "the checkpoint's own, as the original's commands give it; needed only where "
+        "the checkpoint has none.",
+        "",
+    )
+    spm_model_file: str = setting(
+        "Tokenizer (SentencePiece or tokenizer.json), if the checkpoint has none.", ""
+    )
+    labels: tuple[str, ...] = setting(
+        "Label names in the order of the class indices, or of the class ids (from 0, "
+        "or from 1) in train_file; a file labels.txt beside it does the same. Default: "
+        "the task's, or those in train_file, sorted.",
+        (),
+    )
+    many_labels: bool = setting(
+        "Accept more than 50 different labels, or a different one in every row.", False
+    )
+    answer_head: str = setting(
+        "SQuAD: beam for the original's head of SQuAD 2.0, span for that of SQuAD 1.1, "
+        "as other packages use it for both. Default: the original's.",
+        "",
+        choices=("", "beam", "span"),
+    )
+    doc_stride: int | None = setting(
+        "SQuAD: tokens from the start of one window to the next. Default: 128.", None
+    )
+    max_query_length: int | None = setting(
+        "SQuAD: tokens kept of a question. Default: 64.", None, minimum=1
+    )
+    max_answer_length: int | None = setting(
+        "SQuAD: tokens of the longest answer. Default: 30.", None, minimum=1
+    )
+    n_best_size: int | None = setting(
+        "SQuAD: number of answers to list. Default: 20.", None, minimum=1
+    )
+    max_qa_length: int | None = setting(
+        "RACE: tokens kept of a question with a choice. Default: 128.", None, minimum=1
+    )
+    overwrite: bool = setting(
+        "Replace an earlier fine-tuning run in output_dir.", False
+    )
+    recipe: str = setting(
+        "Take learning_rate, train_batch_size, dropout, num_train_steps, "
+        "num_warmup_steps and max_seq_length from this row of the paper's Table 14, "
+        "for example cola. Default: the task's own row. Flags given explicitly take "
+        "precedence.",
+        "",
+    )
+    learning_rate: float | None = _shared("learning_rate", more="Default: 2e-5.")
+    train_batch_size: int | None = _shared("train_batch_size", more="Default: 32.")
+    dropout: float | None = setting(
+        "Dropout of the encoder. Default: the checkpoint's.", None, minimum=0, below=1
+    )
+    num_train_steps: int | None = _shared(
+        "num_train_steps", more="Default: those of num_train_epochs."
+    )
+    num_warmup_steps: int | None = _shared(
+        "num_warmup_steps", more="Default: 10% of all."
+    )
+    warmup_proportion: float | None = setting(
+        "Share of the updates during which the learning rate rises, instead of "
+        "num_warmup_steps.",
+        None,
+        minimum=0,
+        maximum=1,
+    )
+    max_seq_length: int | None = _shared(
+        "max_seq_length", more="Default: the model's maximum, at most 512."
+    )
+    num_train_epochs: float | None = setting(
+        "Passes over the training examples, instead of num_train_steps. Default: 3.",
+        None,
+        above=0,
+    )
+    max_train_examples: int = setting(
+        "Train on this many examples, drawn with the seed; 0: on all.", 0, minimum=0
+    )
+    layerwise_decay: float | None = setting(
+        "Factor of the learning rate from each layer to the one below it, such as 0.9, "
+        "for models without shared layers (BERT). Refused for others, ALBERT included, "
+        "whose layers have one rate.",
+        None,
+        above=0,
+        maximum=1,
+    )
+    ema_decay: float = _shared(
+        "ema_decay", more="The average is what is evaluated, kept and saved."
+    )
+    class_weights: tuple[str, ...] = setting(
+        "Weights of the classes in the loss, such as spam=5,ham=1; or balanced.", ()
+    )
+    label_smoothing: float = setting(
+        "Share of the label that is spread over all classes.", 0.0, minimum=0, below=1
+    )
+    exits: str = setting(
+        "Text classifiers: also train classifiers on every layer, with which the model "
+        "can stop early: joint (with the model) or frozen (on a fine-tuned model, "
+        "which stays as it is).",
+        "none",
+        choices=MODES,
+    )
+    packing: bool = setting(
+        "Put several short examples of a batch into one row. Changes no result, but "
+        "which values the encoder's dropout drops, where it has any.",
+        True,
+    )
+    fixed_length: bool = setting(
+        "Pad every batch to max_seq_length; implied by --distribution=tpu.", False
+    )
+    jit_compile: bool = _shared("jit_compile", more="Implies fixed_length.")
+    eval_steps: int | None = _shared("eval_steps", more="Default: an epoch.")
+    metric: str = setting(
+        "Metric on the dev examples that selects the weights to keep; any name but one "
+        "of the task's is refused with the list. Default: the task's.",
+        "",
+    )
+    keep: str = setting(
+        "Weights of the model: those with the best metric, or the last ones.",
+        "best",
+        choices=("best", "last"),
+    )
+    early_stopping_patience: int = setting(
+        "Stop after this many evaluations without a better metric; 0: never.",
+        0,
+        minimum=0,
+    )
+    on_collapse: str = setting(
+        "What to do if training collapses (one class, only empty answers, a loss at "
+        "chance): warn, stop, or restart with the next seed.",
+        "warn",
+        choices=ON_COLLAPSE,
+    )
+    num_seeds: int = setting(
+        "Number of runs with consecutive seeds; the best one is kept.", 1, minimum=1
+    )
+
+    def check_source(self) -> None:
+        """Checks that data and initial weights are specified unambiguously.
+
+        Raises:
+            UsageError: If they are not.
+        """
+        if not self.output_dir:
+            raise UsageError("--output_dir: required, but not given")
+        if bool(self.data_dir) == bool(self.train_file):
+            raise UsageError(
+                "exactly one of --data_dir (a task's official files) and --train_file "
+                f"must be given, received {self.data_dir!r} and {self.train_file!r}"
+            )
+        if self.data_dir and (self.dev_file or self.test_file):
+            raise UsageError(
+                "--dev_file, --test_file: only with --train_file; --data_dir has files "
+                "of its own"
+            )
+        sizes = [self.preset, self.albert_config_file]
+        if self.from_scratch:
+            if self.init_checkpoint:
+                raise UsageError(
+                    "--from_scratch: cannot be combined with --init_checkpoint, "
+                    "received both"
+                )
+            if sum(map(bool, sizes)) != 1 or not self.spm_model_file:
+                raise UsageError(
+                    "--from_scratch: requires --spm_model_file and either --preset or "
+                    "--albert_config_file"
+                )
+        elif not self.init_checkpoint:
+            raise UsageError(
+                "--init_checkpoint: required; to train from random weights, pass "
+                "--from_scratch"
+            )
+        elif self.preset:
+            raise UsageError("--preset: only with --from_scratch")
 
     def resolved(
         self, num_examples: int, recipe: dict[str, Any] | None = None
@@ -161,44 +355,22 @@ class FinetuneSettings(
             values = getattr(self, one), getattr(self, other)
             if None not in values:
                 raise UsageError(
-                    f"{one}: cannot be combined with {other}, received {values[0]} and "
-                    f"{values[1]}"
+                    f"--{one}: cannot be combined with {other}, received {values[0]} "
+                    f"and {values[1]}"
                 )
         self.check_values()
 
     def check_values(self) -> None:
         """Raises a UsageError if a value is out of its range."""
-        check_numbers(self, _MAY_BE_ZERO, flags="")
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            choices = field.metadata.get("choices")
-            if choices and value not in choices:
-                known = ", ".join(choice for choice in choices if choice)
-                raise UsageError(
-                    f"{field.name} must be one of {known}, received {value!r}"
-                )
-        share, decay = self.warmup_proportion, self.layerwise_decay
-        if share is not None and not 0 <= share <= 1:
-            raise UsageError(f"warmup_proportion must be in [0, 1], received {share}")
-        if decay is not None and not 0 < decay <= 1:
-            raise UsageError(f"layerwise_decay must be in (0, 1], received {decay}")
+        self.check_training()
         if self.max_seq_length is not None:
             check_max_seq_length(self.max_seq_length, pairs=False)
-        check_schedule(self, flags="")
-        if not 0 <= self.seed < 2**31:
-            raise UsageError(f"seed must be from 0 to 2**31 - 1, received {self.seed}")
         if self.exits == FROZEN and (
             self.early_stopping_patience or self.num_seeds > 1
         ):
             raise UsageError(
-                "exits: frozen leaves every metric as it is, so that "
+                "--exits: frozen leaves every metric as it is, so that "
                 "early_stopping_patience and num_seeds have nothing to compare"
-            )
-        batch = self.train_batch_size
-        if batch is not None and batch % self.gradient_accumulation_steps:
-            raise UsageError(
-                "train_batch_size must be a multiple of gradient_accumulation_steps, "
-                f"received {batch} and {self.gradient_accumulation_steps}"
             )
 
     def needs_dev(self) -> list[str]:
@@ -216,25 +388,6 @@ class FinetuneSettings(
         values = dataclasses.asdict(self)
         return {k: v for k, v in values.items() if k not in NOT_IN_IDENTITY}
 
-    def intervals(self) -> Intervals:
-        """Returns when the training loop logs, saves and evaluates."""
-        return Intervals(
-            self.num_train_steps,
-            log_steps=self.log_steps,
-            save_checkpoints_steps=self.save_checkpoints_steps,
-            eval_steps=self.eval_steps,
-            iterations_per_loop=20,
-        )
-
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Returns the default values of the optional settings."""
-        return {
-            field.name: field.default
-            for field in dataclasses.fields(cls)
-            if field.default is not dataclasses.MISSING
-        }
-
 
 _RECIPE_FIELDS = (
     "learning_rate",
@@ -243,11 +396,4 @@ _RECIPE_FIELDS = (
     "num_train_steps",
     "num_warmup_steps",
     "max_seq_length",
-)
-_MAY_BE_ZERO = (
-    "num_warmup_steps",
-    "eval_steps",
-    "max_train_examples",
-    "early_stopping_patience",
-    "worker_timeout",
 )

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from albert_tf.errors import UsageError
-from albert_tf.training.intervals import Intervals
+from albert_tf.training.settings import Intervals
 
 # Stands in --input_file for the length of a phase.
 PLACEHOLDER = "{length}"

@@ -1,21 +1,20 @@
 """The settings of a pretraining run, with the names of the original's flags."""
 
 import dataclasses
+import functools
+import math
 from typing import Any
 
 from albert_tf.data.masking.config import most_predictions
-from albert_tf.optimizers.arguments import SCHEDULES
-from albert_tf.reports.prompts import PROMPTS
-from albert_tf.settings import setting
-from albert_tf.training.intervals import Intervals, usual_log_steps
-from albert_tf.training.pretraining import checks
+from albert_tf.errors import UsageError
+from albert_tf.reports.prompts import MASK, PROMPTS
+from albert_tf.settings import redefined, setting
 from albert_tf.training.pretraining.lengths import phases_of
-from albert_tf.training.schedules import (
-    DECAY_HELP,
-    REFERENCE_BATCH_SIZE,
-    SCHEDULE_HELP,
-    scaled_learning_rate,
-)
+from albert_tf.training.settings import Intervals, TrainingSettings
+
+# The batch of ALBERT's pretraining, to which its rate of 0.00176 belongs. LAMB's paper
+# (arXiv:1904.00962) has for BERT and this batch the same rate and warm-up of 1/40.
+REFERENCE_BATCH_SIZE = 4096
 
 # They change how a run is carried out or watched, not what it computes, so a run may be
 # resumed with other values.
@@ -67,8 +66,11 @@ CONTENT_OF = {
 FOLLOWS = ("max_predictions_per_seq",)
 
 
-@dataclasses.dataclass(frozen=True)
-class PretrainSettings:
+_shared = functools.partial(redefined, TrainingSettings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainSettings(TrainingSettings):
     """A pretraining run. Names and defaults are those of `run_pretraining.py`.
 
     The `metadata["help"]` of each field describes it and is also the help of the flag
@@ -79,22 +81,9 @@ class PretrainSettings:
         "TFRecords: the prefix given to create_pretraining_data, or paths separated "
         "by commas."
     )
-    output_dir: str = setting(
-        "Folder of the run: new, empty, or holding this same run, which is resumed."
-    )
     spm_model_file: str = setting(
         "Tokenizer that the records were made with: a SentencePiece model, the "
         "tokenizer.json of a byte-level BPE, or a folder with either."
-    )
-    do_lower_case: bool | None = setting(
-        "Whether the records were lower-cased. Needed only for records without a data "
-        "card; default: true.",
-        None,
-    )
-    keep_accents: bool | None = setting(
-        "Whether the records keep accents. Needed only for records without a data "
-        "card; default: false.",
-        None,
     )
     eval_file: str = setting(
         "Held-out TFRecords; without them there is no evaluation.", ""
@@ -106,6 +95,7 @@ class PretrainSettings:
         "Factor of the loss about a pair of segments (SOP, or NSP) beside that of the "
         "masked tokens.",
         1.0,
+        minimum=0,
     )
     preset: str = setting(
         "Size of the model, such as albert_base_v2. Exclusive with "
@@ -121,8 +111,8 @@ class PretrainSettings:
         "layer i begins with the weights of its layer i modulo their number.",
         False,
     )
-    max_seq_length: int = setting(
-        "Tokens per example; shorter examples are padded.", 512
+    max_seq_length: int = _shared(
+        "max_seq_length", 512, more="Shorter examples are padded."
     )
     sequence_length_schedule: str = setting(
         "Steps by length, such as 128:9000,512:1000, or with batch sizes, "
@@ -134,67 +124,54 @@ class PretrainSettings:
         "Maximum number of masked tokens per example. Default: that of the records, if "
         "they hold masks, or masked_lm_prob of max_seq_length, 77 of 512.",
         None,
+        minimum=1,
     )
     masking: str = setting(
         "albert, bert, bert_wwm, roberta, spanbert or electra.", "albert"
     )
     masked_lm_prob: float = setting("Fraction of the tokens to mask.", 0.15)
     ngram: int = setting(
-        "With --masking=albert: maximum number of words masked together.", 3
+        "With --masking=albert: maximum number of words masked together.", 3, minimum=1
     )
     packing: bool = setting(
         "Put several short examples into one row; batch sizes then count rows.", False
     )
-    train_batch_size: int = setting("Examples per step, over all devices.", 4096)
-    eval_batch_size: int = setting(
-        "Examples per evaluation step, over all devices.", 64
-    )
-    optimizer: str = setting("lamb or adamw.", "lamb")
-    learning_rate: float = setting("Peak learning rate of the schedule.", 0.00176)
+    train_batch_size: int = _shared("train_batch_size", 4096)
+    eval_batch_size: int = _shared("eval_batch_size", 64)
+    optimizer: str = _shared("optimizer", "lamb")
+    learning_rate: float = _shared("learning_rate", 0.00176)
     scale_learning_rate: bool = setting(
         "Take --learning_rate as that of a batch of 4096, to which published rates "
         "belong, and multiply it by sqrt(train_batch_size / 4096). "
         "--num_warmup_steps stays, as in the LAMB paper.",
         False,
     )
-    learning_rate_schedule: str = setting(SCHEDULE_HELP, "original", choices=SCHEDULES)
-    num_decay_steps: int | None = setting(DECAY_HELP, None)
     poly_power: float = setting(
-        "With --learning_rate_schedule=original: power of the decay.", 1.0
+        "With --learning_rate_schedule=original: power of the decay.", 1.0, above=0
     )
-    weight_decay_rate: float = setting("Decoupled weight decay.", 0.01)
-    clip_norm: float = setting(
-        "Global norm to which gradients are clipped; 0: no clipping.", 1.0
-    )
-    ema_decay: float = setting(
-        "Decay of an exponential moving average of the weights, such as 0.999, which "
-        "is saved and evaluated (ema_loss, …) beside them; 0: none.",
-        0.0,
+    ema_decay: float = _shared(
+        "ema_decay",
+        more="The average is saved and evaluated (ema_loss, …) with the weights.",
     )
     export_weights: str = setting(
         "Weights of model/: the last ones, or with --ema_decay their average.",
         "last",
         choices=("last", "average"),
     )
-    num_train_steps: int = setting("Updates of the weights.", 125000)
+    num_train_steps: int = _shared("num_train_steps", 125000)
     change_num_train_steps: bool = setting(
         "Continue a run made with another --num_train_steps: end it early, or go on. "
         "The learning rate follows the schedule of the new number.",
         False,
     )
-    allow_other_versions: bool = setting(
-        "Continue a run that other versions of albert_tf, TensorFlow or Keras began.",
-        False,
-    )
-    num_warmup_steps: int = setting("Steps of linear warm-up.", 3125)
+    num_warmup_steps: int = _shared("num_warmup_steps", 3125)
     start_warmup_step: int = setting(
-        "With --learning_rate_schedule=original: step at which the warm-up begins.", 0
+        "With --learning_rate_schedule=original: step at which the warm-up begins.",
+        0,
+        minimum=0,
     )
-    gradient_accumulation_steps: int = setting(
-        "Micro-batches that each device's share of a step is cut into.", 1
-    )
-    save_checkpoints_steps: int = setting("Steps between checkpoints.", 5000)
-    keep_checkpoint_max: int = setting("Number of checkpoints to keep.", 5)
+    save_checkpoints_steps: int = _shared("save_checkpoints_steps", 5000)
+    keep_checkpoint_max: int = _shared("keep_checkpoint_max", 5)
     keep_best: str = setting(
         "Metric of the evaluations, such as loss, mlm_accuracy or ema_loss: the model "
         "with the best value is kept in best/, beside the checkpoints.",
@@ -210,13 +187,12 @@ class PretrainSettings:
         "Continue training while a checkpoint is written. Default: on one machine.",
         None,
     )
-    iterations_per_loop: int = setting("Steps per call of the compiled graph.", 100)
-    log_steps: int | None = setting(
-        "Steps between lines of metrics. Default: 100, or less in short runs.", None
+    iterations_per_loop: int = setting(
+        "Steps per call of the compiled graph.", 100, minimum=1
     )
-    eval_steps: int = setting("Steps between evaluations; 0: only at the end.", 5000)
+    eval_steps: int = _shared("eval_steps", 5000)
     max_eval_steps: int = setting(
-        "Maximum number of batches per evaluation; 0: all.", 100
+        "Maximum number of batches per evaluation; 0: all.", 100, minimum=0
     )
     eval_masked_lm_prob: float | None = setting(
         "Fraction of the tokens to mask in evaluations. Default: --masked_lm_prob.",
@@ -226,11 +202,13 @@ class PretrainSettings:
         "With --masking=albert: maximum number of words masked together in "
         "evaluations. Default: --ngram.",
         None,
+        minimum=1,
     )
     on_divergence: str = setting(
         "When a loss or gradient is not finite, or far above the usual: stop, or "
         "rollback to the last checkpoint and leave that batch out.",
         "stop",
+        choices=("stop", "rollback"),
     )
     max_loss_ratio: float = setting(
         "A loss above this multiple of its running median is a divergence; 0: off.",
@@ -241,30 +219,10 @@ class PretrainSettings:
         "off.",
         100.0,
     )
-    distribution: str = setting(
-        "one_device, mirrored, multi_worker (TF_CONFIG), or tpu with the packages of "
-        "requirements-tpu.txt.",
-        "one_device",
-    )
-    num_devices: int | None = setting(
-        "With --distribution=mirrored: number of GPUs, or of logical CPU devices.",
-        None,
-    )
-    tpu_name: str = setting(
-        "With --distribution=tpu: name or address of the TPU; local on a TPU VM.",
-        "local",
-    )
-    worker_timeout: int = setting(
-        "With --distribution=multi_worker: seconds to wait for the other workers at "
-        "the start; 0: without end.",
-        600,
-    )
-    precision: str = setting("float32 or bfloat16 (weights stay float32).", "float32")
-    jit_compile: bool = setting(
-        "Compile the whole step with XLA (a TPU always does). On a CPU this is faster "
-        "for tiny models only: for albert_base 1.4 times slower in float32, and about "
-        "2.5 times in bfloat16 on CPUs with AMX.",
-        False,
+    jit_compile: bool = _shared(
+        "jit_compile",
+        more="On a CPU this is faster for tiny models only: for albert_base 1.4 times "
+        "slower in float32, and about 2.5 times in bfloat16 on CPUs with AMX.",
     )
     fuse_elementwise: bool = setting(
         "On CPUs, compile the activation gelu_new and its gradient with XLA, one loop "
@@ -274,10 +232,53 @@ class PretrainSettings:
     deterministic: bool = setting(
         "The same command gives the same bits; slower on a GPU.", True
     )
-    seed: int = setting("Seed of weights, order, masks and dropout.", 12345)
 
     def __post_init__(self):
-        checks.check_settings(self)
+        """Refuses settings that no run can have, before anything is read."""
+        for name in ("input_file", "output_dir", "spm_model_file"):
+            if not getattr(self, name):
+                raise UsageError(f"--{name} is required")
+        self._check_start()
+        if self.keep_best and not self.eval_file:
+            raise UsageError(
+                f"--keep_best requires --eval_file, received {self.keep_best!r} alone"
+            )
+        for text in filter(None, self.sample_texts):
+            if MASK not in text:
+                raise UsageError(
+                    f"--sample_texts must contain {MASK}, received {text!r}"
+                )
+        self.check_training()
+        if self.export_weights == "average" and not self.ema_decay:
+            raise UsageError(
+                "--export_weights=average requires an --ema_decay, received 0"
+            )
+        if self.num_warmup_steps > self.num_train_steps:
+            raise UsageError(
+                f"--num_warmup_steps must be at most --num_train_steps="
+                f"{self.num_train_steps}, received {self.num_warmup_steps}"
+            )
+        for name in ("max_loss_ratio", "max_grad_norm_ratio"):
+            value = getattr(self, name)
+            if value != 0 and not 1 < value < math.inf:
+                raise UsageError(
+                    f"--{name} must be above 1, or 0 for none, received {value}"
+                )
+        if self.sequence_length_schedule:
+            phases_of(self)  # checks them, and the settings of each phase
+
+    def _check_start(self) -> None:
+        """Checks where the sizes and the weights of the model come from."""
+        has_start = bool(self.init_checkpoint) and not self.grow
+        given = bool(self.preset) + bool(self.albert_config_file)
+        if given > 1 or not (given or has_start):
+            raise UsageError(
+                "exactly one of --preset and --albert_config_file must be given, or "
+                "--init_checkpoint without --grow, whose config is then taken; "
+                f"received {self.preset!r} and {self.albert_config_file!r}"
+            )
+        if self.grow and not self.init_checkpoint:
+            raise UsageError("--grow requires --init_checkpoint, received none")
 
     def input_files(self) -> list[str]:
         """Returns `input_file` of each phase, from the shortest sequences on."""
@@ -285,10 +286,16 @@ class PretrainSettings:
 
     @property
     def peak_learning_rate(self) -> float:
-        """The peak of the schedule: `learning_rate`, scaled if that was asked for."""
+        """The peak of the schedule: `learning_rate`, scaled if the settings say so.
+
+        The square-root rule, which is LAMB's (arXiv:1904.00962) and, because an update
+        does not depend on the scale of the gradients there either, Adam's
+        (arXiv:2205.10287).
+        """
         if not self.scale_learning_rate:
             return self.learning_rate
-        return scaled_learning_rate(self.learning_rate, self.train_batch_size)
+        share = self.train_batch_size / REFERENCE_BATCH_SIZE
+        return self.learning_rate * math.sqrt(share)
 
     def describe_learning_rate(self) -> str:
         """Returns the peak of the schedule for people, and where it comes from."""
@@ -315,16 +322,4 @@ class PretrainSettings:
 
     def intervals(self) -> Intervals:
         """Returns when the training loop logs, saves and evaluates."""
-        names = [field.name for field in dataclasses.fields(Intervals)]
-        values = {name: getattr(self, name) for name in names}
-        values["log_steps"] = self.log_steps or usual_log_steps(self.num_train_steps)
-        return Intervals(**values)
-
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Returns the default values of the optional settings."""
-        return {
-            field.name: field.default
-            for field in dataclasses.fields(cls)
-            if field.default is not dataclasses.MISSING
-        }
+        return super().intervals(self.iterations_per_loop)

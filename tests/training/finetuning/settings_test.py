@@ -93,9 +93,12 @@ def test_what_does_not_change_the_result_is_no_identity():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"data_dir": "d"}, "exactly one of data_dir"),
-        ({"train_file": ""}, "exactly one of data_dir"),
-        ({"train_file": "", "data_dir": "d", "dev_file": "e"}, "only with train_file"),
+        ({"data_dir": "d"}, "exactly one of --data_dir"),
+        ({"train_file": ""}, "exactly one of --data_dir"),
+        (
+            {"train_file": "", "data_dir": "d", "dev_file": "e"},
+            "only with --train_file",
+        ),
         ({"gradient_accumulation_steps": 0}, "must be positive, received 0"),
         ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\)"),
         ({"warmup_proportion": 1.5}, r"warmup_proportion must be in \[0, 1\]"),

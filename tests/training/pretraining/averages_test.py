@@ -120,7 +120,7 @@ def test_averages_are_evaluated_saved_resumed_and_exported(tmp_path, monkeypatch
         ({"ema_decay": 1.0}, r"--ema_decay must be in \[0, 1\), received 1.0"),
         ({"ema_decay": -0.5}, "--ema_decay must be .*received -0.5"),
         ({"ema_decay": 0.0}, "--export_weights=average requires an --ema_decay, rec"),
-        ({"export_weights": "best"}, "must be last or average, received 'best'"),
+        ({"export_weights": "best"}, "must be one of last, average, received 'best'"),
     ],
 )
 def test_nonsense_is_refused(tmp_path, changes, message):

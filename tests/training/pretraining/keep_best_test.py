@@ -128,7 +128,13 @@ def test_metrics_that_cannot_be(tmp_path, tokenizer):
     with pytest.raises(UsageError, match="no such metric, only loss, mlm_loss"):
         best.add(2, {"loss": 1.0, "mlm_loss": 1.0})
     with pytest.raises(UsageError, match="--keep_best requires --eval_file, received"):
-        PretrainSettings("a", "b", "c", preset="d", keep_best="loss")
+        PretrainSettings(
+            input_file="a",
+            output_dir="b",
+            spm_model_file="c",
+            preset="d",
+            keep_best="loss",
+        )
 
 
 @pytest.mark.slow

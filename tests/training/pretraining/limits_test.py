@@ -16,7 +16,9 @@ def much_memory(monkeypatch):
 
 
 def check(replicas=1, config=BASE, **changes):
-    settings = PretrainSettings("data", "run", "spm", preset="x", **changes)
+    settings = PretrainSettings(
+        input_file="data", output_dir="run", spm_model_file="spm", preset="x", **changes
+    )
     limits.check_batch_size(settings, config, replicas)
 
 
@@ -55,7 +57,9 @@ def test_memory_of_a_cpu(monkeypatch):
         check(train_batch_size=4096, gradient_accumulation_steps=64)
     with pytest.raises(UsageError, match="more would exceed its 4 GiB of memory"):
         settings = PretrainSettings(
-            *("data", "run", "spm"),
+            input_file="data",
+            output_dir="run",
+            spm_model_file="spm",
             preset="x",
             train_batch_size=4096,
             gradient_accumulation_steps=256,
@@ -93,7 +97,13 @@ def test_indivisible_and_evaluation():
         match="multiple of 6 .2 devices x 3 accumulation steps., such as 6 or 12",
     ):
         check(replicas=2, train_batch_size=9, gradient_accumulation_steps=3)
-    settings = PretrainSettings("data", "run", "spm", preset="x", train_batch_size=9)
+    settings = PretrainSettings(
+        input_file="data",
+        output_dir="run",
+        spm_model_file="spm",
+        preset="x",
+        train_batch_size=9,
+    )
     with pytest.raises(UsageError, match="--sequence_length_schedule: .* such as 8 or"):
         limits.check_batch_size(settings, BASE, 2, "sequence_length_schedule")
     with pytest.raises(UsageError, match="--eval_batch_size must be at most 682"):

@@ -83,7 +83,13 @@ def test_records_without_a_card_are_not_checked():
 
 
 def test_an_unknown_objective_is_a_usage_error(tmp_path):
-    settings = PretrainSettings("x", str(tmp_path), "s", preset="p", objective="elctra")
+    settings = PretrainSettings(
+        input_file="x",
+        output_dir=str(tmp_path),
+        spm_model_file="s",
+        preset="p",
+        objective="elctra",
+    )
     with pytest.raises(UsageError, match="--objective must be one of albert, bert, re"):
         pretrain.pretrain(settings)
 
@@ -91,7 +97,12 @@ def test_an_unknown_objective_is_a_usage_error(tmp_path):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_weight_of_the_pair_loss_is_that_of_the_settings(name):
     settings = PretrainSettings(
-        *("x", "out", "s"), preset="p", objective=name, pair_loss_weight=0.5
+        input_file="x",
+        output_dir="out",
+        spm_model_file="s",
+        preset="p",
+        objective=name,
+        pair_loss_weight=0.5,
     )
     weights = [term.loss_weight for term in pretrain._find_objective(settings).terms]
     assert weights == [1.0, 0.5]
@@ -110,7 +121,13 @@ def test_a_pair_loss_of_weight_0_is_not_read():
 @pytest.mark.parametrize("weight", [-0.1, float("inf"), float("nan")])
 def test_a_weight_that_is_no_weight_is_a_usage_error(weight):
     with pytest.raises(UsageError, match=f"--pair_loss_weight .* received {weight}"):
-        PretrainSettings("x", "out", "s", preset="p", pair_loss_weight=weight)
+        PretrainSettings(
+            input_file="x",
+            output_dir="out",
+            spm_model_file="s",
+            preset="p",
+            pair_loss_weight=weight,
+        )
 
 
 def run_tool(config_file, data, output, **changes):
@@ -175,7 +192,9 @@ def test_records_without_pairs_leave_the_pooler_untrained(
     records, config_file, tmp_path, caplog
 ):
     settings = PretrainSettings(
-        *(str(records["none"]), str(tmp_path / "run"), str(SPM)),
+        input_file=str(records["none"]),
+        output_dir=str(tmp_path / "run"),
+        spm_model_file=str(SPM),
         **{"eval_file": str(records["none"]), "keep_best": "ema_loss"},
         **{"albert_config_file": str(config_file), "max_seq_length": 64},
         **{"train_batch_size": 4, "num_train_steps": 4, "num_warmup_steps": 1},
@@ -205,7 +224,9 @@ def test_a_new_head_is_drawn_from_the_seed(config_file, tmp_path):
 
     def weights(seed):
         settings = PretrainSettings(
-            *("data", "out", "spm"),
+            input_file="data",
+            output_dir="out",
+            spm_model_file="spm",
             albert_config_file=str(config_file),
             init_checkpoint=str(tmp_path / "start"),
             seed=seed,

@@ -23,9 +23,9 @@ MODEL = str(GOLDEN / "tokenization/spiece.model")
 
 def make(replicas=1, **changes):
     settings = PretrainSettings(
-        str(GOLDEN / "tf1_data/seq128_pred20.tfrecord"),
-        "out",
-        MODEL,
+        input_file=str(GOLDEN / "tf1_data/seq128_pred20.tfrecord"),
+        output_dir="out",
+        spm_model_file=MODEL,
         preset="albert_base_v2",
         max_seq_length=128,
         max_predictions_per_seq=20,
@@ -103,9 +103,9 @@ def test_evaluations_may_mask_otherwise_than_training(tmp_path):
     def positions(**changes):
         """Returns the masked positions of a training and of a held-out batch."""
         settings = PretrainSettings(
-            str(tmp_path / "x"),
-            "out",
-            MODEL,
+            input_file=str(tmp_path / "x"),
+            output_dir="out",
+            spm_model_file=MODEL,
             preset="albert_base_v2",
             eval_file=str(tmp_path / "x"),
             max_seq_length=64,
@@ -145,7 +145,11 @@ def test_evaluations_may_mask_otherwise_than_training(tmp_path):
 )
 def test_masks_that_an_evaluation_cannot_have(changes, message):
     settings = PretrainSettings(
-        "in", "out", MODEL, preset="albert_base_v2", **{"eval_file": "in", **changes}
+        input_file="in",
+        output_dir="out",
+        spm_model_file=MODEL,
+        preset="albert_base_v2",
+        **{"eval_file": "in", **changes},
     )
     with pytest.raises(UsageError, match=message):
         _eval_masking(settings)

@@ -4,7 +4,6 @@
 the weights to `checkpoints/step-N` under their canonical names.
 """
 
-import json
 import os
 import re
 
@@ -68,13 +67,9 @@ def refuse_unfinished(path: str) -> None:
         DataError: If the run is not finished.
     """
     where = files.join(path, _RUN_FILE)
-    if not files.is_folder(path) or not files.exists(where):
-        return
-    record = files.read_record(where)
-    if not record or record.get("finished"):
-        return
+    record = files.read_record(where) if files.is_folder(path) else {}
     # Folders of earlier versions, of another kind, held a record only when finished.
-    if record.get("kind") == _FINETUNING:
+    if record.get("kind") == _FINETUNING and not record.get("finished"):
         raise _unfinished(path)
 
 
@@ -125,16 +120,12 @@ def _step(prefix: str) -> int:
 
 def _read_record(run: str) -> dict[str, dict]:
     path = files.join(run, _RUN_FILE)
-    text = files.read_text(path)
-    try:
-        record = json.loads(text)
-        kind = record.get("kind")
-        parts = {name: dict(record.get(name) or {}) for name in ("settings", "content")}
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        parts, kind = {}, None
-    if kind:
+    record = files.read_record(path)
+    if record.get("kind"):
         raise _unfinished(run)
-    if not parts or "num_train_steps" not in parts["settings"]:
+    parts = {name: record.get(name) or {} for name in ("settings", "content")}
+    is_run = all(isinstance(part, dict) for part in parts.values())
+    if not is_run or "num_train_steps" not in parts["settings"]:
         raise DataError(f"{path}: must be the JSON record of a pretraining run")
     return parts
 

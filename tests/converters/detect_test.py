@@ -92,6 +92,7 @@ def test_broken_config(tmp_path, text):
     [
         ({"vocab_size": 999}, r"word_embeddings.weight must have shape \(999, 16\)"),
         ({"vocab_size": 2**30}, "must have shape"),
+        ({"intermediate_size": 65}, r"must have shape \(32, 65\)"),
         ({"max_position_embeddings": 2**30}, "must have shape"),
         ({"intermediate_size": 2**30}, "must have shape"),
         ({"num_hidden_layers": 2**30}, "must be at most 4096"),

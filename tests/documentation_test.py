@@ -34,6 +34,7 @@ NOT_RUN = {
     ".venv/bin/python -m pytest tests/data": ITSELF,
     ".venv/bin/pre-commit install": "changes the checkout",
     "pip install -r requirements.txt -e .": INSTALLS,
+    "pip install --no-deps": INSTALLS,
     "albert-tf <verb>": "a pattern",
     "python tools/<verb>.py": "a pattern",
     "albert-tf benchmark convert --output_file=docs/benchmarks/convert": (

@@ -29,7 +29,7 @@ class TextFileSettings(ColumnSettings):
     """Where the texts are in a file, and how the file is written."""
 
     text_column: str = setting(
-        "Name or number (from 0; -1 is the last) of the text's column.", "text"
+        "Name or index (from 0; -1 is the last) of the text's column.", "text"
     )
 
     @property
@@ -53,7 +53,7 @@ class TableSettings(TextFileSettings):
     """Where texts and pairs are in a table, and how the table is written."""
 
     text_pair_column: str = setting(
-        "Name or number of the second text's column, for pairs of texts.", ""
+        "Name or index of the second text's column, for pairs of texts.", ""
     )
 
     @property
@@ -72,7 +72,7 @@ class LabelledTableSettings(TableSettings, LabelSettings):
     )
     skip_label: str = setting(
         "Rows with this label are left out and counted. Default: - where all other "
-        "labels are those of natural language inference, unsup beside neg and pos.",
+        "labels are those of natural language inference, unsup next to neg and pos.",
         "",
     )
     problem_type: str = setting(
@@ -143,9 +143,9 @@ class TfdsTableSource:
     def read(self, folder: str = "") -> TextTable:
         """Returns the rows; `folder` is not used.
 
-        The label -1, which TFDS gives to rows without a label, is none: such rows are
-        left out and counted, unless all rows are like that. Of scores, -1 is a usual
-        one, so it stands for none only if all rows have it.
+        The label -1 of TFDS marks rows without a label: such rows are left out and
+        counted, unless all rows are like that. A score may be -1, so among scores it
+        marks missing labels only if all rows have it.
 
         Raises:
             UsageError: See `read_tfds`.
@@ -177,7 +177,7 @@ class TfdsTableSource:
         return rows
 
     def _label_names(self, data: TfdsRows, labels: list, key: str) -> list:
-        """Returns labels as written in a table; None where there is none."""
+        """Returns labels as written in a table; None for rows without one."""
         classes = data.class_names.get(key)
         if classes and self.names and not set(classes) <= set(self.names):
             raise DataError(

@@ -12,6 +12,7 @@ from albert_tf.settings import setting
 from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import LabelSettings
+from albert_tf.tasks.definitions.task import Examples
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Columns that each hold one choice, in the order of their numbers.
@@ -19,7 +20,7 @@ _NUMBERED = re.compile(r"(choice|ending|option|answer)_?(\d{1,3})")
 
 
 @dataclasses.dataclass(frozen=True)
-class ChoiceExamples:
+class ChoiceExamples(Examples):
     """Questions with choices.
 
     Attributes:
@@ -47,21 +48,6 @@ class ChoiceExamples:
     fills_blanks: bool = False
     lettered: bool = False
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def select(self, rows: Sequence[int]) -> "ChoiceExamples":
-        """Returns the questions of these numbers, in this order."""
-        names = ("ids", "contexts", "questions", "choices", "labels", "where", "groups")
-        values = {name: getattr(self, name) for name in names}
-        return dataclasses.replace(
-            self,
-            **{
-                name: None if value is None else [value[i] for i in rows]
-                for name, value in values.items()
-            },
-        )
 
     def choice_name(self, index: int) -> str:
         """Returns what a choice is called in files of predictions."""

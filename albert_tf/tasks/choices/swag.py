@@ -4,7 +4,7 @@ import dataclasses
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tables.columns import BadRows, warn_of_skipped
+from albert_tf.tables.columns import BadRows
 from albert_tf.tasks.choices.choice_files import (
     ChoiceExamples,
     ChoiceTableSettings,
@@ -103,6 +103,4 @@ def _read(
         return examples
     if not kept:
         raise DataError(f"{path}: no question has {_ENDINGS} endings")
-    warn_of_skipped(path, bad.counts)
-    skipped = {**examples.skipped, **bad.counts}
-    return dataclasses.replace(examples.select(kept), skipped=skipped)
+    return examples.kept(kept, bad.counts)

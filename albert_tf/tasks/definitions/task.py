@@ -6,17 +6,47 @@ answers, ...) is a module of this folder that makes such objects; `registry` nam
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from absl import logging
 
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.storage import files
+from albert_tf.tables.columns import warn_of_skipped
 from albert_tf.tasks.definitions.family import Family, Options
 
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
+
+
+class Examples:
+    """Base of dataclasses of examples, where each list has an item per example.
+
+    Attributes:
+        path: str. Where they are from, for messages.
+        ids: list of str. Name of each example.
+        skipped: dict. Number of examples left out, by reason.
+    """
+
+    path: str
+    ids: list[str]
+    skipped: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """Returns the examples of these indices, in this order."""
+        lists = {k: v for k, v in vars(self).items() if isinstance(v, list)}
+        chosen = {key: [column[i] for i in rows] for key, column in lists.items()}
+        return dataclasses.replace(self, **chosen)
+
+    def kept(self, rows: Sequence[int], counts: Mapping[str, int]) -> Self:
+        """Returns the examples of these indices, and says how many others there are."""
+        warn_of_skipped(self.path, counts)
+        skipped = {**self.skipped, **counts}
+        return dataclasses.replace(self.select(rows), skipped=skipped)
 
 
 class Source(Protocol):

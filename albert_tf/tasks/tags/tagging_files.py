@@ -15,7 +15,7 @@ from albert_tf.tables.columns import BadRows, file_format, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import ColumnSettings
 from albert_tf.tables.text_stream import TextStream
-from albert_tf.tasks.definitions.task import find_file
+from albert_tf.tasks.definitions.task import Examples, find_file
 from albert_tf.tasks.tags import tag_schemes
 
 _DOCUMENT = "-DOCSTART-"
@@ -24,7 +24,7 @@ _BAD = "sentences that cannot be used"
 
 
 @dataclasses.dataclass(frozen=True)
-class TaggedExamples:
+class TaggedExamples(Examples):
     """Sentences of words, with or without tags.
 
     Attributes:
@@ -48,20 +48,6 @@ class TaggedExamples:
     unit: str = "word"
     note: str = ""
     skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def select(self, rows: Sequence[int]) -> "TaggedExamples":
-        """Returns the sentences of these numbers, in this order."""
-        labels = self.labels
-        return dataclasses.replace(
-            self,
-            ids=[self.ids[i] for i in rows],
-            tokens=[self.tokens[i] for i in rows],
-            labels=None if labels is None else [labels[i] for i in rows],
-            lines=[self.lines[i] for i in rows],
-        )
 
     def place(self, sentence: int, word: int) -> str:
         """Returns where a word is, for messages."""

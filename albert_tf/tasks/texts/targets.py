@@ -3,7 +3,6 @@
 Legend: `N` rows, `C` labels.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.data.wording import count_of
 from albert_tf.errors import DataError
 from albert_tf.tables.columns import BadRows
 from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
@@ -67,15 +65,12 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
             bad.report("rows without a good label", f"{table.where(row)}: {e}")
     if len(kept) == len(table):
         return table
-    left_out = count_of(len(table) - len(kept), "row")
     if not kept:
         raise DataError(
             f"{table.path}: no row has a good label; the first one: "
             f"{_problem(convert, table.labels[0])}"
         )
-    logging.warning("%s: %s without a good label left out", table.path, left_out)
-    skipped = {**table.skipped, **bad.counts}
-    return dataclasses.replace(table.select(kept), skipped=skipped)
+    return table.kept(kept, bad.counts)
 
 
 def choose_problem_type(table: TextTable, given: str = AUTO) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from albert_tf.data.wording import list_counts
@@ -10,6 +10,7 @@ from albert_tf.errors import DataError
 from albert_tf.storage import files, streams
 from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
 from albert_tf.tables.reader import ColumnReader
+from albert_tf.tasks.definitions.task import Examples
 
 # What stands for no label where all other labels are of a set: SNLI and MultiNLI write
 # "-" where the annotators did not agree, IMDb has a folder of reviews without labels.
@@ -23,7 +24,7 @@ _COMPARED_IDS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class TextTable:
+class TextTable(Examples):
     """The columns of a table.
 
     Attributes:
@@ -51,21 +52,6 @@ class TextTable:
     def __post_init__(self):
         if self.ids is None:
             object.__setattr__(self, "ids", [str(i) for i in range(len(self.texts))])
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    def select(self, rows: Sequence[int]) -> "TextTable":
-        """Returns a table of some rows, with the ids that they have in this one."""
-        names = ("texts", "text_pairs", "labels", "lines", "ids")
-        columns = {name: getattr(self, name) for name in names}
-        return dataclasses.replace(
-            self,
-            **{
-                name: None if column is None else [column[i] for i in rows]
-                for name, column in columns.items()
-            },
-        )
 
     def where(self, row: int) -> str:
         """Returns file and line of a row, for error messages."""

@@ -7,8 +7,15 @@ import dataclasses
 import importlib
 from typing import Any
 
+from albert_tf import features
 from albert_tf.errors import UsageError
 
+# What a model answers: the labels of a text, the tags of its words, the place of an
+# answer in it, one of several choices, the tokens at its masks, or its vectors.
+LABELS, TAGS, SPANS = "labels", "tags", "spans"
+CHOICES, TOKENS, VECTORS = "choices", "tokens", "vectors"
+# What fine-tuned models answer.
+FINE_TUNED = (LABELS, TAGS, SPANS, CHOICES)
 PROBLEM_TYPES = (
     "regression",
     "multi_label_classification",
@@ -23,6 +30,7 @@ class Head:
     Args:
         name: str or None. Name of the head; None is the backbone alone.
         keras_class: str. Module in `albert_tf.models` and class of the model.
+        answers: str. What the model answers, for example `LABELS`.
         layers: tuple of str. The layers of each of the head's parts that no checkpoint
             of the head may lack.
         uses_pooler: bool. Whether the head reads the pooled output.
@@ -31,9 +39,7 @@ class Head:
             if it has none.
         keras_hub_class: str or None. KerasHub's class; None if it has none.
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
-        can_export: bool. Whether `export_saved_model` accepts the model.
-        answers_spans: bool. Whether it finds answers in a text, of which it reads every
-            token.
+        also_reads: tuple of str. Inputs of the model beside tokens, segments and mask.
         options: tuple of str. Arguments of the model beside its config, positive
             integers, that are stored with it. One that is 0 is not.
         prefixes: tuple of str. Starts of the names of parts that a model may also have,
@@ -42,14 +48,14 @@ class Head:
 
     name: str | None
     keras_class: str
+    answers: str
     layers: tuple[str, ...] = ()
     uses_pooler: bool = False
     fixed_labels: int | None = None
     huggingface_class: str = ""
     keras_hub_class: str | None = None
     input_rank: int = 2
-    can_export: bool = False
-    answers_spans: bool = False
+    also_reads: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     prefixes: tuple[str, ...] = ()
 
@@ -69,9 +75,24 @@ class Head:
         return "classifier" in self.parts
 
     @property
+    def has_labels(self) -> bool:
+        """Returns whether the outputs of the head have names."""
+        return self.answers in (LABELS, TAGS)
+
+    @property
+    def answers_spans(self) -> bool:
+        """Returns whether it finds answers in a text, of which it reads every token."""
+        return self.answers == SPANS
+
+    @property
+    def has_beam(self) -> bool:
+        """Returns whether it looks for the ends of an answer after its starts."""
+        return "start_n_top" in self.options
+
+    @property
     def has_masked_lm(self) -> bool:
         """Returns whether the model predicts tokens at masked positions."""
-        return "mlm_head" in self.parts
+        return self.answers == TOKENS
 
     def load_class(self) -> type:
         """Imports and returns the Keras model."""
@@ -85,7 +106,7 @@ BACKBONE = Head(
     uses_pooler=True,
     huggingface_class="Model",
     keras_hub_class="AlbertBackbone",
-    can_export=True,
+    answers=VECTORS,
 )
 HEADS: dict[str, Head] = {
     head.name: head
@@ -96,7 +117,8 @@ HEADS: dict[str, Head] = {
             layers=("mlm_head/dense", "sop_head"),
             uses_pooler=True,
             huggingface_class="ForPreTraining",
-            can_export=True,
+            answers=TOKENS,
+            also_reads=(features.MASK_POSITIONS,),
         ),
         Head(
             name="masked_lm",
@@ -104,7 +126,8 @@ HEADS: dict[str, Head] = {
             layers=("mlm_head/dense",),
             huggingface_class="ForMaskedLM",
             keras_hub_class="AlbertMaskedLM",
-            can_export=True,
+            answers=TOKENS,
+            also_reads=(features.MASK_POSITIONS,),
         ),
         Head(
             name="text_classifier",
@@ -113,7 +136,7 @@ HEADS: dict[str, Head] = {
             uses_pooler=True,
             huggingface_class="ForSequenceClassification",
             keras_hub_class="AlbertTextClassifier",
-            can_export=True,
+            answers=LABELS,
             options=("num_exits",),
             prefixes=("exit_",),
         ),
@@ -122,7 +145,7 @@ HEADS: dict[str, Head] = {
             keras_class="classifiers.AlbertTokenClassifier",
             layers=("classifier",),
             huggingface_class="ForTokenClassification",
-            can_export=True,
+            answers=TAGS,
         ),
         Head(
             name="question_answering",
@@ -130,8 +153,7 @@ HEADS: dict[str, Head] = {
             layers=("classifier",),
             fixed_labels=2,
             huggingface_class="ForQuestionAnswering",
-            can_export=True,
-            answers_spans=True,
+            answers=SPANS,
         ),
         Head(
             name="beam_question_answering",
@@ -145,8 +167,8 @@ HEADS: dict[str, Head] = {
                 "answer_head/dense_1",
             ),
             options=("start_n_top", "end_n_top"),
-            can_export=True,
-            answers_spans=True,
+            answers=SPANS,
+            also_reads=(features.P_MASK,),
         ),
         Head(
             name="multiple_choice",
@@ -156,7 +178,7 @@ HEADS: dict[str, Head] = {
             fixed_labels=1,
             input_rank=3,
             huggingface_class="ForMultipleChoice",
-            can_export=True,
+            answers=CHOICES,
         ),
     )
 }
@@ -170,6 +192,11 @@ def find(name: str | None) -> Head:
 def all_rows() -> tuple[Head, ...]:
     """Returns the rows of the backbone and of every head."""
     return (BACKBONE, *HEADS.values())
+
+
+def answering(*answers: str) -> tuple[str, ...]:
+    """Returns the names of the heads that answer one of these, for example `SPANS`."""
+    return tuple(name for name, head in HEADS.items() if head.answers in answers)
 
 
 def problem_type_of(model: Any) -> str:

@@ -23,16 +23,9 @@ EXCEPTIONS = {
     "benchmarks/step_speed.py": {"input_ids"},
     "albert_tf/converters/peers.py": {"input_ids"},
     "albert_tf/converters/huggingface/tokenizer.py": {"input_ids"},
-    "albert_tf/export/endpoints/choices.py": {"token_ids", "segment_ids"},
-    "albert_tf/export/endpoints/fill_mask.py": {"token_ids"},
-    "albert_tf/export/questions/signatures.py": {"token_ids", "segment_ids"},
-    "albert_tf/export/endpoints/signature.py": {"token_ids", "segment_ids"},
-    "albert_tf/export/endpoints/signatures.py": {
-        "token_ids",
-        "segment_ids",
-        "mask_positions",
-    },
-    "albert_tf/export/endpoints/tags.py": {"token_ids", "segment_ids"},
+    "albert_tf/export/choices.py": {"token_ids", "segment_ids"},
+    "albert_tf/export/signatures.py": {"token_ids", "mask_positions"},
+    "albert_tf/export/text_inputs.py": {"token_ids", "segment_ids"},
 }
 
 

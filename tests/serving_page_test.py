@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from albert_tf.export import verify
+from albert_tf.export import manifest
 from albert_tf.export.saved_model import export_saved_model
 from tests import documents
 from tests.export import heads
@@ -48,7 +48,7 @@ def table():
 @pytest.mark.slow
 def test_the_table_has_the_signatures_of_a_classifier(folder):
     shown = table()["text classifier"]
-    for line in verify.describe(folder):
+    for line in manifest.describe(folder):
         name, _, rest = line.partition("(")
         assert name in shown
         inputs, outputs = (

@@ -79,7 +79,7 @@ def main() -> None:
         "max_seq_length": settings.max_seq_length,
     }
     if to_runtime:
-        from albert_tf.export.runtimes.folder import export_for_runtime
+        from albert_tf.export.runtime_folder import export_for_runtime
         from albert_tf.inference.converted import labelled_check
 
         data = _as_trained(settings, data) if has_data else data

@@ -1,19 +1,83 @@
-"""Checks a SavedModel: the digests of its files and the operations it runs."""
+"""The manifest of a SavedModel: its files, their digests, the operations it may run.
+
+The operations on the list are those that the models of this package need
+(`saved_model_test.py` exports them), and others that also only compute, which another
+version of Keras may choose instead.
+"""
 
 import os
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.framework import types_pb2
+from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.errors import DataError
-from albert_tf.export.allowed_ops import ALLOWED_OPS
+from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import digests, files, folders
 from albert_tf.text import sentencepiece_file
 
 FILE = "assets.extra/manifest.json"
 MODEL_FILE = "saved_model.pb"
 _SENTENCEPIECE = "SentencepieceOp"
+_CALLABLE = "__saved_model"  # what the loader adds for itself begins like this
+
+_COMPUTE = """
+    AddV2 All Any ArgMax BatchMatMulV2 BiasAdd BroadcastTo Cast ConcatV2 Const Cumsum
+    Einsum Equal Erfc ExpandDims Fill FloorDiv FloorMod GatherNd GatherV2 GreaterEqual
+    Identity IdentityN Less LessEqual LogicalAnd MatMul Max Maximum Mean Min Minimum Mul
+    Neg NoOp NotEqual OneHot Pack Pow Prod RaggedGather RaggedRange RaggedTensorToTensor
+    Range RealDiv Relu Reshape Rsqrt Select SelectV2 Shape Sigmoid Softmax Square
+    SquaredDifference Squeeze StopGradient StridedSlice Sub Sum Tanh TensorScatterUpdate
+    Tile Transpose Unpack UpperBound Where
+"""
+_ALSO_COMPUTE = """
+    Abs Add AddN BatchMatMulV3 Bitcast BroadcastArgs Ceil Erf Exp Expm1 Floor
+    FusedBatchNormV3 Greater LeakyRelu Log Log1p LogicalNot LogicalOr
+    LogSoftmax OnesLike PadV2 Rank Reciprocal Round ScatterNd Selu Sign Size Slice
+    Softplus Split SplitV Sqrt TensorScatterAdd ZerosLike
+"""
+# Control flow, calls of the graph's own functions, inputs, checks of inputs.
+_STRUCTURE = """
+    Assert EnsureShape If PartitionedCall Placeholder PlaceholderWithDefault
+    StatefulPartitionedCall StatelessIf StatelessWhile While
+"""
+_STRINGS = """
+    ParseExampleV2 StaticRegexFullMatch StaticRegexReplace StringJoin StringLength
+    StringStrip Substr UnicodeDecode UnicodeEncode UnicodeTranscode UnsortedSegmentJoin
+"""
+# For byte-level BPE; its table is filled from constants in the graph.
+_BYTE_BPE = """
+    DecodeRaw DenseBincount HashTableV2 LookupTableFindV2 LookupTableImportV2
+    StringSplit StringSplitV2 UnsortedSegmentSum
+"""
+# For question answering.
+_QUESTIONS = "Exp Pad ReverseV2 TopKV2 Unique UnsortedSegmentMax UnsortedSegmentMin"
+# From TensorFlow Text; part of every TensorFlow Serving since 2.13.
+_TENSORFLOW_TEXT = """
+    NormalizeUTF8 SentencepieceOp SentencepieceTokenizeOp
+    SentencepieceTokenizeWithOffsetsOp
+"""
+# A SavedModel reads its own variables with these. The loader determines the file
+# names; no signature can change them.
+_VARIABLES = """
+    AssignVariableOp DisableCopyOnRead MergeV2Checkpoints ReadVariableOp RestoreV2
+    SaveV2 ShardedFilename VarHandleOp VarIsInitializedOp
+"""
+
+ALLOWED_OPS = frozenset(
+    " ".join(
+        [
+            _COMPUTE,
+            _ALSO_COMPUTE,
+            _STRUCTURE,
+            _STRINGS,
+            _BYTE_BPE,
+            _QUESTIONS,
+            _TENSORFLOW_TEXT,
+            _VARIABLES,
+        ]
+    ).split()
+)
 
 
 def operations(path: str | os.PathLike) -> set[str]:
@@ -96,12 +160,154 @@ def write_manifest(out: folders.FolderWriter, content: dict[str, Any]) -> None:
         out: `FolderWriter`. The folder, complete except for the manifest.
         content: dict. Further entries of the manifest.
     """
-    out.write_json(FILE, {"files": _digests(out.path), **content})
+    out.write_json(FILE, {"files": list_files(out.path), **content})
 
 
-def _digests(root: str | os.PathLike) -> dict[str, dict[str, Any]]:
+def list_files(root: str | os.PathLike) -> dict[str, dict[str, Any]]:
     """Returns the size and sha256 of all files but the manifest, by relative path."""
     found = digests.of_tree(root)
     found.pop(FILE, None)
     names = sorted(found, key=lambda name: name.split("/"))
     return {name: {k: found[name][k] for k in ("sha256", "size")} for name in names}
+
+
+def verify(path: str | os.PathLike, sha256: str | None = None) -> dict[str, Any]:
+    """Compares an exported folder with its manifest, and checks what it can do.
+
+    Nothing in the folder is run. The manifest shows that the files are those of one
+    export, not whose: who can change the files can write another manifest. `sha256`,
+    kept elsewhere, excludes this.
+
+    Args:
+        path: str or path. The folder, local or remote.
+        sha256: str or None. Expected digest of the manifest.
+
+    Returns:
+        dict. The manifest's content.
+
+    Raises:
+        UsageError: If `sha256` is not the digest of any file.
+        DataError: If the manifest is missing or is another one; if a file is missing,
+            changed, added or outside the folder; if the SavedModel contains an
+            operation that is not allowed, a SentencePiece model that cannot be read
+            safely, or other operations or signatures than the manifest lists.
+    """
+    path = os.fspath(path).rstrip("/")
+    file = files.join(path, FILE)
+    if files.exists(files.join(path, folders.INCOMPLETE)):
+        raise DataError(f"{path}: incomplete, its upload was interrupted; repeat it")
+    content = files.read_json(file)
+    if sha256 is not None:
+        _check_digest(file, sha256)
+    listed = _listed(file, content)
+    if problems := list(_differences(path, listed)):
+        raise DataError(f"{path}: not what was exported: {'; '.join(problems)}")
+    if sorted(check_operations(path)) != content.get("operations"):
+        raise DataError(f"{file}: lists other operations than {MODEL_FILE}")
+    for meta_graph in read_saved_model(path).meta_graphs:
+        _check_assets(path, meta_graph, listed)
+        if _inputs(meta_graph) != content.get("signatures"):
+            raise DataError(f"{file}: lists other signatures than {MODEL_FILE}")
+    return content
+
+
+def describe(path: str | os.PathLike) -> list[str]:
+    """Returns a line for each signature: its name, inputs and outputs."""
+    lines = []
+    for meta_graph in read_saved_model(path).meta_graphs:
+        for name, signature in _signatures(meta_graph):
+            inputs, outputs = (
+                ", ".join(f"{key}: {_spec(info)}" for key, info in sorted(part.items()))
+                for part in (signature.inputs, signature.outputs)
+            )
+            lines.append(f"{name}({inputs}) -> {outputs}")
+    return lines
+
+
+def _check_digest(file: str, sha256: str) -> None:
+    if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
+        raise UsageError(f"sha256: expected 64 hexadecimal digits, received {sha256}")
+    found = digests.of_file(file)["sha256"]
+    if found != sha256.lower():
+        raise DataError(f"{file}: expected sha256 {sha256}, found {found}")
+
+
+def _listed(file: str, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the files that a manifest lists.
+
+    Raises:
+        DataError: If it is not a manifest, or names a file outside the folder.
+    """
+    try:
+        listed = {
+            str(name): {"size": int(value["size"]), "sha256": str(value["sha256"])}
+            for name, value in content["files"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise DataError(f"{file}: not the manifest of an exported model") from None
+    for name in listed:
+        if _leaves(name):
+            raise DataError(f"{file}: names a file outside the folder: {name!r}")
+    return listed
+
+
+def _leaves(name: str) -> bool:
+    parts = name.replace("\\", "/").split("/")
+    return os.path.isabs(name) or "://" in name or ".." in parts or "" in parts
+
+
+def _differences(path: str, listed: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yields each file that is not as listed, and how it differs."""
+    remote = files.is_remote(path)
+    found = set(folders.remote_tree(path) if remote else digests.tree(path))
+    found.discard(FILE)
+    root = os.path.realpath(path)
+
+    def is_link(name: str) -> bool:
+        # What a link leads to can be exchanged after the check.
+        where = os.path.realpath(files.join(path, name))
+        return not remote and where != os.path.join(root, name)
+
+    if is_link(FILE):
+        yield f"{FILE} is a link"
+    for name in sorted(found | set(listed)):
+        if name not in listed:
+            yield f"{name} was added"
+        elif name not in found:
+            yield f"{name} is missing"
+        elif is_link(name):
+            yield f"{name} is a link"
+        elif digests.of_file(files.join(path, name)) != listed[name]:
+            yield f"{name} was changed"
+
+
+def _check_assets(
+    path: str, meta_graph: meta_graph_pb2.MetaGraphDef, listed: dict[str, Any]
+) -> None:
+    """Checks the files that the loader passes to the graph: all are in `assets`."""
+    for asset in meta_graph.asset_file_def:
+        if _leaves(asset.filename) or f"assets/{asset.filename}" not in listed:
+            raise DataError(
+                f"{files.join(path, MODEL_FILE)}: reads an asset that is not "
+                f"in the manifest: {asset.filename!r}"
+            )
+
+
+def _signatures(meta_graph: meta_graph_pb2.MetaGraphDef) -> list[tuple[str, Any]]:
+    found = sorted(meta_graph.signature_def.items())
+    return [(name, value) for name, value in found if not name.startswith(_CALLABLE)]
+
+
+def _inputs(meta_graph: meta_graph_pb2.MetaGraphDef) -> dict[str, dict[str, str]]:
+    """Returns the inputs of each signature as the manifest describes them."""
+    return {
+        name: {key: _spec(info) for key, info in signature.inputs.items()}
+        for name, signature in _signatures(meta_graph)
+    }
+
+
+def _spec(info: meta_graph_pb2.TensorInfo) -> str:
+    dtype = types_pb2.DataType.Name(info.dtype).removeprefix("DT_").lower()
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    sizes = [None if dim.size < 0 else dim.size for dim in info.tensor_shape.dim]
+    return f"{dtype} {sizes}"

@@ -5,41 +5,39 @@ import importlib.metadata
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from albert_tf.converters.checkpoint.keras_model import head_of
+from albert_tf.converters.checkpoint.keras_model import from_model, head_of
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import cpu, exit_curves, manifest, warmup
-from albert_tf.export.endpoints.choices import choice_options
-from albert_tf.export.endpoints.fill_mask import TOP_K
-from albert_tf.export.endpoints.signature import Signature
-from albert_tf.export.endpoints.signatures import CLASSIFY_METHOD, make_signatures
-from albert_tf.export.endpoints.tags import tag_labels
-from albert_tf.export.endpoints.text_inputs import TextInputs, token_reader
-from albert_tf.export.questions.signatures import (
-    answering_of,
-    is_answering,
-    make_question_signatures,
-)
-from albert_tf.export.questions.windows import QuestionInputs
-from albert_tf.heads import all_rows, find, problem_type_of
-from albert_tf.models.classifiers import (
-    AlbertMultipleChoice,
-    AlbertTextClassifier,
-    AlbertTokenClassifier,
-    label_names,
-)
+from albert_tf.export import cpu, manifest, warmup
+from albert_tf.export.choices import choice_options
+from albert_tf.export.question_rows import QuestionInputs
+from albert_tf.export.questions import answering_of, make_question_signatures
+from albert_tf.export.signatures import CLASSIFY_METHOD, TOP_K, make_signatures
+from albert_tf.export.tags import tag_labels
+from albert_tf.export.text_inputs import Signature, TextInputs, token_inputs
+from albert_tf.heads import CHOICES, LABELS, TAGS, find, problem_type_of
+from albert_tf.models.classifiers import label_names
 from albert_tf.models.tensorflow import elastic_forward, fast_forward
-from albert_tf.storage import files, folders
+from albert_tf.storage import files, folders, hubs
 from albert_tf.tasks import saved
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
-_KINDS = tuple(row.load_class() for row in all_rows() if row.can_export)
+EXITS = "exits.json"
+EXITS_PICTURE = "assets.extra/exits.png"
+
+
+class Curve(NamedTuple):
+    """What `evaluate --exits_curve` wrote."""
+
+    numbers: dict[str, Any]
+    picture: bytes | None
 
 
 def export_saved_model(
@@ -61,8 +59,8 @@ def export_saved_model(
 
     To load it in Python, `import tensorflow_text` (for its operations) and no other
     package is needed; TensorFlow Serving has these operations built in. It answers any
-    text and any batch size; longer texts are cut. `endpoints.signatures` and
-    `questions.signatures` list its signatures. Warm-up requests for every length are
+    text and any batch size; longer texts are cut. `signatures` and `questions`
+    list its signatures. Warm-up requests for every length are
     written beside the model and run once, and `assets.extra/manifest.json` lists files,
     digests and operations.
 
@@ -99,24 +97,19 @@ def export_saved_model(
         DataError: If the model returns NaN or infinity.
     """
     target = _target(path, version)
-    _check_kind(model, labels, top_k)
+    head = find(head_of(model))
+    _check_arguments(model, labels, top_k, answering)
     length = checked_length(model, tokenizer, max_seq_length)
     forward = fast_forward.choose(model, precision)
     elastic = elastic_forward.choose(model, forward, exit)
-    curve = exit_curves.read(exits_curve, model)
+    curve = read_exits(exits_curve, model)
     answers = None
-    if is_answering(model):
+    if head.answers_spans:
         answers = answering_of(model, max_seq_length, answering or {})
         length = answers.options.max_seq_length
         text_inputs = QuestionInputs(tokenizer, answers.options)
-        signatures = make_question_signatures(
-            model, text_inputs, answers, token_reader(model.config)
-        )
-    elif answering:
-        raise UsageError(
-            f"answering: {type(model).__name__} does not answer questions, received "
-            f"{', '.join(answering)}"
-        )
+        from_tokens = functools.partial(token_inputs, model.config)
+        signatures = make_question_signatures(model, text_inputs, answers, from_tokens)
     else:
         text_inputs = TextInputs(tokenizer, length)
         signatures = make_signatures(
@@ -145,7 +138,7 @@ def export_saved_model(
         if curve is not None:
             content["exits"] = curve.numbers
             if curve.picture:
-                out.write(exit_curves.PICTURE, curve.picture)
+                out.write(EXITS_PICTURE, curve.picture)
         manifest.write_manifest(out, content)
     return target
 
@@ -165,16 +158,11 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
     return target
 
 
-def _check_kind(model, labels, top_k: int | None) -> None:
-    if not isinstance(model, _KINDS):
-        raise UsageError(
-            f"model must be one of {', '.join(kind.__name__ for kind in _KINDS)}, "
-            f"received {type(model).__name__}"
-        )
+def _check_arguments(model, labels, top_k: int | None, answering) -> None:
+    """Raises a UsageError if an argument is for another kind of model."""
     head = find(head_of(model))
-    has_labels = head.name in ("text_classifier", "token_classifier")
     unused = {
-        "labels": labels is not None and not has_labels,
+        "labels": labels is not None and not head.has_labels,
         "top_k": top_k is not None and not head.has_masked_lm,
     }
     for name, is_unused in unused.items():
@@ -182,6 +170,11 @@ def _check_kind(model, labels, top_k: int | None) -> None:
             raise UsageError(f"{name}: {type(model).__name__} has no use for it")
     if top_k is not None and top_k < 1:
         raise UsageError(f"top_k must be positive, received {top_k}")
+    if answering and not head.answers_spans:
+        raise UsageError(
+            f"answering: {type(model).__name__} does not answer questions, received "
+            f"{', '.join(answering)}"
+        )
 
 
 def checked_length(
@@ -212,8 +205,9 @@ def checked_length(
 
 def _trained_length(model) -> int | None:
     """Returns the length of rows in fine-tuning, as the classes in Python take it."""
-    if isinstance(model, AlbertMultipleChoice | AlbertTokenClassifier):
-        return saved.task_of(model, model.head, None).options.max_seq_length
+    head = head_of(model)
+    if find(head).answers in (CHOICES, TAGS):
+        return saved.task_of(model, head, None).options.max_seq_length
     return getattr(model, "max_seq_length", None)
 
 
@@ -230,16 +224,28 @@ def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any
             name: importlib.metadata.version(name) for name in ("tensorflow", "keras")
         },
     }
-    if isinstance(model, AlbertTextClassifier):
-        content["labels"] = label_names(model, labels)
-        problem_type = problem_type_of(model)
-        if problem_type != "single_label_classification":
-            content["problem_type"] = problem_type
-    if isinstance(model, AlbertMultipleChoice):
+    answers = find(head_of(model)).answers
+    if answers in (LABELS, TAGS):
+        content["labels"] = names_of_labels(model, labels)
+    if answers == LABELS and problem_type_of(model) != "single_label_classification":
+        content["problem_type"] = problem_type_of(model)
+    if answers == CHOICES:
         content |= choice_options(model)
-    if isinstance(model, AlbertTokenClassifier):
-        content["labels"] = tag_labels(model, labels)
     return content
+
+
+def names_of_labels(model: keras.Model, labels: Sequence[str] | None) -> list[str]:
+    """Returns the names of a model's labels: those given, or those it was saved with.
+
+    Args:
+        model: keras.Model. One whose head has labels.
+        labels: Sequence of str or None.
+
+    Raises:
+        UsageError: If their number is not that of the model's labels.
+    """
+    is_tagger = find(head_of(model)).answers == TAGS
+    return tag_labels(model, labels) if is_tagger else label_names(model, labels)
 
 
 def _write(text_inputs, signatures: dict[str, Signature], folder: str) -> None:
@@ -308,3 +314,40 @@ def _describe(signatures: dict[str, Signature]) -> dict[str, dict[str, str]]:
         }
         for name, signature in signatures.items()
     }
+
+
+def find_exits(model: str) -> str | None:
+    """Returns the file in a model folder, or None if there is none."""
+    if hubs.is_name(model) or not files.is_folder(model):
+        return None
+    path = files.join(model, EXITS)
+    return path if files.exists(path) else None
+
+
+def read_exits(path: str | os.PathLike | None, model: keras.Model) -> Curve | None:
+    """Reads the measurements of a model; those of other weights are not taken.
+
+    Args:
+        path: str, path or None. The JSON file, or None for none.
+        model: keras.Model. The model that is exported.
+
+    Raises:
+        DataError: If the file is damaged.
+        UsageError: If it is about other weights.
+    """
+    if path is None:
+        return None
+    numbers = files.read_json(path)
+    if not isinstance(numbers, dict) or "weights" not in numbers:
+        raise DataError(f"{path}: not written by evaluate --exits_curve")
+    with from_model(model) as checkpoint:
+        digest = checkpoint.digest()
+    if numbers["weights"] != digest:
+        message = f"exits_curve: {path} is about other weights than the model's"
+        if os.path.basename(path) != EXITS:
+            raise UsageError(message)
+        logging.warning("%s; it is left out of the manifest", message)
+        return None
+    picture = os.fspath(path).removesuffix(".json") + ".png"
+    data = files.read_bytes(picture) if files.exists(picture) else None
+    return Curve(numbers, data)

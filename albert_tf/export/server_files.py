@@ -11,7 +11,7 @@ They lie beside the model's folder, which holds its versions:
 
 import os
 import re
-import string
+from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
@@ -22,70 +22,21 @@ SERVING_VERSION = "2.20.0"
 MAX_BATCH_SIZE = 10_000
 # KServe mounts a volume claim of this name; in a bucket the model's own path is used.
 _CLAIM = "models"
+_FILES = ("models.config", "batching.config", "Dockerfile", "kserve.yaml")
 
-_MODELS = """\
-# tensorflow_model_server --model_config_file=models.config
-model_config_list {
-  config {
-    name: "$name"
-    base_path: "$base_path"
-    model_platform: "tensorflow"
-    model_version_policy { latest { num_versions: 1 } }
-  }
-}
-"""
-# Padding stays off: it repeats the first element of each input, whatever that means. So
-# does enable_large_batch_splitting: it joins the answers of the parts without a look at
-# their widths, and those of words, masks and tokens differ. The model itself answers a
-# few rows at a time, so batches may be large and need no list of sizes.
-_BATCHING = """\
-# tensorflow_model_server --enable_batching --batching_parameters_file=batching.config
-# Merges the texts of several requests. Requests with token_ids, choices or words are
-# merged only if their rows are equally long: such clients pad them to one length.
-max_batch_size { value: $max_batch_size }
-batch_timeout_micros { value: 2000 }
-num_batch_threads { value: 2 }
-max_enqueued_batches { value: 2 }
-"""
-_DOCKERFILE = """\
-# docker build -t $image .
-# docker run -p 8500:8500 -p 8501:8501 $image
-FROM tensorflow/serving:$serving_version
-$copy_model
-COPY models.config batching.config /models/
-ENTRYPOINT ["tensorflow_model_server", "--port=8500", "--rest_api_port=8501", \\
-    "--model_config_file=/models/models.config", "--enable_batching", \\
-    "--batching_parameters_file=/models/batching.config"]
-"""
-_KSERVE = """\
-# kubectl apply -f kserve.yaml
-apiVersion: serving.kserve.io/v1beta1
-kind: InferenceService
-metadata:
-  name: "$image"
-spec:
-  predictor:
-    model:
-      modelFormat:
-        name: tensorflow
-      protocolVersion: v1
-      # The runtime's own default is older than the model's operations.
-      runtimeVersion: "$serving_version"
-      # The folder that holds the versions.
-      storageUri: "$storage_uri"
-      resources:
-        requests:
-          cpu: "1"
-          memory: 2Gi
-        limits:
-          memory: 4Gi
-"""
-_TEMPLATES = {
-    "models.config": _MODELS,
-    "batching.config": _BATCHING,
-    "Dockerfile": _DOCKERFILE,
-    "kserve.yaml": _KSERVE,
-}
+
+def fill(file: str, /, **values: Any) -> str:
+    """Returns what the template of a file becomes with these values."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("albert_tf.export"),
+        keep_trailing_newline=True,
+        lstrip_blocks=True,
+        trim_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(f"{file}.j2").render(values)
 
 
 def make_server_files(path: str | os.PathLike) -> dict[str, str]:
@@ -126,10 +77,7 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
         if remote
         else f"COPY {name} /models/{name}",
     }
-    made = {
-        files.join(parent, file): string.Template(template).substitute(values)
-        for file, template in _TEMPLATES.items()
-    }
+    made = {files.join(parent, file): fill(file, **values) for file in _FILES}
     for file, content in made.items():
         if files.exists(file) and files.read_bytes(file) != content.encode():
             raise UsageError(

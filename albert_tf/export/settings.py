@@ -193,7 +193,7 @@ class ExportSettings:
     @property
     def saved_model_options(self) -> dict[str, Any]:
         """Arguments of `export_saved_model` that the runtimes do not have."""
-        from albert_tf.export import exit_curves  # imports Keras
+        from albert_tf.export.saved_model import find_exits  # imports Keras
 
         answering = {
             "null_threshold": self.null_threshold,
@@ -205,6 +205,6 @@ class ExportSettings:
             "top_k": self.top_k,
             "precision": self.precision,
             "exit": self.exit or None,
-            "exits_curve": self.exits_curve or exit_curves.find(self.model),
+            "exits_curve": self.exits_curve or find_exits(self.model),
             "answering": {k: v for k, v in answering.items() if v is not None},
         }

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from albert_tf.export.endpoints.signature import Signature
+from albert_tf.export.text_inputs import Signature
 from albert_tf.storage import protobuf
 from albert_tf.text.inputs import length_buckets
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from albert_tf.errors import UsageError
-from albert_tf.heads import problem_type_of
+from albert_tf.heads import LABELS, answering, problem_type_of
 from albert_tf.inference import base
 from albert_tf.models.classifiers import label_names
 from albert_tf.models.exit_rules import ExitRule
@@ -52,7 +52,7 @@ class Classifier(base.Loadable):
         [[{'label': 'weather', 'score': 0.9}, {'label': 'sport', 'score': 0.8}]]
     """
 
-    heads = ("text_classifier",)
+    heads = answering(LABELS)
 
     def __init__(
         self,

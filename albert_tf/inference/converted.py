@@ -8,7 +8,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import DataError
-from albert_tf.heads import HEADS
+from albert_tf.heads import HEADS, TAGS
 from albert_tf.inference.predictor import Predictor
 from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.opening import read_labelled
@@ -17,15 +17,13 @@ from albert_tf.text.tokenizer import Tokenizer
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 _ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
-# Metrics of this task are percentages already.
-_PERCENT = ("question_answering", "beam_question_answering")
 
 
 def as_forward(run: Run, head: str) -> Forward:
     """Returns the function of batches that a `Predictor` calls.
 
     Args:
-        run: callable. Takes and returns what `export.runtimes.tokens_graph` says.
+        run: callable. Takes and returns what `export.runtimes.TokensGraph` says.
         head: str. Name of the model's head.
     """
 
@@ -34,7 +32,7 @@ def as_forward(run: Run, head: str) -> Forward:
             # A choice is a row of its own; the model takes all choices of a question.
             batch = {name: batch[name][:, None] for name in _ROWS}
         outputs = run(batch)
-        if head == "token_classifier":
+        if HEADS[head].answers == TAGS:
             logits = outputs["logits"]
             flat = logits.reshape(-1, logits.shape[-1])
             outputs = {"logits": flat[batch[features.PLACES]]}
@@ -72,7 +70,8 @@ def accuracy_check(
             one.metrics(examples, one.answers(examples))[name]
             for one in (predictor, converted)
         )
-        drop = (before - after) * (1.0 if head in _PERCENT else 100.0)
+        # The metrics of questions are percentages already.
+        drop = (before - after) * (1.0 if HEADS[head].answers_spans else 100.0)
         if not drop <= max_drop:
             raise DataError(
                 f"{examples.path}: {name} falls from {before:.4f} to {after:.4f}, by "

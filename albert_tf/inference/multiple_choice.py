@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.errors import UsageError
+from albert_tf.heads import CHOICES, answering
 from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
@@ -27,7 +28,7 @@ class MultipleChoice(Answerer):
          {'choice': 'a cat', 'index': 0, 'score': 0.1}]
     """
 
-    heads = ("multiple_choice",)
+    heads = answering(CHOICES)
 
     def __init__(self, model, tokenizer, *, fills_blanks: bool | None = None, **kwargs):
         super().__init__(model, tokenizer, **kwargs)

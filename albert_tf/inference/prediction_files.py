@@ -7,18 +7,18 @@ from collections.abc import Collection
 from typing import Any
 
 from albert_tf.errors import UsageError
-from albert_tf.heads import HEADS
+from albert_tf.heads import CHOICES, HEADS, LABELS, SPANS, TAGS
 from albert_tf.inference.predictor import Predictor
 from albert_tf.storage import files
 from albert_tf.tasks.definitions.task import Task
 
 # What predictions are, and the endings of the files that they are written to.
 _ENDINGS = {
-    "text_classifier": ("predictions for texts", ("tsv", "csv", "jsonl", "parquet")),
-    "multiple_choice": ("choices", ("tsv", "csv", "jsonl")),
-    "token_classifier": ("tags of words", ("tsv", "jsonl")),
+    LABELS: ("predictions for texts", ("tsv", "csv", "jsonl", "parquet")),
+    CHOICES: ("choices", ("tsv", "csv", "jsonl")),
+    TAGS: ("tags of words", ("tsv", "jsonl")),
+    SPANS: ("answers to questions", ("json",)),
 }
-_OF_SPANS = ("answers to questions", ("json",))
 
 
 def choose_format(path: str, noun: str, endings: Collection[str]) -> str:
@@ -55,13 +55,13 @@ def check_output(path: str, task: Task, overwrite: bool) -> None:
             not.
     """
     check_folder(path)
-    head = task.head
+    kind = HEADS[task.head].answers
     names = [path]
-    choose_format(path, *_ENDINGS.get(head, _OF_SPANS))
-    if HEADS[head].answers_spans:
+    choose_format(path, *_ENDINGS[kind])
+    if kind == SPANS:
         stem = os.path.splitext(path)[0]
         names += [f"{stem}_nbest.json", f"{stem}_null_odds.json"]
-    if head == "text_classifier" and files.exists(f"{path}.parts"):
+    if kind == LABELS and files.exists(f"{path}.parts"):
         return  # a run that may go on; what is in its way is checked there
     for name in names:
         if files.exists(name) and not overwrite:

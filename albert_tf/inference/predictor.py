@@ -15,7 +15,13 @@ import numpy as np
 
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import HEADS, problem_type_of
+from albert_tf.heads import (
+    FINE_TUNED,
+    HEADS,
+    LABELS,
+    answering,
+    problem_type_of,
+)
 from albert_tf.inference import base
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.tasks import saved
@@ -30,14 +36,8 @@ from albert_tf.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import keras
 
-# The heads that are fine-tuned. A file that says of none of them is tried as the first.
-_HEADS = (
-    "text_classifier",
-    "token_classifier",
-    "question_answering",
-    "beam_question_answering",
-    "multiple_choice",
-)
+# The heads that are fine-tuned. A file that names none of them is tried as the first.
+_HEADS = answering(*FINE_TUNED)
 
 
 class Predictor(base.Loadable):
@@ -272,7 +272,7 @@ def _task_of(model: Any, head: str | None, name: str) -> Task:
         raise UsageError(
             f"model: expected a fine-tuned model, received {type(model).__name__}"
         )
-    kind = problem_type_of(model) if head == "text_classifier" else None
+    kind = problem_type_of(model) if HEADS[head].answers == LABELS else None
     task = saved.task_of(model, head, kind, name)
     has_labels = HEADS[head].fixed_labels is None and HEADS[head].has_classifier
     if not has_labels or kind == REGRESSION:

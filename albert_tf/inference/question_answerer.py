@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from albert_tf.errors import UsageError
+from albert_tf.heads import SPANS, answering
 from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
 from albert_tf.tasks import saved
@@ -41,7 +42,7 @@ class QuestionAnswerer(Answerer):
         {'answer': 'The Main', 'score': 0.71, 'start': 0, 'end': 8}
     """
 
-    heads = ("question_answering", "beam_question_answering")
+    heads = answering(SPANS)
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.heads import TAGS, answering
 from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
 from albert_tf.tasks.tags import tag_schemes
@@ -37,7 +38,7 @@ class TokenClassifier(Answerer):
          {'entity': 'LOC', 'score': 0.9, 'word': 'Mainz', 'start': 22, 'end': 27}]
     """
 
-    heads = ("token_classifier",)
+    heads = answering(TAGS)
 
     def __call__(
         self,

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from absl import logging
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
+from albert_tf.heads import HEADS, TAGS
 from albert_tf.storage import files
 from albert_tf.tables.tfds_source import is_tfds
 from albert_tf.tasks import own_files, prepared, registry
@@ -149,7 +150,7 @@ def _with_policy(task: Task, on_bad_input: str) -> Task:
 def _read_file(task: Task, settings, split: str, path: str) -> Any:
     """Returns the examples in a file; tags that are class ids get names."""
     found = _source(task, split).read_file(path)
-    if task.head != "token_classifier":
+    if HEADS[task.head].answers != TAGS:
         return found
     return own_files.named(settings, found, path, {})[0]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from absl import logging
 
+from albert_tf import heads
 from albert_tf.errors import UsageError
 from albert_tf.settings import setting
 from albert_tf.storage import files
@@ -29,11 +30,7 @@ from albert_tf.tasks.texts.text_table import TableReader
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
 # Endings of files with a word and its tag per line.
 _COLUMNS_OF_WORDS = (".conll", ".conll03", ".bio", ".iob", ".iob2", ".ner")
-_HEADS = {
-    "text_classifier": TEXTS,
-    "token_classifier": TOKENS,
-    "multiple_choice": CHOICES,
-}
+_ROWS = {heads.LABELS: TEXTS, heads.TAGS: TOKENS, heads.CHOICES: CHOICES}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,12 +143,12 @@ def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool)
     """
     if not path:
         raise UsageError(f"task {task.name}: a file is required, none was given")
-    if task.head not in _HEADS:
+    kind = _ROWS.get(heads.HEADS[task.head].answers)
+    if kind is None:
         raise UsageError(
             f"task: a model with the head {task.head} is for squad1 or squad2, not for "
             "a table"
         )
-    kind = _HEADS[task.head]
     examples = _read(kind, settings, path, labelled, task.written)
     if not task.labels:
         return examples

@@ -12,7 +12,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import HEADS
+from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import registry
 from albert_tf.tasks.choices import multiple_choice
@@ -133,11 +133,12 @@ def _with_positive(task: Task, recorded: Any) -> Task:
 
 def _own_task(head: str, labels: tuple[str, ...], problem_type: str | None) -> Task:
     """Returns the task of a table, or what comes nearest to a model's head."""
-    if head == "text_classifier":
+    kind = HEADS[head].answers if head else VECTORS
+    if kind == LABELS:
         return table_task(labels, problem_type=problem_type or SINGLE_LABEL)
-    if head == "token_classifier":
+    if kind == TAGS:
         return tagging.tagging_task(_TABLE, labels)
-    if head == "multiple_choice":
+    if kind == CHOICES:
         return multiple_choice.choice_task(_TABLE)
     found = [task for task in squad.TASKS if task.head == head]
     if not found:

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from albert_tf.converters.checkpoint.keras_model import from_model
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import exit_curves, verify
-from albert_tf.export.saved_model import export_saved_model
+from albert_tf.export import manifest
+from albert_tf.export.saved_model import export_saved_model, find_exits, read_exits
 from albert_tf.export.settings import ExportSettings
 from albert_tf.inference.classifier import Classifier
 from albert_tf.models.classifiers import AlbertTextClassifier
@@ -39,7 +39,7 @@ def curve(path, weights):
 def folder(model, tokenizer, tmp_path_factory):
     base = tmp_path_factory.mktemp("served")
     file = curve(base / "exits.json", from_model(model).digest())
-    assert exit_curves.find(str(base)) == file
+    assert find_exits(str(base)) == file
     return export_saved_model(
         model,
         base / "films",
@@ -121,7 +121,7 @@ def test_in_the_c_library(folder):
 
 @pytest.mark.slow
 def test_the_manifest_says_it(folder):
-    content = verify.verify(folder)
+    content = manifest.verify(folder)
     assert content["exit"] == "patience:1" and content["forward"] == "fast"
     elastic = {"text": "string [None]", "num_layers": "int32 [None]"}
     assert content["signatures"]["elastic"] == elastic
@@ -130,15 +130,15 @@ def test_the_manifest_says_it(folder):
 
 
 def test_measurements_of_other_weights(model, tmp_path, caplog):
-    assert exit_curves.find(str(tmp_path)) is None
-    assert exit_curves.find("hf://owner/name") is None
-    assert exit_curves.read(curve(tmp_path / "exits.json", "0"), model) is None
+    assert find_exits(str(tmp_path)) is None
+    assert find_exits("hf://owner/name") is None
+    assert read_exits(curve(tmp_path / "exits.json", "0"), model) is None
     assert "is about other weights" in caplog.text
     with pytest.raises(UsageError, match="is about other weights than the model's"):
-        exit_curves.read(curve(tmp_path / "given.json", "0"), model)
+        read_exits(curve(tmp_path / "given.json", "0"), model)
     (tmp_path / "no.json").write_text("{}")
     with pytest.raises(DataError, match="not written by evaluate"):
-        exit_curves.read(tmp_path / "no.json", model)
+        read_exits(tmp_path / "no.json", model)
 
 
 def test_refused(model, tokenizer, tmp_path):

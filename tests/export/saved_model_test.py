@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import cpu, manifest, verify
+from albert_tf.export import cpu, manifest
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.fill_mask import FillMask
@@ -266,7 +266,7 @@ def test_manifest(folder):
     listed = digests.of_tree(folder)
     del listed[manifest.FILE]
     assert found["files"] == listed
-    assert verify.verify(folder) == found
+    assert manifest.verify(folder) == found
     assert found["labels"] == LABELS
     assert found["max_seq_length"] == 40
     assert (found["precision"], found["forward"]) == ("float32", "fast")

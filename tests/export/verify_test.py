@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import manifest, verify
+from albert_tf.export import manifest
 from albert_tf.storage import digests, files, folders, protobuf
 
 TOOL = pathlib.Path(__file__).parents[2] / "tools/verify_export.py"
@@ -63,10 +63,10 @@ def list_anew(folder):
 
 
 def test_what_was_exported(folder):
-    content = verify.verify(folder)
+    content = manifest.verify(folder)
     assert "saved_model.pb" in content["files"]
-    assert verify.verify(folder, digests.of_file(folder / manifest.FILE)["sha256"])
-    assert verify.describe(folder) == [
+    assert manifest.verify(folder, digests.of_file(folder / manifest.FILE)["sha256"])
+    assert manifest.describe(folder) == [
         "serving_default(text: string [None]) -> answer: string [None]"
     ]
 
@@ -77,14 +77,14 @@ def test_in_a_bucket(scheme, tmp_path):
     files.make_folder(base)
     path = f"{base}/1"
     write(path)
-    verify.verify(f"{path}/")
+    manifest.verify(f"{path}/")
     files.make_folder(f"{path}/more")
     files.write_text(f"{path}/more/new.py", "import os")
     with pytest.raises(DataError, match=r"1: not what .*: more/new.py was added$"):
-        verify.verify(path)
+        manifest.verify(path)
     files.write_text(f"{path}/{folders.INCOMPLETE}", "[]")
     with pytest.raises(DataError, match="1: incomplete"):
-        verify.verify(path)
+        manifest.verify(path)
 
 
 def test_every_edited_file_is_named(folder):
@@ -92,7 +92,7 @@ def test_every_edited_file_is_named(folder):
     (folder / "fingerprint.pb").unlink()
     (folder / "assets.extra/more").write_bytes(b"x")
     with pytest.raises(DataError) as raised:
-        verify.verify(folder)
+        manifest.verify(folder)
     assert str(raised.value) == (
         f"{folder}: not what was exported: assets.extra/more was added; "
         "fingerprint.pb is missing; variables/variables.index was changed"
@@ -104,7 +104,7 @@ def test_one_bit(folder):
     data[len(data) // 2] ^= 1
     (folder / "saved_model.pb").write_bytes(data)
     with pytest.raises(DataError, match="exported: saved_model.pb was changed$"):
-        verify.verify(folder)
+        manifest.verify(folder)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_link(folder, tmp_path, name, message):
     (folder / name).rename(tmp_path / "elsewhere")
     (folder / name).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DataError, match=message):
-        verify.verify(folder)
+        manifest.verify(folder)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_name_that_leaves_the_folder(folder, name):
     listed[name] = {"size": 1, "sha256": "0" * 64}
     edit(folder, files=listed)
     with pytest.raises(DataError, match="manifest.json: names a file outside"):
-        verify.verify(folder)
+        manifest.verify(folder)
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "unlisted"])
@@ -143,7 +143,7 @@ def test_an_asset_that_leaves_the_folder(folder, name):
     file.write_bytes(saved_model.SerializeToString())
     list_anew(folder)
     with pytest.raises(DataError, match="not in the manifest: '.*(passwd|unlisted)'"):
-        verify.verify(folder)
+        manifest.verify(folder)
 
 
 @pytest.mark.parametrize("in_function", [False, True])
@@ -157,7 +157,7 @@ def test_a_tokenizer_that_would_end_the_server(folder, in_function):
     file.write_bytes(saved_model.SerializeToString())
     list_anew(folder)
     with pytest.raises(DataError, match=r"_model.pb: not a Sent.* received 400000$"):
-        verify.verify(folder)
+        manifest.verify(folder)
 
 
 def test_an_operation_that_is_not_allowed(folder):
@@ -165,7 +165,7 @@ def test_an_operation_that_is_not_allowed(folder):
     save(str(folder), lambda text: {"answer": tf.map_fn(tf.io.read_file, text)})
     list_anew(folder)
     with pytest.raises(DataError, match=r"not allowed: .*ReadFile"):
-        verify.verify(folder)
+        manifest.verify(folder)
 
 
 @pytest.mark.parametrize(
@@ -181,17 +181,17 @@ def test_an_operation_that_is_not_allowed(folder):
 def test_a_manifest_that_does_not_match(folder, changes, message):
     edit(folder, **changes)
     with pytest.raises(DataError, match=f"manifest.json: {message}"):
-        verify.verify(folder)
+        manifest.verify(folder)
 
 
 def test_a_manifest_that_was_exchanged(folder):
     sha256 = digests.of_file(folder / manifest.FILE)["sha256"]
     edit(folder, labels=["good", "bad"])
-    verify.verify(folder)
+    manifest.verify(folder)
     with pytest.raises(DataError, match=f"expected sha256 {sha256}, found"):
-        verify.verify(folder, sha256)
+        manifest.verify(folder, sha256)
     with pytest.raises(UsageError, match="64 hexadecimal digits, received 12"):
-        verify.verify(folder, "12")
+        manifest.verify(folder, "12")
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "[" * 100_000])
@@ -201,7 +201,7 @@ def test_no_manifest(folder, content):
     if content is not None:
         file.write_text(content)
     with pytest.raises(DataError, match="manifest.json: "):
-        verify.verify(folder)
+        manifest.verify(folder)
 
 
 def test_the_command(folder, run_python):

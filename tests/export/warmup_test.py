@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.export import warmup
-from albert_tf.export.endpoints.signatures import make_signatures
+from albert_tf.export.signatures import make_signatures
 from albert_tf.models.classifiers import AlbertTextClassifier
 from tests.export.endpoints.signatures_test import CONFIG
 

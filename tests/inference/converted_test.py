@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.export.runtimes.folder import export_for_runtime
+from albert_tf.export.runtime_folder import export_for_runtime
 from albert_tf.inference.converted import accuracy_check, as_forward, labelled_check
 from albert_tf.inference.predictor import Predictor
 from albert_tf.tasks.data_settings import DataSettings

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.converters.load import save_pretrained
-from albert_tf.export import verify
+from albert_tf.export import manifest
 from albert_tf.inference.classifier import Classifier
 from tests import exits
 
@@ -60,6 +60,6 @@ def test_the_commands(folder, run_python):
         assert refused.returncode == 2, refused.stderr
         assert message in refused.stderr and "Traceback" not in refused.stderr
     command("export", "--model=m", "--output_dir=s", "--exit=patience:1")
-    content = verify.verify(folder / "s")
+    content = manifest.verify(folder / "s")
     assert content["exit"] == "patience:1" and content["exits"] == curve
     assert "assets.extra/exits.png" in content["files"]

@@ -13,7 +13,7 @@ import numpy as np
 import tqdm
 
 from albert_tf import features
-from albert_tf.heads import HEADS
+from albert_tf.heads import HEADS, LABELS
 from albert_tf.tasks.definitions.family import EncodedExamples
 from albert_tf.tasks.running.batches import BatchShape, batch_maker
 
@@ -33,7 +33,7 @@ def input_ranks(head: str) -> dict[str, int]:
     }
     if HEADS[head].answers_spans:
         return ranks | {features.P_MASK: 2}
-    return ranks | {features.PLACES: 2 if head != "text_classifier" else 1}
+    return ranks | {features.PLACES: 1 if HEADS[head].answers == LABELS else 2}
 
 
 def collect_outputs(

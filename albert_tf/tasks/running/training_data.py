@@ -9,6 +9,7 @@ import tensorflow as tf
 from albert_tf import features
 from albert_tf.data.batches.order import shuffled
 from albert_tf.data.batches.python_op import python_op
+from albert_tf.heads import HEADS, TAGS
 from albert_tf.tasks.definitions.family import EncodedExamples
 from albert_tf.tasks.running.batches import BatchShape, batch_maker, check
 
@@ -87,5 +88,5 @@ def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int |
         return list(value.shape)
     if name in _ROWS:
         return [None, None]
-    is_words = shape.head == "token_classifier" and value.ndim == 2
+    is_words = HEADS[shape.head].answers == TAGS and value.ndim == 2
     return [len(value), None] if is_words else list(value.shape)

@@ -11,11 +11,10 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.converters import load
-from albert_tf.export import manifest
-from albert_tf.export.endpoints import row_steps
-from albert_tf.export.endpoints.signatures import make_signatures
-from albert_tf.export.endpoints.text_inputs import TextInputs
+from albert_tf.export import manifest, row_steps
 from albert_tf.export.saved_model import export_saved_model
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.multiple_choice import MultipleChoice
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks import saved

@@ -6,8 +6,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.export.endpoints.signatures import make_signatures
-from albert_tf.export.endpoints.text_inputs import TextInputs
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.text_inputs import TextInputs
 from albert_tf.models.exits import ElasticClassifier
 from albert_tf.models.tensorflow import elastic_forward, fast_forward
 from tests import exits

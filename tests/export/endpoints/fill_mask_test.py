@@ -10,10 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from albert_tf.errors import UsageError
-from albert_tf.export.allowed_ops import ALLOWED_OPS
-from albert_tf.export.endpoints import fill_mask, text_inputs
-from albert_tf.export.endpoints.signatures import make_signatures
-from albert_tf.export.endpoints.text_inputs import TextInputs
+from albert_tf.export import signatures, text_inputs
+from albert_tf.export.manifest import ALLOWED_OPS
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
@@ -140,7 +140,7 @@ def test_many_masks_are_answered_in_groups(tokenizer, monkeypatch):
     model = AlbertMaskedLM(tiny.CONFIG, seed=1)
     texts = ["[MASK] a [MASK] b [MASK]", "", "c [MASK] [MASK]"]
     whole = _serve(model, tokenizer)(texts)
-    monkeypatch.setattr(fill_mask, "_MASKS_AT_A_TIME", 2)
+    monkeypatch.setattr(signatures, "_MASKS_AT_A_TIME", 2)
     grouped = _serve(model, tokenizer)(texts)
     np.testing.assert_array_equal(grouped["token_ids"], whole["token_ids"])
     np.testing.assert_allclose(grouped["scores"], whole["scores"], atol=1e-6)

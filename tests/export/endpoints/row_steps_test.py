@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.export.endpoints import row_steps
-from albert_tf.export.endpoints.row_steps import ROWS, in_steps, run_padded
+from albert_tf.export import row_steps
+from albert_tf.export.row_steps import ROWS, in_steps, run_padded
 
 
 def steps_of(lengths):

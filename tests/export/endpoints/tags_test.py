@@ -10,12 +10,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.export import manifest
-from albert_tf.export.endpoints import row_steps
-from albert_tf.export.endpoints.signatures import make_signatures
-from albert_tf.export.endpoints.tags import Tagger
-from albert_tf.export.endpoints.text_inputs import TextInputs
+from albert_tf.export import manifest, row_steps
 from albert_tf.export.saved_model import export_saved_model
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.tags import Tagger
+from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.token_classifier import TokenClassifier
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks.tags.tagging_metrics import entities

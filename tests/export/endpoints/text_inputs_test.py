@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from albert_tf.export.endpoints.text_inputs import TextInputs
+from albert_tf.export.text_inputs import TextInputs
 
 
 def test_rows_are_padded_to_a_multiple_of_16(tokenizer):

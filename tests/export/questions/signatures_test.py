@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.export.questions import ranking, scoring, signatures
-from albert_tf.export.questions.windows import MAX_WINDOWS, QuestionInputs
+from albert_tf.export import questions
+from albert_tf.export.question_rows import (
+    MAX_WINDOWS,
+    QuestionInputs,
+    read_outputs,
+)
 from albert_tf.heads import HEADS
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
 from albert_tf.tasks.questions.squad_answers import make_answers
@@ -53,17 +57,17 @@ class Pair:
         self.answer = QuestionAnswerer(
             self.model, tokenizer, max_seq_length=24, **options
         )
-        self.answering = signatures.answering_of(self.model, 24, options)
+        self.answering = questions.answering_of(self.model, 24, options)
         self.inputs = QuestionInputs(tokenizer, self.answering.options)
-        function = signatures.make_answer(self.model, self.inputs, self.answering)
+        function = questions.make_answer(self.model, self.inputs, self.answering)
         spec = tf.TensorSpec([None], tf.string)
         self.graph = tf.function(function, input_signature=[spec, spec])
 
     def from_outputs(self, questions, contexts, outputs):
         windows = self.inputs(questions, contexts)
         mask = windows.inputs[features.PADDING_MASK]
-        found = scoring.read_outputs(outputs, mask, self.answering.options)
-        return signatures.answers_of(found, windows, self.answering, self.is_beam)
+        found = read_outputs(outputs, mask, self.answering.options)
+        return questions.answers_of(found, windows, self.answering, self.is_beam)
 
 
 @pytest.fixture(
@@ -108,8 +112,8 @@ def expected_rows(pair, pairs) -> list[list[dict]]:
 
 
 def assert_same(pair, pairs) -> None:
-    questions, contexts = zip(*pairs, strict=True)
-    outputs = pair.graph(as_tensor(questions), as_tensor(contexts))
+    asked, contexts = zip(*pairs, strict=True)
+    outputs = pair.graph(as_tensor(asked), as_tensor(contexts))
     found = rows_of(outputs)
     for (question, context), want, got in zip(
         pairs, expected_rows(pair, pairs), found, strict=True
@@ -128,7 +132,7 @@ def assert_same(pair, pairs) -> None:
             place = (entry["answer"], entry["start"], entry["end"])
             assert place in places, message
     if pair.answering.unanswerable:
-        texts = ([unicode(text) for text in column] for column in (questions, contexts))
+        texts = ([unicode(text) for text in column] for column in (asked, contexts))
         answers = pair.answer.predictor.answers(ask(*texts, True))
         np.testing.assert_allclose(
             outputs["null_score"], answers.null_scores, rtol=1e-5, atol=1e-5
@@ -222,25 +226,25 @@ def test_huge_texts_cost_little(tokenizer, text):
 
 def test_a_null_score_at_the_threshold_is_answered():
     start, end, count = (tf.constant(x, tf.int64) for x in ([[0]], [[3]], [1]))
-    found = ranking.Found(tf.constant([[0.5]], tf.float64), start, end, count)
+    found = questions.Found(tf.constant([[0.5]], tf.float64), start, end, count)
     null = tf.constant([0.25], tf.float64)
     for threshold, place in ((0.25, 1), (0.2, 0)):
-        assert ranking.rank_beams(found, null, threshold).place == place
+        assert questions.rank_beams(found, null, threshold).place == place
     for threshold, place in ((-0.25, 1), (-0.3, 0)):
-        assert ranking.rank_logits(found, null, threshold).place == place
+        assert questions.rank_logits(found, null, threshold).place == place
 
 
 def test_refuses(tokenizer):
     model = HEADS[LOGITS].load_class()(CONFIG, seed=3)
     with pytest.raises(UsageError, match="answering: expected .* received stride$"):
-        signatures.answering_of(model, None, {"stride": 3})
+        questions.answering_of(model, None, {"stride": 3})
     for value in ("1", True, float("nan")):
         with pytest.raises(UsageError, match="null_threshold must be a number, receiv"):
-            signatures.answering_of(model, None, {"null_threshold": value})
+            questions.answering_of(model, None, {"null_threshold": value})
     with pytest.raises(UsageError, match="unanswerable must be True or False, receiv"):
-        signatures.answering_of(model, None, {"unanswerable": 1})
+        questions.answering_of(model, None, {"unanswerable": 1})
     with pytest.raises(UsageError, match="doc_stride must be from 1 to"):
-        signatures.answering_of(model, None, {"doc_stride": 300})
+        questions.answering_of(model, None, {"doc_stride": 300})
     pair = Pair("2.0", tokenizer)
     with pytest.raises(tf.errors.InvalidArgumentError, match="one for each question"):
         pair.graph(as_tensor(["a"]), as_tensor(["b", "c"]))

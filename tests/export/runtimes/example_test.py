@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from albert_tf import features
-from albert_tf.export.runtimes import registry
-from albert_tf.export.runtimes.example import make_example
-from albert_tf.export.runtimes.tokens_graph import TokensGraph
+from albert_tf.export import runtimes
+from albert_tf.export.runtime_folder import make_example
+from albert_tf.export.runtimes import TokensGraph
 from albert_tf.heads import PROBLEM_TYPES, all_rows
 from tests.export.runtimes.models import classifier, export, make
 
@@ -62,12 +62,12 @@ class _Encoder:
 
 
 @pytest.mark.parametrize("row", all_rows(), ids=lambda row: str(row.name))
-@pytest.mark.parametrize("format", registry._RUNTIMES)
+@pytest.mark.parametrize("format", runtimes.RUNTIMES)
 def test_every_head_has_a_short_program(row, format):
     graph = TokensGraph(make(row.name))
     for problem_type in PROBLEM_TYPES if row.name == "text_classifier" else (None,):
         labels = ["a", "b"] if row.has_classifier else []
-        runtime = registry._RUNTIMES[format]
+        runtime = runtimes.RUNTIMES[format]
         text = make_example(runtime, "none", graph, _Encoder, 24, labels, problem_type)
         compile(text, "example.py", "exec")
         assert len(text.splitlines()) <= 15

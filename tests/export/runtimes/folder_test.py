@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export.runtimes import registry
-from albert_tf.export.runtimes.runtime import Runtime
-from albert_tf.export.runtimes.tokens_graph import TokensGraph
+from albert_tf.export import runtimes
+from albert_tf.export.runtimes import Runtime, TokensGraph
 from albert_tf.export.settings import QUANTIZATIONS
 from albert_tf.heads import all_rows
 from albert_tf.storage import digests
@@ -43,7 +42,7 @@ def test_every_head_is_written_and_compared(head, format, tmp_path):
 @pytest.mark.parametrize("format", FORMATS)
 def test_any_number_and_length_of_rows(format):
     model = make("text_classifier")
-    run = registry.find(format, "none").runner(classifier(format), "none")
+    run = runtimes.find_runtime(format, "none").runner(classifier(format), "none")
     rng = np.random.default_rng(1)
     for rows, size in ((1, 24), (5, 3), (1, 1)):
         batch = TokensGraph(model).random_batch(rows, size, rng, full=True)
@@ -53,7 +52,7 @@ def test_any_number_and_length_of_rows(format):
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_manifest_says_size_speed_and_versions(format):
-    folder, runtime = classifier(format), registry.find(format, "none")
+    folder, runtime = classifier(format), runtimes.find_runtime(format, "none")
     content = json.loads((folder / "manifest.json").read_text())
     assert content["labels"] == ["no", "yes", "so"]
     assert content["check"] == {"drop": 0.5}
@@ -138,7 +137,7 @@ def test_nothing_is_written_if(runtime, quantization, message, tmp_path, monkeyp
     def check(run):
         raise DataError("the accuracy falls")
 
-    monkeypatch.setitem(registry._RUNTIMES, "litert", runtime)
+    monkeypatch.setitem(runtimes.RUNTIMES, "litert", runtime)
     options = {"quantization": quantization, "check": check}
     with pytest.raises(DataError, match=message):
         export("text_classifier", "litert", tmp_path / "m", **options)

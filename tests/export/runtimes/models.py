@@ -10,8 +10,8 @@ import keras
 import pytest
 
 from albert_tf.config import AlbertConfig
-from albert_tf.export.runtimes import registry
-from albert_tf.export.runtimes.folder import export_for_runtime
+from albert_tf.export import runtimes
+from albert_tf.export.runtime_folder import export_for_runtime
 from albert_tf.heads import find
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.tiny import SPIECE
@@ -30,13 +30,13 @@ LABELS = {"text_classifier": 3, "token_classifier": 4}
 
 def installed(name: str, *values):
     """Returns a parameter that is skipped where the runtime is not installed."""
-    needs = registry._RUNTIMES[name].packages
+    needs = runtimes.RUNTIMES[name].packages
     missing = [one for one in needs if importlib.util.find_spec(one) is None]
     skip = pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
     return pytest.param(name, *values, marks=skip)
 
 
-FORMATS = [installed(name) for name in registry._RUNTIMES]
+FORMATS = [installed(name) for name in runtimes.RUNTIMES]
 
 
 @functools.cache

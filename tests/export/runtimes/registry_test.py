@@ -5,13 +5,13 @@ import importlib.util
 import pytest
 
 from albert_tf.errors import UsageError
-from albert_tf.export.runtimes import registry
+from albert_tf.export import runtimes
 from albert_tf.export.settings import QUANTIZATIONS
 
 
 def test_the_settings_list_every_runtime():
-    assert registry._RUNTIMES.keys() == QUANTIZATIONS.keys()
-    assert all(name == one.name for name, one in registry._RUNTIMES.items())
+    assert runtimes.RUNTIMES.keys() == QUANTIZATIONS.keys()
+    assert all(name == one.name for name, one in runtimes.RUNTIMES.items())
 
 
 def test_a_missing_package_names_the_extra(monkeypatch):
@@ -19,8 +19,8 @@ def test_a_missing_package_names_the_extra(monkeypatch):
         importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else True
     )
     with pytest.raises(UsageError, match=r"needs tf2onnx; pip .*'albert_tf\[onnx\]'"):
-        registry.find("onnx", "none")
-    assert registry.find("openvino", "bfloat16").name == "openvino"
+        runtimes.find_runtime("onnx", "none")
+    assert runtimes.find_runtime("openvino", "bfloat16").name == "openvino"
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_a_missing_package_names_the_extra(monkeypatch):
 )
 def test_unknown_names(given, message):
     with pytest.raises(UsageError, match=message):
-        registry.find(*given)
+        runtimes.find_runtime(*given)

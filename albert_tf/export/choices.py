@@ -10,9 +10,15 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.export.endpoints.row_steps import in_steps, run_padded
-from albert_tf.export.endpoints.signature import Signature, ints, strings, texts
-from albert_tf.export.endpoints.text_inputs import MAX_TEXT_BYTES, TextInputs
+from albert_tf.export.row_steps import in_steps, run_padded
+from albert_tf.export.text_inputs import (
+    MAX_TEXT_BYTES,
+    Signature,
+    TextInputs,
+    ints,
+    strings,
+    texts,
+)
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks import saved
 from albert_tf.text import inputs_graph
@@ -25,7 +31,7 @@ NO_CHOICE = -1e9
 
 def choice_options(model: AlbertMultipleChoice) -> dict[str, int | bool]:
     """Returns what decides on the rows beside their length, as in fine-tuning."""
-    task = saved.task_of(model, "multiple_choice", None)
+    task = saved.task_of(model, model.head, None)
     return {
         "max_qa_length": task.options.max_qa_length,
         "fills_blanks": task.name == "race",

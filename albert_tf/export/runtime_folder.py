@@ -1,26 +1,45 @@
 """Writes the folder of a model for another runtime: model, tokenizer, manifest."""
 
 import importlib.metadata
+import json
 import os
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from albert_tf import features
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export import saved_model
-from albert_tf.export.endpoints.tags import tag_labels
-from albert_tf.export.runtimes import registry, speed
-from albert_tf.export.runtimes.example import FILE as EXAMPLE
-from albert_tf.export.runtimes.example import make_example
-from albert_tf.export.runtimes.runtime import Run, Runtime
-from albert_tf.export.runtimes.tokens_graph import TokensGraph
-from albert_tf.heads import problem_type_of
-from albert_tf.models.classifiers import label_names
-from albert_tf.storage import digests, folders
+from albert_tf.export import manifest, saved_model
+from albert_tf.export.runtimes import (
+    NUM_THREADS,
+    Run,
+    Runtime,
+    TokensGraph,
+    find_runtime,
+)
+from albert_tf.export.server_files import fill
+from albert_tf.heads import LABELS, problem_type_of
+from albert_tf.reports import environment
+from albert_tf.storage import folders
 from albert_tf.text.tokenizer import Tokenizer
 
+EXAMPLE = "example.py"
+# What a single text is to each input of the example.
+_VALUES = {
+    features.TOKEN_IDS: "row",
+    features.SEGMENT_IDS: "row * 0",
+    features.PADDING_MASK: "row * 0 + 1",
+    features.MASK_POSITIONS: "row[:, :1] * 0 + 1",
+    features.P_MASK: "row * 0",
+}
+# Rows and tokens with which the speed is measured.
+_BATCH_SIZES, _NUM_TOKENS = (1, 8), 128
+# Runs are repeated until both are reached, or the number alone.
+_SECONDS, _FEW_RUNS, _MANY_RUNS = 0.5, 2, 20
 # What the exact forms may differ by from Keras: sums in another order.
 _TOLERANCE = {"none": 1e-4, "float16": 2e-2}
 
@@ -50,8 +69,8 @@ def export_for_runtime(
         tokenizer: `Tokenizer`. The one the model was trained with.
         labels: Sequence of str. Names of a classifier's labels. Default: those it was
             saved with.
-        max_seq_length: int. Recorded in the manifest for whoever cuts texts. Default:
-            the length of fine-tuning, or else the model's maximum.
+        max_seq_length: int. Length to cut texts to, for the manifest. Default: the
+            length of fine-tuning, or else the model's maximum.
         quantization: str. One of `settings.QUANTIZATIONS[format]`: `"none"` (float32),
             `"float16"` (weights), `"bfloat16"` (products, where the processor can),
             `"dynamic_int8"` (weights, and the products in integers), `"int8_weights"`.
@@ -67,12 +86,12 @@ def export_for_runtime(
             does not fit the model.
         DataError: If the model cannot be converted, or does not compute what it did.
     """
-    runtime = registry.find(format, quantization)
+    runtime = find_runtime(format, quantization)
     graph = TokensGraph(model)
     length = saved_model.checked_length(model, tokenizer, max_seq_length)
     names = _labels(graph, labels)
     problem_type = None
-    if graph.head.name == "text_classifier":
+    if graph.head.answers == LABELS:
         problem_type = problem_type_of(model)
     own_names = {*runtime.model_files, EXAMPLE, *folders.OWN_NAMES}
     with folders.writing(path, own_names=own_names) as out:
@@ -85,22 +104,22 @@ def export_for_runtime(
         content["max_difference"] = _difference(runtime, graph, run, quantization)
         if check is not None:
             content["check"] = dict(check(run))
-        content["speed"] = speed.measure(graph, run, length)
+        content["speed"] = _speed(graph, run, length)
         example = make_example(
             runtime, quantization, graph, tokenizer, length, names, problem_type
         )
         tokenizer.save(os.path.join(out.path, tokenizer.file_name))
         out.write_json("tokenizer_config.json", tokenizer.get_config())
         out.write(EXAMPLE, example.encode())
-        _write_manifest(out, runtime, content)
+        listed = manifest.list_files(out.path)
+        content["size"] = sum(listed[name]["size"] for name in runtime.model_files)
+        out.write_json(folders.MANIFEST, {**content, "files": listed})
     return os.fspath(path).rstrip("/")
 
 
 def _labels(graph: TokensGraph, labels: Sequence[str] | None) -> list[str]:
-    if graph.head.name == "text_classifier":
-        return label_names(graph.model, labels)
-    if graph.head.name == "token_classifier":
-        return tag_labels(graph.model, labels)
+    if graph.head.has_labels:
+        return saved_model.names_of_labels(graph.model, labels)
     if labels is not None:
         raise UsageError(f"labels: {type(graph.model).__name__} has none")
     return []
@@ -169,12 +188,76 @@ def _difference(
     return worst
 
 
-def _write_manifest(
-    out: folders.FolderWriter, runtime: Runtime, content: dict[str, Any]
-) -> None:
-    listed = digests.of_tree(out.path)
-    content["size"] = sum(listed[name]["size"] for name in runtime.model_files)
-    content["files"] = {
-        n: {k: listed[n][k] for k in ("sha256", "size")} for n in sorted(listed)
+def make_example(
+    runtime: Runtime,
+    quantization: str,
+    graph: TokensGraph,
+    tokenizer: Tokenizer,
+    length: int,
+    labels: Sequence[str],
+    problem_type: str | None,
+) -> str:
+    """Returns a program that answers a text with the files of the folder.
+
+    Classifiers print labels and scores; other models, whose answers take more than a
+    text or more than ten lines, the shapes of their outputs.
+
+    Args:
+        runtime: `Runtime`.
+        quantization: str. As given to the runtime.
+        graph: `TokensGraph`. The model.
+        tokenizer: `Tokenizer`. Of the folder.
+        length: int. Maximum length of a row.
+        labels: Sequence of str. The labels' names; empty if there are none.
+        problem_type: str or None. Of a text classifier.
+    """
+    is_json = tokenizer.file_name.endswith(".json")
+    return fill(
+        EXAMPLE,
+        format=runtime.name,
+        needs=runtime.example_needs,
+        library="tokenizers" if is_json else "sentencepiece",
+        length=length,
+        has_choices=graph.head.input_rank == 3,
+        inputs=graph.inputs,
+        values=_VALUES,
+        model_file=runtime.model_files[0],
+        options=runtime.options(quantization),
+        labels=json.dumps(list(labels)) if labels else "",
+        problem_type=problem_type,
+    )
+
+
+def _speed(graph: TokensGraph, run: Run, length: int) -> dict[str, Any]:
+    """Returns the time per row at some batch sizes, and on what it was measured.
+
+    Args:
+        graph: `TokensGraph`. The model before it was written.
+        run: callable. Runs the written model.
+        length: int. Maximum length of a row; longer ones than 128 are not measured.
+    """
+    tokens = min(_NUM_TOKENS, length)
+    rng = np.random.default_rng(0)
+    machine = environment.machine()
+    times = {}
+    for rows in _BATCH_SIZES:
+        batch = graph.random_batch(rows, tokens, rng, full=True)
+        run(batch)  # The first run also prepares the later ones.
+        times[str(rows)] = round(1000 * _median(run, batch) / rows, 3)
+    return {
+        "milliseconds_per_row": times,  # by batch size
+        "tokens": tokens,
+        "threads": NUM_THREADS,
+        **{key: machine[key] for key in ("cpu", "cores", "load_at_start")},
     }
-    out.write_json(folders.MANIFEST, content)
+
+
+def _median(run: Run, batch) -> float:
+    seconds: list[float] = []
+    while len(seconds) < _FEW_RUNS or (
+        sum(seconds) < _SECONDS and len(seconds) < _MANY_RUNS
+    ):
+        start = time.perf_counter()
+        run(batch)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)

@@ -1,12 +1,17 @@
-"""The signatures of a token classifier.
+"""The signatures of a token classifier: words, their rows, tags and entities.
 
-Legend: `B` texts or sentences, `W` words, `E` entities; `P` words and `G` entities of
-all texts; `T` sequence, `C` tags.
+Legend: `B` texts or sentences, `W` words, `E` entities; `N` characters, `P` words and
+`G` entities of all texts; `R` rows, `T` sequence, `C` tags.
 
-They answer as Python's `TokenClassifier` does.
+They answer as Python's `TokenClassifier` does, with the rows of
+`tasks.tags.tagging_rows`. Words are divided by white space. Punctuation and symbols
+before and after a word are words, equal ones in a row one word. The Unicode categories
+are those of the Python that exports the model.
 """
 
 import functools
+import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -15,15 +20,44 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.export.endpoints.row_steps import in_steps, run_padded
-from albert_tf.export.endpoints.signature import Signature, ints, strings, texts
-from albert_tf.export.endpoints.text_inputs import MAX_TEXT_BYTES, TextInputs
-from albert_tf.export.endpoints.word_rows import make_rows
-from albert_tf.export.endpoints.words import Words, split_words
+from albert_tf.export.row_steps import in_steps, run_padded
+from albert_tf.export.text_inputs import (
+    MAX_TEXT_BYTES,
+    TOKENS,
+    Signature,
+    TextInputs,
+    ints,
+    strings,
+    text_request,
+    token_request,
+)
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks import saved
 from albert_tf.tasks.tags import tag_schemes, tagging_metrics
 from albert_tf.text import inputs_graph
+from albert_tf.text.tokenizer_graph import as_utf8
+
+# Classes of characters.
+_LETTER, _MARK, _SPACE = 0, 1, 2
+_PAGE = 256
+
+
+class Words(NamedTuple):
+    """The words of texts.
+
+    Attributes:
+        strings: string `[P]`.
+        splits: int64 `[B + 1]`. Text `i` has the words from `splits[i]` to before
+            `splits[i + 1]`.
+        starts, ends: int64 `[P]`. Characters of the words, as numbers of the `N`.
+        characters: int32 ragged `[B, None]`. Code points of the texts.
+    """
+
+    strings: tf.Tensor
+    splits: tf.Tensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+    characters: tf.RaggedTensor
 
 
 def tag_labels(
@@ -116,15 +150,15 @@ def make_tag_signatures(
 
     text = (strings("text"),)
     return {
-        "serving_default": Signature(default, text, _text, every_length=True),
-        "tag": Signature(tag, text, _text),
+        "serving_default": Signature(default, text, text_request, every_length=True),
+        "tag": Signature(tag, text, text_request),
         "words": Signature(
             tag_words, (strings("words", rank=2), ints("num_words", 1)), _words
         ),
         "tokens": Signature(
             tokens,
-            (ints("token_ids", 2), ints("lengths", 1), ints("segment_ids", 2)),
-            _tokens,
+            TOKENS,
+            token_request,
             every_length=True,
         ),
     }
@@ -285,16 +319,172 @@ def _dense(words: Words, groups: Groups, names: dict[str, str]) -> dict[str, tf.
     }
 
 
-def _text(length: int, size: int) -> dict[str, np.ndarray]:
-    return {"text": texts(length, size)}
-
-
 def _words(length: int, size: int) -> dict[str, np.ndarray]:
     words = np.full((size, length), b"a", object)
     return {"words": words, "num_words": np.full(size, length, np.int32)}
 
 
-def _tokens(length: int, size: int) -> dict[str, np.ndarray]:
-    ids = np.zeros((size, length), np.int32)
-    lengths = np.full(size, length, np.int32)
-    return {"token_ids": ids, "lengths": lengths, "segment_ids": ids}
+def split_words(texts: tf.Tensor) -> Words:
+    """Returns the words of texts.
+
+    Args:
+        texts: string `[B]`. Bytes that are not UTF-8 count as spaces.
+    """
+    characters = tf.strings.unicode_decode(as_utf8(texts), "UTF-8")
+    codes, splits = characters.values, characters.row_splits
+    classes = _classes(codes)
+    space = classes == _SPACE
+    # Where the text continues, after the same kind of thing or another.
+    text_of = characters.value_rowids()
+    begins = ~space & (
+        _before(space, True) | (text_of != _before(text_of, np.int64(-1)))
+    )
+    inner = _inner(classes == _LETTER, begins, space)
+    inner_before = _before(inner, False)
+    equal = ~inner_before & (codes == _before(codes, -1))
+    same = tf.where(inner, inner_before, equal)
+    opens = ~space & (begins | ~same)
+    closes = ~space & _after(space | opens, True)
+    starts = tf.where(opens)[:, 0]
+    ends = tf.where(closes)[:, 0] + 1
+    words_before = tf.concat([[0], tf.cumsum(tf.cast(opens, tf.int64))], 0)
+    # Every character but white space is part of one word.
+    letters = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(codes, ~space), ends - starts, validate=False
+    )
+    return Words(
+        tf.strings.unicode_encode(letters, "UTF-8"),
+        tf.gather(words_before, splits),
+        starts,
+        ends,
+        characters,
+    )
+
+
+def _inner(letters: tf.Tensor, begins: tf.Tensor, space: tf.Tensor) -> tf.Tensor:
+    """Returns which characters have a letter before and after them, or are one.
+
+    Args:
+        letters: bool `[N]`. Characters that are neither marks nor white space.
+        begins: bool `[N]`. First characters after white space.
+        space: bool `[N]`. White space.
+    """
+    upto = tf.cumsum(tf.cast(letters, tf.int32))
+    before = upto - tf.cast(letters, tf.int32)
+    # The letters before each part between white space, and after the last one.
+    bounds = tf.concat([tf.boolean_mask(before, begins), upto[-1:], [0]], 0)
+    part = tf.cumsum(tf.cast(begins, tf.int32))
+    start = tf.gather(bounds, tf.maximum(part - 1, 0))
+    return ~space & (upto > start) & (before < tf.gather(bounds, part))
+
+
+def _before(values: tf.Tensor, first) -> tf.Tensor:
+    """Returns the value of the character before each."""
+    return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
+
+
+def _after(values: tf.Tensor, last) -> tf.Tensor:
+    """Returns the value of the character after each."""
+    return tf.concat([values, tf.constant([last], values.dtype)], 0)[1:]
+
+
+def _classes(codes: tf.Tensor) -> tf.Tensor:
+    pages, classes = _class_table()
+    page = tf.gather(pages, codes // _PAGE)
+    return tf.gather(classes, page * _PAGE + codes % _PAGE)
+
+
+@functools.lru_cache
+def _class_table() -> tuple[np.ndarray, np.ndarray]:
+    """Returns the page of each 256 characters, and the classes on the pages."""
+    classes = np.full(sys.maxunicode + 1, _LETTER, np.int32)
+    for code in range(len(classes)):
+        character = chr(code)
+        if unicodedata.category(character)[0] in "PS":
+            classes[code] = _MARK
+        elif character.isspace():
+            classes[code] = _SPACE
+    pages, page_of = np.unique(classes.reshape(-1, _PAGE), axis=0, return_inverse=True)
+    return page_of.reshape(-1).astype(np.int32), pages.reshape(-1)
+
+
+class WordRows(NamedTuple):
+    """Rows of words, without special tokens.
+
+    Attributes:
+        ids: int32 ragged `[R, None]`. Tokens.
+        word_splits: int64 `[R + 1]`. Row `r` has the words from `word_splits[r]` to
+            before `word_splits[r + 1]`.
+        places: int64 `[P]`. Index of the first token of each word, in its row with
+            `[CLS]`.
+    """
+
+    ids: tf.RaggedTensor
+    word_splits: tf.Tensor
+    places: tf.Tensor
+
+
+def make_rows(
+    words: tf.Tensor,
+    splits: tf.Tensor,
+    *,
+    tokenize: Callable[[tf.Tensor], tf.RaggedTensor],
+    unk_id: int,
+    room: int,
+) -> WordRows:
+    """Returns rows of words that were each tokenized alone.
+
+    A word without tokens becomes `unk_id`. A sentence that does not fit continues, from
+    the next word on, in another row. Only a word longer than a row loses tokens.
+
+    Args:
+        words: string `[P]`.
+        splits: int64 `[B + 1]`. Sentence `i` has the words from `splits[i]` to before
+            `splits[i + 1]`.
+        tokenize: callable. From strings to ragged ids.
+        unk_id: int. Id of `<unk>`.
+        room: int. Number of tokens of a row.
+    """
+    ids = tokenize(words)
+    empty = ids.row_lengths() == 0
+    unknown = tf.RaggedTensor.from_row_lengths(
+        tf.fill([tf.math.count_nonzero(empty)], unk_id), tf.cast(empty, tf.int64)
+    )
+    ids = tf.concat([ids[:, :room], unknown], 1)
+    before = ids.row_splits  # tokens before each word, and of all words
+    firsts = _first_words(before, splits, room)
+    word_splits = tf.concat([firsts, splits[-1:]], 0)
+    row_splits = tf.gather(before, word_splits)
+    rows = tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
+    row_starts = tf.repeat(row_splits[:-1], word_splits[1:] - word_splits[:-1])
+    return WordRows(rows, word_splits, before[:-1] - row_starts + 1)
+
+
+def _first_words(before: tf.Tensor, splits: tf.Tensor, room: int) -> tf.Tensor:
+    """Returns the number of the first word of each row, int64 `[R]`.
+
+    Args:
+        before: int64 `[P + 1]`. Number of tokens before each word.
+        splits: int64 `[B + 1]`. Words of each sentence.
+        room: int. Number of tokens of a row.
+    """
+    ends = splits[1:]
+    # For a row that starts with each word, the first word that it has no room for.
+    beyond = tf.searchsorted(before, before + room, side="right", out_type=tf.int64) - 1
+
+    def step(current, is_first):
+        active = current < ends
+        is_first = tf.tensor_scatter_nd_update(
+            is_first,
+            tf.boolean_mask(current, active)[:, None],
+            tf.ones([tf.math.count_nonzero(active)], tf.int32),
+        )
+        following = tf.minimum(tf.gather(beyond, current), ends)
+        return tf.where(active, following, current), is_first
+
+    _, is_first = tf.while_loop(
+        lambda current, _: tf.reduce_any(current < ends),
+        step,
+        (splits[:-1], tf.zeros_like(before, tf.int32)),
+    )
+    return tf.where(is_first == 1)[:, 0]

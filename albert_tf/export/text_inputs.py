@@ -1,11 +1,17 @@
-"""Turns strings into model inputs inside a SavedModel, with bounded work for any text.
+"""The inputs of signatures: what they are named, and how strings become rows.
+
+The names of inputs and outputs are the interface of a served model. All outputs are
+dense with the batch first, as the row format of TensorFlow Serving's REST API requires.
+The work for any text is bounded.
 
 Legend: `B` batch, `T` sequence.
 """
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
@@ -14,6 +20,8 @@ from albert_tf.text import inputs_graph, normalization
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_graph import as_utf8
 
+# Inputs of a request by name, from the length of its rows in tokens and their number.
+MakeRequest = Callable[[int, int], dict[str, np.ndarray]]
 # A server accepts messages of any size and batches the texts of many clients, so the
 # cost of one text must be bounded: first the raw bytes, which are cheap to read; then,
 # after runs of white space are collapsed, the bytes that go through the Unicode tables.
@@ -22,6 +30,60 @@ MAX_TEXT_BYTES = 1 << 16
 # Rows are padded to a multiple of this. The graph takes any length, and nothing is
 # compiled for one, so that only the padding has a price.
 ROW_STEP = 16
+
+
+class Signature(NamedTuple):
+    """One endpoint.
+
+    Attributes:
+        function: callable. From tensors to a dict of tensors.
+        inputs: tuple of `tf.TensorSpec`. The tensors; their names are its interface.
+        request: callable or None. Makes a warm-up request.
+        every_length: bool. Whether the endpoint is warmed up with rows of every length,
+            because it runs the model for one of its main answers.
+    """
+
+    function: Callable[..., dict[str, tf.Tensor]]
+    inputs: tuple[tf.TensorSpec, ...]
+    request: MakeRequest | None = None
+    every_length: bool = False
+
+
+def strings(name: str, rank: int = 1) -> tf.TensorSpec:
+    """Returns the specification of an input of strings, `[B]` unless said otherwise."""
+    return tf.TensorSpec([None] * rank, tf.string, name)
+
+
+def ints(name: str, rank: int) -> tf.TensorSpec:
+    """Returns the specification of an input of int32."""
+    return tf.TensorSpec([None] * rank, tf.int32, name)
+
+
+# What a signature takes that reads token ids.
+TOKENS = (
+    ints("token_ids", 2),
+    ints("lengths", 1),
+    ints("segment_ids", 2),
+)
+
+
+def text_request(length: int, size: int) -> dict[str, np.ndarray]:
+    """Returns a request of `size` texts that fill a row of `length` tokens."""
+    return {"text": texts(length, size)}
+
+
+def token_request(length: int, size: int) -> dict[str, np.ndarray]:
+    """Returns a request of `size` rows of `length` tokens."""
+    # Every vocabulary has this token.
+    ids = np.zeros((size, length), np.int32)
+    lengths = np.full(size, length, np.int32)
+    return {"token_ids": ids, "lengths": lengths, "segment_ids": ids}
+
+
+def texts(length: int, size: int) -> np.ndarray:
+    """Returns `size` texts that fill a row of `length` tokens, one per word."""
+    # Without [CLS] and [SEP].
+    return np.array([b"a " * max(length - 2, 1)] * size, object)
 
 
 class TextInputs(tf.Module):
@@ -121,13 +183,10 @@ def _end(texts: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def token_inputs(
+    config: AlbertConfig,
     token_ids: tf.Tensor,
     lengths: tf.Tensor,
     segment_ids: tf.Tensor,
-    *,
-    vocab_size: int,
-    type_vocab_size: int,
-    max_positions: int,
 ) -> dict[str, tf.Tensor]:
     """Returns model inputs for tokens sent by a client.
 
@@ -135,16 +194,16 @@ def token_inputs(
     with its first element (`pad_variable_length_inputs`), which for a mask would be 1.
 
     Args:
+        config: `AlbertConfig`. Of the model.
         token_ids: int32 `[B, T]`.
         lengths: int32 `[B]`. Number of real tokens in each row.
         segment_ids: int32 `[B, T]`.
-        vocab_size: int. The model's vocabulary size.
-        type_vocab_size: int. The model's number of segments.
-        max_positions: int. The model's maximum length of a row.
 
     Raises:
         InvalidArgumentError: When run, if a value is out of range.
     """
+    vocab_size, type_vocab_size = config.vocab_size, config.type_vocab_size
+    most = config.max_position_embeddings
     rows, width = tf.unstack(tf.shape(token_ids))
     # Different shapes would be broadcast, and answered.
     rules = [
@@ -158,7 +217,7 @@ def token_inputs(
         mask = tf.sequence_mask(lengths, width, tf.int32)
     token_ids, segment_ids = token_ids * mask, segment_ids * mask
     rules = [
-        (width <= max_positions, f"token_ids: at most {max_positions} columns"),
+        (width <= most, f"token_ids: at most {most} columns"),
         (_within(lengths, 1, width + 1), "lengths: from 1 to the columns of token_ids"),
         (_within(token_ids, 0, vocab_size), f"token_ids: from 0 to {vocab_size - 1}"),
         (
@@ -176,26 +235,6 @@ def token_inputs(
 
 def _assertions(rules: Sequence[tuple[tf.Tensor, str]]) -> list:
     return [tf.debugging.Assert(rule, [message]) for rule, message in rules]
-
-
-def token_reader(config: AlbertConfig) -> Callable[..., dict[str, tf.Tensor]]:
-    """Returns `token_inputs` with the sizes of a model.
-
-    Args:
-        config: `AlbertConfig`. Of the model.
-    """
-
-    def from_tokens(token_ids, lengths, segment_ids):
-        return token_inputs(
-            token_ids,
-            lengths,
-            segment_ids,
-            vocab_size=config.vocab_size,
-            type_vocab_size=config.type_vocab_size,
-            max_positions=config.max_position_embeddings,
-        )
-
-    return from_tokens
 
 
 def _within(values, low, high) -> tf.Tensor:

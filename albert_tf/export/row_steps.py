@@ -29,6 +29,8 @@ def in_steps(
     lengths: tf.Tensor,
     nothing: Any,
     counts: tf.Tensor | None = None,
+    *,
+    rows: int = ROWS,
 ) -> Any:
     """Returns the concatenated answers of all rows, in the order of the rows.
 
@@ -40,6 +42,7 @@ def in_steps(
             length.
         counts: int `[R]` or None. Number of values that a row has in its answers, which
             then are `[V, ...]`. Default: one.
+        rows: int. Rows of a step, at most.
     """
     num_rows = tf.size(lengths)
     # Of rows of equal length, the first one comes first.
@@ -47,8 +50,8 @@ def in_steps(
 
     def step(start, answers):
         width = (longest[start] + _MULTIPLE - 1) // _MULTIPLE * _MULTIPLE
-        most = tf.clip_by_value(_TOKENS // width, 1, ROWS)
-        least = tf.clip_by_value(_FEW_TOKENS // width, 1, ROWS)
+        most = tf.clip_by_value(_TOKENS // width, 1, rows)
+        least = tf.clip_by_value(_FEW_TOKENS // width, 1, rows)
         similar = tf.reduce_sum(
             tf.cast(longest[start : start + most] > width // 2, tf.int32)
         )

@@ -1,1 +1,0 @@
-"""Defines the endpoints of exported models: tensors in, answers out."""

@@ -1,1 +1,0 @@
-"""Answers questions inside an exported model."""

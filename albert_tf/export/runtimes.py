@@ -1,0 +1,398 @@
+"""Runtimes other than TensorFlow's: what they compute, how models are written and run.
+
+None of them has the operations of SentencePiece, so a model takes token ids.
+
+Legend: `B` batch, `T` sequence, `K` choices, `P` masks.
+"""
+
+import abc
+import contextlib
+import logging as python_logging
+import pathlib
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf import features
+from albert_tf.converters.checkpoint.keras_model import head_of
+from albert_tf.errors import UsageError
+from albert_tf.export.settings import PACKAGES, check_packages, check_quantization
+from albert_tf.heads import find
+from albert_tf.models.tensorflow import fast_forward
+
+SIGNATURE = "serving_default"
+# Threads with which exported models are checked and measured.
+NUM_THREADS = 2
+_ONNX_OPSET = 17
+# Matrices with fewer weights than these are not worth a scale.
+_FEW = 1024
+
+Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+
+
+class TokensGraph:
+    """A model as a function of whole numbers.
+
+    Its inputs are int32 and of any size: `token_ids`, `segment_ids` and `padding_mask`
+    `[B, T]` (`[B, K, T]` for multiple choice), for masked LMs also `mask_positions`
+    `[B, P]`, for the beam head `p_mask` `[B, T]`. Its outputs are those of the Keras
+    model; a single one is named `logits`.
+
+    Args:
+        model: keras.Model. Any model of this package.
+
+    Attributes:
+        head: `Head`. The model's.
+        inputs: tuple of str. Names of the inputs.
+    """
+
+    def __init__(self, model: keras.Model):
+        self.model = model
+        self.head = find(head_of(model))
+        self.inputs = (
+            features.TOKEN_IDS,
+            features.SEGMENT_IDS,
+            features.PADDING_MASK,
+            *self.head.also_reads,
+        )
+
+    def shape(self, name: str) -> list[None]:
+        """Returns the shape of an input."""
+        return [None] * (2 if name == features.MASK_POSITIONS else self.head.input_rank)
+
+    def specs(self) -> list[tf.TensorSpec]:
+        """Returns name, type and shape of every input."""
+        return [tf.TensorSpec(self.shape(n), tf.int32, n) for n in self.inputs]
+
+    def outputs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Computes the outputs with Keras."""
+        outputs = self.model(batch, training=False)
+        if not isinstance(outputs, Mapping):
+            outputs = {"logits": outputs}
+        return {n: v for n, v in outputs.items() if v is not None}
+
+    def serve(self, *tensors: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Computes the outputs of tensors in the order of `inputs`."""
+        batch = dict(zip(self.inputs, tensors, strict=True))
+        # A name of its own for each tensor, even for one that is also an input.
+        return {n: tf.identity(v, n) for n, v in self.outputs(batch).items()}
+
+    @contextlib.contextmanager
+    def function(
+        self, max_rank: int = 5
+    ) -> Iterator[tf.types.experimental.GenericFunction]:
+        """Yields the model in TensorFlow; what traces it does so in this context.
+
+        Args:
+            max_rank: int. Axes that a tensor of the encoder may have; 4 or more.
+        """
+        forward = fast_forward.choose(self.model, "float32", max_rank)
+        with fast_forward.replacing(self.model, forward):
+            yield tf.function(self.serve, input_signature=self.specs())
+
+    @contextlib.contextmanager
+    def saved_model(self, max_rank: int = 5) -> Iterator[str]:
+        """Yields a temporary folder with the model as a SavedModel.
+
+        Args:
+            max_rank: int. As for `function`.
+        """
+        with tempfile.TemporaryDirectory(prefix="albert_tf-") as folder:
+            archive = keras.export.ExportArchive()
+            archive.track(self.model)
+            with self.function(max_rank) as function:
+                archive.add_endpoint(SIGNATURE, function)
+                archive.write_out(folder, verbose=False)
+            yield folder
+
+    def random_batch(
+        self, rows: int, size: int, rng: np.random.Generator, full: bool = False
+    ) -> dict[str, np.ndarray]:
+        """Returns rows of random tokens.
+
+        Args:
+            rows: int. Number of rows; of multiple choice, three choices each.
+            size: int. Tokens in a row.
+            rng: `np.random.Generator`.
+            full: bool. Whether no row is padded.
+        """
+        shape = (rows, 3, size) if self.head.input_rank == 3 else (rows, size)
+        lengths = rng.integers(size if full else 2, size + 1, shape)[..., :1]
+        batch = {
+            features.TOKEN_IDS: rng.integers(0, self.model.config.vocab_size, shape),
+            features.SEGMENT_IDS: np.zeros(shape),
+            features.PADDING_MASK: np.arange(size) < lengths,
+            features.MASK_POSITIONS: rng.integers(0, size, (rows, 2)),
+            features.P_MASK: np.zeros(shape),
+        }
+        return {n: np.asarray(batch[n], np.int32) for n in self.inputs}
+
+
+class Runtime(abc.ABC):
+    """A program that runs exported models.
+
+    Attributes:
+        name: str. What `--format` calls it; the extra that installs it has this name.
+        packages: tuple of str. Python packages that writing and running a model need.
+        model_files: tuple of str. What `write` writes; the first one is opened.
+        example_needs: str. The package that the example runs the model with.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    model_files: tuple[str, ...]
+    example_needs: str
+
+    @abc.abstractmethod
+    def write(self, graph: TokensGraph, folder: str, quantization: str) -> None:
+        """Writes `model_files` into a local folder.
+
+        Args:
+            graph: `TokensGraph`. The model.
+            folder: str. The folder.
+            quantization: str. One of `settings.QUANTIZATIONS[name]`.
+        """
+
+    @abc.abstractmethod
+    def runner(self, folder: str, quantization: str) -> Run:
+        """Returns a function from the inputs of a written model to its outputs.
+
+        Args:
+            folder: str. A local folder that `write` has filled.
+            quantization: str. As given to `write`.
+        """
+
+    def model_file(self, folder: str) -> pathlib.Path:
+        """Returns the path of the file that the runtime opens."""
+        return pathlib.Path(folder, self.model_files[0])
+
+    def options(self, quantization: str) -> dict[str, Any]:
+        """Returns the options that a caller must set; written to the manifest."""
+        del quantization
+        return {}
+
+
+class LiteRT(Runtime):
+    """LiteRT: float32, float16 weights, or int8 weights and matrix products."""
+
+    name = "litert"
+    packages = PACKAGES["litert"]
+    model_files = ("model.tflite",)
+    example_needs = "ai-edge-litert"
+
+    def write(self, graph: TokensGraph, folder: str, quantization: str) -> None:
+        # It cannot transpose five axes, which query, key and value in one have.
+        with graph.saved_model(max_rank=4) as saved_model:
+            # From the folder: from functions, it would leave out the weights.
+            converter = tf.lite.TFLiteConverter.from_saved_model(
+                saved_model, signature_keys=[SIGNATURE]
+            )
+            if quantization != "none":
+                converter.optimizations = [tf.lite.Optimize.DEFAULT]
+            if quantization == "float16":
+                converter.target_spec.supported_types = [tf.float16]
+            self.model_file(folder).write_bytes(converter.convert())
+
+    def runner(self, folder: str, quantization: str) -> Run:
+        with warnings.catch_warnings():
+            # It says that its successor is a package of its own; the format is the
+            # same.
+            warnings.simplefilter("ignore")
+            interpreter = tf.lite.Interpreter(
+                str(self.model_file(folder)), num_threads=NUM_THREADS
+            )
+        signature = interpreter.get_signature_runner()
+        wanted = set(signature.get_input_details())
+
+        def run(batch):
+            return signature(**{n: np.asarray(batch[n], np.int32) for n in wanted})
+
+        return run
+
+
+class OnnxRuntime(Runtime):
+    """ONNX in float32, or with int8 weights and matrix products."""
+
+    name = "onnx"
+    packages = PACKAGES["onnx"]
+    model_files = ("model.onnx",)
+    example_needs = "onnxruntime"
+
+    def write(self, graph: TokensGraph, folder: str, quantization: str) -> None:
+        import onnx
+        import tf2onnx
+
+        path = str(self.model_file(folder))
+        with graph.function() as function, _quietly():
+            model, _ = tf2onnx.convert.from_function(
+                function, graph.specs(), opset=_ONNX_OPSET
+            )
+        if quantization == "none":
+            onnx.save(model, path)
+            return
+        from onnxruntime import quantization as quantizing
+        from onnxruntime.quantization import quant_utils
+
+        # Without it, a warning asks for a preparation that such a graph does not need.
+        quant_utils.add_pre_process_metadata(model)
+        with _quietly():
+            quantizing.quantize_dynamic(
+                model,
+                path,
+                per_channel=True,
+                # 7 bits: with 8, sums of two products overflow on x86 without VNNI.
+                reduce_range=True,
+                weight_type=quantizing.QuantType.QInt8,
+            )
+
+    def runner(self, folder: str, quantization: str) -> Run:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = NUM_THREADS
+        options.log_severity_level = 3
+        session = onnxruntime.InferenceSession(
+            self.model_file(folder), options, providers=["CPUExecutionProvider"]
+        )
+        wanted = [one.name for one in session.get_inputs()]
+        names = [one.name for one in session.get_outputs()]
+
+        def run(batch):
+            batch = {n: np.asarray(batch[n], np.int32) for n in wanted}
+            return dict(zip(names, session.run(names, batch), strict=True))
+
+        return run
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Silences what the libraries log about each step and tensor."""
+    before = python_logging.root.manager.disable
+    python_logging.disable(python_logging.INFO)
+    try:
+        yield
+    finally:
+        python_logging.disable(before)
+
+
+class OpenVino(Runtime):
+    """OpenVINO in float32, in bfloat16, or with int8 weights.
+
+    "bfloat16" is how the model is run where the processor can, and float32 elsewhere;
+    the file has float16 weights, which are more exact and as small.
+    """
+
+    name = "openvino"
+    packages = PACKAGES["openvino"]
+    model_files = ("model.xml", "model.bin")
+    example_needs = "openvino"
+
+    def options(self, quantization: str) -> dict[str, Any]:
+        # OpenVINO chooses bfloat16 where the processor has it. Asked for it, it would
+        # imitate it elsewhere: 35 times slower than float32 with AVX-512.
+        if quantization == "bfloat16":
+            return {}
+        return {"INFERENCE_PRECISION_HINT": "f32"}
+
+    def write(self, graph: TokensGraph, folder: str, quantization: str) -> None:
+        import openvino
+
+        with graph.saved_model() as saved_model:
+            # Not convert_model, which reports its use to Intel.
+            model = openvino.Core().read_model(saved_model)
+            if quantization == "int8_weights":
+                _compress(model)
+            openvino.save_model(
+                model,
+                self.model_file(folder),
+                compress_to_fp16=quantization == "bfloat16",
+            )
+
+    def runner(self, folder: str, quantization: str) -> Run:
+        import openvino
+
+        model = openvino.Core().compile_model(
+            self.model_file(folder),
+            "CPU",
+            {"INFERENCE_NUM_THREADS": NUM_THREADS, **self.options(quantization)},
+        )
+        chosen = model.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        if quantization == "bfloat16" and chosen != "bf16":
+            logging.warning(
+                "bfloat16: this CPU has none, so OpenVINO computes in %s; the loss "
+                "and the speed in the manifest are of that",
+                chosen,
+            )
+        wanted = [one.any_name for one in model.inputs]
+
+        def run(batch):
+            batch = {n: np.asarray(batch[n], np.int32) for n in wanted}
+            return {one.any_name: array for one, array in model(batch).items()}
+
+        return run
+
+
+def _compress(model) -> None:
+    """Stores the matrices of a model in int8, with one scale for each output.
+
+    The form is that of NNCF's symmetric int8, which OpenVINO's plugins recognize.
+    """
+    import openvino
+    from openvino import opset13
+
+    for node in model.get_ordered_ops():
+        if node.get_type_name() != "Constant" or len(node.shape) != 2:
+            continue
+        if node.get_element_type() != openvino.Type.f32 or np.prod(node.shape) < _FEW:
+            continue
+        targets = node.output(0).get_target_inputs()
+        axes = {_reduced_axis(target) for target in targets}
+        if len(axes) != 1 or None in axes:
+            continue
+        weights = node.data
+        scale = np.abs(weights).max(axes.pop(), keepdims=True) / 127
+        scale[scale == 0] = 1
+        whole = np.rint(weights / scale).astype(np.int8)
+        product = opset13.multiply(
+            opset13.convert(opset13.constant(whole), "f32"), opset13.constant(scale)
+        )
+        for target in targets:
+            target.replace_source_output(product.output(0))
+
+
+def _reduced_axis(target) -> int | None:
+    """Returns the axis of a matrix over which a product sums; None for other uses."""
+    node, index = target.get_node(), target.get_index()
+    kind = node.get_type_name()
+    if kind == "Gather" and index == 0:
+        return 1  # One scale for each row of an embedding.
+    if kind == "MatMul" and index == 1:
+        return 1 if node.get_attributes()["transpose_b"] else 0
+    return None
+
+
+RUNTIMES: dict[str, Runtime] = {
+    one.name: one for one in (LiteRT(), OnnxRuntime(), OpenVino())
+}
+
+
+def find_runtime(name: str, quantization: str) -> Runtime:
+    """Returns a runtime that can be used here.
+
+    Raises:
+        UsageError: If there is no such runtime or it has no such quantization, or if a
+            package that it needs is not installed.
+    """
+    if name not in RUNTIMES:
+        raise UsageError(
+            f"format: must be one of {', '.join(RUNTIMES)}, received {name!r}"
+        )
+    check_quantization(name, quantization)
+    check_packages(name)
+    return RUNTIMES[name]

@@ -1,1 +1,0 @@
-"""Writes models for runtimes other than TensorFlow's, which take token ids."""

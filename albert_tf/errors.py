@@ -18,7 +18,7 @@ class MissingFileError(DataError):
 
 
 class Stopped(KeyboardInterrupt):
-    """A run ended early because it was asked to, after saving what it had reached.
+    """A run ended early on a signal, after saving what it had reached.
 
     A `KeyboardInterrupt`, so that nothing takes it for a failure.
 

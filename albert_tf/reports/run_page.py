@@ -34,8 +34,8 @@ from albert_tf.reports.task_report import report_sections, seed_blocks
 
 _TIMES = (
     "Training time is that of the steps on record: without the evaluations, the "
-    "checkpoints and the steps that a killed run repeated. Time left goes by the speed "
-    "of the last lines."
+    "checkpoints and the steps that a killed run repeated. Time left follows from the "
+    "speed of the last lines."
 )
 _STOPPED = " The same command continues a run that was stopped."
 _COST = " Cost is time multiplied by {price:g} per hour."

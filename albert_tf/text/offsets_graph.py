@@ -236,7 +236,7 @@ def _characters(codes: tf.RaggedTensor, starts: tf.RaggedTensor, ends):
 
 
 def _part_table(tokenizer: AlbertTokenizer) -> tuple[np.ndarray, np.ndarray]:
-    """Returns where in each piece the parts lie that replace it.
+    """Returns, for each piece, the spans of the parts that replace it.
 
     Returns:
         int64 `[parts, 2]`: first character of each part in its piece and the one after

@@ -39,8 +39,8 @@ class Head:
             if it has none.
         keras_hub_class: str or None. KerasHub's class; None if it has none.
         input_rank: int. Rank of the inputs; 3 if each row holds several choices.
-        also_reads: tuple of str. Inputs of the model beside tokens, segments and mask.
-        options: tuple of str. Arguments of the model beside its config, positive
+        also_reads: tuple of str. Inputs of the model besides tokens, segments, mask.
+        options: tuple of str. Arguments of the model besides its config, positive
             integers, that are stored with it. One that is 0 is not.
         prefixes: tuple of str. Starts of the names of parts that a model may also have,
             as many as its options say.
@@ -61,7 +61,7 @@ class Head:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Returns the layers of the model beside its backbone."""
+        """Returns the layers of the model apart from its backbone."""
         return tuple(dict.fromkeys(layer.partition("/")[0] for layer in self.layers))
 
     def owns(self, name: str) -> bool:

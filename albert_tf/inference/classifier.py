@@ -23,7 +23,7 @@ from albert_tf.text.tokenizer import Tokenizer
 
 
 class Classifier(base.Loadable):
-    """Classifies texts or pairs of texts that a program has at hand.
+    """Classifies texts or pairs of texts in memory.
 
     `Predictor` runs the same model on the examples of a task, and compares with labels.
 

@@ -89,7 +89,7 @@ def prediction_contents(
     Args:
         path: str. The file to write. Its ending selects the format: `.jsonl` for a JSON
             object per example, `.csv` for commas, `.tsv` for tabs. For question
-            answering `.json`, beside which `_nbest.json` and, where there is one,
+            answering `.json`, next to which `_nbest.json` and, where there is one,
             `_null_odds.json` are written.
         predictor: `Predictor`.
         examples: Examples of its task's family.

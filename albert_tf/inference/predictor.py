@@ -153,8 +153,8 @@ class Predictor(base.Loadable):
 
         Args:
             examples: Examples of the task's family.
-            encoded: `EncodedExamples` or None. The same as rows, if they are at hand.
-            on_batch: callable. Is told the number of rows after every batch.
+            encoded: `EncodedExamples` or None. The same as rows, if available.
+            on_batch: callable. Called with the number of rows after every batch.
             title: str. Title of a progress bar; empty for none.
 
         Raises:
@@ -183,7 +183,7 @@ class Predictor(base.Loadable):
         Args:
             encoded: `EncodedExamples`.
             forward: callable or None. What runs the batches in place of the model.
-            on_batch: callable. Is told the number of rows after every batch.
+            on_batch: callable. Called with the number of rows after every batch.
             title: str. Title of a progress bar; empty for none.
 
         Raises:

@@ -35,7 +35,7 @@ _ROWS = {heads.LABELS: TEXTS, heads.TAGS: TOKENS, heads.CHOICES: CHOICES}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnFileSettings(LabelledTableSettings, ChoiceTableSettings, TaggedTableSettings):
-    """Where things are in files of one's own, whatever kind they are."""
+    """Where things are in files of one's own, of any kind."""
 
     table_kind: str = setting(
         "What the rows of your files are: texts with labels, tokens with tags, or "
@@ -156,7 +156,7 @@ def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool)
 
 
 def stream_texts(settings: OwnFileSettings, path: str) -> TableReader:
-    """Returns a file of texts without labels, to be read in portions.
+    """Opens a file of unlabelled texts for reading in batches.
 
     Args:
         settings: `OwnFileSettings`.
@@ -241,7 +241,7 @@ def _read(
 
 
 def _has_names(path: str) -> bool:
-    """Returns whether a file names its columns whatever is said of a header."""
+    """Returns whether a file names its columns, with or without a header."""
     return file_format(path) in ("json", "parquet") or files.is_folder(path)
 
 

@@ -2,8 +2,8 @@
 
 A model carries `task`, a dict with the `name` of its task, the `metric` that selected
 it, the `options` with which examples become rows, and of two labels the
-`positive_label`. Models of other packages have
-none; their head decides what they can be asked.
+`positive_label`. Models of other packages have none; their head decides what they can
+answer.
 """
 
 import dataclasses
@@ -98,7 +98,7 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
             if match.note:
                 logging.info("%s", match.note)
             labels = match.labels
-    # What to do with bad input is the affair of each command.
+    # What to do with bad input is up to each command.
     known = {field.name for field in dataclasses.fields(Options)} - {"on_bad_input"}
     values = {key: value for key, value in values.items() if key in known}
     longest = model.config.max_position_embeddings

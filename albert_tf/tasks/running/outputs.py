@@ -1,4 +1,4 @@
-"""Runs a model over the encoded examples of a task, whatever its head.
+"""Runs a model of any head over the encoded examples of a task.
 
 Legend: `R` rows, `P` places, `b` rows of a batch.
 """
@@ -55,7 +55,7 @@ def collect_outputs(
         encoded: `EncodedExamples`. `R` rows.
         shape: `BatchShape`. Without packing.
         batch_size: int. `b`, at most.
-        on_batch: callable. Is told the number of rows after every batch.
+        on_batch: callable. Called with the number of rows after every batch.
         max_tokens: int or None. Tokens of a batch, padding included, at most.
         num_threads: int. How many batches are computed at the same time. The outputs do
             not depend on it.
@@ -114,7 +114,7 @@ def _bar(title: str, tokens: int) -> tqdm.tqdm:
 def sorted_batches(
     lengths: np.ndarray, max_rows: int, max_tokens: int | None = None, step: int = 1
 ) -> list[np.ndarray]:
-    """Returns the numbers of the rows of each batch, rows of similar length together.
+    """Groups row indices into batches of similar length.
 
     Args:
         lengths: int `[R]`. Tokens of each row.

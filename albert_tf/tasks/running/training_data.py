@@ -48,7 +48,7 @@ def make_training_dataset(
         seed: int. Seed of the permutations.
         start_step: int. Number of batches to skip.
         num_pipelines: int. Number of input pipelines that share each batch.
-        pipeline: int. Number of this one, from 0.
+        pipeline: int. Index of this one.
 
     Returns:
         Data set of dicts of tensors by the names of `features`: `token_ids`,

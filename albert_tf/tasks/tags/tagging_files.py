@@ -32,7 +32,7 @@ class TaggedExamples(Examples):
         ids: list of str. Name of each sentence.
         tokens: list of list of str. Words of each sentence.
         labels: list of list of str, or None. A tag for each word. Tags that mark
-            entities are in IOB2, whatever the file has.
+            entities are in IOB2, for any scheme in the file.
         lines: list of int. Where each sentence is: line of its first word, or its row.
         unit: str. What `lines` counts: "word" (one line a word), "line" or "row" (one
             line or row a sentence).

@@ -123,8 +123,8 @@ class TableReader:
             index = columns.index
             if label and index[label] in [index[text], index.get(pair)]:
                 raise DataError(
-                    f"{columns.path}: expected a label beside the text, received one "
-                    f"column for both, {columns.names[index[label]]!r}"
+                    f"{columns.path}: expected a label in addition to the text, "
+                    f"received one column for both, {columns.names[index[label]]!r}"
                 )
             if len(seen) >= _COMPARED_IDS:
                 seen = {}

@@ -101,14 +101,6 @@ def test_typed_formats_give_text_and_lists(tmp_path, name, kind, lines):
     assert columns.where(1) == f"{path}: {columns.unit} {lines[1]}"
 
 
-def test_exact_columns_keep_numbers_and_truth_values(tmp_path):
-    path = write(tmp_path, "a.jsonl", content_of("jsonl", TYPED) + b'\n{"score": NaN}')
-    found = read_columns(path, ["id", "score", "good"], exact=["score", "good"]).values
-    assert found["id"] == ["7", "8", None]
-    assert str(found["score"]) == "[3.0, None, None]"
-    assert str(found["good"]) == "[True, False, None]"
-
-
 def test_a_field_may_be_absent_from_some_rows(tmp_path):
     path = write(tmp_path, "a.jsonl", '{"a": 1}\n{"a": 2, "b": [[null, "x"], 1.5]}\n')
     assert read_columns(path).values == {
@@ -125,6 +117,8 @@ def test_columns_by_negative_number_and_all(tmp_path):
     assert bare.values == {"0": ["a", "1"], "1": ["b", "2"], "2": ["c", "3"]}
     with pytest.raises(DataError, match="no column '-4'"):
         read_columns(path, ["-4"])
+    with pytest.raises(DataError, match="no column '3'; expected a number from 0 to 2"):
+        read_columns(path, ["3"], header=False)
 
 
 def test_a_folder_of_classes(tmp_path):
@@ -184,8 +178,9 @@ def test_carriage_returns(tmp_path, monkeypatch):
 
 def test_long_texts(tmp_path):
     text = "word " * 200_000
-    path = write(tmp_path, "a.jsonl", json.dumps({"a": text}) + "\n")
-    assert read_columns(path).values["a"] == [text]
+    for kind in ("csv", "jsonl"):
+        path = write(tmp_path, f"a.{kind}", content_of(kind, [{"a": text}]))
+        assert read_columns(path).values["a"] == [text]
 
 
 def test_memory_is_that_of_a_portion(tmp_path, monkeypatch):
@@ -231,7 +226,7 @@ UNREADABLE = {
     "zeros.csv": (bytes(99), "line 1: a NUL byte"),
     "wide.csv": ("a\n".encode("utf-16"), "UTF-16"),
     "latin.jsonl": (b'{"a": 1}\n' * 5 + b'{"a": "\xe9"}\n', "line 6: not UTF-8"),
-    "quote.csv": (b"a\n" + b"1\n" * 5 + b'"x\n', "line 7: not CSV"),
+    "quote.csv": (b"a\n" + b"1\n" * 5 + b'"x\n', "line 7: not CSV: unexpected end"),
     "cut.csv.gz": (gzip.compress(b"a\n" * 99)[:-9], "truncated gzip"),
     "cut.json": (b'[{"a": 1},', "not JSON"),
     "none.csv": (b"a\n", "expected rows below the header, received none"),
@@ -239,6 +234,12 @@ UNREADABLE = {
     "all.jsonl": (b"3\n3\n", "received none .rows that are not objects 2.$"),
     "empty.tsv": (b"", "received an empty file"),
     "bad.parquet": (b"PAR1", "cannot be read as Parquet"),
+    "near.csv": (b"as,label\n1,2\n", "did you mean 'as'"),
+    "tabs.csv": (b"text\tlabel\n1\t2\n", "one of text\tlabel .--delimiter sets anoth"),
+    "bare.csv": (b"Good film,1\nBad film,0\n", "--noheader reads a table without"),
+    "twice.csv": (b"a,a\n1,2\n", "line 1: several columns are named 'a'"),
+    "binary.csv": (bytes(range(128, 256)), "line 1: not UTF-8"),
+    "after.csv": (b'a\n1\n"1"x\n', "line 3: not CSV"),
     "other.csv": (b"b\n1\n", "no column 'a'; expected one of b"),
     "other.jsonl": (b'{"b": 1}\n', "no column 'a'; expected one of b$"),
 }
@@ -282,9 +283,11 @@ def test_a_missing_file(tmp_path, name):
         read_columns(tmp_path / name)
 
 
-def test_the_action_is_checked(tmp_path):
+def test_arguments_are_checked(tmp_path):
     with pytest.raises(UsageError, match="stop, skip, received 'error'"):
         read_columns(write(tmp_path, "a.csv", "a\n1\n"), on_bad_input="error")
+    with pytest.raises(UsageError, match="delimiter must be one character"):
+        read_columns(tmp_path / "a.csv", delimiter=",,")
 
 
 def test_parquet_is_imported_when_needed():

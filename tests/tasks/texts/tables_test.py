@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
 from albert_tf.tasks.texts.tables import (
     LabelledTableSettings,
     TableSettings,
@@ -62,49 +62,6 @@ def test_pairs_gzip_bom_delimiter(tmp_path):
         delimiter=";",
     )
     assert (table.texts, table.text_pairs, table.labels) == (["x"], ["y"], None)
-
-
-def test_long_cell(tmp_path):
-    path = write(tmp_path, "a.csv", "text,label\n" + "word " * 60_000 + ",x\n")
-    assert len(read_table(path).texts[0]) == 300_000
-
-
-BAD = {
-    "empty": (b"", "received an empty file"),
-    "only header": (b"text,label\n", "expected rows below the header"),
-    "near column": (b"texts,label\na,b\n", "did you mean 'texts'"),
-    "other separator": (b"text\tlabel\na\tb\n", "--delimiter sets another"),
-    "no header": (b"Good film,1\nBad film,0\n", "--noheader reads a table without"),
-    "column": (b"sentence,label\na,b\n", "no column 'text'; expected one of sentence"),
-    "twice": (b"text,text,label\na,b,c\n", "several columns are named 'text'"),
-    "ragged": (b"text,label\na,b\nc\n", "line 3: expected 2 columns, received 1"),
-    "more": (b"text,label\na,b,c\n", "line 2: expected 2 columns, received 3"),
-    "encoding": (b"text,label\na,b\n\xe9,b\n", "line 3: not UTF-8"),
-    "binary": (bytes(range(128, 256)), "line 1: not UTF-8"),
-    "quote": (b'text,label\n"a,b\nc,d\n', "line 2: not CSV: unexpected end"),
-    "after quote": (b'text,label\na,b\n"a"x,b\n', "line 3: not CSV"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_tables(tmp_path, case):
-    content, message = BAD[case]
-    with pytest.raises(DataError, match=message) as caught:
-        read_table(write(tmp_path, "a.csv", content))
-    assert "a.csv" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_missing_file_bad_gzip_bad_number(tmp_path):
-    with pytest.raises(DataError, match="none.csv: cannot be read"):
-        read_table(tmp_path / "none.csv")
-    with pytest.raises(DataError, match="damaged or truncated gzip file"):
-        read_table(write(tmp_path, "a.csv.gz", gzip.compress(b"text,label\n")[:-3]))
-    with pytest.raises(DataError, match="no column '2'; expected a number from 0 to 1"):
-        path = write(tmp_path, "b.csv", "a,b\n")
-        read_table(path, text_column="2", label_column="1", header=False)
-    with pytest.raises(UsageError, match="delimiter must be one character"):
-        read_table(tmp_path / "b.csv", delimiter=",,")
 
 
 def test_labels(tmp_path):

@@ -138,7 +138,7 @@ def _pretrain(
             step.model,
             model_folder,
             tokenizer=tokenizer,
-            overwrite=folder.model_is_outdated,
+            overwrite=True,  # one that `held` has put back is not that of this run
         )
         folders.restore(folder.join(BEST_FOLDER))  # its upload may have failed
         folder.finish()

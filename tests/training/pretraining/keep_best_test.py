@@ -190,6 +190,11 @@ def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplo
     assert sorted(path.name for path in run.iterdir()) == sorted(
         ["best.old-20240131", *names]
     )
+    # The same, killed while the model is being replaced.
+    weights.write_bytes(b"")
+    os.rename(run / "model", run / ".model.old-0123abcd")
+    pretrain.pretrain(given)
+    assert weights.read_bytes() == before
     weights.write_bytes(b"")
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(DataError, match="no checkpoint is left to make the model"):

@@ -57,7 +57,7 @@ def convert_checkpoint(
         overwrite: bool. Whether an existing model folder may be replaced.
 
     Returns:
-        The `parity.Report`, also written beside the weights.
+        The `parity.Report`, also written next to the weights.
 
     Raises:
         DataError: If tensors are left over or numbers differ.
@@ -119,7 +119,7 @@ def select(
     parts = {"backbone", *row.parts}
     if row.has_classifier and not checkpoint.has_classifier_of(head):
         parts.remove("classifier")
-    # What a model may have beside its parts, such as exits.
+    # What a model may have besides its parts, such as exits.
     also = row.prefixes if head == checkpoint.head else ()
     tensors = {
         name: tensor

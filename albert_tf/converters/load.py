@@ -178,10 +178,10 @@ def _outside() -> int:
 
 
 def load_tokenizer(path: str | os.PathLike) -> Tokenizer:
-    """Loads the tokenizer stored beside a model's weights, with its options.
+    """Loads the tokenizer stored with a model's weights, with its options.
 
     Raises:
-        DataError: If there is none, or it has more pieces than the model.
+        DataError: If it is missing or has more pieces than the model.
     """
     with open_checkpoint(path) as checkpoint:
         return checkpoint.make_tokenizer()
@@ -191,7 +191,7 @@ def load_tokenizer_as(kind: type[Tokenizer], path: str | os.PathLike) -> Tokeniz
     """Loads a tokenizer of one class: `AlbertTokenizer.from_pretrained` and others.
 
     Raises:
-        DataError: If there is none, or it is of another class.
+        DataError: If it is missing or of another class.
     """
     tokenizer = load_tokenizer(path)
     if not isinstance(tokenizer, kind):

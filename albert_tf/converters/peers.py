@@ -45,7 +45,7 @@ class Peer(NamedTuple):
 
 
 def find_peer(format: str) -> Peer | None:
-    """Returns the library for a format; None if there is none or it is missing."""
+    """Returns the library for a format; None without one or if it is missing."""
     peer = _PEERS.get(format)
     installed = peer and all(map(importlib.util.find_spec, peer.needs))
     return peer if installed else None

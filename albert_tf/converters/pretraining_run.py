@@ -1,6 +1,6 @@
 """Reads the folder of a pretraining run, stopped or finished, as a checkpoint.
 
-`pretrain` records the config in `run.json`, stores the tokenizer beside it, and writes
+`pretrain` records the config in `run.json`, stores the tokenizer next to it, and writes
 the weights to `checkpoints/step-N` under their canonical names.
 """
 
@@ -57,7 +57,7 @@ def find(path: str) -> tuple[str, str | None] | None:
 def refuse_unfinished(path: str) -> None:
     """Refuses the folder of a fine-tuning run into which its model is being copied.
 
-    In a bucket, the files of the finished model appear one by one beside the record of
+    In a bucket, the files of the finished model appear one by one next to the record of
     the run, which says at the very end that the run is finished.
 
     Args:

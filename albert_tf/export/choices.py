@@ -30,7 +30,7 @@ NO_CHOICE = -1e9
 
 
 def choice_options(model: AlbertMultipleChoice) -> dict[str, int | bool]:
-    """Returns what decides on the rows beside their length, as in fine-tuning."""
+    """Returns what decides on the rows besides their length, as in fine-tuning."""
     task = saved.task_of(model, model.head, None)
     return {
         "max_qa_length": task.options.max_qa_length,

@@ -32,7 +32,7 @@ class Windows(NamedTuple):
     Attributes:
         inputs: dict of int32 `[R, T]`. What the model reads.
         context: `TokensWithOffsets`. The tokens of the texts.
-        question: int64 `[R]`. Number of each row's question, ascending.
+        question: int64 `[R]`. Index of each row's question, ascending.
         shift: int64 `[R]`. Column `t` of the row has the token `t + shift` of `P`.
         begin: int64 `[R]`. First token of the window, of `P`.
         size: int64 `[R]`. Number of tokens of the window.

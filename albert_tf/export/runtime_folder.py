@@ -208,7 +208,7 @@ def make_example(
         graph: `TokensGraph`. The model.
         tokenizer: `Tokenizer`. Of the folder.
         length: int. Maximum length of a row.
-        labels: Sequence of str. The labels' names; empty if there are none.
+        labels: Sequence of str. The labels' names; may be empty.
         problem_type: str or None. Of a text classifier.
     """
     is_json = tokenizer.file_name.endswith(".json")

@@ -239,7 +239,7 @@ class OnnxRuntime(Runtime):
         from onnxruntime import quantization as quantizing
         from onnxruntime.quantization import quant_utils
 
-        # Without it, a warning asks for a preparation that such a graph does not need.
+        # Without it, a warning demands a preparation that such a graph does not need.
         quant_utils.add_pre_process_metadata(model)
         with _quietly():
             quantizing.quantize_dynamic(

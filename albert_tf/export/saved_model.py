@@ -60,8 +60,8 @@ def export_saved_model(
     To load it in Python, `import tensorflow_text` (for its operations) and no other
     package is needed; TensorFlow Serving has these operations built in. It answers any
     text and any batch size; longer texts are cut. `signatures` and `questions`
-    list its signatures. Warm-up requests for every length are
-    written beside the model and run once, and `assets.extra/manifest.json` lists files,
+    list its signatures. Warm-up requests for every length are written next to the
+    model and run once, and `assets.extra/manifest.json` lists files,
     digests and operations.
 
     Args:
@@ -317,7 +317,7 @@ def _describe(signatures: dict[str, Signature]) -> dict[str, dict[str, str]]:
 
 
 def find_exits(model: str) -> str | None:
-    """Returns the file in a model folder, or None if there is none."""
+    """Returns the file in a model folder, or None if it is missing."""
     if hubs.is_name(model) or not files.is_folder(model):
         return None
     path = files.join(model, EXITS)

@@ -1,6 +1,6 @@
 """Writes the files with which servers are started, all for one model.
 
-They lie beside the model's folder, which holds its versions:
+They are next to the model's folder, which holds its versions:
 
     served/sentiment/1/     the SavedModel
     served/models.config    TensorFlow Serving's --model_config_file
@@ -40,7 +40,7 @@ def fill(file: str, /, **values: Any) -> str:
 
 
 def make_server_files(path: str | os.PathLike) -> dict[str, str]:
-    """Returns the content of each file by its path, beside the model's folder.
+    """Returns the content of each file by its path next to the model's folder.
 
     Args:
         path: str or path. The folder that holds the versions. Its last name becomes the

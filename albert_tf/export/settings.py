@@ -82,7 +82,7 @@ class ExportSettings:
         "Batch sizes of warm-up requests; may be empty.", ("1", "8")
     )
     server_files: bool = setting(
-        "Also write models.config, batching.config, Dockerfile and kserve.yaml beside "
+        "Also write models.config, batching.config, Dockerfile and kserve.yaml next to "
         "output_dir; needs --version.",
         False,
     )

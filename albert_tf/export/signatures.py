@@ -37,7 +37,7 @@ from albert_tf.text.tokenizer import MASK
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 TOP_K = 10
 TOO_LONG = -1  # instead of the number of masks
-# Scores of the whole vocabulary are computed for so many masks at a time. A client may
+# Scores of the whole vocabulary are computed for this many masks at once. A client may
 # send texts of nothing but masks, whose scores together would fill the memory.
 _MASKS_AT_A_TIME = 256
 
@@ -397,7 +397,7 @@ def _fill_mask_signature(
         }
 
     def request(length: int, size: int) -> dict[str, np.ndarray]:
-        # With [CLS] and [SEP], a text of so many tokens in every vocabulary.
+        # With [CLS] and [SEP], a text of that many tokens in every vocabulary.
         return {"text": np.array([MASK.encode() * (length - 2)] * size, object)}
 
     return Signature(fill_mask, (strings("text"),), request, True)

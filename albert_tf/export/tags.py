@@ -49,7 +49,7 @@ class Words(NamedTuple):
         strings: string `[P]`.
         splits: int64 `[B + 1]`. Text `i` has the words from `splits[i]` to before
             `splits[i + 1]`.
-        starts, ends: int64 `[P]`. Characters of the words, as numbers of the `N`.
+        starts, ends: int64 `[P]`. Characters of the words, as indices of the `N`.
         characters: int32 ragged `[B, None]`. Code points of the texts.
     """
 
@@ -170,7 +170,7 @@ class Groups(NamedTuple):
     Attributes:
         kinds: string `[G]`.
         scores: float32 `[G]`.
-        firsts, lasts: int64 `[G]`. Numbers of the first and the last word.
+        firsts, lasts: int64 `[G]`. Indices of the first and the last word.
         splits: int64 `[B + 1]`. Text `i` has the groups from `splits[i]` to before
             `splits[i + 1]`.
     """
@@ -461,7 +461,7 @@ def make_rows(
 
 
 def _first_words(before: tf.Tensor, splits: tf.Tensor, room: int) -> tf.Tensor:
-    """Returns the number of the first word of each row, int64 `[R]`.
+    """Returns the index of the first word of each row, int64 `[R]`.
 
     Args:
         before: int64 `[P + 1]`. Number of tokens before each word.

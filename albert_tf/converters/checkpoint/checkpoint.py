@@ -129,7 +129,7 @@ class Checkpoint:
         """Returns the tokenizer of the files, which is built by the first call.
 
         Raises:
-            DataError: If there is none, or it has more pieces than the model.
+            DataError: If it is missing or has more pieces than the model.
         """
         if self._tokenizer is not None:
             return self._tokenizer

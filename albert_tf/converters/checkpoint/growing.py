@@ -76,7 +76,7 @@ def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
 
 
 def _sources(checkpoint: Checkpoint, config: AlbertConfig) -> dict[str, list[int]]:
-    """Returns the old number of every new weight, by the part of a block."""
+    """Maps each new weight's index to the old one, per part of a block."""
     old, new = checkpoint.config.layer_table(), config.layer_table()
     sources = {}
     for column, part in enumerate(LayerWeights._fields):

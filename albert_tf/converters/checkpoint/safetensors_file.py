@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
-import ml_dtypes  # noqa: F401  (defines the bfloat16 that the library asks NumPy for)
+import ml_dtypes  # noqa: F401  (defines the bfloat16 that the library requests from NumPy)
 import numpy as np
 import safetensors
 
@@ -72,7 +72,7 @@ def read_sharded(index: str | os.PathLike) -> dict[str, Tensor]:
     for name in names:
         inside = isinstance(name, str) and os.path.basename(name) == name
         if not (inside and name.endswith(".safetensors")):
-            raise DataError(f"{index}: not the name of a file beside it: {name!r}")
+            raise DataError(f"{index}: not the name of a file next to it: {name!r}")
     tensors = {}
     for name in sorted(names):
         shard = read(files.join(os.path.dirname(os.fspath(index)), name))

@@ -221,7 +221,7 @@ def _torch_tensors(path: str) -> dict[str, Tensor]:
         items = [(str(name), value) for name, value in state.items()]
         if not all(isinstance(value, torch.Tensor) for _, value in items):
             raise ValueError("contains values that are not tensors")
-    # torch raises whatever its parser runs into: UnpicklingError, EOFError and more.
+    # torch raises all that its parser runs into: UnpicklingError, EOFError and more.
     except Exception as e:
         reason = str(e).split("\n")[0][:200]
         raise DataError(f"{path}: not a torch file of tensors: {reason}") from None

@@ -1,13 +1,13 @@
 """Reads KerasHub presets without KerasHub, and writes them with it.
 
-Reading stays by hand: the library builds whatever classes the JSON names, loads a
+Reading stays by hand: the library builds any classes that the JSON names, loads a
 whole model at once, and does not say which tensors it has left over.
 
 KerasHub differs in ways that a config cannot undo: its masked LM head has a layer norm
 epsilon of 1e-5 (kept as `mlm_layer_norm_eps` when a preset is read), its activation is
 always the tanh approximation, and its tokenizer does not normalize text, so the
 vocabulary that is written does it (`keras_hub.vocabulary`). The unchanged vocabulary
-lies beside it for this package.
+is next to it for this package.
 """
 
 import contextlib

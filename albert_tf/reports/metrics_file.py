@@ -112,9 +112,17 @@ def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
     A last line that is incomplete, because the run was killed, is left out.
 
     Raises:
-        DataError: If another line is not JSON.
+        DataError: If another line is not JSON, or one is no object with a step.
     """
-    return list(iterate_metrics(path))
+    lines = list(iterate_metrics(path))
+    for number, line in enumerate(lines, 1):
+        step = line.get("step") if isinstance(line, dict) else None
+        if not isinstance(step, int):
+            raise DataError(
+                f"{path}: line {number} must be an object with a step, received "
+                f"{line!r:.80}"
+            )
+    return lines
 
 
 def iterate_metrics(path: str | os.PathLike) -> Iterator[Any]:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from albert_tf.errors import DataError
 from albert_tf.reports import metrics_file
 from albert_tf.reports.metrics_file import PARTS, MetricsFile, read_metrics
 from albert_tf.storage import files
@@ -85,3 +86,11 @@ def test_numbers_that_are_not_finite_survive_as_json(tmp_path):
     measured, other = read_metrics(path)
     assert math.isnan(measured["pearson"]) and math.isnan(measured["by"]["a"])
     assert other == skipped
+
+
+@pytest.mark.parametrize("bad", ["1", "[1]", '{"split": "train"}', '{"step": null}'])
+def test_a_line_without_a_step_is_named(tmp_path, bad):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f"{json.dumps(line(1))}\n{bad}\n")
+    with pytest.raises(DataError, match="metrics.jsonl: line 2 must be an object"):
+        MetricsFile(path, 5)

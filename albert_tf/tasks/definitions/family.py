@@ -170,4 +170,4 @@ class Family(Protocol):
         return options
 
     def report(self, task, examples, answers, encoded: EncodedExamples) -> dict:
-        """Returns what a report shows; see `reports.finetuning_report`."""
+        """Returns what a report shows; see `reports.task_report`."""

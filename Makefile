@@ -19,7 +19,8 @@ PYTEST_FLAGS ?=
 # They run in make test, too, except for what needs these extras.
 SERVING_EXTRAS := serving,litert,onnx,openvino
 SERVING_TESTS = tests/export/server_test.py tests/export/server_files_test.py \
-  tests/export/warmup_test.py tests/export/runtimes tests/inference/converted_test.py
+  tests/export/warmup_test.py tests/export/runtimes_test.py \
+  tests/export/runtime_folder_test.py tests/export/runtime_example_test.py tests/inference/converted_test.py
 DEMO_FLAGS ?=
 
 BIN := $(VENV)/bin

@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from albert_tf import heads
 from albert_tf.export import manifest, warmup
+from albert_tf.export.signatures import make_signatures
+from albert_tf.export.text_inputs import TextInputs
 from tests import tiny
 
 EXPORTED = [row.name for row in heads.all_rows()]
@@ -21,6 +23,18 @@ def make_model(name: str | None) -> keras.Model:
     """Returns a model of a head; None is the encoder alone."""
     options = _OPTIONS.get(name, {})
     return heads.find(name).load_class()(tiny.CONFIG, seed=5, **options)
+
+
+def functions_of(answerer, length: int) -> dict:
+    """Returns the signatures of a model, without the time that saving them takes.
+
+    Args:
+        answerer: One of the classes in `inference`; its model and tokenizer are used.
+        length: int. Maximum length of a row.
+    """
+    text_inputs = TextInputs(answerer.tokenizer, length)
+    made = make_signatures(answerer.model, text_inputs, None)
+    return {name: signature.function for name, signature in made.items()}
 
 
 def requests_of(folder: str) -> dict[str, dict[str, np.ndarray]]:

@@ -20,12 +20,11 @@ from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.storage import digests
-from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.train import train_tokenizer
 from tests import tiny
+from tests.export import heads
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-STRINGS = GOLDEN / "tokenization" / "strings.json"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tokenization/strings.json"
+STRINGS = [item["text"] for item in json.loads(GOLDEN.read_text())]
 LABELS = ["no", "maybe", "ja ✓"]
 CONFIG = tiny.CONFIG.replace(max_position_embeddings=40)
 
@@ -117,18 +116,7 @@ def test_tokens_preprocess_embed_classify(ask, loaded, classify, tokenizer):
     )
     layers = tf.constant([2, 2, -1, -1])
     assert ask(TEXTS, "embed_layer", layer=layers).keys() < embedded.keys()
-    examples = [
-        tf.train.Example(
-            features=tf.train.Features(
-                feature={
-                    "text": tf.train.Feature(
-                        bytes_list=tf.train.BytesList(value=[text.encode()])
-                    )
-                }
-            )
-        ).SerializeToString()
-        for text in TEXTS
-    ]
+    examples = [heads.example(text) for text in TEXTS]
     got = loaded.signatures["classify"](inputs=tf.constant(examples))
     np.testing.assert_allclose(got["scores"], classify.probabilities(TEXTS), atol=1e-6)
     assert got["classes"].numpy()[3].tolist() == [x.encode() for x in LABELS]
@@ -463,16 +451,13 @@ def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_byte_level_bpe_takes_strings_too(tmp_path):
-    pytest.importorskip("tokenizers")
-    texts = [item["text"] for item in json.loads(STRINGS.read_text())]
-    data = train_tokenizer(texts, model_type="byte_bpe", vocab_size=400, progress=False)
+def test_byte_level_bpe_takes_strings_too(byte_bpe, tmp_path):
     model = AlbertTextClassifier(CONFIG, num_labels=3, seed=5)
-    classify = Classifier(model, ByteBPETokenizer(data), LABELS)
+    classify = Classifier(model, byte_bpe, LABELS)
     folder = export_saved_model(
         model, tmp_path / "m", tokenizer=classify.tokenizer, labels=LABELS
     )
     served = tf.saved_model.load(folder).signatures["serving_default"]
-    texts = ["I  loved\nit!", "", *TEXTS, "  Tab\tand \u3000 wide ", *texts[:20]]
+    texts = ["I  loved\nit!", "", *TEXTS, "  Tab\tand \u3000 wide ", *STRINGS[:20]]
     got = served(text=tf.constant(texts))["logits"].numpy()
     np.testing.assert_allclose(got, classify.logits(texts), atol=1e-5)

@@ -6,7 +6,7 @@ import pytest
 from albert_tf.export import warmup
 from albert_tf.export.signatures import make_signatures
 from albert_tf.models.classifiers import AlbertTextClassifier
-from tests.export.endpoints.signatures_test import CONFIG
+from tests.export.signatures_test import CONFIG
 
 
 def requests():

@@ -13,23 +13,14 @@ import tensorflow as tf
 from albert_tf.converters import load
 from albert_tf.export import manifest, row_steps
 from albert_tf.export.saved_model import export_saved_model
-from albert_tf.export.signatures import make_signatures
-from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.multiple_choice import MultipleChoice
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks import saved
 from albert_tf.tasks.registry import find_task
-from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.text.train import train_tokenizer
 from tests import tiny
+from tests.export import heads
 
-ROOT = pathlib.Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(tiny.SPIECE)
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -51,15 +42,6 @@ def loaded(race, folder):
         race.model, folder, tokenizer=race.tokenizer, warmup_batch_sizes=(1,)
     )
     return tf.saved_model.load(made)
-
-
-def unsaved(choose):
-    """The signatures of a model, without the time that tracing and saving take."""
-    length = choose.predictor.options.max_seq_length
-    text_inputs = TextInputs(choose.tokenizer, length)
-    made = make_signatures(choose.model, text_inputs, None)
-    functions = {name: signature.function for name, signature in made.items()}
-    return types.SimpleNamespace(signatures=functions)
 
 
 def check(choose, loaded, contexts, questions, rows):
@@ -108,14 +90,11 @@ def test_equals_python(request, kind, race, tokenizer):
     else:
         model = AlbertMultipleChoice(tiny.CONFIG, seed=3)
         if kind == "byte_bpe":
-            texts = [str(row) for row in QUESTIONS]
-            data = train_tokenizer(
-                texts, model_type="byte_bpe", vocab_size=300, progress=False
-            )
             model.task = race.model.task
-            tokenizer = ByteBPETokenizer(data)
+            tokenizer = request.getfixturevalue("byte_bpe")
         choose = MultipleChoice(model, tokenizer)
-        loaded = unsaved(choose)
+        functions = heads.functions_of(choose, choose.predictor.options.max_seq_length)
+        loaded = types.SimpleNamespace(signatures=functions)
     check(choose, loaded, *map(list, zip(*QUESTIONS, strict=True)))
     for context, question, choices in QUESTIONS:
         check(choose, loaded, [context], [question], [choices])

@@ -12,7 +12,7 @@ from albert_tf.export.runtimes import Runtime, TokensGraph
 from albert_tf.export.settings import QUANTIZATIONS
 from albert_tf.heads import all_rows
 from albert_tf.storage import digests
-from tests.export.runtimes.models import (
+from tests.export.runtime_models import (
     CONFIG,
     FORMATS,
     classifier,

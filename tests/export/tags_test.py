@@ -12,16 +12,13 @@ import tensorflow as tf
 from albert_tf.errors import UsageError
 from albert_tf.export import manifest, row_steps
 from albert_tf.export.saved_model import export_saved_model
-from albert_tf.export.signatures import make_signatures
 from albert_tf.export.tags import Tagger
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.token_classifier import TokenClassifier
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks.tags.tagging_metrics import entities
-from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.text.train import train_tokenizer
 from tests import tiny
+from tests.export.heads import functions_of
 
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 LENGTH = 12
@@ -35,11 +32,6 @@ TEXTS = [
     "x" * 300 + " " + "?" * 100 + "…a\0b",
     "\ufeffbyte order mark",
 ]
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(tiny.SPIECE)
 
 
 def make(tokenizer, labels):
@@ -66,13 +58,6 @@ def signatures(find, folder):
     )
     loaded = tf.saved_model.load(made)
     return dict(loaded.signatures), loaded
-
-
-def unsaved(find):
-    """The signatures of a model, without the time that tracing and saving take."""
-    text_inputs = TextInputs(find.tokenizer, LENGTH)
-    made = make_signatures(find.model, text_inputs, None)
-    return {name: signature.function for name, signature in made.items()}
 
 
 def entries(outputs):
@@ -146,10 +131,9 @@ def test_any_bytes_equal_python(find, signatures, text):
     check(find, signatures[0], [text])
 
 
-def test_byte_bpe_equals_python():
-    data = train_tokenizer(TEXTS, model_type="byte_bpe", vocab_size=300, progress=False)
-    find = make(ByteBPETokenizer(data), LABELS)
-    check(find, unsaved(find), TEXTS)
+def test_byte_bpe_equals_python(byte_bpe):
+    find = make(byte_bpe, LABELS)
+    check(find, functions_of(find, LENGTH), TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +142,7 @@ def test_byte_bpe_equals_python():
 )
 def test_other_labels(tokenizer, labels):
     find = make(tokenizer, labels)
-    check(find, unsaved(find), TEXTS[:4])
+    check(find, functions_of(find, LENGTH), TEXTS[:4])
 
 
 SCHEMES = [

@@ -1,8 +1,5 @@
 """`fill_mask(text)` of an exported model gives the answers of `FillMask`."""
 
-import json
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,20 +14,9 @@ from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.masked_lm import AlbertMaskedLM
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.text.train import train_tokenizer
 from tests import tiny
 
-STRINGS = pathlib.Path(__file__).parents[2] / "golden" / "tokenization" / "strings.json"
 K = 3
-
-
-def _byte_bpe() -> ByteBPETokenizer:
-    pytest.importorskip("tokenizers")
-    texts = [item["text"] for item in json.loads(STRINGS.read_text())]
-    data = train_tokenizer(texts, model_type="byte_bpe", vocab_size=400, progress=False)
-    return ByteBPETokenizer(data.replace(b"[MASK]", b"<mask>"))
 
 
 def _serve(model, tokenizer, top_k=K):
@@ -51,9 +37,10 @@ def _serve(model, tokenizer, top_k=K):
 def both(request):
     """`FillMask` and what is served, for one kind of tokenizer."""
     if request.param == "byte_bpe":
-        tokenizer, model = _byte_bpe(), AlbertMaskedLM(tiny.CONFIG, seed=1)
+        tokenizer = request.getfixturevalue("byte_bpe")
+        model = AlbertMaskedLM(tiny.CONFIG, seed=1)
     else:
-        tokenizer = AlbertTokenizer(tiny.SPIECE)
+        tokenizer = request.getfixturevalue("tokenizer")
         model = AlbertPretrainer(tiny.CONFIG, seed=1)
     return FillMask(model, tokenizer), _serve(model, tokenizer)
 

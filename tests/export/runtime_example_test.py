@@ -11,7 +11,7 @@ from albert_tf.export import runtimes
 from albert_tf.export.runtime_folder import make_example
 from albert_tf.export.runtimes import TokensGraph
 from albert_tf.heads import PROBLEM_TYPES, all_rows
-from tests.export.runtimes.models import classifier, export, make
+from tests.export.runtime_models import classifier, export, make
 
 # As in an environment that has the runtime but none of these.
 _CLEAN = """

@@ -16,7 +16,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from absl import flags
+from absl import flags, logging
 
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
@@ -44,6 +44,12 @@ def main() -> None:
 
     data_card = create_from_settings(settings)
     print("\n".join(card.summary_lines(data_card)))
+    if settings.eval_fraction and "eval" not in data_card["splits"]:
+        logging.warning(
+            "nothing is held out: --eval_fraction=%g draws whole documents, and none "
+            "of these was drawn; raise it",
+            settings.eval_fraction,
+        )
     folder = os.path.dirname(settings.output_file.split(",")[0].strip())
     print(f"data card: {files.join(folder, card.MARKDOWN_NAME)}")
 

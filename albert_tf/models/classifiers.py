@@ -185,7 +185,8 @@ class AlbertTextClassifier(_Classifier):
             if wrong:
                 raise UsageError(
                     f"y: must be one of the model's labels {', '.join(index)} or a "
-                    f"number, received {str(wrong[0])!r} (model.labels has their names)"
+                    f"number, received {str(wrong[0])!r} (model.labels = [...] sets "
+                    "their names)"
                 )
             y = np.array([index[name] for name in y.flat], "int32")
         return y

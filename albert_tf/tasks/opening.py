@@ -44,6 +44,12 @@ def open_task(settings) -> tuple[Task, dict[str, Any]]:
     """
     given = {s: getattr(settings, f"{s}_file", "") for s in _GIVEN}
     given = {split: path for split, path in given.items() if path}
+    for split, path in given.items():
+        if is_tfds(path):
+            raise UsageError(
+                f"{split}_file: expected a file; --data_dir={path} reads a set of "
+                "TensorFlow Datasets"
+            )
     if settings.task == TABLE:
         if is_tfds(settings.data_dir):
             return prepared.open_table(settings.data_dir, settings)

@@ -191,7 +191,7 @@ def remembered(task: Task, path: str) -> dict[str, Any]:
         return {}
     if task.table:
         values = ", ".join(f"{name}={value}" for name, value in task.table.items())
-        logging.info("%s is read as the training table was: %s", path, values)
+        logging.info("%s: as in training, unless given: %s", path, values)
     return dict(task.table)
 
 

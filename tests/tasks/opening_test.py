@@ -84,6 +84,7 @@ def test_questions_to_predict_are_in_the_form_of_the_dev_set():
         ({"labels": ("a", "b")}, "labels: only for files of your own"),
         ({"task": "sst3"}, "task must be one of"),
         ({"task": "table"}, "data_dir: only with a task"),
+        ({"train_file": "tfds:glue/sst2"}, "train_file: .* --data_dir=tfds:glue/sst2"),
     ],
 )
 def test_refusals(tmp_path, changes, message):

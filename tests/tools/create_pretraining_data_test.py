@@ -56,8 +56,10 @@ def test_makes_a_data_set(tmp_path):
 
 
 def test_static_records(tmp_path):
-    done = _run(tmp_path, max_seq_length=64, masking="static", pair_policy="original")
+    settings = {"max_seq_length": 64, "masking": "static", "pair_policy": "original"}
+    done = _run(tmp_path, **settings, eval_fraction=1e-9)
     assert done.returncode == 0, done.stderr
+    assert "warning: nothing is held out: --eval_fraction=1e-09" in done.stderr
     assert schema.describe(tfrecord.RecordSet(str(tmp_path / "out/t"))) == {
         "form": "static",
         "sequence_length": 64,

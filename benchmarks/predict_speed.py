@@ -24,7 +24,7 @@ from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.bulk.workers import Job, Work
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.reports.environment import num_cores
-from albert_tf.tasks.texts.table_stream import TableStream
+from albert_tf.tasks.texts.tables import TextFileSettings
 from albert_tf.text.load import load_tokenizer
 from benchmarks import data_speed, peer
 from benchmarks.report import Report, Row
@@ -167,7 +167,9 @@ def _pair(
         if not os.path.exists(path):
             _write_table(path, texts[:count])
         first, found = 0, []
-        for number, rows in enumerate(TableStream(path).portions(bulk.rows_per_part)):
+        for number, rows in enumerate(
+            TextFileSettings().stream(path).portions(bulk.rows_per_part)
+        ):
             part = compute(Job(number, first, rows, ""), lambda rows: None)
             found.append(read(part.content))
             first += len(rows)

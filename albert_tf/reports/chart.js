@@ -139,6 +139,9 @@ class Chart {
         open = false;
         continue;
       }
+      // The baseline of one evaluation is a line, too, as its dot would be taken for a value.
+      const wide = series.kind === "baseline" && values.length === 1;
+      if (wide) return "M" + MARGIN.left + " " + y.toFixed(1) + "H" + (this.width - MARGIN.right);
       path += (open ? "L" : "M") + this.toX(series.at[i]).toFixed(1) + " " + y.toFixed(1);
       open = true;
     }
@@ -147,7 +150,7 @@ class Chart {
 
   drawDots(parent, series, color) {
     // A single point has no line; evaluations are points with a line between them.
-    if (series.kind !== "points" && series.at.length > 1) return;
+    if (series.kind === "baseline" || (series.kind !== "points" && series.at.length > 1)) return;
     const [low, high] = viewed();
     const start = placeOf(series.at, low), end = placeOf(series.at, high) + 1;
     if (end - start > 200) return;

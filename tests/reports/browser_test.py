@@ -316,3 +316,14 @@ def test_rollbacks_are_marked(browser, tmp_path):
     browser.evaluate(change)
     assert count(browser, ".mark") == 2
     assert browser.evaluate(NOTHING) == "" and browser.errors == []
+
+
+def test_the_baseline_of_one_evaluation_is_a_line(browser, tmp_path):
+    page = tmp_path / "page.html"
+    runs = read_runs([write_run(tmp_path / "a", lines(10))])
+    page.write_bytes(render_runs(RunPage(runs=runs)))
+    browser.open(page, 1000, 800)
+    baseline = "document.querySelector('path.baseline')"
+    assert "H" in browser.evaluate(f"{baseline}.getAttribute('d')")
+    dots = f"{baseline}.closest('.plot').querySelectorAll('circle.dot').length"
+    assert browser.evaluate(dots) == 1

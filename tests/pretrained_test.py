@@ -1,5 +1,6 @@
 """Classes that load themselves from folders; models that take texts."""
 
+import functools
 import pathlib
 
 import keras
@@ -139,7 +140,8 @@ def test_only_keras_files_of_this_package_are_read(tmp_path):
 def test_labels_as_people_give_them(folder):
     names, numbers = ["no", "yes", "no", "yes"], LABELS.tolist()
     weights = []
-    for kind in (list, np.array, pandas.Series):
+    objects = functools.partial(pandas.Series, dtype=object)
+    for kind in (list, np.array, pandas.Series, objects):
         for labels in (names, numbers):
             model = compiled(albert_tf.from_pretrained(folder, seed=1))
             held_out = (kind(TEXTS), kind(labels))
@@ -152,6 +154,12 @@ def test_labels_as_people_give_them(folder):
         model.fit(TEXTS, [0, 3, 1, 1], verbose=0)
     with pytest.raises(UsageError, match="labels no, yes or a number, received 'may'"):
         model.evaluate(TEXTS, ["no", "may", "no", "yes"], verbose=0)
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model = albert_tf.from_pretrained(folder)
+    model.compile(loss=loss)
+    one_hot = np.eye(2)[LABELS]
+    expected = model.evaluate(TEXTS, one_hot, verbose=0)
+    assert model.evaluate(TEXTS, one_hot.tolist(), verbose=0) == expected
 
 
 _CONTINUE = """

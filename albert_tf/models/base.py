@@ -187,7 +187,8 @@ class ConfiguredModel(keras.Model):
         if hasattr(y, "to_numpy"):  # pandas
             return y.to_numpy()
         # A list of arrays is one for each output.
-        is_labels = isinstance(y, list) and y and not np.ndim(y[0])
+        is_labels = isinstance(y, list) and y
+        is_labels = is_labels and (isinstance(y[0], list) or not np.ndim(y[0]))
         return np.asarray(y) if is_labels else y
 
     def save_assets(self, dir_path: str) -> None:

@@ -172,6 +172,8 @@ class AlbertTextClassifier(_Classifier):
         one_class = problem_type_of(self) == "single_label_classification"
         if not (isinstance(y, np.ndarray) and one_class and y.size == len(y)):
             return y
+        if y.dtype == object:  # of pandas; its values are what counts
+            y = np.array(y.tolist())
         if y.dtype.kind in "iu":
             wrong = y[(y < 0) | (y >= self.num_labels)]
             if wrong.size:

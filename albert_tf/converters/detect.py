@@ -166,7 +166,10 @@ def format_of(path: str | os.PathLike) -> str:
     """
     path = os.fspath(path)
     if not files.exists(path):
-        raise DataError(f"{path}: no such file or folder")
+        hint = ""
+        if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path):
+            hint = f"; a model of Hugging Face's hub is called hf://{path}"
+        raise DataError(f"{path}: no such file or folder{hint}")
     if not files.is_folder(path):
         kind = "may contain code and " if path.endswith(_PROGRAMS) else ""
         raise DataError(f"{path}: {kind}is not a checkpoint of a known format")

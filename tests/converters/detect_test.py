@@ -44,7 +44,8 @@ def refused(path, message=None):
 
 
 def test_nothing_to_read(tmp_path):
-    refused(tmp_path / "absent", "no such file or folder")
+    refused(tmp_path / "absent", "no such file or folder$")
+    refused("albert/albert-base-v2", "model of .* is called hf://albert/albert-base-v2")
     refused(tmp_path, "none of its files is of a known format")
     (tmp_path / "notes.txt").write_text("hello")
     refused(tmp_path, "none of its files is of a known format")

@@ -53,6 +53,7 @@ MISTAKES = [
     (f"{PRETRAIN} --spm_model_file=none", 1, "none: "),
     (f"{PRETRAIN} --init_checkpoint=none", 1, "none: no such file or folder"),
     (f"{PRETRAIN} --preset=none", 2, "--preset=none: "),
+    (f"{PRETRAIN} --max_seq_length=1024", 2, "at most max_position_embeddings=512"),
     (f"evaluate --model=m --eval_file=a.tsv {BAD}", 1, "a.tsv: no column 'body'"),
     ("evaluate --model=m --eval_file=none.tsv", 1, "none.tsv: "),
     ("evaluate --model=none --eval_file=a.tsv", 1, "none: no such file or folder"),

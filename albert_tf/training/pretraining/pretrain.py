@@ -31,7 +31,7 @@ from albert_tf.training.pretraining.settings import (
     FOLLOWS,
     PretrainSettings,
 )
-from albert_tf.training.pretraining.start_files import load_config
+from albert_tf.training.pretraining.start_files import check_sizes, load_config
 from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
 from albert_tf.training.run_folder import (
@@ -205,17 +205,7 @@ def _check_sizes(
     tokenizer,
     strategy: tf.distribute.Strategy,
 ) -> None:
-    if settings.max_seq_length > config.max_position_embeddings:
-        raise UsageError(
-            f"--max_seq_length must be at most max_position_embeddings="
-            f"{config.max_position_embeddings}, received {settings.max_seq_length}"
-        )
-    if tokenizer.vocab_size > config.vocab_size:
-        raise UsageError(
-            f"--spm_model_file={settings.spm_model_file}: must have at most as many "
-            f"pieces as the config's vocab_size={config.vocab_size}, has "
-            f"{tokenizer.vocab_size}"
-        )
+    check_sizes(settings, config, tokenizer)
     for phase in phases_of(settings):
         size = phase.settings.train_batch_size
         given = size == settings.train_batch_size

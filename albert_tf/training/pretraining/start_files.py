@@ -12,9 +12,28 @@ def check_files(settings: PretrainSettings) -> None:
     """Raises what `pretrain` raises if config, tokenizer, records or weights lack."""
     if settings.init_checkpoint:
         check_path(settings.init_checkpoint)
+    tokenizer = load_run_tokenizer(settings)
     if settings.preset or settings.albert_config_file:
-        load_config(settings, None)
-    load_run_tokenizer(settings)
+        check_sizes(settings, load_config(settings, None), tokenizer)
+
+
+def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> None:
+    """Checks that rows and tokens fit the model.
+
+    Raises:
+        UsageError: If not.
+    """
+    if settings.max_seq_length > config.max_position_embeddings:
+        raise UsageError(
+            f"--max_seq_length must be at most max_position_embeddings="
+            f"{config.max_position_embeddings}, received {settings.max_seq_length}"
+        )
+    if tokenizer.vocab_size > config.vocab_size:
+        raise UsageError(
+            f"--spm_model_file={settings.spm_model_file}: must have at most as many "
+            f"pieces as the config's vocab_size={config.vocab_size}, has "
+            f"{tokenizer.vocab_size}"
+        )
 
 
 def load_config(settings: PretrainSettings, start: Checkpoint | None) -> AlbertConfig:

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import DataError, Stopped
-from albert_tf.reports.metrics_file import UNFINISHED
-from albert_tf.training.divergence import DivergedError, DivergenceGuard
+from albert_tf.reports.metrics_file import UNFINISHED, unfinished_at
+from albert_tf.training.callbacks import Callback, DivergedError
 from albert_tf.training.pace import Pace
 from albert_tf.training.progress import Progress, Stopwatch
 from albert_tf.training.settings import Intervals
@@ -30,13 +30,10 @@ def train(
     checkpoints: TrainingCheckpoints,
     progress: Progress,
     evaluate: Evaluate | None = None,
-    evaluated_steps: Sequence[int] = (),
-    should_stop: Callable[[], bool] = lambda: False,
-    on_save: Callable[[], None] = lambda: None,
-    guard: DivergenceGuard | None = None,
+    callbacks: Sequence[Callback] = (),
+    lines: Sequence[Mapping[str, Any]] = (),
     signals: StopSignals | None = None,
     end: int | None = None,
-    unfinished: Mapping[str, Any] | None = None,
 ) -> None:
     """Trains from the restored step to the last one.
 
@@ -51,17 +48,13 @@ def train(
         checkpoints: `TrainingCheckpoints`. Checkpoints of the run, already restored.
         progress: `Progress`. Records and shows what is measured.
         evaluate: Function that returns metrics on held-out data, or None.
-        evaluated_steps: Steps whose evaluation is on record. A run that was killed
-            between a checkpoint and its evaluation begins with that evaluation.
-        should_stop: Function that says, before every call of the step, whether the run
-            ends early.
-        on_save: Function that is called after a checkpoint.
-        guard: `DivergenceGuard`, or None to check only that numbers are finite.
+        callbacks: sequence of `Callback`, called in this order.
+        lines: sequence of dict. Metrics on record. A run that was killed between a
+            checkpoint and its evaluation begins with that evaluation; one that a signal
+            stopped between two log lines makes the next one the same to the bit as if
+            it had not been stopped.
         signals: `StopSignals`, already watching; None: its own.
         end: int or None. Last step of the run, if this is only a part of it.
-        unfinished: dict or None. What a run that a signal stopped at this step had
-            measured since its last log line, so that the next line is the same to the
-            bit as if it had not been stopped.
 
     Raises:
         DivergedError: If training diverges.
@@ -72,21 +65,21 @@ def train(
         with StopSignals() as signals:
             return train(
                 *(step, batches, intervals, checkpoints, progress, evaluate),
-                *(evaluated_steps, should_stop, on_save, guard, signals, end),
-                unfinished,
+                *(callbacks, lines, signals, end),
             )
     iterator = iter(batches)
     end = end or intervals.num_train_steps
     done, last = checkpoints.step, intervals.num_train_steps
-    if evaluate and intervals.evaluation_is_due(done) and done not in evaluated_steps:
-        _evaluate(step, evaluate, done, progress)
-    guard = guard or DivergenceGuard()
+    evaluated = {line["step"] for line in lines if line["split"] == "eval"}
+    if evaluate and intervals.evaluation_is_due(done) and done not in evaluated:
+        _evaluate(step, evaluate, callbacks, done, progress)
     pace = Pace(fixed=is_one_of_several(step.strategy))
-    watch, sums, unsaved = Stopwatch(), _Sums(step, unfinished), False
-    while done < last and not should_stop():
+    watch, unsaved = Stopwatch(), False
+    sums = _Sums(step, unfinished_at(lines, done))
+    while done < last and not any(c.should_stop for c in callbacks):
         count = pace.limit(intervals.next_count(done))
         pace.measured(count, sums.train(iterator, count))
-        stop = _decide(step.strategy, signals, guard, done, sums)
+        stop = _decide(step.strategy, signals, callbacks, done, sums)
         done += count
         progress.advance(done)
         stop &= done < end
@@ -98,13 +91,14 @@ def train(
             progress.record("train", done, values)
             if not (intervals.save_is_due(done) or intervals.log_is_due(done)):
                 progress.note(UNFINISHED, done, sums.unfinished())
-            guard.add(values)
+            for callback in callbacks:
+                callback.on_log(values)
             sums = _Sums(step)
             save |= unsaved or _failed(checkpoints, progress)
         with watch.paused():
             if save:
                 must = stop or done == end
-                unsaved = not _save(checkpoints, on_save, progress, must)
+                unsaved = not _save(checkpoints, callbacks, progress, must)
             if stop:
                 checkpoints.finish()
                 # Another worker may have received it.
@@ -113,14 +107,14 @@ def train(
                     signals.received,
                 )
             if evaluate and intervals.evaluation_is_due(done):
-                _evaluate(step, evaluate, done, progress)
+                _evaluate(step, evaluate, callbacks, done, progress)
     _finish(checkpoints, progress, must=last == end)
 
 
 def _decide(
     strategy: tf.distribute.Strategy,
     signals: StopSignals,
-    guard: DivergenceGuard,
+    callbacks: Sequence[Callback],
     done: int,
     sums: "_Sums",
 ) -> bool:
@@ -131,7 +125,8 @@ def _decide(
     """
     error = None
     try:
-        guard.check(done, *sums.steps(), sums.learning_rate())
+        for callback in callbacks:
+            callback.on_step(done, *sums.steps(), sums.learning_rate())
     except DivergedError as e:
         error = [str(e), e.step, e.values]
     decisions = share(strategy, [error, bool(signals.received)])
@@ -163,7 +158,7 @@ def _failed(checkpoints: TrainingCheckpoints, progress: Progress) -> bool:
 
 def _save(
     checkpoints: TrainingCheckpoints,
-    on_save: Callable[[], None],
+    callbacks: Sequence[Callback],
     progress: Progress,
     must: bool,
 ) -> bool:
@@ -179,7 +174,8 @@ def _save(
             if must:
                 time.sleep(pause)
         else:
-            on_save()
+            for callback in callbacks:
+                callback.on_save()
             return True
     return False
 
@@ -212,9 +208,15 @@ def evaluate_batches(
 
 
 def _evaluate(
-    step: TrainStep, evaluate: Evaluate, done: int, progress: Progress
+    step: TrainStep,
+    evaluate: Evaluate,
+    callbacks: Sequence[Callback],
+    done: int,
+    progress: Progress,
 ) -> None:
     values = evaluate()
+    for callback in callbacks:
+        callback.on_evaluate(done, values)
     progress.record("eval", done, values)
     progress.log(step.objective.describe(done, values))
 

@@ -11,7 +11,7 @@ from albert_tf.errors import DataError, Stopped
 from albert_tf.objectives.objective import Objective
 from albert_tf.reports.metrics_file import lines_until, unfinished_at
 from albert_tf.training import loop
-from albert_tf.training.divergence import DivergedError, DivergenceGuard
+from albert_tf.training.callbacks import DivergedError, DivergenceGuard
 from albert_tf.training.progress import Stopwatch
 from albert_tf.training.settings import Intervals
 from albert_tf.training.stopping import StopSignals
@@ -111,7 +111,8 @@ def run(done=0, evaluated_steps=(), **options):
         recorder,
         recorder,
         lambda: {"loss": -1.0},
-        evaluated_steps,
+        [DivergenceGuard()],
+        [{"split": "eval", "step": step} for step in evaluated_steps],
     )
     return recorder.events
 
@@ -155,7 +156,7 @@ def test_no_checkpoint_after_an_infinite_gradient():
     recorder = Recorder()
     step = CountingStep(bad_gradient_at=4)
     with pytest.raises(DivergedError, match="gradient norm is inf at step 4") as found:
-        loop.train(step, [], INTERVALS, recorder, recorder)
+        loop.train(step, [], INTERVALS, recorder, recorder, None, [DivergenceGuard()])
     assert recorder.events.count("save") == 1
     assert found.value.step == 4
 
@@ -176,7 +177,7 @@ def test_a_loss_far_above_the_usual_one():
     guard = DivergenceGuard(max_loss_ratio=1.9)
     # The losses count from 0, so that their median stays behind.
     with pytest.raises(DivergedError, match=r"the loss is 3 at step 4, 3.0 times"):
-        loop.train(CountingStep(), [], intervals, recorder, recorder, guard=guard)
+        loop.train(CountingStep(), [], intervals, recorder, recorder, None, [guard])
 
 
 @pytest.mark.parametrize("at", [1, 3, 4, 5])
@@ -194,11 +195,10 @@ def test_a_signal_ends_the_run_after_a_checkpoint(at):
     assert signal.getsignal(signal.SIGTERM) is before
     # Continued, the run ends as any other.
     rest = Recorder(step.done)
-    evaluated = [4] if ("eval", 4, -1.0) in recorder.events else []
     loop.train(
         *(CountingStep(step.done), [], INTERVALS, rest, rest),
         lambda: {"loss": -1.0},
-        evaluated,
+        lines=recorder.lines,
     )
     assert rest.events[-4:] == run()[-4:]
 
@@ -221,13 +221,12 @@ def test_a_stopped_run_measures_as_one_that_was_not(stops):
     loop.train(CountingStep(), [], intervals, whole, whole)
     for stop in [*stops, None]:
         step = CountingStep(recorder.step, signal_at=stop)
-        unfinished = unfinished_at(lines, recorder.step)
         arguments = (step, [], intervals, recorder, recorder)
         if stop is None:
-            loop.train(*arguments, unfinished=unfinished)
+            loop.train(*arguments, lines=lines)
         else:
             with pytest.raises(Stopped):
-                loop.train(*arguments, unfinished=unfinished)
+                loop.train(*arguments, lines=lines)
         # What a process that begins now reads; a kill may follow before the next line.
         lines = lines_until(lines + recorder.lines, step.done)
         recorder = Recorder(step.done)
@@ -235,7 +234,7 @@ def test_a_stopped_run_measures_as_one_that_was_not(stops):
     guards = [DivergenceGuard(x, max_loss_ratio=2) for x in (lines, whole.lines)]
     for guard in guards:
         with pytest.raises(DivergedError, match="2.2 times the usual 6.75"):
-            guard.check(13, [15.0], [1.0], 0.1)
+            guard.on_step(13, [15.0], [1.0], 0.1)
 
 
 def test_the_time_of_a_stopped_run_counts(monkeypatch):
@@ -253,7 +252,7 @@ def test_the_time_of_a_stopped_run_counts(monkeypatch):
         sums = {**unfinished["sums"], name: 1.0}
         rest = Recorder(2)
         arguments = (CountingStep(2), [], intervals, rest, rest)
-        loop.train(*arguments, unfinished={**unfinished, "sums": sums})
+        loop.train(*arguments, lines=[{**unfinished, "sums": sums}])
         assert rest.lines[0]["tokens"] == tokens
 
 

@@ -22,7 +22,6 @@ from albert_tf.reports.metrics_file import (
     METRICS_FILE,
     lines_until,
     read_metrics,
-    unfinished_at,
 )
 from albert_tf.storage import files
 from albert_tf.tasks.definitions.task import Task
@@ -32,6 +31,7 @@ from albert_tf.tasks.running import training_data
 from albert_tf.tasks.running.batches import BatchShape
 from albert_tf.text import inputs
 from albert_tf.training import loop
+from albert_tf.training.callbacks import DivergenceGuard
 from albert_tf.training.finetuning import examples as run_examples
 from albert_tf.training.finetuning import folder, outputs, weighting
 from albert_tf.training.finetuning.best import BestWeights
@@ -39,7 +39,11 @@ from albert_tf.training.finetuning.evaluation import Evaluator, check_metric
 from albert_tf.training.finetuning.examples import RunExamples
 from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.finetuning.start import Start, open_start
-from albert_tf.training.finetuning.watching import Watch
+from albert_tf.training.finetuning.watching import (
+    Collapse,
+    DevEvaluation,
+    KeepWeights,
+)
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import (
     EVALUATED,
@@ -49,6 +53,7 @@ from albert_tf.training.run_folder import (
 )
 from albert_tf.training.selection import Selection
 from albert_tf.training.tensorflow.agreement import check_agreement
+from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import (
@@ -155,8 +160,7 @@ def _finetune(
         return {}
     # Nothing is written or removed before all that can be wrong has been checked.
     with folder.taken(settings, content, run_folder, start.origin) as run_folder:
-        watch = _train(run, run_folder)
-        return outputs.finish(run, run_folder, watch.selection)
+        return outputs.finish(run, run_folder, _train(run, run_folder))
 
 
 @contextlib.contextmanager
@@ -276,8 +280,8 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
     return Run(settings, data, shape, start.tokenizer, step, strategy)
 
 
-def _train(run: Run, run_folder: RunFolder) -> Watch:
-    """Trains from the last checkpoint, if there is one, to the end."""
+def _train(run: Run, run_folder: RunFolder) -> Selection:
+    """Trains from the last checkpoint to the end; returns what was selected."""
     settings, step = run.settings, run.step
     checkpoints = _restore(run, run_folder)
     first = checkpoints.step
@@ -291,8 +295,10 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
         settings.early_stopping_patience,
         [line for line in lines if line["split"] == "eval"],
     )
+    averages = WeightAverages(step.model, step.optimizer)
     evaluator = run.make_evaluator()
-    watch = Watch(run, evaluator, selection, best, checkpoints, lines)
+    evaluate = DevEvaluation(evaluator, averages, run.strategy)
+    keeps_best = settings.keep == "best" and not run.helper
     bar = Progress(
         run_folder,
         first,
@@ -302,7 +308,6 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
         shown=step.objective.shown,
     )
     with bar as progress:
-        watch.progress = progress
         if first:
             progress.log(f"continuing from step {first}")
         loop.train(
@@ -311,11 +316,13 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
             settings.intervals(),
             checkpoints,
             progress,
-            watch.evaluate if evaluator.dev_splits() else None,
-            evaluated,
-            should_stop=lambda: selection.should_stop,
-            on_save=watch.saved,
-            unfinished=unfinished_at(lines, first),
+            evaluate if evaluator.dev_splits() else None,
+            [
+                Collapse(run, evaluate, lines, progress.lines),
+                KeepWeights(best, selection, averages, keeps_best),
+                DivergenceGuard(),
+            ],
+            lines,
         )
     if selection.should_stop:
         logging.info(
@@ -324,12 +331,11 @@ def _train(run: Run, run_folder: RunFolder) -> Watch:
             selection.metric,
             selection.best_step,
         )
-    watch.averages.replace_weights()
+    averages.replace_weights()
     # Only the chief goes on with them, and it may have removed their file by now.
-    keeps_best = settings.keep == "best" and not run.helper
     if keeps_best and selection.best_step not in (None, checkpoints.step):
         best.restore(selection.best_step)
-    return watch
+    return selection
 
 
 def _restore(run: Run, run_folder: RunFolder) -> TrainingCheckpoints:

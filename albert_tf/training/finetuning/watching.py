@@ -1,9 +1,11 @@
 """What happens at every evaluation of a fine-tuning run."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from absl import logging
 
+from albert_tf.training.callbacks import Callback
 from albert_tf.training.finetuning.best import BestWeights
 from albert_tf.training.finetuning.evaluation import (
     CollapsedError,
@@ -14,41 +16,67 @@ from albert_tf.training.finetuning.weighting import class_weights
 from albert_tf.training.selection import Selection
 from albert_tf.training.tensorflow.agreement import share
 from albert_tf.training.tensorflow.averages import WeightAverages
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 
 
-class Watch:
-    """Evaluates, keeps the best weights, and notices a collapse.
+class DevEvaluation:
+    """Measures the dev splits, with the averages of the weights if there are any.
+
+    Args:
+        evaluator: `Evaluator`. Of the model in training.
+        averages: `WeightAverages`.
+        strategy: `tf.distribute.Strategy`. Its chief decides for all workers.
+
+    Attributes:
+        examples: Those of the split that decides, at the last call.
+        answers: The answers to them.
+    """
+
+    def __init__(self, evaluator: Evaluator, averages: WeightAverages, strategy):
+        self.evaluator = evaluator
+        self._averages = averages
+        self._strategy = strategy
+        self.examples: Any = None
+        self.answers: Any = None
+
+    def __call__(self) -> dict[str, Any]:
+        """Returns the metrics; those of other splits have the split's name first."""
+        values: dict[str, Any] = {}
+        with self._averages.in_place():
+            self.evaluator.calibrate()
+            for name in self.evaluator.dev_splits():
+                answers = self.evaluator.answers(name)
+                found = self.evaluator.metrics(name, answers)
+                if not values:
+                    values = dict(found)
+                    self.examples = self.evaluator.splits[name].examples
+                    self.answers = answers
+                else:
+                    values |= {f"{name}_{key}": value for key, value in found.items()}
+        # Every worker computed all of it, perhaps with other last bits.
+        return share(self._strategy, values)[0]
+
+
+class Collapse(Callback):
+    """Notices a collapse, and warns or ends the run.
 
     Args:
         run: `finetune.Run`.
-        evaluator: `Evaluator`. Of the model in training.
-        selection: `Selection`. Knows the evaluations on record.
-        best: `BestWeights`.
-        checkpoints: `TrainingCheckpoints`. Knows the step.
+        evaluation: `DevEvaluation`.
         lines: list of dict. Metrics on record.
-
-    Attributes:
-        averages: `WeightAverages`. What is evaluated and kept, if there are any.
-        progress: `Progress`. Set before training.
+        recorded: callable. Returns what has been recorded, for the lines of training.
     """
 
     def __init__(
         self,
         run,
-        evaluator: Evaluator,
-        selection: Selection,
-        best: BestWeights,
-        checkpoints: TrainingCheckpoints,
+        evaluation: DevEvaluation,
         lines: list[dict],
+        recorded: Callable[[], list[dict]],
     ):
-        self.run = run
-        self.evaluator = evaluator
-        self.selection = selection
-        self.best = best
-        self.checkpoints = checkpoints
-        self.averages = WeightAverages(run.step.model, run.step.optimizer)
-        self.progress: Any = None
+        self._strategy = run.strategy
+        self._must_end = run.settings.on_collapse != "warn"
+        self._evaluation = evaluation
+        self._recorded = recorded
         self._evaluations = [line for line in lines if line["split"] == "eval"]
         self._detector = CollapseDetector(
             run.task,
@@ -60,58 +88,65 @@ class Watch:
         )
         self._has_warned = False
 
-    def evaluate(self) -> dict[str, Any]:
-        """Evaluates the dev splits; the weights are kept if they are the best ones.
-
-        With `ema_decay`, these are the averages.
-        """
-        with self.averages.in_place():
-            return self._evaluate()
-
-    def _evaluate(self) -> dict[str, Any]:
-        step, evaluator = self.checkpoints.step, self.evaluator
-        evaluator.calibrate()
-        values: dict[str, Any] = {}
-        collapse = "", False
-        for name in evaluator.dev_splits():
-            answers = evaluator.answers(name)
-            found = evaluator.metrics(name, answers)
-            if not values:
-                values = dict(found)
-                collapse = self._find_collapse(step, name, answers)
-            else:
-                values |= {f"{name}_{key}": value for key, value in found.items()}
-        # Every worker computed all of it, perhaps with other last bits.
-        values, reason, certain = share(self.run.strategy, [values, *collapse])[0]
+    def on_evaluate(self, step: int, values: dict[str, Any]) -> None:
+        """Judges the evaluation; raises CollapsedError if the run is to end."""
+        train = [line for line in self._recorded() if line["split"] == "train"]
+        examples, answers = self._evaluation.examples, self._evaluation.answers
+        lines = train + self._evaluations
+        found = self._detector.find(step, examples, answers, lines)
+        reason, certain = share(self._strategy, found)[0]
         if certain:
-            self._report_collapse(step, reason)
+            self._report(step, reason)
         if reason:
             values["collapsed"] = 1.0
-        # Written before the evaluation is on record: a run killed between the two
-        # evaluates again, and writes the same weights again.
-        is_best = self.selection.add(step, values)
-        if is_best and self.run.settings.keep == "best" and not self.run.helper:
-            self.best.save(step)
         self._evaluations.append({"split": "eval", "step": step, **values})
-        return values
 
-    def saved(self) -> None:
-        """Removes the weights that a run continued from now on cannot need."""
-        if not self.run.helper:
-            self.best.keep_only(self.selection.best_step)
-
-    def _find_collapse(self, step: int, name: str, answers) -> tuple[str, bool]:
-        train = [line for line in self.progress.lines() if line["split"] == "train"]
-        examples = self.evaluator.splits[name].examples
-        return self._detector.find(step, examples, answers, train + self._evaluations)
-
-    def _report_collapse(self, step: int, reason: str) -> None:
+    def _report(self, step: int, reason: str) -> None:
         text = (
             f"training collapsed at step {step}: {reason}; try a lower "
             "--learning_rate, a longer warm-up, a larger batch or another --seed"
         )
-        if self.run.settings.on_collapse != "warn":
+        if self._must_end:
             raise CollapsedError(text)
         if not self._has_warned:
             self._has_warned = True
             logging.warning("%s", text)
+
+
+class KeepWeights(Callback):
+    """Keeps the best weights, and ends a run that has not become better for long.
+
+    Args:
+        best: `BestWeights`.
+        selection: `Selection`. Knows the evaluations on record.
+        averages: `WeightAverages`. What is kept, if there are any.
+        writes: bool. Whether this process keeps the best weights.
+    """
+
+    def __init__(
+        self,
+        best: BestWeights,
+        selection: Selection,
+        averages: WeightAverages,
+        writes: bool,
+    ):
+        self._best = best
+        self._selection = selection
+        self._averages = averages
+        self._writes = writes
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether there was no better evaluation for too long."""
+        return self._selection.should_stop
+
+    def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
+        """Keeps the weights of the best evaluation so far."""
+        if self._selection.add(step, values) and self._writes:
+            with self._averages.in_place():
+                self._best.save(step)
+
+    def on_save(self) -> None:
+        """Removes the weights that a run continued from now on cannot need."""
+        if self._writes:
+            self._best.keep_only(self._selection.best_step)

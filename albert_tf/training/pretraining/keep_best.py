@@ -1,7 +1,7 @@
 """The model of the best evaluation of a run, kept beside its checkpoints."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from absl import logging
@@ -11,6 +11,7 @@ from albert_tf.converters.load import write_files
 from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.objective import Objective
 from albert_tf.storage import files, folders
+from albert_tf.training.callbacks import Callback
 from albert_tf.training.selection import Selection
 from albert_tf.training.tensorflow.averages import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
@@ -37,7 +38,7 @@ def check_metric(metric: str, objective: Objective, with_averages: bool) -> None
         )
 
 
-class KeepBest:
+class KeepBest(Callback):
     """Writes the model after each evaluation that is better than all before it.
 
     The file beside the model says which one was the best so far, so a resumed run
@@ -71,24 +72,7 @@ class KeepBest:
         lines = _recorded(folder, metric, self._evaluated_on)
         self._selection = Selection(metric, 0, lines)
 
-    def around(
-        self, evaluate: Callable[[], dict[str, float]], step: Callable[[], int]
-    ) -> Callable[[], dict[str, float]]:
-        """Returns a function that evaluates and keeps the model if it is the best.
-
-        Args:
-            evaluate: Function that returns metrics.
-            step: Function that returns the step at which it is called.
-        """
-
-        def evaluate_and_keep():
-            values = evaluate()
-            self.add(step(), values)
-            return values
-
-        return evaluate_and_keep
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
+    def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the model if these metrics of it are the best ones so far.
 
         Raises:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from albert_tf.errors import DataError
 from albert_tf.reports.metrics_file import SKIPPED_FILE
 from albert_tf.storage import files
-from albert_tf.training.divergence import DivergedError
+from albert_tf.training.callbacks import DivergedError
 from albert_tf.training.run_folder import RunFolder
 
 # A run that diverges from the same checkpoint more often suffers from something else.

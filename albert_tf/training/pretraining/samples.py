@@ -1,7 +1,7 @@
 """What the model of a run answers to a few masked sentences, at each evaluation."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from albert_tf.reports.metrics_file import SAMPLES_FILE, MetricsFile
 from albert_tf.storage import files
 from albert_tf.text.inputs import encode_masked, masked_inputs
 from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.callbacks import Callback
 from albert_tf.training.pretraining.settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.averages import WeightAverages
@@ -24,7 +25,7 @@ _TOP_K = 5
 _LAST, _AVERAGE = "last", "average"
 
 
-class Samples(contextlib.AbstractContextManager):
+class Samples(Callback, contextlib.AbstractContextManager):
     """Writes `samples.jsonl`: one line per evaluation, with averages one more.
 
     Does nothing without texts or held-out data, in workers other than the chief, and on
@@ -82,26 +83,7 @@ class Samples(contextlib.AbstractContextManager):
         number = -(-len(rows) // shares) * shares
         self._batch = {k: np.resize(v, (number, v.shape[1])) for k, v in batch.items()}
 
-    def around(
-        self, evaluate: Callable[[], dict[str, float]], step: Callable[[], int]
-    ) -> Callable[[], dict[str, float]]:
-        """Returns a function that evaluates and writes what the model answers.
-
-        Args:
-            evaluate: Function that returns metrics.
-            step: Function that returns the step at which it is called.
-        """
-
-        def evaluate_and_answer():
-            values = evaluate()
-            # Before the evaluation is on record: a run that was killed in between
-            # repeats both.
-            self.add(step())
-            return values
-
-        return evaluate_and_answer
-
-    def add(self, step: int) -> None:
+    def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
         """Writes the answers of now, unless they are on record."""
         if not self._texts:
             return

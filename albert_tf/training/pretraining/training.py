@@ -10,10 +10,9 @@ from albert_tf.reports.metrics_file import (
     METRICS_FILE,
     lines_until,
     read_metrics,
-    unfinished_at,
 )
 from albert_tf.training import loop
-from albert_tf.training.divergence import DivergedError, DivergenceGuard
+from albert_tf.training.callbacks import DivergedError, DivergenceGuard
 from albert_tf.training.pretraining.keep_best import BEST_FOLDER, KeepBest
 from albert_tf.training.pretraining.rollback import SkippedBatches, describe
 from albert_tf.training.pretraining.run_batches import RunBatches
@@ -119,7 +118,10 @@ def _train_on(
                 progress.log(settings.describe_learning_rate())
         if first:
             progress.log(f"continuing from step {first}")
-        evaluate = _make_evaluate(settings, folder, data, step, averages, samples)
+        evaluate = data.make_evaluate(step, strategy, averages)
+        callbacks = [samples]
+        if settings.keep_best and not helper_name(strategy):
+            callbacks.append(_keep_best(settings, folder, data, step, averages))
         for phase in data.phases:
             start = max(checkpoints.step, phase.first_step)
             if start > phase.last_step:
@@ -133,32 +135,27 @@ def _train_on(
                 checkpoints,
                 progress,
                 evaluate,
-                evaluated,
-                guard=DivergenceGuard(
-                    # Longer sequences have another usual loss.
-                    [line for line in lines if line["step"] > phase.first_step],
-                    max_loss_ratio=settings.max_loss_ratio,
-                    max_norm_ratio=settings.max_grad_norm_ratio,
-                ),
-                signals=signals,
+                [*callbacks, _guard(settings, lines, phase)],
+                lines,
+                signals,
                 end=settings.num_train_steps,
-                unfinished=unfinished_at(lines, start),
             )
-            evaluated.append(phase.last_step)
+            lines.append({"split": "eval", "step": phase.last_step})
     if settings.export_weights == "average":
         averages.replace_weights()
 
 
-def _make_evaluate(settings, folder, data, step, averages, samples):
-    """Returns what an evaluation does, or None without held-out data."""
-    evaluate = data.make_evaluate(step, step.strategy, averages)
-    if not evaluate or helper_name(step.strategy):
-        return evaluate
-    reached = lambda: int(step.optimizer.iterations.numpy())  # noqa: E731
-    evaluate = samples.around(evaluate, reached)
-    if not settings.keep_best:
-        return evaluate
-    best = KeepBest(
+def _guard(settings, lines, phase) -> DivergenceGuard:
+    return DivergenceGuard(
+        # Longer sequences have another usual loss.
+        [line for line in lines if line["step"] > phase.first_step],
+        max_loss_ratio=settings.max_loss_ratio,
+        max_norm_ratio=settings.max_grad_norm_ratio,
+    )
+
+
+def _keep_best(settings, folder, data, step, averages) -> KeepBest:
+    return KeepBest(
         folder.join(BEST_FOLDER),
         settings.keep_best,
         step,
@@ -166,4 +163,3 @@ def _make_evaluate(settings, folder, data, step, averages, samples):
         data.tokenizer,
         data.evaluated_on(),
     )
-    return best.around(evaluate, reached)

@@ -49,11 +49,11 @@ def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer, caplog):
     model = AlbertPretrainer(tiny.CONFIG, seed=1)
     last = model.trainable_variables[-1]
     best = keeper(tmp_path / "best", model, "loss", tokenizer)
-    best.add(1, {"loss": float("nan")})
+    best.on_evaluate(1, {"loss": float("nan")})
     assert "the loss of step 1 is nan: the model is not kept" in caplog.text
     for step, loss in ((2, 3.0), (4, 1.5), (6, 2.0)):
         last.assign(np.full(last.shape, step))
-        best.add(step, {"loss": loss, "mlm_accuracy": 0.5})
+        best.on_evaluate(step, {"loss": loss, "mlm_accuracy": 0.5})
     kept = {"metric": "loss", "value": 1.5, "step": 4, "evaluated_on": EXAMPLES}
     assert read(tmp_path / "best") == kept
     assert bias(tmp_path / "best").tolist() == [4, 4]
@@ -61,14 +61,14 @@ def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer, caplog):
     again = keeper(tmp_path / "best", model, "loss", tokenizer)
     before = (tmp_path / "best/best.json").stat().st_mtime_ns
     for step, loss in ((4, 1.5), (6, 2.0), (8, 1.5)):
-        again.add(step, {"loss": loss})
+        again.on_evaluate(step, {"loss": loss})
     assert (tmp_path / "best/best.json").stat().st_mtime_ns == before
     last.assign(np.full(last.shape, 10))
-    again.add(10, {"loss": 1.25})
+    again.on_evaluate(10, {"loss": 1.25})
     assert bias(tmp_path / "best").tolist() == [10, 10]
     # Another metric begins anew.
     other = keeper(tmp_path / "best", model, "mlm_accuracy", tokenizer)
-    other.add(12, {"loss": 9.0, "mlm_accuracy": 0.125})
+    other.on_evaluate(12, {"loss": 9.0, "mlm_accuracy": 0.125})
     kept |= {"metric": "mlm_accuracy", "value": 0.125, "step": 12}
     assert read(tmp_path / "best") == kept
     assert sorted(p.name for p in tmp_path.iterdir()) == [
@@ -78,7 +78,7 @@ def test_the_best_model_is_kept_and_survives(tmp_path, tokenizer, caplog):
 
 def test_numbers_of_other_examples_are_not_compared(tmp_path, tokenizer, caplog):
     model = AlbertPretrainer(tiny.CONFIG, seed=1)
-    keeper(tmp_path, model, "loss", tokenizer).add(2, {"loss": 1.0})
+    keeper(tmp_path, model, "loss", tokenizer).on_evaluate(2, {"loss": 1.0})
     for change in ({"rows": 4}, {"records": "cd" * 32}, {"masked_lm_prob": 0.1}):
         examples = EXAMPLES | change
         caplog.clear()
@@ -87,8 +87,8 @@ def test_numbers_of_other_examples_are_not_compared(tmp_path, tokenizer, caplog)
         assert "best.json: was measured on other examples, records=" in warning
         assert f"rows={examples['rows']} masked_lm_prob=" in warning
         assert "max_ngram=3; the next evaluation replaces it" in warning
-        best.add(4, {"loss": 9.0})
-        best.add(6, {"loss": 9.5})
+        best.on_evaluate(4, {"loss": 9.0})
+        best.on_evaluate(6, {"loss": 9.5})
         assert read(tmp_path)["evaluated_on"] == examples
         assert (read(tmp_path)["step"], read(tmp_path)["value"]) == (4, 9.0)
     # A folder of an earlier version, which did not record them, is compared with.
@@ -98,10 +98,10 @@ def test_numbers_of_other_examples_are_not_compared(tmp_path, tokenizer, caplog)
     (tmp_path / "best.json").write_text(json.dumps(record))
     (tmp_path / "manifest.json").unlink()
     folders.FolderWriter(str(tmp_path)).write_manifest()
-    keeper(tmp_path, model, "loss", tokenizer).add(8, {"loss": 9.25})
+    keeper(tmp_path, model, "loss", tokenizer).on_evaluate(8, {"loss": 9.25})
     assert read(tmp_path) == record and not caplog.messages
     (tmp_path / "model.safetensors").write_bytes(b"")  # a damaged one is replaced
-    keeper(tmp_path, model, "loss", tokenizer).add(10, {"loss": 9.5})
+    keeper(tmp_path, model, "loss", tokenizer).on_evaluate(10, {"loss": 9.5})
     assert "model.safetensors: is not the file" in caplog.text
     assert read(tmp_path)["step"] == 10 and len(bias(tmp_path)) == 2
 
@@ -110,7 +110,7 @@ def test_a_metric_of_the_averages_keeps_the_averages(tmp_path, tokenizer):
     model = AlbertPretrainer(tiny.CONFIG, seed=1)
     best = keeper(tmp_path / "best", model, "ema_loss", tokenizer, ema_decay=0.9)
     raw = model.get_weights()[-1]
-    best.add(2, {"loss": 1.0, "ema_loss": 2.0})
+    best.on_evaluate(2, {"loss": 1.0, "ema_loss": 2.0})
     np.testing.assert_array_equal(bias(tmp_path / "best"), [0.25, 0.25])
     np.testing.assert_array_equal(model.get_weights()[-1], raw)
 
@@ -126,7 +126,7 @@ def test_metrics_that_cannot_be(tmp_path, tokenizer):
     model = AlbertPretrainer(tiny.CONFIG, seed=1)
     best = keeper(tmp_path / "best", model, "sop_loss", tokenizer)
     with pytest.raises(UsageError, match="no such metric, only loss, mlm_loss"):
-        best.add(2, {"loss": 1.0, "mlm_loss": 1.0})
+        best.on_evaluate(2, {"loss": 1.0, "mlm_loss": 1.0})
     with pytest.raises(UsageError, match="--keep_best requires --eval_file, received"):
         PretrainSettings(
             input_file="a",

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.errors import DataError
-from albert_tf.training.divergence import DivergedError
+from albert_tf.training.callbacks import DivergedError
 from albert_tf.training.pretraining.pretrain import pretrain
 from albert_tf.training.pretraining.rollback import SkippedBatches
 from albert_tf.training.pretraining.settings import PretrainSettings

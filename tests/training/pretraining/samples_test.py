@@ -69,7 +69,7 @@ def test_the_answers_are_those_of_the_weights(make, tmp_path, tokenizer):
     step = Step()
     made = make(step, ema_decay=0.9)
     before = step.model.get_weights()
-    assert made.around(lambda: {"loss": 1.0}, lambda: 4)() == {"loss": 1.0}
+    made.on_evaluate(4, {"loss": 1.0})
     for one, other in zip(before, step.model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     last, average = read(tmp_path)
@@ -94,19 +94,19 @@ def test_a_resumed_run_writes_the_same_file(make, tmp_path):
     whole = make(step)
     contents = []
     for number in (2, 4, 6):
-        whole.add(number)
+        whole.on_evaluate(number, {})
         contents.append((tmp_path / "samples.jsonl").read_bytes())
     # Killed while it wrote: the last line is torn.
     (tmp_path / "samples.jsonl").write_bytes(contents[2][:-9])
     again = make(step, first=4)
     assert (tmp_path / "samples.jsonl").read_bytes() == contents[1]
     # Killed before the evaluation of step 4 was on record: it is repeated.
-    again.add(4)
+    again.on_evaluate(4, {})
     assert (tmp_path / "samples.jsonl").read_bytes() == contents[1]
-    again.add(6)
+    again.on_evaluate(6, {})
     assert (tmp_path / "samples.jsonl").read_bytes() == contents[2]
     # Without texts from now on, what is not repeated goes nevertheless.
-    make(step, first=2, texts=("",)).add(4)
+    make(step, first=2, texts=("",)).on_evaluate(4, {})
     assert (tmp_path / "samples.jsonl").read_bytes() == contents[0]
 
 
@@ -119,7 +119,7 @@ def test_lines_that_cannot_be_written_are_written_at_the_end(
             raise OSError("disk full")
 
         patch.setattr("builtins.open", full)
-        made.add(2)
+        made.on_evaluate(2, {})
         assert not (tmp_path / "samples.jsonl").stat().st_size
         patch.undo()
     assert [line["step"] for line in read(tmp_path)] == [2]
@@ -129,20 +129,20 @@ def test_lines_that_cannot_be_written_are_written_at_the_end(
     "changes", [{"texts": ("",)}, {"texts": ()}, {"eval_file": ""}], ids=str
 )
 def test_nothing_is_written_without_texts(make, tmp_path, changes):
-    make(Step(), **changes).add(2)
+    make(Step(), **changes).on_evaluate(2, {})
     assert not (tmp_path / "samples.jsonl").exists()
 
 
 def test_only_the_chief_writes_and_no_tpu(make, tmp_path, monkeypatch):
-    make(Step(strategy=object.__new__(Tpu))).add(2)
+    make(Step(strategy=object.__new__(Tpu))).on_evaluate(2, {})
     monkeypatch.setattr(samples, "helper_name", lambda strategy: "worker-1")
-    make(Step()).add(2)
+    make(Step()).on_evaluate(2, {})
     assert not (tmp_path / "samples.jsonl").exists()
 
 
 def test_a_text_that_is_too_long_is_left_out(make, tmp_path, caplog):
     long = "the [MASK]" + " the" * 14
-    make(Step(), texts=(long, *TEXTS)).add(2)
+    make(Step(), texts=(long, *TEXTS)).on_evaluate(2, {})
     assert "--sample_texts: one is left out: text: expected at most 16" in caplog.text
     assert "(--max_seq_length), received 18" in caplog.text
     assert [one["text"] for one in read(tmp_path)[0]["answers"]] == list(TEXTS)

@@ -2,7 +2,7 @@
 
 import math
 
-from albert_tf.training.divergence import DivergedError, DivergenceGuard
+from albert_tf.training.callbacks import DivergedError, DivergenceGuard
 
 
 def lines(*losses, norm=1.0):
@@ -11,7 +11,7 @@ def lines(*losses, norm=1.0):
 
 def find(guard, losses, norms=None, done=10):
     try:
-        guard.check(done, losses, norms or [1.0] * len(losses), 0.1)
+        guard.on_step(done, losses, norms or [1.0] * len(losses), 0.1)
     except DivergedError as e:
         return e
     return None
@@ -37,7 +37,7 @@ def test_the_usual_is_a_median_of_at_least_three_lines():
     assert "5.2 times the usual 1" in str(find(guard, [1.0], [5.2]))
     # It follows the last twenty lines.
     for line in lines(*[10.0] * 20):
-        guard.add(line)
+        guard.on_log(line)
     assert find(guard, [19.0]) is None
 
 
@@ -46,7 +46,7 @@ def test_a_resumed_run_judges_alike():
     whole = DivergenceGuard(max_loss_ratio=1.5)
     for line in every:
         if line["split"] == "train":
-            whole.add(line)
+            whole.on_log(line)
     resumed = DivergenceGuard(every, max_loss_ratio=1.5)
     for loss in (7.5, 7.6):
         assert bool(find(whole, [loss])) == bool(find(resumed, [loss]))

@@ -1,4 +1,8 @@
-"""Notices that training diverges: a value is not finite, or far above the usual."""
+"""What the training loop calls beside its steps, and the check that it converges.
+
+The state of a callback is a function of the metrics on record, or is kept in a file of
+its own, so a resumed run continues as one that was not stopped.
+"""
 
 import collections
 import math
@@ -12,6 +16,47 @@ from albert_tf.errors import DataError
 _WINDOW = 20
 _MINIMUM = 3
 _MEASURES = {"loss": "loss", "grad_norm": "gradient norm"}
+
+
+class Callback:
+    """Does nothing; derived classes do something when it is their turn.
+
+    Attributes:
+        should_stop: bool. Whether the run is to end before the next call of the step.
+    """
+
+    should_stop = False
+
+    def on_step(
+        self,
+        done: int,
+        losses: Sequence[float],
+        norms: Sequence[float],
+        learning_rate: float,
+    ) -> None:
+        """Is called after every call of the step, in every worker.
+
+        Args:
+            done: int. Number of updates before them.
+            losses: Loss of each step.
+            norms: Global gradient norm of each step, before clipping.
+            learning_rate: float. The last rate.
+
+        Raises:
+            DivergedError: If training is not to go on from here.
+        """
+
+    def on_log(self, values: Mapping[str, Any]) -> None:
+        """Is called with every line of training that is recorded."""
+
+    def on_evaluate(self, step: int, values: dict[str, Any]) -> None:
+        """Is called after an evaluation, and may add to its values.
+
+        They are recorded afterwards: a run that was killed in between repeats both.
+        """
+
+    def on_save(self) -> None:
+        """Is called after a checkpoint was written."""
 
 
 class DivergedError(DataError):
@@ -28,7 +73,7 @@ class DivergedError(DataError):
         self.values = dict(values)
 
 
-class DivergenceGuard:
+class DivergenceGuard(Callback):
     """Judges the loss and the gradient norm of every step.
 
     The usual value is the median of the last 20 log lines, from the third line on. It
@@ -52,32 +97,22 @@ class DivergenceGuard:
         self._usual = {n: collections.deque(maxlen=_WINDOW) for n in _MEASURES}
         for line in lines:
             if line.get("split") == "train":
-                self.add(line)
+                self.on_log(line)
 
-    def add(self, line: Mapping[str, Any]) -> None:
+    def on_log(self, values: Mapping[str, Any]) -> None:
         """Takes note of a log line of training."""
-        for name, values in self._usual.items():
-            if name in line:
-                values.append(line[name])
+        for name, usual in self._usual.items():
+            if name in values:
+                usual.append(values[name])
 
-    def check(
+    def on_step(
         self,
         done: int,
         losses: Sequence[float],
         norms: Sequence[float],
         learning_rate: float,
     ) -> None:
-        """Judges the steps of one call.
-
-        Args:
-            done: int. Number of updates before them.
-            losses: Loss of each step.
-            norms: Global gradient norm of each step, before clipping.
-            learning_rate: float. The last rate, for the message.
-
-        Raises:
-            DivergedError: If one of them diverged; it names the first.
-        """
+        """Judges the steps of one call; the error names the first that diverged."""
         limits = {name: self._limit(name) for name in _MEASURES}
         for step, pair in enumerate(zip(losses, norms, strict=True), done + 1):
             values = {name: float(v) for name, v in zip(_MEASURES, pair, strict=True)}

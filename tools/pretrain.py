@@ -36,7 +36,7 @@ def main() -> None:
     """Trains and prints the model's folder."""
     values = load_experiment(CONFIG.value, PretrainSettings) if CONFIG.value else {}
     settings = read_settings(PretrainSettings, values)
-    from albert_tf.training.pretraining.start_files import check_files
+    from albert_tf.training.pretraining.run_inputs import check_files
 
     onednn.choose(settings.precision)
     check_files(settings)

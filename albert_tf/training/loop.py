@@ -10,8 +10,7 @@ import tensorflow as tf
 from albert_tf.errors import DataError, Stopped
 from albert_tf.reports.metrics_file import UNFINISHED, unfinished_at
 from albert_tf.training.callbacks import Callback, DivergedError
-from albert_tf.training.pace import Pace
-from albert_tf.training.progress import Progress, Stopwatch
+from albert_tf.training.progress import Pace, Progress, Stopwatch
 from albert_tf.training.settings import Intervals
 from albert_tf.training.stopping import StopSignals
 from albert_tf.training.tensorflow.agreement import is_one_of_several, share

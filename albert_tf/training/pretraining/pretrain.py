@@ -22,17 +22,20 @@ from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training.pretraining import limits, outputs
-from albert_tf.training.pretraining.identity import content_of
 from albert_tf.training.pretraining.keep_best import BEST_FOLDER, check_metric
 from albert_tf.training.pretraining.lengths import phases_of
 from albert_tf.training.pretraining.run_batches import RunBatches
+from albert_tf.training.pretraining.run_inputs import (
+    check_sizes,
+    content_of,
+    load_config,
+    load_run_tokenizer,
+)
 from albert_tf.training.pretraining.settings import (
     CONTENT_OF,
     FOLLOWS,
     PretrainSettings,
 )
-from albert_tf.training.pretraining.start_files import check_sizes, load_config
-from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
 from albert_tf.training.run_folder import (
     FINISHED,

@@ -13,8 +13,8 @@ from albert_tf.errors import UsageError
 from albert_tf.text.train import train_tokenizer
 from albert_tf.training.pretraining import pretrain as pretrain_module
 from albert_tf.training.pretraining.pretrain import pretrain
+from albert_tf.training.pretraining.run_inputs import load_run_tokenizer
 from albert_tf.training.pretraining.settings import PretrainSettings
-from albert_tf.training.pretraining.tokenizer import load_run_tokenizer
 from tests.openings import count_openings
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"

@@ -11,6 +11,7 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning import finetune
 from albert_tf.training.finetuning.best import BestWeights
 from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.tensorflow.averages import WeightAverages
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
 
 
@@ -22,19 +23,23 @@ def test_averages_are_what_is_kept(tmp_path, monkeypatch, keep):
     save_pretrained(model, start, tokenizer=AlbertTokenizer(SPM_MODEL))
     kept, finished = {}, {}
     save, train = BestWeights.save, finetune._train
+    replace = WeightAverages.replace_weights
 
     def save_and_copy(self, step):
         save(self, step)
         kept[step] = {k: v.numpy() for k, v in self._weights.items()}
 
+    def copy_and_replace(self):
+        finished.update({k: v.numpy() for k, v in self.averages.items()})
+        replace(self)
+
     def train_and_copy(run, folder):
-        watch = train(run, folder)
-        averages = watch.averages.averages
-        finished.update({k: v.numpy() for k, v in averages.items()})
-        finished["best"] = watch.selection.best_step
-        return watch
+        selection = train(run, folder)
+        finished["best"] = selection.best_step
+        return selection
 
     monkeypatch.setattr(BestWeights, "save", save_and_copy)
+    monkeypatch.setattr(WeightAverages, "replace_weights", copy_and_replace)
     monkeypatch.setattr(finetune, "_train", train_and_copy)
     run(
         tmp_path / "run",

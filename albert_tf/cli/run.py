@@ -10,6 +10,7 @@ Importing this module before TensorFlow also silences TensorFlow's start (see
 
 import codecs
 import errno
+import io
 import logging as std_logging
 import os
 import re
@@ -87,7 +88,8 @@ def _ensure_utf8() -> None:
         os.execve(sys.executable, command, {**os.environ, "PYTHONUTF8": "1"})
     if sys.stdout is None:  # closed
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    sys.stdout.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(main: Callable[..., None], argv: list[str], arguments: str = "") -> int:

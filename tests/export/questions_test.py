@@ -63,8 +63,8 @@ class Pair:
         spec = tf.TensorSpec([None], tf.string)
         self.graph = tf.function(function, input_signature=[spec, spec])
 
-    def from_outputs(self, questions, contexts, outputs):
-        windows = self.inputs(questions, contexts)
+    def from_outputs(self, asked, contexts, outputs):
+        windows = self.inputs(asked, contexts)
         mask = windows.inputs[features.PADDING_MASK]
         found = read_outputs(outputs, mask, self.answering.options)
         return questions.answers_of(found, windows, self.answering, self.is_beam)

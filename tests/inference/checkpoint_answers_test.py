@@ -22,7 +22,8 @@ PROMPTS = ["a [MASK] b", "the [MASK] [MASK]"]
 def run(tmp_path_factory, tokenizer):
     """A run with two checkpoints and its model."""
     folder = tmp_path_factory.mktemp("run")
-    settings = {"num_train_steps": 30, "spm_model_file": str(tiny.SPIECE)}
+    settings = {"num_train_steps": 30}
+    shutil.copy(tiny.SPIECE, folder / "spiece.model")
     content = {"config": tiny.CONFIG.to_dict(), "tokenizer": tokenizer.get_config()}
     record = {"settings": settings, "content": content}
     (folder / "run.json").write_text(json.dumps(record))

@@ -179,7 +179,7 @@ def test_many_labels_are_a_table_of_pairs():
     assert "label4" in parsed.text and "0.8333" in parsed.text
     assert "label5" not in parsed.text
     parsed = shown(splits={"dev": {"labels": ["a"], "confusion": [[3]]}})
-    assert "No label was taken for another." in parsed.text
+    assert "No label was confused with another." in parsed.text
 
 
 @pytest.mark.usefixtures("quick")

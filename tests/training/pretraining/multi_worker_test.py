@@ -137,9 +137,12 @@ def test_a_worker_that_lost_its_folder_is_refused_by_all(tmp_path):
 
 @pytest.mark.slow
 def test_other_code_settings_or_sizes_are_named_by_all(tmp_path):
-    package = tmp_path / "albert_tf-0.0.dist-info/METADATA"
-    package.parent.mkdir()
-    package.write_text("Metadata-Version: 2.1\nName: albert_tf\nVersion: 0.0\n")
+    # Python imports this when it starts.
+    (tmp_path / "sitecustomize.py").write_text(
+        "from importlib import metadata\n"
+        "found = metadata.version\n"
+        "metadata.version = lambda n: '0.0' if n == 'albert_tf' else found(n)\n"
+    )
     sizes = tmp_path / "sizes.json"
     sizes.write_text(json.dumps({**CONFIG, "hidden_size": 16}))
     own = importlib.metadata.version("albert_tf")

@@ -12,6 +12,8 @@ from albert_tf.training.tensorflow import strategy
 from albert_tf.training.tensorflow.strategy import create_strategy, helper_name
 from tests.imports import ROOT
 
+GOLDEN = ROOT / "tests/golden"
+
 
 def name(task, index, *jobs):
     resolver = types.SimpleNamespace(
@@ -93,9 +95,9 @@ def test_the_command_ends_with_one_line(tmp_path, run_python):
         ROOT / "tools/pretrain.py",
         "--distribution=tpu",
         f"--tpu_name=grpc://127.0.0.1:{free_port()}",
-        "--input_file=x",
-        "--spm_model_file=y",
-        "--albert_config_file=z",
+        f"--input_file={GOLDEN / 'tf1_data/seq128_pred20.tfrecord'}",
+        f"--spm_model_file={GOLDEN / 'tokenization/spiece.model'}",
+        "--preset=albert_base_v2",
         f"--output_dir={tmp_path / 'run'}",
         timeout=300,
     )

@@ -61,6 +61,8 @@ def main() -> None:
         server_files.make_server_files(settings.output_dir)  # before the work
     if to_runtime:
         check_packages(settings.format)
+        if has_data:
+            data = _as_trained(settings, data)
     head = None if settings.head in ("", "none") else settings.head
     with open_checkpoint(settings.model) as checkpoint:
         checkpoint.check_unknown(with_heads=head == "auto")
@@ -82,24 +84,16 @@ def main() -> None:
         from albert_tf.export.runtime_folder import export_for_runtime
         from albert_tf.inference.converted import labelled_check
 
-        data = _as_trained(settings, data) if has_data else data
         common["check"] = labelled_check(
             model, tokenizer, data, **settings.check_options
         )
-        print(
-            export_for_runtime(
-                model, settings.output_dir, **common, **settings.runtime_options
-            )
-        )
+        options = common | settings.runtime_options
+        print(export_for_runtime(model, settings.output_dir, **options))
         return
     from albert_tf.export.saved_model import export_saved_model
 
-    folder = export_saved_model(
-        model,
-        settings.output_dir,
-        **common,
-        **settings.saved_model_options,
-    )
+    options = common | settings.saved_model_options
+    folder = export_saved_model(model, settings.output_dir, **options)
     print(folder)
     if settings.server_files:
         for file in server_files.write_server_files(settings.output_dir):
@@ -109,11 +103,15 @@ def main() -> None:
 
 
 def _as_trained(settings: ExportSettings, data: DataSettings) -> DataSettings:
-    """Returns where things are in the table, by default as in that of fine-tuning."""
+    """Returns where things are in the table; reads it, to name now what is wrong."""
     from albert_tf.inference.predictor import find_task
+    from albert_tf.tasks.opening import read_labelled
 
     task = find_task(settings.model, data.task)
-    return read_settings(DataSettings, remembered(task, settings.eval_file))
+    data = read_settings(DataSettings, remembered(task, settings.eval_file))
+    if settings.eval_file:
+        read_labelled(task, data, "dev", settings.eval_file)
+    return data
 
 
 if __name__ == "__main__":

@@ -47,6 +47,12 @@ MISTAKES = [
     ),
     (f"{FINETUNE} {BAD}", 1, "a.tsv: no column 'body'"),
     (f"{FINETUNE} --dev_file=none.tsv", 1, "none.tsv: "),
+    (
+        "finetune --output_dir=out --init_checkpoint=m --data_dir=tfds:glue/sst2 "
+        "--tfds_data_dir=sets --task=sst2",
+        1,
+        "tfds:glue/sst2: not prepared in sets",
+    ),
     (f"{FINETUNE} --init_checkpoint=none", 1, "none: no such file or folder"),
     (f"{FINETUNE} --output_dir=m", 2, "m exists already"),
     (f"{PRETRAIN} --input_file=none", 1, "none: no record file matches"),
@@ -77,6 +83,11 @@ MISTAKES = [
     ("predict --model=m --input_file=a.pq --output_file=o.tsv", 2, "needs pyarrow"),
     ("export --model=m --output_dir=o --format=onnx", 2, "onnx needs onnx; pip"),
     ("export --model=none --output_dir=o", 1, "none: no such file or folder"),
+    (
+        f"export --model=m --output_dir=o --format=litert --eval_file=a.tsv {BAD}",
+        1,
+        "a.tsv: no column 'body'",
+    ),
     ("export --model=m --output_dir=o --spm_model_file=none", 1, "none: "),
     (
         "convert_checkpoint --input=none --output=o --format=tf1",

@@ -13,6 +13,7 @@ from albert_tf import features
 from albert_tf.converters.detect import check_path
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
+from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
 from albert_tf.tasks.definitions.family import EncodedExamples
 from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
@@ -178,8 +179,8 @@ def read_ahead(
 ) -> tuple[FinetuneSettings, Task, dict[str, Any]] | None:
     """Returns what `read_task` returns, before TensorFlow is imported.
 
-    None for prepared sets, whose library starts TensorFlow. The initial checkpoint is
-    looked for, too.
+    None for prepared sets, whose library starts TensorFlow; they, too, are looked for,
+    and so is the initial checkpoint.
 
     Args:
         settings: `FinetuneSettings`.
@@ -189,7 +190,11 @@ def read_ahead(
     """
     if settings.init_checkpoint and not settings.albert_config_file:
         check_path(settings.init_checkpoint)
-    return None if opening.is_tfds(settings.data_dir) else read_task(settings)
+    if not opening.is_tfds(settings.data_dir):
+        return read_task(settings)
+    if not settings.download:
+        prepared_folder(settings.data_dir, settings.tfds_data_dir or None, False)
+    return None
 
 
 def encode(

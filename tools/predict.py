@@ -18,7 +18,6 @@ from absl import flags, logging
 from albert_tf.cli import onednn
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
-from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.models.exit_rules import RULE_HELP, ExitRule
@@ -27,6 +26,7 @@ from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.opening import TABLE, open_portions, read_split
 from albert_tf.tasks.own_files import remembered
 from albert_tf.tasks.registry import find_task as find_named_task
+from albert_tf.wording import count_of
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Folder of a model, as written by `finetune`.", required=True

@@ -112,7 +112,7 @@ def read_metrics(path: str | os.PathLike) -> list[dict[str, Any]]:
     A last line that is incomplete, because the run was killed, is left out.
 
     Raises:
-        DataError: If another line is not JSON, or one is no object with a step.
+        DataError: If another line is not JSON, or is not an object with a step.
     """
     lines = list(iterate_metrics(path))
     for number, line in enumerate(lines, 1):

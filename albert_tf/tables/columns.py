@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from absl import logging
 
-from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError, UsageError
+from albert_tf.wording import list_counts
 
 ON_BAD_INPUT = ("stop", "skip")
 # What Hugging Face's sets call a column, where it does not have its usual name.

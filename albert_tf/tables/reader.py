@@ -14,7 +14,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.tables.columns import (
@@ -25,6 +24,7 @@ from albert_tf.tables.columns import (
     usual_name,
 )
 from albert_tf.tables.text_stream import TextStream, numbered_lines, read_text
+from albert_tf.wording import list_counts
 
 # Longest cell the csv module accepts. Its default, 131,072, is too short for some
 # documents.

@@ -25,8 +25,8 @@ from albert_tf.data.batches.reader import ExampleReader, data_errors
 from albert_tf.data.masking.apply import mask_batch, unmask
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo, most_predictions
 from albert_tf.data.masking.ops_graph import TENSORFLOW
-from albert_tf.data.wording import count_of
 from albert_tf.errors import UsageError
+from albert_tf.wording import count_of
 
 __all__ = [
     "PretrainingData",

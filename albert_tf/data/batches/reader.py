@@ -17,9 +17,9 @@ from albert_tf.data.batches.python_op import python_op
 from albert_tf.data.masking.config import VocabInfo
 from albert_tf.data.records import card, schema
 from albert_tf.data.records.tfrecord import RecordSet
-from albert_tf.data.wording import count_of
 from albert_tf.errors import DataError
 from albert_tf.storage import files
+from albert_tf.wording import count_of
 
 _TOKENS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
 _MASKS = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)

@@ -15,9 +15,9 @@ from albert_tf.data.prepare import parts
 from albert_tf.data.prepare.config import SPLITS, RecordConfig
 from albert_tf.data.records import card, tfrecord
 from albert_tf.data.records import shards as shard_files
-from albert_tf.data.wording import count_of, list_counts
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files, streams
+from albert_tf.wording import count_of, list_counts
 
 SHARD_BYTES = 128 << 20  # approximate size of a shard with `num_shards=None`
 _SETTINGS = "settings.json"

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import tqdm
 from absl import logging
 
-from albert_tf.data.wording import count_of
 from albert_tf.inference.bulk import formats
 from albert_tf.inference.bulk.parts import Part, PartsFolder
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.bulk.workers import Job, Work, run_jobs
 from albert_tf.tasks.texts.text_table import Portions, TextTable
+from albert_tf.wording import count_of
 
 
 class Summary(NamedTuple):

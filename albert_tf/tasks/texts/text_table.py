@@ -5,12 +5,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from albert_tf.data.wording import list_counts
 from albert_tf.errors import DataError
 from albert_tf.storage import files, streams
 from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tasks.definitions.task import Examples
+from albert_tf.wording import list_counts
 
 # What stands for no label where all other labels are of a set: SNLI and MultiNLI write
 # "-" where the annotators did not agree, IMDb has a folder of reviews without labels.

@@ -1,5 +1,7 @@
 """Defines the kinds of error a user can cause, one exit code each; warnings."""
 
+from typing import Any
+
 
 class UsageError(ValueError):
     """A flag, argument or output folder cannot be used as given (exit code 2)."""
@@ -30,3 +32,22 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, message: str, signal: str = "SIGTERM"):
         super().__init__(message)
         self.exit_code = 130 if signal == "SIGINT" else 143
+
+
+def require(
+    condition: Any,
+    expectation: str,
+    *received: Any,
+    error: type[Exception] = UsageError,
+) -> None:
+    """Raises `error` unless a condition holds: "expectation, received value".
+
+    Args:
+        condition: Anything with a truth value.
+        expectation: str. The file, flag or argument, and what it must be.
+        *received: What it is instead, if the message is to show it.
+        error: type. What is raised.
+    """
+    if not condition:
+        values = " and ".join(map(repr, received))
+        raise error(f"{expectation}, received {values}" if received else expectation)

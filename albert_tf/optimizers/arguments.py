@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 
 SCHEDULES = ("original", "linear", "cosine", "trapezoid")
 # What only the original's schedule has, with the values that change nothing.
@@ -15,19 +15,13 @@ ONLY_ORIGINAL = {
 }
 
 
-def require(condition: bool, name: str, constraint: str, value: Any) -> None:
-    """Raises a UsageError that names the argument unless the condition holds."""
-    if not condition:
-        raise UsageError(f"{name} must be {constraint}, received {value!r}")
-
-
 def finite(name: str, value: Any) -> float:
     """Returns a finite number, or raises a UsageError that names the argument."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    require(math.isfinite(number), name, "a finite number", value)
+    require(math.isfinite(number), f"{name} must be a finite number", value)
     return number
 
 
@@ -38,7 +32,7 @@ def whole(name: str, value: Any) -> int:
         exact = number == value and number >= 0
     except (TypeError, ValueError, OverflowError):
         number, exact = 0, False
-    require(exact, name, "a whole number >= 0", value)
+    require(exact, f"{name} must be a whole number >= 0", value)
     return number
 
 

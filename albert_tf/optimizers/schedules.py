@@ -6,7 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.optimizers.arguments import finite, require, whole
+from albert_tf.errors import require
+from albert_tf.optimizers.arguments import finite, whole
 
 
 class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
@@ -37,18 +38,18 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         self.num_warmup_steps = whole("num_warmup_steps", num_warmup_steps)
         self.end_learning_rate = finite("end_learning_rate", end_learning_rate)
         self.step_offset = whole("step_offset", step_offset)
-        require(self.learning_rate > 0, "learning_rate", "> 0", learning_rate)
-        require(self.num_train_steps > 0, "num_train_steps", "> 0", num_train_steps)
+        require(self.learning_rate > 0, "learning_rate must be > 0", learning_rate)
+        require(
+            self.num_train_steps > 0, "num_train_steps must be > 0", num_train_steps
+        )
         require(
             self.num_warmup_steps <= self.num_train_steps,
-            "num_warmup_steps",
-            f"at most num_train_steps = {num_train_steps}",
+            f"num_warmup_steps must be at most num_train_steps = {num_train_steps}",
             num_warmup_steps,
         )
         require(
             0 <= self.end_learning_rate <= self.learning_rate,
-            "end_learning_rate",
-            f"between 0 and learning_rate = {learning_rate}",
+            f"end_learning_rate must be between 0 and learning_rate = {learning_rate}",
             end_learning_rate,
         )
 
@@ -123,7 +124,7 @@ class WarmupPolynomialDecay(WarmupSchedule):
         self.poly_power = finite("poly_power", poly_power)
         self.start_warmup_step = whole("start_warmup_step", start_warmup_step)
         self.allow_negative_rate = bool(allow_negative_rate)
-        require(self.poly_power > 0, "poly_power", "> 0", poly_power)
+        require(self.poly_power > 0, "poly_power must be > 0", poly_power)
 
     def __call__(self, step):
         """Returns the rate of the update that follows `step` updates."""
@@ -264,8 +265,8 @@ class WarmupTrapezoid(_WarmupDecay):
         self.num_decay_steps = whole("num_decay_steps", num_decay_steps)
         require(
             self.num_decay_steps <= most,
-            "num_decay_steps",
-            f"at most num_train_steps - num_warmup_steps = {most}",
+            "num_decay_steps must be at most num_train_steps - num_warmup_steps = "
+            f"{most}",
             num_decay_steps,
         )
 

@@ -1,10 +1,12 @@
 """What all tests share: a quiet TensorFlow on the CPU, repeatable random examples."""
 
+import functools
 import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 
 import hypothesis
@@ -72,6 +74,76 @@ def tokenizer():
     from tests.tiny import SPIECE
 
     return AlbertTokenizer(SPIECE)
+
+
+@pytest.fixture(scope="session")
+def model_folder(tokenizer, tmp_path_factory) -> Callable[..., str]:
+    """Saves a model with its tokenizer, once per session: only for tests that read it.
+
+    `model_folder("text_classifier", labels=("a", "b"), hidden_size=24)` returns the
+    folder. It takes `labels`, `task` (the name of a registered task, with its labels),
+    `problem_type`, and what `tests.tiny.make_model` takes.
+    """
+    from albert_tf.converters.load import save_pretrained
+    from albert_tf.tasks import registry, saved
+    from tests.tiny import make_model
+
+    @functools.cache
+    def make(head, labels=None, task=None, problem_type=None, **changes):
+        if task is not None:
+            task = registry.find_task(task)
+            labels = labels or task.labels or None
+        if labels is not None:
+            changes["num_labels"] = len(labels)
+        model = make_model(head, **changes)
+        if task is not None:
+            model.task = saved.describe(task)
+            model.problem_type = task.problem_type
+        model.problem_type = problem_type or getattr(model, "problem_type", None)
+        path = tmp_path_factory.mktemp(str(head)) / "model"
+        labels = None if labels is None else list(labels)
+        save_pretrained(model, path, tokenizer=tokenizer, labels=labels)
+        return str(path)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def records(tmp_path_factory) -> Callable[..., str]:
+    """Prepares the golden text for pretraining, once per session.
+
+    `records(pair_policy="nsp", max_seq_length=64)` returns the folder. It takes the
+    fields of `CreateSettings`.
+    """
+    from albert_tf.data.prepare.create import create_from_settings
+    from albert_tf.data.prepare.settings import CreateSettings
+    from tests.tiny import SPIECE, TEXT
+
+    @functools.cache
+    def make(**changes):
+        folder = tmp_path_factory.mktemp("records")
+        values = {"input_file": str(TEXT), "output_file": str(folder / "x")}
+        values |= {"spm_model_file": str(SPIECE), "num_processes": 1, **changes}
+        create_from_settings(CreateSettings(**values))
+        return str(folder)
+
+    return make
+
+
+@pytest.fixture
+def bucket() -> str:
+    """An empty folder under a scheme, on the route that `gs://` takes."""
+    from albert_tf.storage import files
+
+    path = f"ram://{uuid.uuid4().hex}"
+    files.make_folder(path)
+    return path
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def place(request, tmp_path, bucket) -> str:
+    """An empty folder on disk and, in the other run of the test, under a scheme."""
+    return bucket if request.param == "bucket" else str(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,60 @@
+"""Runs commands in the process of the tests, which has imported TensorFlow already.
+
+What a command does before TensorFlow is imported, its signals and its exit on a closed
+pipe need a process of its own (`run_python`).
+"""
+
+import contextlib
+import dataclasses
+import io
+import runpy
+import sys
+
+from absl import flags, logging
+from absl.testing import flagsaver
+
+from albert_tf.cli import run as _run  # its flags are there before any command's
+from tests.imports import ROOT
+
+del _run
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """What a command has left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The last line on stderr, where a refusal stands."""
+        return self.err.splitlines()[-1] if self.err else ""
+
+
+def run_command(verb: str, *arguments: object, **given: object) -> Done:
+    """Runs `albert-tf VERB ARGUMENTS --NAME=VALUE...`.
+
+    Args:
+        verb: str. Name of a file in `tools/`.
+        *arguments: Arguments and flags, as on a command line.
+        **given: Values of flags by name.
+    """
+    tool = str(ROOT / "tools" / f"{verb}.py")
+    words = [tool, *map(str, arguments)]
+    words += [f"--{name}={value}" for name, value in given.items()]
+    saved = flagsaver.save_flag_values(flags.FLAGS)
+    before, verbosity, code = sys.argv, logging.get_verbosity(), 0
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        sys.argv = words
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            runpy.run_path(tool, run_name="__main__")
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv = before
+        flagsaver.restore_flag_values(saved, flags.FLAGS)
+        logging.set_verbosity(verbosity)
+    return Done(code, out.getvalue(), err.getvalue())

@@ -47,14 +47,17 @@ def run_command(verb: str, *arguments: object, **given: object) -> Done:
     saved = flagsaver.save_flag_values(flags.FLAGS)
     before, verbosity, code = sys.argv, logging.get_verbosity(), 0
     out, err = io.StringIO(), io.StringIO()
+    handler = logging.get_absl_handler().python_handler
     try:
         sys.argv = words
+        stream = handler.setStream(err)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             runpy.run_path(tool, run_name="__main__")
     except SystemExit as end:
         code = int(end.code or 0)
     finally:
         sys.argv = before
+        handler.setStream(stream)
         flagsaver.restore_flag_values(saved, flags.FLAGS)
         logging.set_verbosity(verbosity)
     return Done(code, out.getvalue(), err.getvalue())

@@ -1,47 +1,18 @@
 """`predict` and `evaluate` refuse what cannot work before they load a model."""
 
+import contextlib
 import json
-import pathlib
+import shutil
 
 import pytest
 
+from albert_tf.converters.checkpoint import keras_model
 from albert_tf.converters.load import save_pretrained
-from albert_tf.models.classifiers import AlbertQuestionAnswering, AlbertTextClassifier
-from albert_tf.models.masked_lm import AlbertMaskedLM
-from tests.tiny import CONFIG
+from tests.commands import run_command
+from tests.tiny import make_model
 
 pytestmark = pytest.mark.slow
 
-ROOT = pathlib.Path(__file__).parents[2]
-# Runs a command several times in one process, which imports TensorFlow once. Prints
-# exit code, stderr and whether a model was built.
-COMMANDS = """
-import contextlib, io, json, runpy, sys
-from absl import flags
-from albert_tf.converters.checkpoint import keras_model
-
-build, built, results = keras_model.build_model, [], []
-
-def recorded(*args, **kwargs):
-    built.append(1)
-    return build(*args, **kwargs)
-
-keras_model.build_model = recorded
-tools = sys.argv[1]
-for verb, *arguments in json.loads(sys.argv[2]):
-    before = set(flags.FLAGS)
-    sys.argv = [f"{tools}/{verb}.py", *arguments]
-    built.clear()
-    error = io.StringIO()
-    try:
-        silent = contextlib.redirect_stdout(io.StringIO())
-        with contextlib.redirect_stderr(error), silent:
-            runpy.run_path(sys.argv[0], run_name="__main__")
-    except SystemExit as e:
-        results.append([e.code, error.getvalue(), bool(built)])
-    flags.FLAGS.remove_flag_values([n for n in flags.FLAGS if n not in before])
-print(json.dumps(results))
-"""
 OUT = "--output_file=out.tsv"
 TABLE = ("--input_file=table.csv", OUT)
 LABELLED = "--eval_file=table.csv"
@@ -161,23 +132,18 @@ def write_questions(folder):
 
 
 @pytest.fixture(scope="module")
-def results(tokenizer, tmp_path_factory, run_python):
-    """Exit code, stderr and whether a model was built, of all commands."""
+def results(tokenizer, model_folder, tmp_path_factory):
+    """What all commands have left, and whether they built a model."""
     folder = tmp_path_factory.mktemp("work")
-    classifier = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
-    for name, model in (
-        ("cls", classifier),
-        ("cls01", classifier),
-        ("nli", AlbertTextClassifier(CONFIG, num_labels=3, seed=1)),
-        ("mlm", AlbertMaskedLM(CONFIG, seed=1)),
-        ("squad", AlbertQuestionAnswering(CONFIG, seed=1)),
+    for name, head, labels in (
+        ("cls", "text_classifier", ("bad", "good")),
+        ("cls01", "text_classifier", ("0", "1")),
+        ("nli", "text_classifier", ("contradiction", "entailment", "neutral")),
+        ("mlm", "masked_lm", None),
+        ("squad", "question_answering", None),
     ):
-        labels = {
-            "cls": ["bad", "good"],
-            "cls01": ["0", "1"],
-            "nli": ["contradiction", "entailment", "neutral"],
-        }.get(name)
-        save_pretrained(model, folder / name, tokenizer=tokenizer, labels=labels)
+        shutil.copytree(model_folder(head, labels=labels), folder / name)
+    classifier = make_model("text_classifier", num_labels=2)
     layout = {"header": False, "text_column": "1", "label_column": "0"}
     written = {"1": "bad", "2": "good"}
     classifier.task = {"name": "table", "table": layout, "written": written}
@@ -188,36 +154,40 @@ def results(tokenizer, tmp_path_factory, run_python):
     (folder / "glue").mkdir()
     write_questions(folder / "official")
     commands = [arguments for arguments, *_ in REFUSED] + WORKS
-    commands += [SQUAD, SKIPPED, *CLEAN]
-    result = run_python(
-        *("-c", COMMANDS, str(ROOT / "tools"), json.dumps(commands)), cwd=str(folder)
-    )
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
-    assert len(found) == len(commands)
-    return dict(zip(map(tuple, commands), found, strict=True)), folder
+    found, built, build = {}, [], keras_model.build_model
+    with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder):
+        patch.setattr(
+            keras_model,
+            "build_model",
+            lambda *a, **k: built.append(1) or build(*a, **k),
+        )
+        for arguments in [*commands, SQUAD, SKIPPED, *CLEAN]:
+            built.clear()
+            found[tuple(arguments)] = run_command(*arguments), bool(built)
+    return found, folder
 
 
 @pytest.mark.parametrize(("arguments", "code", "message"), REFUSED)
 def test_refused_in_one_line_before_a_model_is_loaded(
     results, arguments, code, message
 ):
-    found, error, is_built = results[0][tuple(arguments)]
-    assert (found, is_built) == (code, False), error
-    assert error.startswith("error: ") and error.count("\n") == 1
-    assert message in error
+    done, is_built = results[0][tuple(arguments)]
+    assert (done.code, is_built) == (code, False), done.err
+    assert done.err == f"{done.error}\n" and done.error.startswith("error: ")
+    assert message in done.error
 
 
 def test_on_bad_input_reaches_the_rows(results):
-    code, error, _ = results[0][tuple(SQUAD)]
-    assert code == 1 and "--on_bad_input=skip leaves such questions out" in error
-    assert "qas[1]" in error
+    done, _ = results[0][tuple(SQUAD)]
+    assert done.code == 1 and "--on_bad_input=skip leaves such questions" in done.error
+    assert "qas[1]" in done.error
 
 
 def test_an_evaluation_leaves_bad_training_questions_out(results):
     found, folder = results
     for command in (SKIPPED, *CLEAN):
-        assert found[tuple(command)][0] == 0, found[tuple(command)][1]
+        done, _ = found[tuple(command)]
+        assert done.code == 0, done.err
     names = ("skipped", "train", "dev")
     values = [
         json.loads((folder / "official" / f"{name}.json").read_text()) for name in names
@@ -229,8 +199,8 @@ def test_an_evaluation_leaves_bad_training_questions_out(results):
 def test_nothing_but_the_answers_is_written(results):
     found, folder = results
     for command in WORKS:
-        code, error, is_built = found[tuple(command)]
-        assert (code, is_built) == (0, True), error
+        done, is_built = found[tuple(command)]
+        assert (done.code, is_built) == (0, True), done.err
     names = {"cls", "cls01", "nli", "mlm", "squad", "glue", "table.csv", "out.tsv"}
     names |= {"official", "bare", "bare.csv", "bare.tsv"}
     assert {path.name for path in folder.iterdir()} == names

@@ -7,7 +7,7 @@ import pathlib
 import keras
 import tensorflow as tf
 
-from albert_tf.converters.tf1.names import name_table
+from albert_tf.converters.tf1_names import name_table
 from albert_tf.models.base import weight_names
 
 

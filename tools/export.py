@@ -54,8 +54,8 @@ def main() -> None:
     if is_gated and not (has_data and to_runtime):
         raise UsageError(_NEEDS)
     # Keras and TensorFlow are imported after what is wrong without them.
-    from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
     from albert_tf.converters.detect import open_checkpoint
+    from albert_tf.converters.tokenizers import choose_tokenizer
 
     if settings.server_files:
         server_files.make_server_files(settings.output_dir)  # before the work
@@ -72,7 +72,7 @@ def main() -> None:
             settings.do_lower_case,
             settings.keep_accents,
         )
-        from albert_tf.converters.checkpoint.keras_model import build_model
+        from albert_tf.converters.keras_model import build_model
 
         model = build_model(checkpoint, head)
     common = {

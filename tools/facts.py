@@ -39,9 +39,9 @@ define_alias("train_batch_size", "batch_size")
 
 def main() -> None:
     """Prints the tables."""
+    from albert_tf import facts
     from albert_tf.config import AlbertConfig
     from albert_tf.errors import UsageError
-    from albert_tf.planning import facts
     from albert_tf.presets import PRESETS
 
     presets = _PRESET.value or ([] if _CONFIG_FILE.value else list(PRESETS))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import folders

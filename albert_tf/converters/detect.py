@@ -9,11 +9,15 @@ import types
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import keras_file, own_format, pretraining_run
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.huggingface import format as huggingface
-from albert_tf.converters.keras_hub import format as keras_hub
-from albert_tf.converters.tf1 import format as tf1
+from albert_tf.converters import (
+    huggingface,
+    keras_file,
+    keras_hub,
+    own_format,
+    pretraining_run,
+    tf1,
+)
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import archives, files, folders, hubs
 

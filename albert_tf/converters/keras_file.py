@@ -6,7 +6,7 @@ import tempfile
 import zipfile
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.heads import all_rows
 from albert_tf.storage import files
@@ -35,7 +35,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         _check(path, local)
         import keras
 
-        from albert_tf.converters.checkpoint.keras_model import from_model
+        from albert_tf.converters.keras_model import from_model
 
         try:
             model = keras.saving.load_model(local, compile=False)

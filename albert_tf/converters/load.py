@@ -9,11 +9,10 @@ from absl import logging
 
 from albert_tf import heads
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect, publish
-from albert_tf.converters.checkpoint import keras_model
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
+from albert_tf.converters import detect, keras_model, publish
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import compile_ignore, open_checkpoint
+from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
 from albert_tf.models.base import ConfiguredModel
 from albert_tf.storage import folders

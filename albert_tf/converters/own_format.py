@@ -1,8 +1,8 @@
 """Reads and writes our own folders: config, weights, tokenizer and a manifest."""
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint import safetensors_file, tokenizers
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters import safetensors_file, tokenizers
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.heads import HEADS
 from albert_tf.storage import files, folders

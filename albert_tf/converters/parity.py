@@ -9,9 +9,8 @@ import keras
 import numpy as np
 
 from albert_tf import features
-from albert_tf.converters import peers
-from albert_tf.converters.checkpoint import keras_model
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters import keras_model, peers
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.heads import find
 from albert_tf.storage.folders import FolderWriter

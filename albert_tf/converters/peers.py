@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from albert_tf import features
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.huggingface import format as huggingface
-from albert_tf.converters.huggingface.names import FAMILIES
-from albert_tf.converters.keras_hub import format as keras_hub
+from albert_tf.converters import huggingface, keras_hub
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.huggingface_names import FAMILIES
 from albert_tf.heads import find
 
 _HF_INPUTS = {

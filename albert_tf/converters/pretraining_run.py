@@ -8,10 +8,8 @@ import os
 import re
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import own_format
-from albert_tf.converters.checkpoint import tokenizers
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.tf1 import format as tf1
+from albert_tf.converters import own_format, tf1, tokenizers
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.storage import files, folders
 from albert_tf.storage.step_files import find_checkpoints

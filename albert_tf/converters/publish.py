@@ -11,9 +11,8 @@ import re
 
 from absl import logging
 
-from albert_tf.converters import detect, own_format
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.huggingface import format as huggingface
+from albert_tf.converters import detect, huggingface, own_format
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files, hubs
 

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.converters.checkpoint.keras_model import head_of
+from albert_tf.converters.keras_model import head_of
 from albert_tf.export.row_steps import run_padded
 from albert_tf.export.text_inputs import MAX_TEXT_BYTES, shorten
 from albert_tf.heads import HEADS

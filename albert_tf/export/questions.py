@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.converters.checkpoint.keras_model import head_of
+from albert_tf.converters.keras_model import head_of
 from albert_tf.errors import UsageError
 from albert_tf.export.question_rows import (
     MAX_WINDOWS,

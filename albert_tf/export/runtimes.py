@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import features
-from albert_tf.converters.checkpoint.keras_model import head_of
+from albert_tf.converters.keras_model import head_of
 from albert_tf.errors import UsageError
 from albert_tf.export.settings import PACKAGES, check_packages, check_quantization
 from albert_tf.heads import find

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.converters.checkpoint.keras_model import from_model, head_of
+from albert_tf.converters.keras_model import from_model, head_of
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import cpu, manifest, warmup
 from albert_tf.export.choices import choice_options

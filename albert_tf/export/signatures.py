@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.converters.checkpoint.keras_model import head_of
+from albert_tf.converters.keras_model import head_of
 from albert_tf.errors import UsageError
 from albert_tf.export.choices import make_choice_signatures
 from albert_tf.export.row_steps import in_steps, run_padded

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
+from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import UsageError
 from albert_tf.heads import find
 from albert_tf.text.normalization import to_unicode
@@ -77,7 +77,7 @@ def _load_model(
         head = choose_head(checkpoint, heads)
         tokenizer = choose_tokenizer(checkpoint, tokenizer, do_lower_case, keep_accents)
         # Keras is imported after what is wrong without it.
-        from albert_tf.converters.checkpoint import keras_model
+        from albert_tf.converters import keras_model
 
         model = keras_model.build_model(checkpoint, head)
         # Predictions of a head that was never trained are noise that looks like an

@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 from keras import ops
 
-from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.heads import problem_type_of
 from albert_tf.inference.predictor import Predictor

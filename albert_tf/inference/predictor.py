@@ -95,7 +95,7 @@ class Predictor(base.Loadable):
         exit: ExitRule | str | None = None,
         **options,
     ):
-        from albert_tf.converters.checkpoint.keras_model import head_of
+        from albert_tf.converters.keras_model import head_of
         from albert_tf.models.exits import ElasticClassifier
         from albert_tf.tasks.running.forward import as_forward
 
@@ -222,7 +222,7 @@ class Answerer(base.Loadable):
     """
 
     def __init__(self, model: "keras.Model", tokenizer: Tokenizer, **kwargs):
-        from albert_tf.converters.checkpoint.keras_model import head_of
+        from albert_tf.converters.keras_model import head_of
 
         if head_of(model) not in self.heads:
             names = " or ".join(HEADS[h].load_class().__name__ for h in self.heads)

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.converters import load
-from albert_tf.converters.checkpoint import keras_model
+from albert_tf.converters import keras_model, load
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
 from tests import exits

@@ -5,8 +5,7 @@ import tarfile
 import pytest
 
 import albert_tf
-from albert_tf.converters import load
-from albert_tf.converters.checkpoint import keras_model
+from albert_tf.converters import keras_model, load
 from albert_tf.converters.convert import convert_checkpoint
 from tests.openings import count_openings
 from tests.tiny import CONFIG, SPIECE

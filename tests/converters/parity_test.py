@@ -1,6 +1,6 @@
 import pytest
 
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.parity import TEXTS, Report, compare_texts
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.tiny import CONFIG, SPIECE

@@ -5,7 +5,7 @@ import pytest
 
 import albert_tf
 from albert_tf.converters import publish
-from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.training.run_folder import RunFolder
 from tests.tiny import CONFIG

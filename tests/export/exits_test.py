@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest
 from albert_tf.export.saved_model import export_saved_model, find_exits, read_exits

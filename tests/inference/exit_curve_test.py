@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.exit_curve import (

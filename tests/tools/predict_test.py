@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from albert_tf.converters.checkpoint import keras_model
+from albert_tf.converters import keras_model
 from albert_tf.converters.load import save_pretrained
 from tests.commands import run_command
 from tests.tiny import make_model

@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 
-from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
 from albert_tf.converters.detect import open_checkpoint
+from albert_tf.converters.tokenizers import choose_tokenizer
 
 
 def model_digest(path: str | os.PathLike) -> str:

@@ -2,8 +2,8 @@
 
 import keras
 
-from albert_tf.converters.checkpoint import safetensors_file
-from albert_tf.converters.checkpoint.checkpoint import Tensor
+from albert_tf.converters import safetensors_file
+from albert_tf.converters.checkpoint import Tensor
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files

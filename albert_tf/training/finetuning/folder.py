@@ -235,7 +235,7 @@ def write(
         contents: dict. Contents of other files by name.
     """
     from albert_tf.converters import load
-    from albert_tf.converters.checkpoint.keras_model import from_model
+    from albert_tf.converters.keras_model import from_model
 
     with _writing(settings, run, contents) as out:
         checkpoint = from_model(model, tokenizer)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.converters.checkpoint.keras_model import build_model, from_model
+from albert_tf.converters.keras_model import build_model, from_model
 from albert_tf.reports.curves import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.reports.optional import drawn_if_possible

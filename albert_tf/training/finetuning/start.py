@@ -10,9 +10,9 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.keras_model import build_model
-from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
+from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.keras_model import build_model
+from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.exit_modes import FROZEN, NONE

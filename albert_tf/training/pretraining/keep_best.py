@@ -6,7 +6,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.converters.checkpoint.keras_model import from_model
+from albert_tf.converters.keras_model import from_model
 from albert_tf.converters.load import write_files
 from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.objective import Objective

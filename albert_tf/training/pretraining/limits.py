@@ -5,9 +5,9 @@ import pathlib
 
 import tensorflow as tf
 
+from albert_tf import facts
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
-from albert_tf.planning import facts
 from albert_tf.training.pretraining.settings import PretrainSettings
 
 # Kernels of TensorFlow count the elements of a tensor with 32 bits.

@@ -7,8 +7,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint import growing
-from albert_tf.converters.checkpoint.keras_model import build_model
+from albert_tf.converters import growing
+from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.load import (
     choose_tokenizer,
     open_checkpoint,

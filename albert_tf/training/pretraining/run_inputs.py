@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import check_path
 from albert_tf.data.records import card, shards
 from albert_tf.data.records.tfrecord import RecordSet

@@ -15,7 +15,7 @@ import tempfile
 import unicodedata
 from collections.abc import Iterator
 
-from albert_tf.converters.checkpoint.tokenizers import spiece_of
+from albert_tf.converters.tokenizers import spiece_of
 from albert_tf.text import normalization
 
 

@@ -6,14 +6,14 @@ import sentencepiece
 
 import albert_tf
 from albert_tf.converters import load
-from albert_tf.converters.keras_hub.format import VOCABULARY
-from albert_tf.converters.keras_hub.vocabulary import folded_model
+from albert_tf.converters.keras_hub import VOCABULARY
+from albert_tf.converters.keras_hub_vocabulary import folded_model
 from albert_tf.converters.parity import TEXTS
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.tiny import CONFIG
 from tests.tiny import SPIECE as MODEL
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden/tokenization"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tokenization"
 STRINGS = [row["text"] for row in json.loads((GOLDEN / "strings.json").read_text())]
 
 

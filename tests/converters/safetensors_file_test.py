@@ -11,8 +11,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.converters.checkpoint import safetensors_file
-from albert_tf.converters.checkpoint.checkpoint import Tensor
+from albert_tf.converters import safetensors_file
+from albert_tf.converters.checkpoint import Tensor
 from albert_tf.errors import DataError
 
 ARRAYS = {

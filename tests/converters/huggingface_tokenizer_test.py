@@ -4,14 +4,14 @@ import pathlib
 import pytest
 
 import albert_tf
+from albert_tf.converters import huggingface_tokenizer as tokenizer
 from albert_tf.converters import load
-from albert_tf.converters.huggingface import tokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.tiny import CONFIG, SPIECE
 
 tokenizers = pytest.importorskip("tokenizers")
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 STRINGS = [
     item["text"]
     for item in json.loads((GOLDEN / "tokenization/strings.json").read_text())

@@ -10,9 +10,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.converters import load
-from albert_tf.converters.tf1 import format as tf1
-from albert_tf.converters.tf1 import names as tf1_names
+from albert_tf.converters import load, tf1, tf1_names
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
 from albert_tf.models.base import weight_names
@@ -22,7 +20,7 @@ from albert_tf.objectives.pretraining import pretraining_loss
 from tests import tiny
 from tests.tiny import assert_same_weights, randomize
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 BASE = GOLDEN / "tf1_tiny/base"
 CLASSIFIER = GOLDEN / "tf1_finetune/classifier3"
 SQUAD_2 = GOLDEN / "tf1_finetune/squad_v2"

@@ -17,21 +17,22 @@ import h5py
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.checkpoint.table import (
+from albert_tf.converters import keras_hub_names as names
+from albert_tf.converters import keras_hub_vocabulary as vocabulary
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.table import (
     as_groups,
     fold_projection,
     match,
     rename,
     unfold_projection,
 )
-from albert_tf.converters.checkpoint.tokenizers import (
+from albert_tf.converters.tokenizers import (
     SPIECE,
     spiece_of,
     stored_options,
     write_options,
 )
-from albert_tf.converters.keras_hub import names, vocabulary
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import files

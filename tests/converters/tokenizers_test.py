@@ -3,9 +3,9 @@ import pathlib
 import pytest
 
 from albert_tf.converters import load
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
-from albert_tf.converters.checkpoint.tokenizers import choose_tokenizer
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import FORMATS
+from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -13,7 +13,7 @@ from albert_tf.text.train import train_tokenizer
 from tests.tiny import CONFIG
 from tests.tiny import SPIECE as MODEL
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,15 @@ import re
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.checkpoint.table import match, read_groups, rename
-from albert_tf.converters.checkpoint.tokenizers import (
+from albert_tf.converters import tf1_names
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.table import match, read_groups, rename
+from albert_tf.converters.tf1_names import name_table
+from albert_tf.converters.tokenizers import (
     spiece_of,
     stored_options,
     write_options,
 )
-from albert_tf.converters.tf1 import names as tf1_names
-from albert_tf.converters.tf1.names import name_table
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files, streams

@@ -10,9 +10,11 @@ import re
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint import safetensors_file
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.checkpoint.table import (
+from albert_tf.converters import huggingface_names as names
+from albert_tf.converters import huggingface_tokenizer, safetensors_file
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.huggingface_names import Family
+from albert_tf.converters.table import (
     as_groups,
     fold_projection,
     match,
@@ -20,10 +22,7 @@ from albert_tf.converters.checkpoint.table import (
     rename,
     unfold_projection,
 )
-from albert_tf.converters.checkpoint.tokenizers import stored_options
-from albert_tf.converters.huggingface import names
-from albert_tf.converters.huggingface import tokenizer as huggingface_tokenizer
-from albert_tf.converters.huggingface.names import Family
+from albert_tf.converters.tokenizers import stored_options
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import all_rows, find
 from albert_tf.storage import files

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
 
 
 @pytest.mark.parametrize(

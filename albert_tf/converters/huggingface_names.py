@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.table import Row, pair
+from albert_tf.converters.table import Row, pair
 
 # Buffers that old versions saved.
 NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids")

@@ -8,7 +8,7 @@ group; `standard_path` takes both.
 import re
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.table import Row, pair
+from albert_tf.converters.table import Row, pair
 
 # Stands before the paths of `task.weights.h5`.
 TASK = "task:"

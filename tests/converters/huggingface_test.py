@@ -10,13 +10,13 @@ import safetensors.numpy
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.converters.huggingface import names
+from albert_tf.converters import huggingface_names as names
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from tests import tiny
 from tests.tiny import assert_same_weights
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden/hf_tiny"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden/hf_tiny"
 PRETRAINING = GOLDEN / "AlbertForPreTraining"
 ANSWERING = GOLDEN / "AlbertForQuestionAnswering"
 CONFIG = tiny.CONFIG.replace(vocab_size=41, num_hidden_layers=4)

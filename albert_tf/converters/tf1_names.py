@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.table import Row, as_groups, pair
+from albert_tf.converters.table import Row, as_groups, pair
 
 _KERNEL = ("/kernel", "/bias")
 _NORM = ("/gamma", "/beta")

@@ -3,11 +3,11 @@ import pathlib
 
 import pytest
 
+from albert_tf import facts
 from albert_tf.config import AlbertConfig
-from albert_tf.planning import facts
 from albert_tf.presets import PRESETS
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[1]
 COUNTS = json.loads((ROOT / "tests/golden/param_counts.json").read_text())
 
 

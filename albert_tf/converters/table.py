@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.checkpoint import Tensor
+from albert_tf.converters.checkpoint import Tensor
 from albert_tf.errors import UsageError
 
 _PROJECTION = "backbone/encoder/embedding_projection"

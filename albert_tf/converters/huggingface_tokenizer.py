@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.checkpoint.tokenizers import (
+from albert_tf.converters.tokenizers import (
     OPTIONS,
     file_of,
     stored_options,

@@ -17,7 +17,7 @@ import ml_dtypes  # noqa: F401  (defines the bfloat16 that the library requests 
 import numpy as np
 import safetensors
 
-from albert_tf.converters.checkpoint.checkpoint import Tensor
+from albert_tf.converters.checkpoint import Tensor
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 

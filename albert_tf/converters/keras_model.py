@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, Head, all_rows, find
 from albert_tf.layers.ops import TruncatedNormal, without_initial_values

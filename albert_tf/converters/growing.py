@@ -9,7 +9,7 @@ import dataclasses
 import re
 
 from albert_tf.config import AlbertConfig, LayerWeights
-from albert_tf.converters.checkpoint.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
 
 # Fields that say how often and by whom weights are read, not their shapes.

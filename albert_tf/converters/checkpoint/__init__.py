@@ -1,1 +1,0 @@
-"""Holds what all checkpoint formats share: the model as stored, and its files."""

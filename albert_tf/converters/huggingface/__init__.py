@@ -1,1 +1,0 @@
-"""Reads, writes and runs Hugging Face model folders."""

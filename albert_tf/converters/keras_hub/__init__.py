@@ -1,1 +1,0 @@
-"""Reads, writes and runs KerasHub presets."""

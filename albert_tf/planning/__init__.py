@@ -1,1 +1,0 @@
-"""Estimates size, memory and time before anything is built."""

@@ -14,12 +14,12 @@ from albert_tf.config import AlbertConfig
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.tasks.definitions.family import EncodedExamples
-from albert_tf.tasks.running.batches import (
+from albert_tf.tasks.batches import (
     BatchShape,
+    make_training_dataset,
     useful_token_rate,
 )
-from albert_tf.tasks.running.training_data import make_training_dataset
+from albert_tf.tasks.task import EncodedExamples
 from albert_tf.tasks.texts.tables import LabelledTableSettings
 from albert_tf.tasks.texts.text_classification import table_task, with_labels
 from albert_tf.text import inputs

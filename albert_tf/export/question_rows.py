@@ -17,7 +17,7 @@ from albert_tf.converters.keras_model import head_of
 from albert_tf.export.row_steps import run_padded
 from albert_tf.export.text_inputs import MAX_TEXT_BYTES, shorten
 from albert_tf.heads import HEADS
-from albert_tf.tasks.definitions.family import Options
+from albert_tf.tasks.task import Options
 from albert_tf.text.inputs import length_buckets
 from albert_tf.text.offsets_graph import GraphOffsets, TokensWithOffsets
 from albert_tf.text.tokenizer import Tokenizer

@@ -35,8 +35,8 @@ from albert_tf.export.text_inputs import (
 )
 from albert_tf.heads import HEADS
 from albert_tf.tasks import saved
-from albert_tf.tasks.definitions.family import Options
 from albert_tf.tasks.questions import squad_features
+from albert_tf.tasks.task import Options
 from albert_tf.text.offsets_graph import TokensWithOffsets, counts_before, is_space
 
 # What may be chosen when a model is exported.

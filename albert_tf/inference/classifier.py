@@ -14,10 +14,9 @@ from albert_tf.inference import base
 from albert_tf.models.classifiers import label_names
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.models.exits import ElasticClassifier
-from albert_tf.tasks.definitions.family import EncodedExamples
-from albert_tf.tasks.running.batches import BatchShape
-from albert_tf.tasks.running.forward import as_forward
-from albert_tf.tasks.running.outputs import collect_outputs
+from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.outputs import as_forward, collect_outputs
+from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 

@@ -12,7 +12,7 @@ from albert_tf.heads import HEADS, TAGS
 from albert_tf.inference.predictor import Predictor
 from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.opening import read_labelled
-from albert_tf.tasks.running.outputs import Forward
+from albert_tf.tasks.outputs import Forward
 from albert_tf.text.tokenizer import Tokenizer
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]

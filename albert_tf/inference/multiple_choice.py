@@ -18,7 +18,7 @@ class MultipleChoice(Answerer):
         tokenizer: `Tokenizer`.
         fills_blanks: bool or None. Whether a choice replaces each `_` of its question,
             instead of following it. Default: whether the model was fine-tuned on RACE.
-        **kwargs: `max_seq_length` and `max_qa_length` (see `tasks.family.Options`;
+        **kwargs: `max_seq_length` and `max_qa_length` (see `tasks.task.Options`;
             default: as in fine-tuning), and `batch_size`.
 
     Example:

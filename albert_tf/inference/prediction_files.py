@@ -10,7 +10,7 @@ from albert_tf.errors import UsageError
 from albert_tf.heads import CHOICES, HEADS, LABELS, SPANS, TAGS
 from albert_tf.inference.predictor import Predictor
 from albert_tf.storage import files
-from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.task import Task
 
 # What predictions are, and the endings of the files that they are written to.
 _ENDINGS = {

@@ -25,11 +25,10 @@ from albert_tf.heads import (
 from albert_tf.inference import base
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.tasks import saved
-from albert_tf.tasks.definitions.family import EncodedExamples, Options
-from albert_tf.tasks.definitions.task import REGRESSION, Task
+from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.outputs import Forward, collect_outputs
 from albert_tf.tasks.questions.squad_features import with_room
-from albert_tf.tasks.running.batches import BatchShape
-from albert_tf.tasks.running.outputs import Forward, collect_outputs
+from albert_tf.tasks.task import REGRESSION, EncodedExamples, Options, Task
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -61,7 +60,7 @@ class Predictor(base.Loadable):
         num_threads: int. How many calls are made at the same time.
         exit: str, `ExitRule` or None. Rule by which a text classifier with exits stops
             early, such as "entropy:0.3".
-        **options: Other fields of `tasks.family.Options`, such as `doc_stride` or
+        **options: Other fields of `tasks.task.Options`, such as `doc_stride` or
             `null_threshold`; None for that of fine-tuning. `on_bad_input` is "stop"
             unless given.
 
@@ -97,7 +96,7 @@ class Predictor(base.Loadable):
     ):
         from albert_tf.converters.keras_model import head_of
         from albert_tf.models.exits import ElasticClassifier
-        from albert_tf.tasks.running.forward import as_forward
+        from albert_tf.tasks.outputs import as_forward
 
         base.check_fits(model, tokenizer)
         base.check_count("batch_size", batch_size)

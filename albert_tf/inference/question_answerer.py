@@ -33,7 +33,7 @@ class QuestionAnswerer(Answerer):
             `[CLS]` minus those of the best answer. Default: that chosen in fine-tuning,
             or 0.
         **kwargs: `max_seq_length`, `doc_stride`, `max_query_length`, `n_best_size` and
-            `max_answer_length` (see `tasks.family.Options`; default: as in
+            `max_answer_length` (see `tasks.task.Options`; default: as in
             fine-tuning), and `batch_size`.
 
     Example:

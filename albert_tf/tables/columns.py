@@ -5,6 +5,7 @@ import difflib
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from absl import logging
 
@@ -77,6 +78,33 @@ class BadRows:
         if self.action == "stop":
             raise DataError(f"{message} (--on_bad_input=skip leaves it out)")
         self.counts[reason] += 1
+
+
+class Ids:
+    """The ids of a file, none of which may come twice.
+
+    Args:
+        most: int. How many are compared: all ids of a very large file would need too
+            much memory.
+    """
+
+    def __init__(self, most: int = 1_000_000):
+        self._most = most
+        self._places: dict[str, Any] = {}
+
+    def problem(self, name: str, place: Any) -> str:
+        """Returns why an id cannot be used, or remembers it and returns "".
+
+        Args:
+            name: str. The id.
+            place: Where it is in the file, for the message about the next one.
+        """
+        if name in self._places:
+            return f"the id {name!r:.80} is already that of {self._places[name]}"
+        if len(self._places) >= self._most:
+            self._places.clear()
+        self._places[name] = place
+        return ""
 
 
 def warn_of_skipped(path: str, counts: Mapping[str, int]) -> None:

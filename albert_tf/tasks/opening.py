@@ -10,7 +10,7 @@ from albert_tf.heads import HEADS, TAGS
 from albert_tf.storage import files
 from albert_tf.tables.tfds_source import is_tfds
 from albert_tf.tasks import own_files, prepared, registry
-from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.task import Task
 from albert_tf.tasks.texts.text_table import Portions, WholeTable
 
 TABLE = "table"

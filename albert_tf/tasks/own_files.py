@@ -15,7 +15,6 @@ from albert_tf.tables.columns import file_format, usual_name
 from albert_tf.tables.reader import read_columns
 from albert_tf.tasks.choices import multiple_choice
 from albert_tf.tasks.choices.choice_files import ChoiceTableSettings, read_choice_table
-from albert_tf.tasks.definitions.task import REGRESSION, Task
 from albert_tf.tasks.tags import tagging
 from albert_tf.tasks.tags.tagging_files import (
     TaggedExamples,
@@ -23,6 +22,7 @@ from albert_tf.tasks.tags.tagging_files import (
     read_tagged,
     with_iob2,
 )
+from albert_tf.tasks.task import REGRESSION, Task
 from albert_tf.tasks.texts import text_classification
 from albert_tf.tasks.texts.tables import LabelledTableSettings, TableSettings
 from albert_tf.tasks.texts.text_table import TableReader

@@ -16,11 +16,10 @@ from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import registry
 from albert_tf.tasks.choices import multiple_choice
-from albert_tf.tasks.definitions.family import Options
-from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
 from albert_tf.tasks.own_files import OwnFileSettings
 from albert_tf.tasks.questions import squad
 from albert_tf.tasks.tags import tagging
+from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
 from albert_tf.tasks.texts.glue import LABEL_ALIASES
 from albert_tf.tasks.texts.labels import match_labels
 from albert_tf.tasks.texts.tables import sort_labels

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.tasks.definitions.family import Options
 from albert_tf.tasks.questions.squad_data import ask
 from albert_tf.tasks.questions.squad_features import encode_questions
+from albert_tf.tasks.task import Options
 
 transformers = pytest.importorskip("transformers")
 

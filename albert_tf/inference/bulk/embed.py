@@ -26,8 +26,8 @@ from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.bulk.workers import Job
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.prediction_files import choose_format
-from albert_tf.tasks.running.outputs import in_threads, sorted_batches
-from albert_tf.tasks.running.packing import rounded_length
+from albert_tf.tasks.batches import rounded_length
+from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.tasks.texts.text_predictions import are_numbers
 from albert_tf.tasks.texts.text_table import Portions
 from albert_tf.text import inputs

@@ -12,7 +12,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.inference import base
-from albert_tf.tasks.running.outputs import Forward
+from albert_tf.tasks.outputs import Forward
 
 if TYPE_CHECKING:
     import keras
@@ -58,7 +58,7 @@ def text_forward(model: "keras.Model", exit: str | None = None) -> Forward:
 
     if keras.backend.backend() != "tensorflow":
         from albert_tf.models.exits import ElasticClassifier
-        from albert_tf.tasks.running.forward import as_forward
+        from albert_tf.tasks.outputs import as_forward
 
         runner = model if exit is None else ElasticClassifier(model, exit)
         return as_forward(runner, "text_classifier")

@@ -18,7 +18,7 @@ from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.bulk.workers import Job
 from albert_tf.inference.prediction_files import choose_format
 from albert_tf.inference.predictor import Predictor, find_task
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION
 from albert_tf.tasks.texts import text_predictions
 from albert_tf.tasks.texts.text_predictions import Answers
 from albert_tf.tasks.texts.text_table import Portions, TextTable

@@ -12,7 +12,7 @@ from albert_tf.settings import setting
 from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import LabelSettings
-from albert_tf.tasks.definitions.task import Examples
+from albert_tf.tasks.task import Examples
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 # Columns that each hold one choice, in the order of their numbers.

@@ -22,9 +22,15 @@ from albert_tf.tasks.choices import race
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
 from albert_tf.tasks.choices.choice_rows import encode_choices
 from albert_tf.tasks.choices.swag import CodahSource, SwagSource
-from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
-from albert_tf.tasks.definitions.task import Recipe, Source, Task
-from albert_tf.tasks.texts.metrics import softmax
+from albert_tf.tasks.metrics import softmax
+from albert_tf.tasks.task import (
+    EncodedExamples,
+    Family,
+    FileSource,
+    Options,
+    Recipe,
+    Task,
+)
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -52,12 +58,12 @@ class ChoiceAnswers:
 
 
 class MultipleChoice(Family):
-    """The family of multiple choice tasks; see `family.Family`."""
+    """The family of multiple choice tasks; see `task.Family`."""
 
     def encode(
         self, task: Task, examples: ChoiceExamples, tokenizer: Tokenizer, options
     ) -> EncodedExamples:
-        """Returns one row per choice; see `family.Family.encode`.
+        """Returns one row per choice; see `task.Family.encode`.
 
         All texts are normalized first. Of a question with a choice the last
         `max_qa_length` tokens are kept, and of the context as many, from its start, as
@@ -124,7 +130,7 @@ class MultipleChoice(Family):
     def collapse(
         self, task: Task, examples: ChoiceExamples, answers: ChoiceAnswers
     ) -> str:
-        """Returns how the answers show that training collapsed; see `family.Family`."""
+        """Returns how the answers show that training collapsed; see `task.Family`."""
         if len(examples) < _FEWEST:
             return ""
         if all(np.ptp(row) < _SAME for row in answers.probabilities):
@@ -159,7 +165,7 @@ class MultipleChoice(Family):
         answers: ChoiceAnswers,
         encoded: EncodedExamples,
     ) -> dict:
-        """Returns what a report shows; see `family.Family.report`.
+        """Returns what a report shows; see `task.Family.report`.
 
         The confusion matrix counts positions of choices: its columns show whether the
         model prefers one.
@@ -208,7 +214,7 @@ def accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, flo
 
 def choice_task(
     name: str,
-    splits: Mapping[str, Source] | None = None,
+    splits: Mapping[str, FileSource] | None = None,
     *,
     recipe: Recipe | None = None,
     options: Options = _OPTIONS,
@@ -217,7 +223,7 @@ def choice_task(
 
     Args:
         name: str. Name of the task; "table" for the user's own data.
-        splits: dict. `Source` of `ChoiceExamples` by name of the split.
+        splits: dict. `FileSource` of `ChoiceExamples` by name of the split.
         recipe: `Recipe`. Published hyperparameters, or None.
         options: `Options`. Default sizes.
     """

@@ -10,7 +10,7 @@ from albert_tf.tasks.choices.choice_files import (
     ChoiceTableSettings,
     read_choice_table,
 )
-from albert_tf.tasks.definitions.task import find_file
+from albert_tf.tasks.task import find_file
 
 _ENDINGS = 4
 

@@ -18,8 +18,6 @@ from absl import logging
 
 from albert_tf.errors import MissingFileError
 from albert_tf.storage import files
-from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
-from albert_tf.tasks.definitions.task import Recipe, Task
 from albert_tf.tasks.questions import squad_metrics
 from albert_tf.tasks.questions.squad_answers import (
     Answers,
@@ -33,6 +31,7 @@ from albert_tf.tasks.questions.squad_data import (
 )
 from albert_tf.tasks.questions.squad_features import encode_questions
 from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.tasks.task import EncodedExamples, Family, Options, Recipe, Task
 from albert_tf.text.tokenizer import Tokenizer
 
 # Share of the training questions that choose the threshold of SQuAD 2.0.
@@ -80,7 +79,7 @@ class SquadSource:
 
 
 class SquadFamily(Family):
-    """How questions become rows, and outputs answers; see `family.Family`.
+    """How questions become rows, and outputs answers; see `task.Family`.
 
     Whether a question may have no answer is known by the examples (`unanswerable`),
     and the head by the names of the outputs.

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.definitions.family import EncodedExamples, Options
+from albert_tf.tasks import metrics
 from albert_tf.tasks.questions.squad_data import Questions
 from albert_tf.tasks.questions.squad_features import max_context
-from albert_tf.tasks.texts import metrics
+from albert_tf.tasks.task import EncodedExamples, Options
 
 _IMPOSSIBLE = -1e6  # of a made-up answer where there is none
 
@@ -97,7 +97,7 @@ def make_answers(
         questions: `Questions`. Of SQuAD 1.1 or 2.0, as `unanswerable` says.
         encoded: `EncodedExamples`. From `encode_questions`.
         outputs: dict, or sequence of them. Outputs of a model for all rows (see
-            `family.Family`), with 2 logits or of the beam head. Those of several models
+            `task.Family`), with 2 logits or of the beam head. Those of several models
             are averaged: every (window, start, end), and the null scores.
         options: `Options`.
 

@@ -14,7 +14,6 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.definitions.family import EncodedExamples, Options
 from albert_tf.tasks.questions.squad_data import (
     SKIP_HINT,
     Question,
@@ -22,6 +21,7 @@ from albert_tf.tasks.questions.squad_data import (
     none_usable,
     warn_of_skipped,
 )
+from albert_tf.tasks.task import EncodedExamples, Options
 from albert_tf.text.inputs import EncodedTexts
 from albert_tf.text.tokenizer import Tokenizer
 

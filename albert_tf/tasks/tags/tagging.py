@@ -18,12 +18,11 @@ from absl import logging
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tables import class_ids
-from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
-from albert_tf.tasks.definitions.task import Source, Task
+from albert_tf.tasks.metrics import softmax
 from albert_tf.tasks.tags import tag_schemes, tagging_metrics
 from albert_tf.tasks.tags.tagging_files import TaggedExamples, TaggedSource
 from albert_tf.tasks.tags.tagging_rows import encode_words
-from albert_tf.tasks.texts.metrics import softmax
+from albert_tf.tasks.task import EncodedExamples, Family, FileSource, Options, Task
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -48,12 +47,12 @@ class TaggingAnswers:
 
 
 class Tagging(Family):
-    """The family of tagging tasks; see `family.Family`."""
+    """The family of tagging tasks; see `task.Family`."""
 
     def encode(
         self, task: Task, examples: TaggedExamples, tokenizer: Tokenizer, options
     ) -> EncodedExamples:
-        """Returns rows `[CLS] words [SEP]`; see `family.Family.encode`.
+        """Returns rows `[CLS] words [SEP]`; see `task.Family.encode`.
 
         A sentence that does not fit continues, from the next word on, in another row.
         Only a word that is longer than a row loses tokens.
@@ -117,7 +116,7 @@ class Tagging(Family):
     def collapse(
         self, task: Task, examples: TaggedExamples, answers: TaggingAnswers
     ) -> str:
-        """Returns how the answers show that training collapsed; see `family.Family`."""
+        """Returns how the answers show that training collapsed; see `task.Family`."""
         if examples.labels is None:
             return ""
         predicted = set(tagging_metrics.flat(answers.tags))
@@ -159,7 +158,7 @@ class Tagging(Family):
         answers: TaggingAnswers,
         encoded: EncodedExamples,
     ) -> dict:
-        """Returns what a report shows; see `family.Family.report`.
+        """Returns what a report shows; see `task.Family.report`.
 
         The confusion matrix and the calibration are of words, `per_class` is of types
         of entities.
@@ -188,7 +187,9 @@ class Tagging(Family):
 
 
 def tagging_task(
-    name: str, labels: Sequence[str] = (), splits: Mapping[str, Source] | None = None
+    name: str,
+    labels: Sequence[str] = (),
+    splits: Mapping[str, FileSource] | None = None,
 ) -> Task:
     """Returns a task of tagging words.
 
@@ -199,7 +200,7 @@ def tagging_task(
         name: str. Name of the task; "table" for the user's own data.
         labels: sequence of str. The `C` tags in the order of the class indices, or
             empty if the training data defines them (see `with_labels`).
-        splits: dict. `Source` of `TaggedExamples` by name of the split.
+        splits: dict. `FileSource` of `TaggedExamples` by name of the split.
     """
     marked = not labels or tag_schemes.mark_entities(labels)
     return Task(

@@ -15,8 +15,8 @@ from albert_tf.tables.columns import BadRows, file_format, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import ColumnSettings
 from albert_tf.tables.text_stream import TextStream
-from albert_tf.tasks.definitions.task import Examples, find_file
 from albert_tf.tasks.tags import tag_schemes
+from albert_tf.tasks.task import Examples, find_file
 
 _DOCUMENT = "-DOCSTART-"
 _BYTE_ORDER_MARK = "\ufeff"
@@ -67,7 +67,7 @@ class TaggedTableSettings(ColumnSettings):
 
 @dataclasses.dataclass(frozen=True)
 class TaggedSource:
-    """A file of tagged sentences, for example of the user (see `task.Source`).
+    """A file of tagged sentences, for example of the user (see `task.FileSource`).
 
     Attributes:
         names: tuple of str. Names that the file may have in the folder of the data, or

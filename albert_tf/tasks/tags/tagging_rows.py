@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.tasks.definitions.family import EncodedExamples
+from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 

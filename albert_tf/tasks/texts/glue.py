@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from absl import logging
 
 from albert_tf.errors import MissingFileError, UsageError
-from albert_tf.storage import files
 from albert_tf.tables.tfds_source import PREFIX
-from albert_tf.tasks.definitions.task import REGRESSION, SINGLE_LABEL, Recipe, Task
-from albert_tf.tasks.texts.metrics import classification_metrics, regression_metrics
+from albert_tf.tasks.metrics import classification_metrics, regression_metrics
+from albert_tf.tasks.task import REGRESSION, SINGLE_LABEL, Recipe, Task
 from albert_tf.tasks.texts.tables import (
     LabelledTableSettings,
     TableSettings,
@@ -54,45 +53,33 @@ _TFDS_TEXTS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueSource(TableSource):
     """A file of GLUE as the source of examples.
 
     Attributes:
-        others: tuple of str. Other paths within the folder where the file may be.
         label_names: tuple of str. For a file without a header: the labels. If the first
             line has something else in their place, it is a header and left out.
         instead: `GlueSource` or None. What is read where the file is not there: another
             release.
     """
 
-    others: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
     instead: "GlueSource | None" = None
 
-    def read(self, folder: str = "") -> TextTable:
-        """Returns the table.
-
-        Raises:
-            DataError: If the file is missing or malformed.
-        """
-        if not folder:
-            return self.read_file(self.file)
-        names = (self.file, os.path.basename(self.file), *self.others)
-        for name in names:
-            path = files.join(folder, name)
-            if files.exists(path):
-                return self.read_file(path)
-        if self.instead:
-            with contextlib.suppress(MissingFileError):
-                return self._other_release().read(folder)
-        raise MissingFileError(
-            f"{folder}: expected {' or '.join(names)} in it, found neither"
-        )
+    def read(self, folder: str) -> TextTable:
+        """Returns the table, perhaps of the other release."""
+        try:
+            return super().read(folder)
+        except MissingFileError:
+            if self.instead:
+                with contextlib.suppress(MissingFileError):
+                    return self._other_release().read(folder)
+            raise
 
     def read_file(self, path: str) -> TextTable:
-        """Returns the table in another file than `file`, without a header line."""
-        if self.instead and path.endswith(os.path.basename(self.instead.file)):
+        """Returns the table in a file, without a header line."""
+        if self.instead and os.path.basename(path) in self.instead.names:
             return self._other_release().read_file(path)
         return self._checked(super().read_file(path))
 
@@ -140,13 +127,22 @@ def _splits(
     # "-" stands where the annotators did not agree.
     labelled = LabelledTableSettings(**columns, label_column=label, skip_label="-")
     sources = {
-        name: GlueSource(f"{folder}/{name}.tsv", labelled, short_rows[0])
+        name: _source(
+            f"{folder}/{name}.tsv", columns=labelled, short_rows=short_rows[0]
+        )
         for name in ("train", *dev)
     }
     for name in test:
         settings = TableSettings(**columns, id_column="0")
-        sources[name] = GlueSource(f"{folder}/{name}.tsv", settings, short_rows[1])
+        sources[name] = _source(
+            f"{folder}/{name}.tsv", columns=settings, short_rows=short_rows[1]
+        )
     return sources
+
+
+def _source(file: str, *others: str, **kwargs) -> GlueSource:
+    """Returns the source of a file, whose folder may also be that of the data."""
+    return GlueSource(names=(file, os.path.basename(file), *others), **kwargs)
 
 
 def _columns(texts: Sequence[str]) -> dict:
@@ -160,7 +156,7 @@ def _cola_splits() -> dict[str, GlueSource]:
         text_column="3", label_column="1", header=False, quoting=False
     )
     sources = {
-        name: GlueSource(f"CoLA/{name}.tsv", columns, label_names=_BINARY)
+        name: _source(f"CoLA/{name}.tsv", columns=columns, label_names=_BINARY)
         for name in ("train", "dev")
     }
     return sources | {
@@ -178,7 +174,7 @@ def _mrpc_splits() -> dict[str, GlueSource]:
     sources = _splits("MRPC", ["#1 String", "#2 String"], "Quality")
     columns = dataclasses.replace(sources["train"].columns, delimiter="\t")
     for name in ("train", "test"):
-        other = GlueSource(f"MRPC/msr_paraphrase_{name}.txt", columns)
+        other = _source(f"MRPC/msr_paraphrase_{name}.txt", columns=columns)
         sources[name] = dataclasses.replace(sources[name], instead=other)
     return sources
 
@@ -187,7 +183,7 @@ def _ax_splits() -> dict[str, GlueSource]:
     """Returns the source of the diagnostics, which the model of MNLI answers."""
     settings = TableSettings(**_columns(_PAIR), id_column="0")
     others = ("AX/AX.tsv", "AX.tsv", "AX/diagnostic.tsv")
-    return {"test": GlueSource("diagnostic/diagnostic.tsv", settings, others=others)}
+    return {"test": _source("diagnostic/diagnostic.tsv", *others, columns=settings)}
 
 
 def tfds_splits(

@@ -10,11 +10,10 @@ from typing import Any
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
-from albert_tf.storage import files
 from albert_tf.tables.columns import Columns
 from albert_tf.tables.settings import ColumnSettings, LabelSettings
 from albert_tf.tables.tfds_source import TfdsRows, read_tfds
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, FileSource
 from albert_tf.tasks.texts.text_table import TableReader, TextTable, make_table
 
 # The score of all rows of a split of STS-B whose scores TFDS does not know.
@@ -88,29 +87,20 @@ class LabelledTableSettings(TableSettings, LabelSettings):
         return (text, pair, self.label_column, name)
 
 
-@dataclasses.dataclass(frozen=True)
-class TableSource:
-    """A table as the source of a task's examples (see `task.Source`).
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TableSource(FileSource):
+    """A table as the source of a task's examples.
 
     Attributes:
-        file: str. Path of the table, within the folder of the data if that is known
-            only later.
         columns: `TableSettings`.
-        short_rows: str.
-        on_bad_input: str. See `TableReader`; so is `short_rows`.
+        short_rows: str. See `TableReader`.
     """
 
-    file: str
     columns: TableSettings
     short_rows: str = "stop"
-    on_bad_input: str = "stop"
-
-    def read(self, folder: str = "") -> TextTable:
-        """Returns the table."""
-        return self.read_file(files.join(folder, self.file))
 
     def read_file(self, path: str) -> TextTable:
-        """Returns the table in another file than `file`."""
+        """Returns the table in a file."""
         return self.columns.read_table(
             path, short_rows=self.short_rows, on_bad_input=self.on_bad_input
         )

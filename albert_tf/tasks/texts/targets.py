@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.tables.columns import BadRows
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
 from albert_tf.tasks.texts.tables import AUTO, find_labels, unknown_label
 from albert_tf.tasks.texts.text_table import TextTable
 

@@ -14,15 +14,18 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.tasks.definitions.family import EncodedExamples, Family, Options
-from albert_tf.tasks.definitions.task import (
+from albert_tf.tasks import metrics
+from albert_tf.tasks.task import (
     MULTI_LABEL,
     REGRESSION,
     SINGLE_LABEL,
-    Source,
+    EncodedExamples,
+    Family,
+    FileSource,
+    Options,
     Task,
 )
-from albert_tf.tasks.texts import metrics, targets, text_predictions, text_report
+from albert_tf.tasks.texts import targets, text_predictions, text_report
 from albert_tf.tasks.texts.tables import AUTO
 from albert_tf.tasks.texts.text_predictions import Answers, make_answers
 from albert_tf.tasks.texts.text_table import TextTable
@@ -40,7 +43,7 @@ ONE_CLASS_IS_NORMAL = ("wnli",)
 
 
 class TextClassification(Family):
-    """Text classification and regression; see `family.Family`.
+    """Text classification and regression; see `task.Family`.
 
     Examples are a `TextTable`; answers are `Answers`.
     """
@@ -180,7 +183,7 @@ FAMILY = TextClassification()
 
 def table_task(
     labels: Sequence[str] = (),
-    splits: Mapping[str, Source] | None = None,
+    splits: Mapping[str, FileSource] | None = None,
     problem_type: str = SINGLE_LABEL,
 ) -> Task:
     """Returns the task of classifying or scoring the rows of a table.

@@ -13,8 +13,8 @@ import numpy as np
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, Task
-from albert_tf.tasks.texts.metrics import sigmoid, softmax
+from albert_tf.tasks.metrics import sigmoid, softmax
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, Task
 
 # Between the labels of an example; the first one that is in no label.
 _SEPARATORS = (",", ";", "|", " ")

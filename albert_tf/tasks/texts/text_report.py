@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from albert_tf.tasks.texts.metrics import per_class
+from albert_tf.tasks.metrics import per_class
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.tasks.texts.text_predictions import Answers
 from albert_tf.tasks.texts.text_table import TextTable
 

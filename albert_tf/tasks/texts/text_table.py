@@ -7,9 +7,9 @@ from typing import Protocol
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files, streams
-from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
+from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
 from albert_tf.tables.reader import ColumnReader
-from albert_tf.tasks.definitions.task import Examples
+from albert_tf.tasks.task import Examples
 from albert_tf.wording import list_counts
 
 # What stands for no label where all other labels are of a set: SNLI and MultiNLI write
@@ -18,9 +18,6 @@ _NO_LABEL = {
     "-": {"contradiction", "entailment", "neutral", "not_entailment"},
     "unsup": {"neg", "pos"},
 }
-# Ids are compared within this many rows: all ids of a very large file would need too
-# much memory.
-_COMPARED_IDS = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +114,7 @@ class TableReader:
                 line.
         """
         text, pair, label, _ = self._settings.columns
-        seen: dict[str, int] = {}
+        known = Ids()
         first = 0
         for columns in self._columns.portions(rows):
             index = columns.index
@@ -126,9 +123,9 @@ class TableReader:
                     f"{columns.path}: expected a label in addition to the text, "
                     f"received one column for both, {columns.names[index[label]]!r}"
                 )
-            if len(seen) >= _COMPARED_IDS:
-                seen = {}
-            table = make_table(columns, self._settings, self._on_bad_input, seen, first)
+            table = make_table(
+                columns, self._settings, self._on_bad_input, known, first
+            )
             first += len(table)
             yield table
 
@@ -158,7 +155,7 @@ def make_table(
     columns: Columns,
     settings,
     on_bad_input: str = "stop",
-    seen: dict[str, int] | None = None,
+    known: Ids | None = None,
     first: int = 0,
 ) -> TextTable:
     """Makes a table of columns that were read.
@@ -167,7 +164,7 @@ def make_table(
         columns: `Columns`. Labels may be missing.
         settings: `tables.TextFileSettings`. Which column is what.
         on_bad_input: str. "stop" or "skip".
-        seen: dict or None. Lines of ids that must not come again; grows.
+        known: `Ids` or None. Ids of earlier portions, which must not come again.
         first: int. Number of the first row, where there is no column of ids.
 
     Raises:
@@ -180,18 +177,19 @@ def make_table(
     if labels is not None:
         labels = _label_values(labels, settings.label_separator)
         skip_label = settings.skip_label or _unlabelled_mark(labels)
-    seen = {} if seen is None else seen
+    known = known or Ids()
     kept = []
     for row in range(len(columns)):
-        problem = _row_problem(row, texts, text_pairs, labels, ids, seen)
+        problem = _row_problem(row, texts, text_pairs, labels, ids)
+        if not problem and skip_label and labels[row] == skip_label:
+            bad.counts[f"rows labelled {skip_label!r}"] += 1
+            continue
+        if not problem and ids is not None:
+            problem = known.problem(ids[row], f"{columns.unit} {columns.lines[row]}")
         if problem:
             bad.report("rows that cannot be used", f"{columns.where(row)}: {problem}")
-        elif skip_label and labels[row] == skip_label:
-            bad.counts[f"rows labelled {skip_label!r}"] += 1
         else:
             kept.append(row)
-            if ids is not None:
-                seen[ids[row]] = columns.lines[row]
     if not kept:
         raise DataError(f"{columns.path}: no row is left ({list_counts(bad.counts)})")
     warn_of_skipped(columns.path, bad.counts)
@@ -232,17 +230,14 @@ def _unlabelled_mark(labels: list) -> str:
     return ""
 
 
-def _row_problem(row, texts, text_pairs, labels, ids, seen) -> str:
+def _row_problem(row, texts, text_pairs, labels, ids) -> str:
     """Returns why a row cannot be used, or an empty string."""
     for name, column in (("text", texts), ("second text", text_pairs), ("id", ids)):
         if column is not None and not isinstance(column[row], str):
             found = "none" if column[row] is None else "a list"
             return f"expected a {name}, received {found}"
-    if ids is not None:
-        if not ids[row]:
-            return "the id is empty"
-        if ids[row] in seen:
-            return f"the id {ids[row]!r} occurs before, in {seen[ids[row]]}"
+    if ids is not None and not ids[row]:
+        return "the id is empty"
     label = labels[row] if labels is not None else ""
     if not isinstance(label, str) and not all(isinstance(part, str) for part in label):
         return "expected a list of label names, received a list of other things"

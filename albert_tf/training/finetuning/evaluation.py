@@ -9,10 +9,9 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.definitions.family import EncodedExamples, Options
-from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
-from albert_tf.tasks.running.batches import BatchShape
-from albert_tf.tasks.running.outputs import Forward, collect_outputs
+from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.outputs import Forward, collect_outputs
+from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Options, Task
 from albert_tf.tasks.texts.text_classification import ONE_CLASS_IS_NORMAL
 
 # Held back from the training examples, to choose a threshold.

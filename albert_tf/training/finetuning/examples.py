@@ -15,8 +15,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
 from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
-from albert_tf.tasks.definitions.family import EncodedExamples
-from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
+from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetuning.evaluation import CALIBRATION, Split
 from albert_tf.training.finetuning.settings import FinetuneSettings

@@ -24,11 +24,10 @@ from albert_tf.reports.metrics_file import (
     read_metrics,
 )
 from albert_tf.storage import files
-from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks import batches
+from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.registry import find_recipe
-from albert_tf.tasks.running import batches as task_batches
-from albert_tf.tasks.running import training_data
-from albert_tf.tasks.running.batches import BatchShape
+from albert_tf.tasks.task import Task
 from albert_tf.text import inputs
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergenceGuard
@@ -276,7 +275,7 @@ def _make_run(settings, data: RunExamples, start: Start, strategy) -> Run:
     )
     # Each input pipeline makes the share of one process.
     pipelines = strategy.num_replicas_in_sync // step.num_shares
-    task_batches.check(data.train, shape, settings.train_batch_size, pipelines)
+    batches.check(data.train, shape, settings.train_batch_size, pipelines)
     return Run(settings, data, shape, start.tokenizer, step, strategy)
 
 
@@ -356,7 +355,7 @@ def _restore(run: Run, run_folder: RunFolder) -> TrainingCheckpoints:
 
 
 def _batches(run: Run, start_step: int, num_pipelines: int, pipeline: int):
-    return training_data.make_training_dataset(
+    return batches.make_training_dataset(
         run.data.train,
         run.shape,
         batch_size=run.settings.train_batch_size,

@@ -17,9 +17,9 @@ from albert_tf.reports.run_page import render_run
 from albert_tf.reports.task_report import Lengths, TaskReport
 from albert_tf.storage import files
 from albert_tf.tasks import saved
-from albert_tf.tasks.definitions.task import warn_of_collapse
-from albert_tf.tasks.running.batches import useful_token_rate
-from albert_tf.tasks.running.forward import as_forward
+from albert_tf.tasks.batches import useful_token_rate
+from albert_tf.tasks.outputs import as_forward
+from albert_tf.tasks.task import warn_of_collapse
 from albert_tf.training.finetuning import folder
 from albert_tf.training.finetuning.evaluation import (
     CALIBRATION,

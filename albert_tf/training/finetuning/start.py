@@ -16,7 +16,7 @@ from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.exit_modes import FROZEN, NONE
-from albert_tf.tasks.definitions.task import Task
+from albert_tf.tasks.task import Task
 from albert_tf.tasks.texts import labels
 from albert_tf.tasks.texts.glue import LABEL_ALIASES
 from albert_tf.text.load import load_tokenizer, warn_if_small

@@ -5,8 +5,7 @@ import numpy as np
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
-from albert_tf.tasks.definitions.family import EncodedExamples
-from albert_tf.tasks.definitions.task import SINGLE_LABEL, Task
+from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.training.finetuning.settings import FinetuneSettings
 
 BALANCED = "balanced"

@@ -11,7 +11,7 @@ from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
 from albert_tf.tasks.choices import multiple_choice
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
-from albert_tf.tasks.definitions.family import Options
+from albert_tf.tasks.task import Options
 from albert_tf.text.normalization import normalize_text
 from albert_tf.text.sentencepiece import AlbertTokenizer
 

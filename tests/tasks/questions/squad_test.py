@@ -9,8 +9,8 @@ import pytest
 
 from albert_tf import features
 from albert_tf.errors import DataError
-from albert_tf.tasks.definitions.family import Options
 from albert_tf.tasks.questions import squad
+from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"

@@ -9,9 +9,9 @@ import pytest
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
-from albert_tf.tasks.definitions.family import Options
 from albert_tf.tasks.tags import tagging
 from albert_tf.tasks.tags.tagging_files import TaggedExamples
+from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 pytest.importorskip("seqeval")

@@ -71,7 +71,7 @@ def data(tmp_path):
             *filter(None, [columns.text_column, columns.text_pair_column]),
         ]
         rows = "".join("\t".join([str(i), *names[1:]]) + "\n" for i in range(3))
-        write(tmp_path / "glue" / source.file, "\t".join(names) + "\n" + rows)
+        write(tmp_path / "glue" / source.names[0], "\t".join(names) + "\n" + rows)
     return str(tmp_path / "glue")
 
 

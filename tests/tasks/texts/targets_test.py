@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.tasks.texts import glue
 from albert_tf.tasks.texts.targets import choose_problem_type, make_targets, usable
 from albert_tf.tasks.texts.text_classification import table_task, with_labels

@@ -12,13 +12,14 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.prediction_files import prediction_contents
-from albert_tf.tasks.definitions.family import EncodedExamples, Options
-from albert_tf.tasks.definitions.task import (
+from albert_tf.tasks.registry import TASKS
+from albert_tf.tasks.task import (
     MULTI_LABEL,
     REGRESSION,
+    EncodedExamples,
+    Options,
     warn_of_collapse,
 )
-from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.texts.tables import TextTable
 from albert_tf.tasks.texts.text_classification import (
     FAMILY,

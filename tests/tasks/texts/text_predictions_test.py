@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION
 from albert_tf.tasks.texts.text_classification import table_task
 from albert_tf.tasks.texts.text_predictions import json_lines, make_answers, table_text
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.tasks.definitions.task import MULTI_LABEL, REGRESSION
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION
 from albert_tf.tasks.texts.text_classification import FAMILY, table_task
 from albert_tf.tasks.texts.text_predictions import make_answers
 from albert_tf.tasks.texts.text_report import make_report

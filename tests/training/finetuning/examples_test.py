@@ -11,7 +11,7 @@ from albert_tf.errors import UsageError
 from albert_tf.tasks import opening
 from albert_tf.tasks.choices.choice_files import ChoiceExamples
 from albert_tf.tasks.choices.multiple_choice import choice_task
-from albert_tf.tasks.definitions.family import EncodedExamples
+from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text.inputs import encode_texts
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetuning.evaluation import Split

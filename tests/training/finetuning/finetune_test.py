@@ -16,8 +16,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders, hubs
-from albert_tf.tasks.running.batches import BatchShape
-from albert_tf.tasks.running.training_data import make_training_dataset
+from albert_tf.tasks.batches import BatchShape, make_training_dataset
 from albert_tf.tasks.texts.tables import LabelledTableSettings
 from albert_tf.tasks.texts.text_classification import (
     table_task,

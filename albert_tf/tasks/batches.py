@@ -1,22 +1,50 @@
 """Makes the batches of a fine-tuning task from its encoded examples.
 
-Legend: `U` units of a batch, `B` rows, `T` sequence, `K` choices, `L` words.
+A batch may be laid out in as few padded tokens as possible: several of its examples
+share a row. Sorting a data set by length saves as much padding, but decides which
+examples meet in a batch; this leaves the batch as it is, so that loss and gradients are
+those of one example per row. (`data.batches.packing` plans the rows of a whole data
+set instead, as pretraining needs them.)
+
+Legend: `U` units or `N` examples of a batch, `B` rows, `T` sequence, `K` choices, `L`
+words.
 """
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.heads import HEADS
-from albert_tf.tasks.definitions.family import EncodedExamples
-from albert_tf.tasks.running import packing
+from albert_tf.heads import HEADS, TAGS
+from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text import inputs
 from albert_tf.text.inputs import ranges
 
-_STEP = packing.STEP
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# Lengths of rows are multiples of this: few different shapes.
+STEP = 16
+# Up to here a row costs little more per token than a shorter one.
+_SHORT = 128
+# A row of this length costs twice as much per token as a very short one, since
+# attention compares all its tokens with each other.
+_DOUBLE_COST = 1024
+
+# Their sizes differ from batch to batch unless the length is fixed.
+_ROWS = frozenset(
+    {
+        features.TOKEN_IDS,
+        features.SEGMENT_IDS,
+        features.PADDING_MASK,
+        features.PACK_IDS,
+        features.POSITION_IDS,
+        features.P_MASK,
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +71,7 @@ class BatchShape:
     parts: int = 1
     packing: bool = False
     fixed_length: bool = False
-    step: int = _STEP
+    step: int = STEP
 
     @property
     def packs(self) -> bool:
@@ -96,6 +124,84 @@ def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.nd
     return (~in_text & (columns > 0)).astype(np.int32)
 
 
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the examples of a batch stand.
+
+    Attributes:
+        rows: int64 `[N]`. Row of each example.
+        starts: int64 `[N]`. Its first token in that row.
+        slots: int64 `[N]`. Its number in that row, from 0.
+        num_rows: int. `B`.
+        length: int. `T`.
+    """
+
+    rows: np.ndarray
+    starts: np.ndarray
+    slots: np.ndarray
+    num_rows: int
+    length: int
+
+
+def one_per_row(lengths: np.ndarray, length: int) -> Layout:
+    """Returns the layout with one example in each row of `length` tokens."""
+    zeros = np.zeros(len(lengths), np.int64)
+    return Layout(np.arange(len(lengths)), zeros, zeros, len(lengths), length)
+
+
+def packed(lengths: np.ndarray, longest: int) -> Layout:
+    """Returns the layout that costs least, by first fit from the longest down.
+
+    Args:
+        lengths: int `[N]`. Numbers of tokens, at least one example.
+        longest: int. Maximum length of a row, at least that of the longest example.
+    """
+    row_lengths = _row_lengths(int(lengths.max()), int(lengths.sum()), longest)
+    layouts = [_first_fit(lengths, length) for length in row_lengths]
+    return min(layouts, key=_cost)
+
+
+def rounded_length(length: int, longest: int, step: int = STEP) -> int:
+    """Returns a length rounded up to a multiple of `step`, at most `longest`."""
+    return min(-(-length // step) * step, longest)
+
+
+def _cost(layout: Layout) -> float:
+    tokens = layout.num_rows * layout.length
+    return tokens * (1 + layout.length / _DOUBLE_COST)
+
+
+def _row_lengths(longest_example: int, total: int, longest: int) -> list[int]:
+    least = rounded_length(longest_example, longest)
+    most = min(max(2 * least, _SHORT), rounded_length(total, longest))
+    return [least, *range(least + STEP, most + 1, STEP)]
+
+
+def _first_fit(lengths: np.ndarray, length: int) -> Layout:
+    """Puts each example, from the longest down, into the first row with room for it."""
+    order = np.argsort(-lengths, kind="stable")
+    rows, starts, slots = (np.zeros(len(lengths), np.int64) for _ in range(3))
+    used, counts = np.zeros((2, len(lengths)), np.int64)
+    num_rows = 0
+    sizes, numbers = np.unique(lengths, return_counts=True)
+    # Examples of one length fill the first row with room for them, then the next one.
+    for size, number in zip(sizes[::-1].tolist(), numbers[::-1].tolist(), strict=True):
+        some, order = order[:number], order[number:]
+        room = (length - used[: num_rows + number]) // size
+        ends = np.cumsum(room)
+        places = np.arange(number)
+        row = np.searchsorted(ends, places, side="right")
+        places -= (ends - room)[row]
+        rows[some] = row
+        starts[some] = used[row] + places * size
+        slots[some] = counts[row] + places
+        added = np.bincount(row, minlength=len(used))
+        used += added * size
+        counts += added
+        num_rows = max(num_rows, int(row[-1]) + 1)
+    return Layout(rows, starts, slots, num_rows, length)
+
+
 class _Batches:
     """Makes batches; see `training_data`."""
 
@@ -128,16 +234,16 @@ class _Batches:
         splits = self.encoded.unit_splits
         return ranges(splits[units], splits[units + 1] - splits[units])
 
-    def _layouts(self, rows: list[np.ndarray]) -> list[packing.Layout]:
+    def _layouts(self, rows: list[np.ndarray]) -> list[Layout]:
         lengths = [self.encoded.rows.lengths[numbers] for numbers in rows]
         shape = self.shape
         if shape.packs:
-            return [packing.pack(part, shape.longest) for part in lengths]
+            return [packed(part, shape.longest) for part in lengths]
         length = shape.max_seq_length
         if not shape.fixed_length:
             most = int(max(part.max() for part in lengths))
-            length = packing.rounded_length(most, length, shape.step)
-        return [packing.one_per_row(part, length) for part in lengths]
+            length = rounded_length(most, length, shape.step)
+        return [one_per_row(part, length) for part in lengths]
 
     def _share(self, units, rows, layout, layouts) -> dict[str, np.ndarray]:
         """Returns the batch of one share; its rows have the length of all shares."""
@@ -218,6 +324,77 @@ def _widened(values: np.ndarray, parts: list[dict], name: str) -> np.ndarray:
     return np.pad(
         values, [(0, 0), (0, width - values.shape[1])], constant_values=padding
     )
+
+
+def make_training_dataset(
+    encoded: EncodedExamples,
+    shape: BatchShape,
+    *,
+    batch_size: int,
+    seed: int,
+    start_step: int = 0,
+    num_pipelines: int = 1,
+    pipeline: int = 0,
+) -> "tf.data.Dataset":
+    """Returns an endless data set of training batches.
+
+    Every epoch is a permutation that depends only on the seed and the epoch. A batch
+    may hold the end of one epoch and the start of the next, so all batches are full.
+
+    Args:
+        encoded: `EncodedExamples` with targets.
+        shape: `BatchShape`. `parts` counts the shares of this pipeline alone.
+        batch_size: int. `U` of the whole batch.
+        seed: int. Seed of the permutations.
+        start_step: int. Number of batches to skip.
+        num_pipelines: int. Number of input pipelines that share each batch.
+        pipeline: int. Index of this one.
+
+    Returns:
+        Data set of dicts of tensors by the names of `features`: `token_ids`,
+        `segment_ids`, `padding_mask` int32 `[B, T]`, the targets, `places` (in the
+        rows of a share) except for question answering, which has `p_mask`, and for
+        packed rows `pack_ids` and `position_ids`.
+
+    Raises:
+        UsageError: If the batch cannot be divided, or a row is too long.
+    """
+    import tensorflow as tf
+
+    from albert_tf.data.batches.order import shuffled
+    from albert_tf.data.batches.python_op import python_op
+
+    check(encoded, shape, batch_size, num_pipelines)
+    make = batch_maker(encoded, shape)
+    example = make(np.zeros(batch_size // num_pipelines, np.int64))
+    names = list(example)
+    count, share = len(encoded), batch_size // num_pipelines
+    stop = np.iinfo(np.int64).max
+    numbers = tf.data.Dataset.range(start_step * batch_size, stop)
+    numbers = numbers.batch(batch_size, drop_remainder=True)
+
+    def batch(rows):
+        rows = shuffled(rows, count, seed)[0]
+        rows = rows[pipeline * share : (pipeline + 1) * share]
+        kinds = [value.dtype for value in example.values()]
+        values = python_op(lambda n: list(make(n).values()), [rows], kinds)
+        for name, value in zip(names, values, strict=True):
+            value.set_shape(_static_shape(example[name], name, shape))
+        return dict(zip(names, values, strict=True))
+
+    options = tf.data.Options()
+    options.deterministic = True
+    dataset = numbers.map(batch, num_parallel_calls=2, deterministic=True)
+    return dataset.prefetch(2).with_options(options)
+
+
+def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int | None]:
+    if shape.fixed_length:
+        return list(value.shape)
+    if name in _ROWS:
+        return [None, None]
+    is_words = HEADS[shape.head].answers == TAGS and value.ndim == 2
+    return [len(value), None] if is_words else list(value.shape)
 
 
 def check(

@@ -13,13 +13,13 @@ from albert_tf.errors import UsageError
 from albert_tf.layers.dropout import StepSeeds
 from albert_tf.models import classifiers
 from albert_tf.objectives.finetuning import for_task
-from albert_tf.tasks.definitions.family import EncodedExamples
-from albert_tf.tasks.running.batches import (
+from albert_tf.tasks.batches import (
     BatchShape,
     batch_maker,
+    make_training_dataset,
     useful_token_rate,
 )
-from albert_tf.tasks.running.training_data import make_training_dataset
+from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text.inputs import EncodedTexts
 
 CONFIG = AlbertConfig(

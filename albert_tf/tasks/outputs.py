@@ -7,15 +7,18 @@ import concurrent.futures
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tqdm
 
 from albert_tf import features
 from albert_tf.heads import HEADS, LABELS
-from albert_tf.tasks.definitions.family import EncodedExamples
-from albert_tf.tasks.running.batches import BatchShape, batch_maker
+from albert_tf.tasks.batches import BatchShape, batch_maker
+from albert_tf.tasks.task import EncodedExamples
+
+if TYPE_CHECKING:
+    import keras
 
 Forward = Callable[[dict[str, np.ndarray]], "np.ndarray | Mapping[str, np.ndarray]"]
 
@@ -36,6 +39,36 @@ def input_ranks(head: str) -> dict[str, int]:
     return ranks | {features.PLACES: 1 if HEADS[head].answers == LABELS else 2}
 
 
+def as_forward(model: "keras.Model", head: str) -> Forward:
+    """Returns a function from a batch of arrays to the outputs, as arrays.
+
+    One graph serves batches of any size. Run eagerly, a model would keep every layer's
+    hidden states and attention maps until the call returns.
+
+    Args:
+        model: keras.Model. Takes the inputs of `outputs.input_ranks`.
+        head: str. Name of its head.
+    """
+    import keras
+
+    ranks = input_ranks(head)
+
+    def call(batch):
+        return model(batch, training=False)
+
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        spec = {n: tf.TensorSpec([None] * rank, tf.int32) for n, rank in ranks.items()}
+        call = tf.function(call, input_signature=[spec])
+
+    def forward(batch: Mapping[str, np.ndarray]) -> Any:
+        tensors = {n: keras.ops.convert_to_tensor(batch[n], "int32") for n in ranks}
+        return keras.tree.map_structure(keras.ops.convert_to_numpy, call(tensors))
+
+    return forward
+
+
 def collect_outputs(
     forward: Forward,
     encoded: EncodedExamples,
@@ -47,7 +80,7 @@ def collect_outputs(
     num_threads: int = 1,
     title: str = "",
 ) -> dict[str, np.ndarray]:
-    """Returns the outputs of a model for all rows, as `family.Family` describes them.
+    """Returns the outputs of a model for all rows, as `task.Family` describes them.
 
     Args:
         forward: callable. From a batch, whose keys are those of `input_ranks`, to the

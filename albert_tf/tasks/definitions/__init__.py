@@ -1,1 +1,0 @@
-"""What a fine-tuning task is, and what its family does."""

@@ -1,1 +1,0 @@
-"""From encoded examples to batches, and through a model to outputs."""

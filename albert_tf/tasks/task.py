@@ -1,0 +1,359 @@
+"""What a fine-tuning task is: its data, its labels, its metrics and its recipe.
+
+A task is one `Task` object, a row of a table. A family of tasks (classification of
+texts, extraction of answers, ...) is a class that turns examples into rows, and outputs
+of a model into answers; `registry` names the tasks. The trainer, `evaluate` and
+`predict` know no task: they call the family of the task.
+
+Legend: `N` examples, `R` rows, `U` training units, `P` places, `C` labels.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from absl import logging
+
+from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.storage import files
+from albert_tf.tables.columns import warn_of_skipped
+from albert_tf.text import inputs
+from albert_tf.text.tokenizer import Tokenizer
+
+SINGLE_LABEL = "single_label_classification"
+MULTI_LABEL = "multi_label_classification"
+REGRESSION = "regression"
+
+
+class Examples:
+    """Base of dataclasses of examples, where each list has an item per example.
+
+    Attributes:
+        path: str. Where they are from, for messages.
+        ids: list of str. Name of each example.
+        skipped: dict. Number of examples left out, by reason.
+    """
+
+    path: str
+    ids: list[str]
+    skipped: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """Returns the examples of these indices, in this order."""
+        lists = {k: v for k, v in vars(self).items() if isinstance(v, list)}
+        chosen = {key: [column[i] for i in rows] for key, column in lists.items()}
+        return dataclasses.replace(self, **chosen)
+
+    def kept(self, rows: Sequence[int], counts: Mapping[str, int]) -> Self:
+        """Returns the examples of these indices, and says how many others there are."""
+        warn_of_skipped(self.path, counts)
+        skipped = {**self.skipped, **counts}
+        return dataclasses.replace(self.select(rows), skipped=skipped)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileSource:
+    """Where the examples of one split come from: a file in the folder of the data.
+
+    Base of the sources of all families: `read_file` says what is in a file. Where
+    TensorFlow Datasets has the set, too, a method `from_rows` takes its rows, a
+    `tfds_source.TfdsRows`.
+
+    Attributes:
+        names: tuple of str. Names that the file may have.
+        folders: tuple of str. Folders, in the folder of the data, that may hold it.
+        labelled: bool. Whether the labels must be there.
+        on_bad_input: str. "stop" raises an error at an example that cannot be used,
+            "skip" leaves it out and counts it.
+    """
+
+    names: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ("",)
+    labelled: bool = True
+    on_bad_input: str = "stop"
+    from_rows: ClassVar[Callable | None] = None
+
+    def read(self, folder: str) -> Any:
+        """Returns the examples of the split.
+
+        Args:
+            folder: str. Folder of the data.
+
+        Raises:
+            DataError: If the data is missing or malformed.
+        """
+        return self.read_file(find_file(folder, self.folders, self.names))
+
+    def read_file(self, path: str) -> Any:
+        """Returns the examples in any file of this form."""
+        raise NotImplementedError
+
+
+def find_file(
+    folder: str, folders: Sequence[str], names: Sequence[str], hint: str = ""
+) -> str:
+    """Returns the first of several files that exists.
+
+    Args:
+        folder: str. Folder of the data.
+        folders: sequence of str. Folders in it that may hold the file.
+        names: sequence of str. Names that the file may have.
+        hint: str. End of the message if there is none.
+
+    Raises:
+        UsageError: If no folder is given.
+        MissingFileError: If no such file exists.
+    """
+    if not folder:
+        raise UsageError(f"data_dir must be the folder of {names[0]}, received none")
+    for inner in folders:
+        for name in names:
+            path = files.join(folder, *filter(None, [inner]), name)
+            if files.exists(path):
+                return path
+    raise MissingFileError(f"{folder}: no file {' or '.join(names)}{hint}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How examples become rows, and outputs answers.
+
+    All but `on_bad_input` is saved with the model.
+
+    Attributes:
+        max_seq_length: int. Maximum number of tokens of a row.
+        doc_stride: int. Question answering: tokens between the starts of two windows.
+        max_query_length: int. Question answering: tokens kept of a question.
+        max_qa_length: int. RACE: tokens kept of a question with one of its choices.
+        n_best_size: int. Question answering: number of answers to write.
+        max_answer_length: int. Question answering: tokens of the longest answer.
+        null_threshold: float. Question answering: a question whose null score is above
+            it is not answered.
+        on_bad_input: str. "stop" raises an error at an example that cannot be used,
+            "skip" leaves it out and counts it. Examples to predict are never left out.
+    """
+
+    max_seq_length: int = 512
+    doc_stride: int = 128
+    max_query_length: int = 64
+    max_qa_length: int = 128
+    n_best_size: int = 20
+    max_answer_length: int = 30
+    null_threshold: float = 0.0
+    on_bad_input: str = "stop"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncodedExamples:
+    """Examples as rows of tokens with their targets.
+
+    Attributes:
+        rows: `EncodedTexts`. `R` rows.
+        unit_splits: int64 `[U + 1]`. Unit `u`, which is never torn between two batches,
+            consists of the rows from `unit_splits[u]` to before `unit_splits[u + 1]`:
+            one row, or the choices of a question.
+        targets: dict. By key of `features`, an array whose first axis is `U`, or `P`
+            for the tags of words. Empty if the examples have no labels.
+        truncated: bool `[N]`. Which examples lost text.
+        place_splits: int64 `[R + 1]` or None. For words: row `r` has the places from
+            `place_splits[r]` to before `place_splits[r + 1]`.
+        places: int32 `[P]` or None. Index within its row of each word's first token.
+        detail: What the family needs to turn outputs into answers.
+    """
+
+    rows: inputs.EncodedTexts
+    unit_splits: np.ndarray
+    targets: Mapping[str, np.ndarray]
+    truncated: np.ndarray
+    place_splits: np.ndarray | None = None
+    places: np.ndarray | None = None
+    detail: Any = None
+
+    def __len__(self) -> int:
+        """Returns U."""
+        return len(self.unit_splits) - 1
+
+
+class Family(Protocol):
+    """How the tasks of one family work.
+
+    Outputs of a model, for all rows in order, are a dict of arrays:
+
+    - text classification: `logits` float32 `[U, C]`,
+    - multiple choice: `logits` float32 `[R]`, one per choice,
+    - tagging: `logits` float32 `[P, C]`,
+    - question answering: `start_logits` and `end_logits` float32 `[tokens]`, for every
+      token of every row, as `rows.ids`,
+    - question answering with the beam head: `start_log_probs`, `start_index`
+      `[R, S]`, `end_log_probs`, `end_index` `[R, S * E]`, `cls_logits` `[R]`.
+
+    What the answers are is defined by the family.
+    """
+
+    def usable(self, task, examples, options: Options) -> Any:
+        """Returns the examples without those that cannot be trained or evaluated on.
+
+        Raises:
+            DataError: If there are such examples and `options.on_bad_input` is "stop".
+        """
+        return examples
+
+    def to_evaluate(self, task, examples, options: Options) -> Any:
+        """Returns the examples to evaluate on, also of a split that is trained on.
+
+        Raises:
+            DataError: As `usable`.
+        """
+        return self.usable(task, examples, options)
+
+    def encode(
+        self, task, examples, tokenizer: Tokenizer, options: Options
+    ) -> EncodedExamples:
+        """Returns the rows of examples, with targets if the examples have labels.
+
+        Raises:
+            DataError: If an example cannot be used; names file, line and value.
+        """
+
+    def answers(
+        self,
+        task,
+        examples,
+        encoded: EncodedExamples,
+        outputs: Mapping[str, np.ndarray],
+        options: Options,
+    ) -> Any:
+        """Returns the answers to all examples."""
+
+    def metrics(self, task, examples, answers) -> dict[str, float]:
+        """Compares answers with labels: the task's metrics and trivial baselines."""
+
+    def metric_names(self, task, examples) -> list[str]:
+        """Returns which of `metrics` can select a model, without evaluating one.
+
+        Baselines, counts and thresholds are left out: they do not measure the model.
+        """
+
+    def collapse(self, task, examples, answers) -> str:
+        """Returns how the answers show that training collapsed, or an empty string."""
+
+    def prediction_files(
+        self, task, examples, answers, options: Options
+    ) -> dict[str, str]:
+        """Returns the contents of files of predictions, by ending of their names.
+
+        `".tsv"` and `".jsonl"` for most families. Question answering:
+        `".json"` (answers by id), `"_nbest.json"`, `"_null_odds.json"`.
+        """
+
+    def strata(self, task, examples) -> list[tuple[Any, Any]]:
+        """Returns what each example must not be torn from, and its kind.
+
+        Of examples that are held back, all kinds have their share.
+        """
+        return list(enumerate(examples.labels))
+
+    def hold_back(self, task, examples, seed: int) -> tuple[Any, Any]:
+        """Returns examples to train on, and others to calibrate on or None."""
+        return examples, None
+
+    def calibrate(
+        self,
+        task,
+        examples,
+        encoded: EncodedExamples,
+        outputs: Mapping[str, np.ndarray],
+        options: Options,
+    ) -> Options:
+        """Returns options chosen on examples that were held back from training."""
+        return options
+
+    def report(self, task, examples, answers, encoded: EncodedExamples) -> dict:
+        """Returns what a report shows; see `reports.task_report`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """Hyperparameters: one row of Table 14 (arXiv:1909.11942, appendix A.4).
+
+    The dropout of the classifier is 0.1 in every row.
+
+    Attributes:
+        learning_rate: float. Peak, reached at the end of the warm-up.
+        train_batch_size: int. Examples per step.
+        dropout: float. "ALBERT DR": dropout of hidden states and attention.
+        num_train_steps: int. "TS".
+        num_warmup_steps: int. "WS".
+        max_seq_length: int. "MSL".
+    """
+
+    learning_rate: float
+    train_batch_size: int
+    dropout: float
+    num_train_steps: int
+    num_warmup_steps: int
+    max_seq_length: int = 512
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A fine-tuning task.
+
+    Attributes:
+        name: str. Name in the registry, such as "cola".
+        head: str. The head that is trained, one of `heads.HEADS`.
+        metrics: callable. Takes the correct answers and the predictions and returns
+            metric values by name. What an answer is depends on the head: a class
+            index, a score, a text, a sequence of tags.
+        selecting_metric: str. Name of the metric that decides between two models.
+        splits: dict. `FileSource` by name of the split: "train", "dev", "test", or for
+            example "dev_matched".
+        labels: tuple of str. Label names in the order of the class indices. Empty
+            where there are no classes, or where the training data defines them.
+        positive_label: str or None. Of two labels, the one that F1, precision and
+            recall are about, wherever it is in `labels`.
+        problem_type: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for
+            heads that have only one type.
+        recipe: `Recipe`. Published hyperparameters, or None.
+        family: `Family`. Turns examples into rows, and outputs into answers.
+        options: `Options`. Default sizes of the task.
+        written: dict. Of a table: label by how the table writes it, where that is a
+            class id; in multiple choice, the index of the choice.
+        table: dict. Of a table: how it is laid out, the settings of `own_files` that
+            were given.
+    """
+
+    name: str
+    head: str
+    metrics: Callable[[Any, Any], dict[str, float]]
+    selecting_metric: str
+    splits: Mapping[str, FileSource] = dataclasses.field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    positive_label: str | None = None
+    problem_type: str | None = None
+    recipe: Recipe | None = None
+    family: Family | None = None
+    options: Options = Options()
+    written: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    table: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:
+    """Logs a warning if answers show that training collapsed.
+
+    Args:
+        task: `Task`.
+        examples: Labelled examples of the task's family.
+        answers: The answers to them.
+    """
+    if problem := task.family.collapse(task, examples, answers):
+        logging.warning(
+            "%s: %s; if it was fine-tuned just now, training collapsed: try a lower "
+            "learning rate, a longer warm-up or another seed",
+            examples.path,
+            problem,
+        )

@@ -146,6 +146,21 @@ def place(request, tmp_path, bucket) -> str:
     return bucket if request.param == "bucket" else str(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def exported(tokenizer, tmp_path_factory):
+    """Exports a model of `tests.export.heads` once: `exported(head)` is its folder."""
+    from albert_tf.export.saved_model import export_saved_model
+    from tests.export import heads
+
+    @functools.cache
+    def export(head: str | None) -> str:
+        base = tmp_path_factory.mktemp("served") / "films"
+        sizes = {"tokenizer": tokenizer, "warmup_batch_sizes": (1, 2)}
+        return export_saved_model(heads.make_model(head), base, version=7, **sizes)
+
+    return export
+
+
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch):
     """Calls of a file system are repeated at once."""

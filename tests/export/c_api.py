@@ -1,20 +1,18 @@
 """Runs a SavedModel with TensorFlow's C library alone; a script and a module.
 
-`python c_api.py FOLDER < REQUESTS` reads a JSON list of `{"signature_name": …,
-"inputs": …}` and prints `{"outputs": […], "imported": […]}`, the second being which of
-TensorFlow's Python and Keras were imported: neither. In JSON, bytes that are not text
-are `{"b64": …}`, as in TensorFlow Serving's REST API.
-
+`ask` starts the script in a process without Python's TensorFlow and Keras.
 `TF_LoadSessionFromSavedModel` calls the loader that TensorFlow Serving calls.
 """
 
-import base64
 import ctypes
 import importlib.util
-import json
 import math
 import pathlib
+import pickle
+import resource
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_void_p
 
 import numpy as np
@@ -25,7 +23,7 @@ from albert_tf.storage import protobuf
 SITE = pathlib.Path(importlib.util.find_spec("tensorflow").origin).parents[1]
 STRING, STRING_SIZE = 7, 24
 DTYPES = {1: np.float32, 2: np.float64, 3: np.int32, 9: np.int64, 10: np.bool_}
-INVALID_ARGUMENT, NOT_FOUND = 3, 5
+INVALID_ARGUMENT = 3
 
 
 class Output(ctypes.Structure):
@@ -130,20 +128,13 @@ class Model:
         """Returns the outputs by name; strings are arrays of bytes.
 
         Raises:
-            Error: If the signature does not exist, or refuses the inputs.
+            Error: If the signature refuses the inputs.
         """
-        if signature not in self.signatures:
-            raise Error(NOT_FOUND, f"no signature {signature!r}")
         takes, gives = self.signatures[signature]
-        if takes.keys() != inputs.keys():
-            raise Error(
-                INVALID_ARGUMENT,
-                f"{signature} takes {sorted(takes)}, received {sorted(inputs)}",
-            )
         tensors = []
         try:
-            for name, value in inputs.items():
-                tensors.append(self._tensor(name, value, takes[name][1]))
+            for value in inputs.values():
+                tensors.append(self._tensor(value))
             return self._run(takes, list(inputs), tensors, gives)
         finally:
             for tensor in tensors:
@@ -173,12 +164,11 @@ class Model:
         found = self._tf.TF_GraphOperationByName(self._graph, operation.encode())
         return Output(found, int(index))
 
-    def _tensor(self, name: str, value: np.ndarray, dtype: int) -> int:
+    def _tensor(self, value: np.ndarray) -> int:
         tf, shape = self._tf, (c_int64 * max(value.ndim, 1))(*value.shape)
-        if (value.dtype == object) != (dtype == STRING):
-            raise Error(INVALID_ARGUMENT, f"{name}: wrong type")
-        if dtype != STRING:
-            value = np.ascontiguousarray(value, DTYPES[dtype])
+        if value.dtype != object:
+            value = np.ascontiguousarray(value)
+            dtype = next(n for n, kind in DTYPES.items() if kind == value.dtype)
             tensor = tf.TF_AllocateTensor(dtype, shape, value.ndim, value.nbytes)
             ctypes.memmove(tf.TF_TensorData(tensor), value.ctypes.data, value.nbytes)
             return tensor
@@ -247,81 +237,39 @@ def read_signatures(folder) -> dict[str, tuple[dict, dict]]:
     return signatures
 
 
-def to_array(value, dtype: int) -> np.ndarray:
-    """Turns a JSON value into an array.
+def ask(
+    folder, requests: Sequence[tuple[str, Mapping[str, np.ndarray]]]
+) -> tuple[list[dict | Error], list[int], list[str]]:
+    """Returns what the C library answers to (signature, inputs), in another process.
 
-    Raises:
-        Error: If the value is not a matrix of the type.
+    Returns:
+        The outputs of each request, or the `Error`; the megabytes of the process after
+        each; and which of TensorFlow's Python and Keras it imported: neither.
     """
-    try:
-        if dtype == STRING:
-            found = _nested(value)
-            strings = [_to_bytes(item) for item in found.flat]
-            found = np.empty(found.shape, object)
-            found.reshape(-1)[:] = strings
-            return found
-        plain = np.array(value)
-        if plain.size == 0:
-            return plain.astype(DTYPES[dtype])
-        if plain.dtype.kind not in ("iuf" if dtype < 3 else "iu"):
-            raise TypeError(f"a number of another type: {str(value)[:80]}")
-        limits = np.iinfo(DTYPES[dtype]) if dtype > 2 else np.finfo(DTYPES[dtype])
-        if plain.min() < limits.min or plain.max() > limits.max:
-            raise ValueError("a number out of range")
-        return plain.astype(DTYPES[dtype])
-    except (TypeError, ValueError, OverflowError) as e:
-        raise Error(INVALID_ARGUMENT, f"not a tensor of the type: {e}") from None
-
-
-def _nested(value) -> np.ndarray:
-    """An array of the leaves of nested lists, which are strings or `{"b64": …}`."""
-    shape, level = [], value
-    while isinstance(level, list):
-        shape.append(len(level))
-        if not level:
-            break
-        level = level[0]
-    leaves = [value]
-    for size in shape:
-        if not all(isinstance(x, list) and len(x) == size for x in leaves):
-            raise ValueError("lists of different lengths")
-        leaves = [item for row in leaves for item in row]
-    found = np.empty(len(leaves), object)
-    found[:] = leaves
-    return found.reshape(shape)
-
-
-def _to_bytes(item) -> bytes:
-    if isinstance(item, str):
-        return item.encode("utf-8", "surrogateescape")
-    if isinstance(item, dict) and item.keys() == {"b64"}:
-        return base64.b64decode(item["b64"], validate=True)
-    raise TypeError(f"expected a string, received {str(item)[:80]}")
-
-
-def to_json(value: np.ndarray):
-    """Turns an array into what JSON can hold."""
-    if value.dtype != object:
-        return value.tolist()
-    text = [item.decode(errors="replace") for item in value.flat]
-    found = np.empty(len(text), object)
-    found[:] = text
-    return found.reshape(value.shape).tolist()
+    done = subprocess.run(
+        [sys.executable, __file__, str(folder)],
+        input=pickle.dumps(list(requests)),
+        env={"PYTHONPATH": str(pathlib.Path(__file__).parents[2])},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    answers, memory, imported = pickle.loads(done.stdout)
+    return [Error(*x) if isinstance(x, tuple) else x for x in answers], memory, imported
 
 
 def main(folder: str) -> None:
-    """Loads, runs, prints."""
-    model, outputs = Model(folder), []
-    for request in json.load(sys.stdin):
-        name = request["signature_name"]
-        takes, _ = model.signatures[name]
-        inputs = {k: to_array(v, takes[k][1]) for k, v in request["inputs"].items()}
-        found = model.run(name, inputs)
-        # Numbers with their shape: nested lists have no axes inside an empty one.
-        shapes = {k: None if v.dtype == object else v.shape for k, v in found.items()}
-        outputs.append({k: [shapes[k], to_json(v)] for k, v in found.items()})
+    """Loads, runs, writes what `ask` returns."""
+    model, answers, memory = Model(folder), [], []
+    for signature, inputs in pickle.load(sys.stdin.buffer):
+        try:
+            answers.append(model.run(signature, inputs))
+        except Error as e:
+            answers.append((e.code, str(e)))
+        pages = pathlib.Path("/proc/self/statm").read_text().split()[1]
+        memory.append(int(pages) * resource.getpagesize() >> 20)
     imported = sorted({"tensorflow", "keras"} & set(sys.modules))
-    print(json.dumps({"outputs": outputs, "imported": imported}))
+    sys.stdout.buffer.write(pickle.dumps((answers, memory, imported)))
 
 
 if __name__ == "__main__":

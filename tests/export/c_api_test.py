@@ -1,61 +1,18 @@
 """The exported model in TensorFlow's own C++ loader, without Python's TensorFlow."""
 
-import base64
-import json
-import pathlib
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.export import manifest
-from albert_tf.export.saved_model import export_saved_model
-from tests.export import heads
+from albert_tf.export import manifest, warmup
+from tests.export import c_api, heads, hostile
 
-HERE = pathlib.Path(__file__).parent
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="names of Linux's libraries"),
 ]
-
-
-def ask(folder, requests):
-    """What the C library answers, by signature, and what its process imported."""
-    body = [
-        {
-            "signature_name": name,
-            "inputs": {key: as_json(value) for key, value in inputs.items()},
-        }
-        for name, inputs in requests.items()
-    ]
-    result = subprocess.run(
-        [sys.executable, HERE / "c_api.py", folder],
-        input=json.dumps(body),
-        env={"PYTHONPATH": str(HERE.parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    got = json.loads(result.stdout)
-    outputs = [
-        {name: from_json(*value) for name, value in answer.items()}
-        for answer in got["outputs"]
-    ]
-    return dict(zip(requests, outputs, strict=True)), got["imported"]
-
-
-def as_json(value):
-    if isinstance(value, bytes):
-        return {"b64": base64.b64encode(value).decode()}
-    return [as_json(x) for x in value] if np.ndim(value) else value.item()
-
-
-def from_json(shape, values):
-    """Returns an array of numbers; texts, which come without a shape, as they are."""
-    return values if shape is None else np.reshape(values, shape)
 
 
 @pytest.mark.parametrize(
@@ -66,29 +23,83 @@ def from_json(shape, values):
     ],
     ids=str,
 )
-def test_every_signature_of_every_head(head, tokenizer, tmp_path):
+def test_every_signature_of_every_head(head, exported):
     """The answers are those of Python's TensorFlow, which other tests know."""
-    folder = str(tmp_path / "model")
-    model = heads.make_model(head)
-    export_saved_model(model, folder, tokenizer=tokenizer, warmup_batch_sizes=(2,))
+    folder = exported(head)
     requests = heads.requests_of(folder)
-    answers, imported = ask(folder, requests)
+    answers, _, imported = c_api.ask(folder, requests.items())
     assert not imported
     loaded = tf.saved_model.load(folder).signatures
-    assert answers.keys() == loaded.keys() > {"serving_default"}
-    for name, inputs in requests.items():
-        expected = loaded[name](**{k: tf.constant(v) for k, v in inputs.items()})
-        assert answers[name].keys() == expected.keys()
-        for key, value in expected.items():
-            value, got = value.numpy(), answers[name][key]
-            if value.dtype == object:
-                decoded = [item.decode() for item in value.flat]
-                value = np.array(decoded, object).reshape(value.shape)
-                assert got == value.tolist()
-            else:
-                assert np.shape(got) == value.shape
-                np.testing.assert_allclose(got, value, atol=1e-5, rtol=1e-5)
+    assert requests.keys() == loaded.keys() > {"serving_default"}
+    for (name, inputs), answer in zip(requests.items(), answers, strict=True):
+        assert_as_python(loaded[name], inputs, answer)
     if head == "text_classifier":
         found = manifest.read_saved_model(folder).meta_graphs[0].signature_def
         assert found["classify"].method_name == "tensorflow/serving/classify"
-        assert np.ptp(answers["serving_default"]["logits"], axis=0).max() > 0.1
+        logits = dict(zip(requests, answers, strict=True))["serving_default"]["logits"]
+        assert np.ptp(logits, axis=0).max() > 0.1
+
+
+def assert_as_python(signature, inputs, answer):
+    expected = signature(**{k: tf.constant(v) for k, v in inputs.items()})
+    assert answer.keys() == expected.keys()
+    for key, value in expected.items():
+        if value.dtype == tf.string:
+            assert answer[key].tolist() == value.numpy().tolist()
+        else:
+            assert answer[key].shape == value.shape
+            np.testing.assert_allclose(answer[key], value, atol=1e-5, rtol=1e-5)
+
+
+def test_hostile_requests(exported):
+    """Each is answered or refused; the process stays small, and so do its answers."""
+    attack(exported("text_classifier"), 300, 50)
+
+
+@pytest.mark.broad
+def test_ten_thousand_hostile_requests(exported):
+    # oneDNN keeps what it prepared for each number of rows and tokens.
+    attack(exported("text_classifier"), 10_000, 300)
+
+
+def attack(folder, count, most_megabytes):
+    """Sends requests; checks each answer, and a fixed one in between."""
+    fixed = hostile.ask(["I loved it!", "", "x" * 99])
+    sent = [(hostile.BIG, True), (hostile.MANY, True), (fixed, True)]
+    for number, request in enumerate(hostile.requests(1, count)):
+        sent += [request, *([(fixed, True)] if number % 20 == 0 else [])]
+    sent += [(hostile.BIG, True), (hostile.MANY, True)] * 3
+    answers, memory, _ = c_api.ask(folder, [request for request, _ in sent])
+    expected = answers[2]
+    for (request, good), answer in zip(sent, answers, strict=True):
+        assert isinstance(answer, dict) == good, (request, answer)
+        if request is fixed:
+            assert all((answer[k] == v).all() for k, v in expected.items())
+        if good and "logits" in answer:
+            rows = len(next(iter(request[1].values())))
+            assert answer["logits"].shape == (rows, 3)
+            assert np.isfinite(answer["logits"]).all()
+        if not good:
+            assert answer.code == c_api.INVALID_ARGUMENT, (request, str(answer))
+    assert memory[-7] - memory[2] < most_megabytes
+    assert memory[-1] - memory[2] < 300
+
+
+def test_the_servers_own_messages(exported):
+    """The warm-up requests, as TensorFlow Serving reads them, are answered."""
+    pytest.importorskip("tensorflow_serving")
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    folder = exported("text_classifier")
+    records = tf.data.TFRecordDataset(f"{folder}/assets.extra/{warmup.FILE}")
+    requests = []
+    for record in records.as_numpy_iterator():
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        request = log.predict_log.request
+        inputs = {k: tf.make_ndarray(v) for k, v in request.inputs.items()}
+        requests.append((request.model_spec.signature_name, inputs))
+        # Nothing is left over: written again, it is the same size.
+        assert len(log.SerializeToString()) == len(record)
+    assert {name for name, _ in requests} > {"serving_default", "pair", "tokens"}
+    answers, _, _ = c_api.ask(folder, requests)
+    assert all(isinstance(answer, dict) for answer in answers)

@@ -12,11 +12,8 @@ import tensorflow as tf
 
 from albert_tf.converters import load
 from albert_tf.export import manifest, row_steps
-from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference.multiple_choice import MultipleChoice
 from albert_tf.models.classifiers import AlbertMultipleChoice
-from albert_tf.tasks import saved
-from albert_tf.tasks.registry import find_task
 from tests import tiny
 from tests.export import heads
 
@@ -25,23 +22,12 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def race(tokenizer):
-    model = AlbertMultipleChoice(tiny.CONFIG, seed=3)
-    model.task = saved.describe(find_task("race"))
-    model.task["options"] |= {"max_seq_length": 20, "max_qa_length": 9}
-    return MultipleChoice(model, tokenizer)
+    return MultipleChoice(heads.make_model("multiple_choice"), tokenizer)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("served") / "race"
-
-
-@pytest.fixture(scope="module")
-def loaded(race, folder):
-    made = export_saved_model(
-        race.model, folder, tokenizer=race.tokenizer, warmup_batch_sizes=(1,)
-    )
-    return tf.saved_model.load(made)
+def loaded(exported):
+    return tf.saved_model.load(exported("multiple_choice"))
 
 
 def check(choose, loaded, contexts, questions, rows):
@@ -173,8 +159,10 @@ def test_nothing(loaded):
         )
 
 
-def test_manifest(loaded, folder):
-    found = json.loads(pathlib.Path(folder, manifest.FILE).read_text())
+def test_manifest(exported):
+    found = json.loads(
+        pathlib.Path(exported("multiple_choice"), manifest.FILE).read_text()
+    )
     assert found["kind"] == "AlbertMultipleChoice"
     assert (found["max_seq_length"], found["max_qa_length"]) == (20, 9)
     assert found["fills_blanks"] is True

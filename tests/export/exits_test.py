@@ -1,7 +1,6 @@
 """An exported model that stops early answers as in Python, and refuses bad depths."""
 
 import json
-import shutil
 import sys
 
 import numpy as np
@@ -22,12 +21,11 @@ from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.exits import ElasticClassifier
 from albert_tf.models.tensorflow import elastic_forward, fast_forward
 from tests import exits
-from tests.export import c_api_test, heads
-from tests.export.serving import Server
+from tests.export import c_api, heads
+from tests.export.c_api_test import assert_as_python
 
 TEXTS = ["I loved it!", "", "a\0b", "The 1990, café's " * 30, "x", "y z"]
 PAIRS = ["no", "yes " * 9, "", "a", "b", "c"]
-linux = pytest.mark.skipif(sys.platform != "linux", reason="names of Linux's libraries")
 
 
 @pytest.fixture(scope="module")
@@ -89,40 +87,30 @@ def test_the_rule_is_followed(signatures, model, tokenizer):
 
 
 @pytest.mark.slow
-@linux
-def test_a_server_refuses_bad_depths_and_goes_on(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "films/1")
-    with Server(tmp_path / "films", "films") as server:
-        for layers in ([0, 1], [99, 1], [[1, 1]], [1], ["a", "b"], [1.5, 2]):
-            inputs = {"text": ["a", "b"], "num_layers": layers}
-            request = {"signature_name": "elastic", "inputs": inputs}
-            status, answer = server.predict(request)
-            assert status == 400, layers
-            if layers in ([0, 1], [99, 1]):
-                assert "num_layers: from 1 to 4, received" in answer["error"]
-            request["inputs"]["num_layers"] = [1, 4]
-            status, answer = server.predict(request)
-            assert status == 200 and answer["outputs"]["num_layers"] == [1, 4]
-
-
-@pytest.mark.slow
-@linux
-def test_in_the_c_library(folder):
-    """Every signature answers as in Python, in a process without it."""
+@pytest.mark.skipif(sys.platform != "linux", reason="names of Linux's libraries")
+def test_in_the_c_library(folder, signatures):
+    """Every signature answers as in Python; a bad depth is refused, and no more."""
     requests = heads.requests_of(folder)
-    requests["elastic"] = {
-        "text": np.array([text.encode() for text in TEXTS[:3]], object),
-        "num_layers": np.array([1, 4, 3], np.int32),
-    }
-    answers, imported = c_api_test.ask(folder, requests)
-    assert not imported and {"elastic", "elastic_pair"} <= answers.keys()
-    loaded = tf.saved_model.load(folder).signatures
-    for name, inputs in requests.items():
-        expected = loaded[name](**{k: tf.constant(v) for k, v in inputs.items()})
-        assert answers[name].keys() == expected.keys()
-        for key, value in expected.items():
-            if value.dtype != tf.string:
-                np.testing.assert_allclose(answers[name][key], value, atol=1e-5)
+    texts = np.array([b"a", b"b", b"c"], object)
+    elastic = [
+        ("elastic", {"text": texts, "num_layers": np.array(layers, kind)})
+        for layers, kind in (
+            *(([n, 1, 1], np.int32) for n in (0, 99)),
+            ([[1, 1, 1]], np.int32),
+            ([1], np.int32),
+            ([1.5, 2, 1], np.float32),
+            ([1, 4, 3], np.int32),
+        )
+    ]
+    answers, _, imported = c_api.ask(folder, [*requests.items(), *elastic])
+    assert not imported and {"elastic", "elastic_pair"} <= requests.keys()
+    refused = answers[-6:-1]
+    assert all(error.code == c_api.INVALID_ARGUMENT for error in refused)
+    for error in refused[:2]:
+        assert "num_layers: from 1 to 4, received" in str(error)
+    good = [*requests.items(), elastic[-1]]
+    for (name, inputs), answer in zip(good, [*answers[:-6], answers[-1]], strict=True):
+        assert_as_python(signatures[0][name], inputs, answer)
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """A small model of every head that can be exported, and inputs of its signatures."""
 
+import functools
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -8,21 +10,49 @@ from albert_tf import heads
 from albert_tf.export import manifest, warmup
 from albert_tf.export.signatures import make_signatures
 from albert_tf.export.text_inputs import TextInputs
+from albert_tf.tasks import saved
+from albert_tf.tasks.registry import find_task
 from tests import tiny
 
 EXPORTED = [row.name for row in heads.all_rows()]
 TEXTS = ["I loved it!", "", "a\0b", "The 1990, café's " * 30]
-# What the models take beside their config.
-_OPTIONS = {
-    "text_classifier": {"num_labels": 3},
-    "token_classifier": {"num_labels": 3},
+LABELS = ["no", "maybe", "ja ✓"]
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+TAGS_LENGTH = 12
+# What fine-tuning records with a model, by its head.
+_TASKS = {
+    "multiple_choice": ("race", {"max_seq_length": 20, "max_qa_length": 9}),
+    **dict.fromkeys(
+        ("question_answering", "beam_question_answering"),
+        (
+            "squad2",
+            {
+                "max_seq_length": 24,
+                "doc_stride": 4,
+                "max_query_length": 6,
+                "n_best_size": 5,
+                "null_threshold": 0.25,
+            },
+        ),
+    ),
 }
 
 
+@functools.cache
 def make_model(name: str | None) -> keras.Model:
-    """Returns a model of a head; None is the encoder alone."""
-    options = _OPTIONS.get(name, {})
-    return heads.find(name).load_class()(tiny.CONFIG, seed=5, **options)
+    """Returns a model of a head as after fine-tuning; None is the encoder alone."""
+    labels = {"text_classifier": LABELS, "token_classifier": TAGS}.get(name)
+    sizes = {} if labels is None else {"num_labels": len(labels)}
+    model = heads.find(name).load_class()(tiny.CONFIG, seed=5, **sizes)
+    if labels is not None:
+        model.labels = labels
+    if labels is TAGS:
+        model.max_seq_length = TAGS_LENGTH
+    if name in _TASKS:
+        task, options = _TASKS[name]
+        model.task = saved.describe(find_task(task))
+        model.task["options"] |= options
+    return model
 
 
 def functions_of(answerer, length: int) -> dict:

@@ -11,31 +11,15 @@ from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.export import manifest, warmup
 from albert_tf.export.saved_model import export_saved_model
-from albert_tf.heads import HEADS
 from albert_tf.inference.question_answerer import QuestionAnswerer
-from albert_tf.models.classifiers import AlbertTextClassifier
-from albert_tf.tasks import saved
-from albert_tf.tasks.registry import find_task
-from tests import tiny
+from tests.export import heads
 
-CONFIG = tiny.CONFIG.replace(max_position_embeddings=40, num_hidden_layers=1)
-LOGITS, BEAM = "question_answering", "beam_question_answering"
-SIZES = {"max_seq_length": 24, "doc_stride": 4, "max_query_length": 6}
 QUESTIONS = ["Which river?", "", "a\0b \xff"]
 CONTEXTS = ["The Main, since 1990, runs through Café Straße. " * 3, "no", ""]
 
 
-def fine_tuned(head: str, tokenizer, path: pathlib.Path) -> pathlib.Path:
-    """A model folder like that of a fine-tuning on SQuAD 2.0."""
-    model = HEADS[head].load_class()(CONFIG, seed=3)
-    model.task = saved.describe(find_task("squad2"))
-    model.task["options"] |= {**SIZES, "n_best_size": 5, "null_threshold": 0.25}
-    load.save_pretrained(model, path, tokenizer=tokenizer)
-    return path
-
-
-def assert_answers_as_python(served: pathlib.Path, folder: pathlib.Path) -> None:
-    answer = QuestionAnswerer.from_pretrained(folder)
+def assert_answers_as_python(served, model, tokenizer) -> None:
+    answer = QuestionAnswerer(model, tokenizer)
     loaded = tf.saved_model.load(served)
     got = loaded.signatures["serving_default"](
         question=tf.constant(QUESTIONS), context=tf.constant(CONTEXTS)
@@ -62,13 +46,9 @@ def assert_answers_as_python(served: pathlib.Path, folder: pathlib.Path) -> None
 
 
 @pytest.mark.slow
-def test_from_a_fine_tuned_model(tokenizer, tmp_path):
-    folder = fine_tuned(LOGITS, tokenizer, tmp_path / "m")
-    model = load.from_pretrained(folder)
-    served = export_saved_model(
-        model, tmp_path / "served", tokenizer=tokenizer, warmup_batch_sizes=(1,)
-    )
-    assert_answers_as_python(served, folder)
+def test_from_a_fine_tuned_model(tokenizer, exported):
+    served = exported("question_answering")
+    assert_answers_as_python(served, heads.make_model("question_answering"), tokenizer)
     content = json.loads(pathlib.Path(served, manifest.FILE).read_text())
     assert content["max_seq_length"] == 24
     assert content["answering"] == {
@@ -102,17 +82,18 @@ def test_from_a_fine_tuned_model(tokenizer, tmp_path):
         if name == "serving_default"
     ]
     # With a question of one token and three special ones: 16 and 24.
-    assert sizes == [("serving_default", 12), ("serving_default", 20)]
+    assert sizes == [("serving_default", size) for size in (12, 12, 20, 20)]
 
 
 @pytest.mark.broad
 def test_the_command(run_python, tokenizer, tmp_path):
-    folder = fine_tuned(BEAM, tokenizer, tmp_path / "m")
+    model, folder = heads.make_model("beam_question_answering"), tmp_path / "m"
+    load.save_pretrained(model, folder, tokenizer=tokenizer)
     served = tmp_path / "served"
     flags = [f"--model={folder}", f"--output_dir={served}", "--warmup_batch_sizes=1,2"]
     result = run_python("tools/export.py", *flags)
     assert result.returncode == 0, result.stderr
-    assert_answers_as_python(served, folder)
+    assert_answers_as_python(served, model, tokenizer)
     result = run_python(
         "tools/export.py", *flags[:1], f"--output_dir={served}2", "--n_best_size=0"
     )
@@ -121,7 +102,7 @@ def test_the_command(run_python, tokenizer, tmp_path):
 
 
 def test_options_are_for_question_answering(tokenizer, tmp_path):
-    model = AlbertTextClassifier(CONFIG, num_labels=2)
+    model = heads.make_model("text_classifier")
     with pytest.raises(UsageError, match="AlbertTextClassifier does not answer quest"):
         export_saved_model(
             model, tmp_path / "m", tokenizer=tokenizer, answering={"n_best_size": 3}

@@ -25,30 +25,19 @@ from tests.export import heads
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tokenization/strings.json"
 STRINGS = [item["text"] for item in json.loads(GOLDEN.read_text())]
-LABELS = ["no", "maybe", "ja ✓"]
-CONFIG = tiny.CONFIG.replace(max_position_embeddings=40)
 
 
 @pytest.fixture(scope="module")
 def classify(tokenizer):
-    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=5)
-    return Classifier(model, tokenizer, LABELS)
+    return Classifier(heads.make_model("text_classifier"), tokenizer)
 
 
 @pytest.fixture(scope="module")
-def folder(classify, tmp_path_factory):
-    base = tmp_path_factory.mktemp("served")
-    made = export_saved_model(
-        classify.model,
-        base / "model",
-        tokenizer=classify.tokenizer,
-        labels=LABELS,
-        version=7,
-        warmup_batch_sizes=(1, 2),
-    )
-    assert made == str(base / "model" / "7")
-    assert [path.name for path in (base / "model").iterdir()] == ["7"]
-    return pathlib.Path(made)
+def folder(exported):
+    made = pathlib.Path(exported("text_classifier"))
+    assert made.name == "7"
+    assert [path.name for path in made.parent.iterdir()] == ["7"]
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +80,9 @@ def test_pair_equals_the_keras_model(ask, classify):
 
 def test_tokens_preprocess_embed_classify(ask, loaded, classify, tokenizer):
     inputs = ask(TEXTS, "preprocess")
-    assert inputs["token_ids"].shape == (4, 40)
+    assert inputs["token_ids"].shape == (4, 24)
     # A short text does not pay for the longest.
-    for count, width in ((1, 16), (14, 16), (15, 32), (30, 32), (31, 40), (99, 40)):
+    for count, width in ((1, 16), (14, 16), (15, 24), (99, 24)):
         found = ask(["x", "a " * count], "preprocess")
         assert found["token_ids"].shape == found["padding_mask"].shape == (2, width)
     tokens = {
@@ -119,7 +108,7 @@ def test_tokens_preprocess_embed_classify(ask, loaded, classify, tokenizer):
     examples = [heads.example(text) for text in TEXTS]
     got = loaded.signatures["classify"](inputs=tf.constant(examples))
     np.testing.assert_allclose(got["scores"], classify.probabilities(TEXTS), atol=1e-6)
-    assert got["classes"].numpy()[3].tolist() == [x.encode() for x in LABELS]
+    assert got["classes"].numpy()[3].tolist() == [x.encode() for x in heads.LABELS]
 
 
 def test_a_batch_padded_by_the_server(loaded, classify, tokenizer):
@@ -175,7 +164,7 @@ def test_bad_texts(ask, tokenizer, case):
     )
     ids = got["token_ids"][1][got["padding_mask"][1] == 1].tolist()
     expected = tokenizer.encode(text if same_as is None else same_as)
-    assert ids == [tokenizer.cls_id, *expected[:38], tokenizer.sep_id]
+    assert ids == [tokenizer.cls_id, *expected[:22], tokenizer.sep_id]
     specials = {tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id}
     assert not specials & set(ids[1:-1])
 
@@ -193,7 +182,7 @@ def test_bad_texts(ask, tokenizer, case):
 )
 def test_huge_texts_cost_little(ask, text):
     got = ask([text, b"x"], "preprocess")
-    assert got["token_ids"].shape == (2, 16 if text[:1] in b" \xff" else 40)
+    assert got["token_ids"].shape == (2, 16 if text[:1] in b" \xff" else 24)
     if text.startswith(b" "):
         assert got["padding_mask"][0].sum() == 4
 
@@ -209,8 +198,8 @@ def test_huge_texts_cost_little(ask, text):
         ({"lengths": [3, 3]}, "expected the same number of rows"),
         ({"segment_ids": [[0]]}, "segment_ids: of the shape of token_ids"),
         (
-            {"token_ids": [[2] * 41], "segment_ids": [[0] * 41]},
-            "token_ids: at most 40 columns",
+            {"token_ids": [[2] * 25], "segment_ids": [[0] * 25]},
+            "token_ids: at most 24 columns",
         ),
     ],
 )
@@ -255,8 +244,8 @@ def test_manifest(folder):
     del listed[manifest.FILE]
     assert found["files"] == listed
     assert manifest.verify(folder) == found
-    assert found["labels"] == LABELS
-    assert found["max_seq_length"] == 40
+    assert found["labels"] == heads.LABELS
+    assert found["max_seq_length"] == 24
     assert (found["precision"], found["forward"]) == ("float32", "fast")
     assert found["signatures"]["tokens"]["lengths"] == "int32 [None]"
     assert found["signatures"].keys() == {
@@ -302,7 +291,7 @@ def test_bfloat16(classify, tokenizer, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_another_dtype_is_left_to_keras(classify, tokenizer, tmp_path):
-    model = AlbertTextClassifier(CONFIG, num_labels=3, dtype="mixed_bfloat16")
+    model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, dtype="mixed_bfloat16")
     model.set_weights(classify.model.get_weights())
     made = export_saved_model(
         model, tmp_path / "m", tokenizer=tokenizer, warmup_batch_sizes=()
@@ -310,7 +299,7 @@ def test_another_dtype_is_left_to_keras(classify, tokenizer, tmp_path):
     found = json.loads(pathlib.Path(made, manifest.FILE).read_text())
     assert (found["precision"], found["forward"]) == ("float32", "keras")
     got = tf.saved_model.load(made).signatures["serving_default"](text=["a cat"])
-    expected = Classifier(model, tokenizer, LABELS).logits(["a cat"])
+    expected = Classifier(model, tokenizer, heads.LABELS).logits(["a cat"])
     np.testing.assert_allclose(got["logits"], expected, atol=0.02)
 
 
@@ -374,7 +363,7 @@ def test_clean_process(folder, classify, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [AlbertBackbone, AlbertPretrainer])
 def test_encoders(kind, tokenizer, tmp_path):
-    model = kind(CONFIG, seed=1)
+    model = kind(tiny.CONFIG, seed=1)
     made = export_saved_model(
         model,
         tmp_path / "m",
@@ -423,17 +412,17 @@ def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="top_k: AlbertTextClassifier has no use"):
         export(top_k=3)
     with pytest.raises(UsageError, match="labels: AlbertBackbone has no use"):
-        export(AlbertBackbone(CONFIG), labels=["a"])
+        export(AlbertBackbone(tiny.CONFIG), labels=["a"])
     with pytest.raises(UsageError, match="version must be positive, received 0"):
         export(version=0)
-    with pytest.raises(UsageError, match="max_position_embeddings=40, received 41"):
-        export(max_seq_length=41)
+    with pytest.raises(UsageError, match="max_position_embeddings=24, received 25"):
+        export(max_seq_length=25)
     with pytest.raises(UsageError, match="AlbertMultipleChoice, received Sequential"):
         export(keras.Sequential())
     with pytest.raises(UsageError, match="labels: expected 3 names, .* received 2"):
         export(labels=["a", "b"])
     with pytest.raises(UsageError, match="at most vocab_size=40 tokens"):
-        export(AlbertBackbone(CONFIG.replace(vocab_size=40)))
+        export(AlbertBackbone(tiny.CONFIG.replace(vocab_size=40)))
     monkeypatch.setattr(cpu, "flags", lambda: frozenset({"avx2"}))
     with pytest.raises(UsageError, match="received a CPU without AVX-512"):
         export(precision="bfloat16")
@@ -442,7 +431,7 @@ def test_refuses(classify, folder, tokenizer, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
-    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=5)
+    model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
     model.classifier.bias.assign([np.nan, 0, 0])
     with pytest.raises(DataError, match="NaN or infinity; check the model's weights"):
         export_saved_model(
@@ -452,10 +441,10 @@ def test_a_failure_leaves_nothing(classify, tokenizer, tmp_path):
 
 
 def test_byte_level_bpe_takes_strings_too(byte_bpe, tmp_path):
-    model = AlbertTextClassifier(CONFIG, num_labels=3, seed=5)
-    classify = Classifier(model, byte_bpe, LABELS)
+    model = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
+    classify = Classifier(model, byte_bpe, heads.LABELS)
     folder = export_saved_model(
-        model, tmp_path / "m", tokenizer=classify.tokenizer, labels=LABELS
+        model, tmp_path / "m", tokenizer=classify.tokenizer, labels=heads.LABELS
     )
     served = tf.saved_model.load(folder).signatures["serving_default"]
     texts = ["I  loved\nit!", "", *TEXTS, "  Tab\tand \u3000 wide ", *STRINGS[:20]]

@@ -18,10 +18,8 @@ from albert_tf.inference.token_classifier import TokenClassifier
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks.tags.tagging_metrics import entities
 from tests import tiny
-from tests.export.heads import functions_of
+from tests.export import heads
 
-LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
-LENGTH = 12
 TEXTS = [
     "Anna Seghers, a writer, lived in Mainz. " * 3,
     "",
@@ -34,30 +32,27 @@ TEXTS = [
 ]
 
 
-def make(tokenizer, labels):
-    model = AlbertTokenClassifier(tiny.CONFIG, num_labels=len(labels), seed=7)
-    model.labels = labels
-    model.max_seq_length = LENGTH
-    return TokenClassifier(model, tokenizer)
-
-
 @pytest.fixture(scope="module")
 def find(tokenizer):
-    return make(tokenizer, LABELS)
+    return TokenClassifier(heads.make_model("token_classifier"), tokenizer)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("served") / "tags"
+def loaded(exported):
+    return tf.saved_model.load(exported("token_classifier"))
 
 
 @pytest.fixture(scope="module")
-def signatures(find, folder):
-    made = export_saved_model(
-        find.model, folder, tokenizer=find.tokenizer, warmup_batch_sizes=(1,)
-    )
-    loaded = tf.saved_model.load(made)
-    return dict(loaded.signatures), loaded
+def signatures(loaded):
+    return loaded.signatures
+
+
+def others(tokenizer, labels):
+    """A model with other labels, and its signatures, which are not saved."""
+    model = AlbertTokenClassifier(tiny.CONFIG, num_labels=len(labels), seed=7)
+    model.labels, model.max_seq_length = labels, heads.TAGS_LENGTH
+    find = TokenClassifier(model, tokenizer)
+    return find, heads.functions_of(find, heads.TAGS_LENGTH)
 
 
 def entries(outputs):
@@ -108,10 +103,10 @@ def check_words(find, signatures, words):
 
 
 def test_equals_python(find, signatures):
-    check(find, signatures[0], TEXTS)
+    check(find, signatures, TEXTS)
     for text in TEXTS:
-        check(find, signatures[0], [text])
-    check_words(find, signatures[0], [["a", "", "\u0301", " b c "], [], ["w" * 5000]])
+        check(find, signatures, [text])
+    check_words(find, signatures, [["a", "", "\u0301", " b c "], [], ["w" * 5000]])
     assert len({row["entity"] for row in find(TEXTS[0], aggregate=False)}) > 1
 
 
@@ -121,19 +116,18 @@ CHARACTERS = st.characters(exclude_categories=["Cs"]) | st.sampled_from("aB .,-\
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(st.lists(st.text(CHARACTERS), min_size=1, max_size=4))
 def test_any_text_equals_python(find, signatures, texts):
-    check(find, signatures[0], texts)
+    check(find, signatures, texts)
 
 
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(st.binary(max_size=12))
 @hypothesis.example(b"a\xff\xfeb \xc3(\xe2\x82 x \xf0\x9f\x98 \xed\xa0\x80 \xc0\xaf y")
 def test_any_bytes_equal_python(find, signatures, text):
-    check(find, signatures[0], [text])
+    check(find, signatures, [text])
 
 
 def test_byte_bpe_equals_python(byte_bpe):
-    find = make(byte_bpe, LABELS)
-    check(find, functions_of(find, LENGTH), TEXTS)
+    check(*others(byte_bpe, heads.TAGS), TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -141,12 +135,11 @@ def test_byte_bpe_equals_python(byte_bpe):
     [["NOUN", "VERB", "X"], ["O", "B", "I"], ["LABEL_0", "LABEL_1"]],
 )
 def test_other_labels(tokenizer, labels):
-    find = make(tokenizer, labels)
-    check(find, functions_of(find, LENGTH), TEXTS[:4])
+    check(*others(tokenizer, labels), TEXTS[:4])
 
 
 SCHEMES = [
-    LABELS,
+    heads.TAGS,
     ["B", "I", "O"],
     [*(f"{p}-{t}" for t in ("X", "Y-Z") for p in "BIESLU"), "O"],
     ["I-X", "B-_", "L", ".", "O", "odd"],
@@ -162,7 +155,7 @@ def test_entities_are_those_of_python(tokenizer, data):
     flat = np.array([tag for row in rows for tag in row], np.int32)
     scores = np.linspace(0.1, 1, len(flat), dtype=np.float32)
     splits = np.cumsum([0, *map(len, rows)])
-    tagger = Tagger(None, TextInputs(tokenizer, LENGTH), labels)
+    tagger = Tagger(None, TextInputs(tokenizer, heads.TAGS_LENGTH), labels)
     got = tagger.entities(tf.constant(flat), tf.constant(scores), tf.constant(splits))
     kinds = [kind.decode() for kind in got.kinds.numpy()]
     found = list(zip(kinds, got.firsts.numpy(), got.lasts.numpy(), strict=True))
@@ -177,14 +170,14 @@ def test_entities_are_those_of_python(tokenizer, data):
 
 def test_a_long_text_is_tagged_in_steps(find, signatures):
     text = "Anna Seghers lived in Mainz . " * (row_steps.ROWS * 3)
-    check(find, signatures[0], [text, "a"])
+    check(find, signatures, [text, "a"])
 
 
 def test_a_bad_text_does_not_harm_its_mates(find, signatures):
     good = "Anna Seghers lived in Mainz."
     huge = [b"word " * 40_000, b"?" * 100_000, b"\xff" * 100_000, b"!a" * 50_000]
-    got = entries(signatures[0]["tag"](text=tf.constant([good, *huge, good])))
-    alone = entries(signatures[0]["tag"](text=tf.constant([good])))[0]
+    got = entries(signatures["tag"](text=tf.constant([good, *huge, good])))
+    alone = entries(signatures["tag"](text=tf.constant([good])))[0]
     for row in (got[0], got[-1]):
         assert [x[0] for x in row] == [x[0] for x in alone]
         np.testing.assert_allclose(
@@ -196,13 +189,13 @@ def test_a_bad_text_does_not_harm_its_mates(find, signatures):
     assert got[3] == []
     words = tf.constant([["a", "b"]] * 4)
     counts = tf.constant([-3, 1, 2, 99])
-    tags = signatures[0]["words"](words=words, num_words=counts)["tags"].numpy()
+    tags = signatures["words"](words=words, num_words=counts)["tags"].numpy()
     assert (tags != b"").sum(1).tolist() == [0, 1, 2, 2]
 
 
 def test_tokens_and_nothing(find, signatures, tokenizer):
     ids = [tokenizer.cls_id, *tokenizer.encode("Anna lived"), tokenizer.sep_id]
-    got = signatures[0]["tokens"](
+    got = signatures["tokens"](
         token_ids=tf.constant([ids + [7]]),
         lengths=tf.constant([len(ids)]),
         segment_ids=tf.zeros([1, len(ids) + 1], tf.int32),
@@ -211,16 +204,18 @@ def test_tokens_and_nothing(find, signatures, tokenizer):
     first = got["probabilities"].numpy()[0, 1].max()
     assert first == pytest.approx(rows[0]["score"], abs=1e-6)
     assert got["logits"].shape == (1, len(ids) + 1, 5)
-    none = signatures[0]["serving_default"](text=tf.constant([], tf.string))
+    none = signatures["serving_default"](text=tf.constant([], tf.string))
     assert none["entities"].shape == (0, 0)
     assert none["num_entities"].shape == (0,)
 
 
-def test_manifest(signatures, folder):
-    found = json.loads(pathlib.Path(folder, manifest.FILE).read_text())
+def test_manifest(exported):
+    found = json.loads(
+        pathlib.Path(exported("token_classifier"), manifest.FILE).read_text()
+    )
     assert found["kind"] == "AlbertTokenClassifier"
-    assert found["labels"] == LABELS
-    assert found["max_seq_length"] == LENGTH
+    assert found["labels"] == heads.TAGS
+    assert found["max_seq_length"] == heads.TAGS_LENGTH
     names = {"serving_default", "tag", "words", "tokens", "embed", "embed_layer"}
     assert found["signatures"].keys() == names
     assert found["signatures"]["words"] == {

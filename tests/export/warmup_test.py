@@ -1,7 +1,6 @@
 """Warm-up requests: what the server reads is what was meant."""
 
 import numpy as np
-import pytest
 
 from albert_tf.export import warmup
 from albert_tf.export.signatures import make_signatures
@@ -40,20 +39,3 @@ def test_written_and_read_back(tmp_path):
         assert inputs.keys() == others.keys()
         for key, value in inputs.items():
             np.testing.assert_array_equal(value, others[key])
-
-
-def test_the_servers_own_messages_read_the_same():
-    pytest.importorskip("tensorflow_serving")
-    import tensorflow as tf
-    from tensorflow_serving.apis import prediction_log_pb2
-
-    for name, inputs in requests():
-        data = warmup.prediction_log(name, inputs)
-        log = prediction_log_pb2.PredictionLog.FromString(data)
-        request = log.predict_log.request
-        assert request.model_spec.signature_name == name
-        assert request.inputs.keys() == inputs.keys()
-        for key, value in inputs.items():
-            np.testing.assert_array_equal(tf.make_ndarray(request.inputs[key]), value)
-        # Nothing is left over: written again, it is the same size.
-        assert len(log.SerializeToString()) == len(data)

@@ -8,7 +8,7 @@ import pytest
 
 from albert_tf.settings import load_experiment
 from albert_tf.tasks.registry import TASKS
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = (ROOT / "docs/finetuning.md").read_text(encoding="utf-8")

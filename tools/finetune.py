@@ -22,7 +22,7 @@ from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.original_flags import check_what_to_do, define_original_flags
 from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
-from albert_tf.training.finetuning.settings import FinetuneSettings, beside
+from albert_tf.training.finetune_settings import FinetuneSettings, beside
 
 _CONFIG = flags.DEFINE_string(
     "config",
@@ -44,11 +44,12 @@ def main() -> None:
     settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that mistakes are reported at once.
     settings.check_source()
-    from albert_tf.training.finetuning import examples, folder
+    from albert_tf.training import examples
+    from albert_tf.training import finetune_folder as folder
 
     settings = folder.prepared(settings)
     read = examples.read_ahead(settings)
-    from albert_tf.training.finetuning.trials import finetune
+    from albert_tf.training.seeds import finetune
 
     print(json.dumps(finetune(settings, read), indent=2))
 

@@ -23,7 +23,7 @@ from albert_tf.cli import onednn
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.pretrain_settings import PretrainSettings
 
 CONFIG = flags.DEFINE_string(
     "config", None, "Python file with get_config(), such as those in configs/pretrain."
@@ -36,12 +36,12 @@ def main() -> None:
     """Trains and prints the model's folder."""
     values = load_experiment(CONFIG.value, PretrainSettings) if CONFIG.value else {}
     settings = read_settings(PretrainSettings, values)
-    from albert_tf.training.pretraining.run_inputs import check_files
+    from albert_tf.training.pretrain_inputs import check_files
 
     onednn.choose(settings.precision)
     check_files(settings)
     # TensorFlow is imported only now, so that --help and mistakes are answered at once.
-    from albert_tf.training.pretraining.pretrain import pretrain
+    from albert_tf.training.pretrain import pretrain
 
     print(f"model: {pretrain(settings)}")
 

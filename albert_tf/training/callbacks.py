@@ -1,16 +1,37 @@
-"""What the training loop calls beside its steps, and the check that it converges.
+"""What the training loop calls beside its steps.
 
 The state of a callback is a function of the metrics on record, or is kept in a file of
 its own, so a resumed run continues as one that was not stopped.
 """
 
 import collections
+import contextlib
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from albert_tf.errors import DataError
+import keras
+import numpy as np
+import tensorflow as tf
+from absl import logging
+
+from albert_tf.converters import safetensors_file
+from albert_tf.converters.checkpoint import Tensor
+from albert_tf.converters.keras_model import from_model
+from albert_tf.converters.load import write_files
+from albert_tf.errors import DataError, UsageError, require
+from albert_tf.models.base import weight_names
+from albert_tf.objectives.objective import Objective
+from albert_tf.reports.metrics_file import SAMPLES_FILE, MetricsFile
+from albert_tf.storage import files, folders
+from albert_tf.text.inputs import encode_masked, masked_inputs
+from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.run_folder import RunFolder
+from albert_tf.training.tensorflow.checkpoints import WeightAverages
+from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.training.tensorflow.strategy import helper_name
 
 # Log lines whose median is the usual value, and how many there must be of them.
 _WINDOW = 20
@@ -19,12 +40,9 @@ _MEASURES = {"loss": "loss", "grad_norm": "gradient norm"}
 
 
 class Callback:
-    """Does nothing; derived classes do something when it is their turn.
+    """Does nothing; derived classes do something when it is their turn."""
 
-    Attributes:
-        should_stop: bool. Whether the run is to end before the next call of the step.
-    """
-
+    # Whether the run is to end before the next call of the step.
     should_stop = False
 
     def on_step(
@@ -112,7 +130,7 @@ class DivergenceGuard(Callback):
         norms: Sequence[float],
         learning_rate: float,
     ) -> None:
-        """Judges the steps of one call; the error names the first that diverged."""
+        """Judges the steps of one call."""
         limits = {name: self._limit(name) for name in _MEASURES}
         for step, pair in enumerate(zip(losses, norms, strict=True), done + 1):
             values = {name: float(v) for name, v in zip(_MEASURES, pair, strict=True)}
@@ -136,3 +154,345 @@ class DivergenceGuard(Callback):
         if not ratio or len(values) < _MINIMUM:
             return math.inf
         return ratio * statistics.median(values)
+
+
+# Last words of the names of metrics of which less is better.
+_LOWER_IS_BETTER = frozenset({"loss", "mse"})
+
+
+def lower_is_better(metric: str) -> bool:
+    """Returns whether less is better of a metric, such as `mlm_loss`."""
+    return metric.rpartition("_")[2] in _LOWER_IS_BETTER
+
+
+class Selection:
+    """Decides between the evaluations of a run.
+
+    All decisions follow from the metrics on record, so a resumed run makes those of an
+    uninterrupted one. An evaluation whose metric is no finite number is never the best.
+
+    Args:
+        metric: str. Name of the metric that decides.
+        patience: int. Number of evaluations without a better value after which to stop;
+            0 for never.
+        lines: sequence of dict. Evaluations on record, each with its `step`.
+    """
+
+    def __init__(
+        self, metric: str, patience: int, lines: Sequence[Mapping[str, Any]] = ()
+    ):
+        self.metric = metric
+        self.patience = patience
+        self.best_step: int | None = None
+        self.best_value = math.nan
+        self._last_step = -1
+        self._waited = 0
+        for line in lines:
+            self.add(line["step"], line)
+
+    def add(self, step: int, values: Mapping[str, Any]) -> bool:
+        """Adds an evaluation; returns whether it is the best one so far."""
+        if step <= self._last_step:
+            return False
+        self._last_step = step
+        value = float(values[self.metric])
+        if self._is_better(value):
+            self.best_step, self.best_value, self._waited = step, value, 0
+            return True
+        self._waited += 1
+        return False
+
+    @property
+    def has_no_number(self) -> bool:
+        """Whether the metric was not a finite number at any evaluation."""
+        return self.best_step is None and self._last_step >= 0
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether there was no better value for too long."""
+        return bool(self.patience) and self._waited >= self.patience
+
+    def _is_better(self, value: float) -> bool:
+        if self.best_step is None or not math.isfinite(value):
+            return math.isfinite(value)
+        if lower_is_better(self.metric):
+            return value < self.best_value
+        return value > self.best_value
+
+
+class BestWeights:
+    """Keeps weights of a run under the step they were reached at.
+
+    Args:
+        folder: str. Folder of the files; made when it is needed.
+        model: Keras model of the run.
+    """
+
+    def __init__(self, folder: str, model: keras.Model):
+        self.folder = folder
+        self._weights = weight_names(model)
+
+    def save(self, step: int) -> None:
+        """Writes the weights of a step, completely or not at all."""
+        files.make_folder(self.folder)
+        tensors = {
+            name: Tensor.of(name, keras.ops.convert_to_numpy(v.value))
+            for name, v in self._weights.items()
+        }
+        with files.open_atomically(self._path(step)) as f:
+            safetensors_file.write(f, tensors, {"format": "albert_tf"})
+
+    def restore(self, step: int) -> None:
+        """Gives the model the weights of a step.
+
+        Raises:
+            DataError: If there are none.
+        """
+        path = self._path(step)
+        if not files.exists(path):
+            raise DataError(f"{path}: the weights of the best evaluation are missing")
+        tensors = safetensors_file.read(path)
+        for name, variable in self._weights.items():
+            variable.assign(tensors[name].read())
+
+    def keep_only(self, step: int | None) -> None:
+        """Removes the weights of all other steps."""
+        if not files.is_folder(self.folder):
+            return
+        kept = None if step is None else self._path(step).rpartition("/")[2]
+        for name in files.list_folder(self.folder):
+            if name.endswith(".safetensors") and name != kept:
+                files.remove(files.join(self.folder, name))
+
+    def _path(self, step: int) -> str:
+        return files.join(self.folder, f"step-{step}.safetensors")
+
+
+BEST_FOLDER = "best"
+# Beside the model: which evaluation it is of.
+BEST_FILE = "best.json"
+_EVALUATED_ON = "evaluated_on"
+
+
+def check_metric(metric: str, objective: Objective, with_averages: bool) -> None:
+    """Checks that an evaluation can have a metric.
+
+    Raises:
+        UsageError: If it cannot.
+    """
+    kinds = ("loss", "accuracy")
+    names = ["loss", *(f"{t.name}_{kind}" for t in objective.terms for kind in kinds)]
+    if with_averages:
+        names += [f"ema_{name}" for name in names]
+    require(metric in names, f"--keep_best must be one of {', '.join(names)}", metric)
+
+
+class KeepBest(Callback):
+    """Writes the model after each evaluation that is better than all before it.
+
+    The file beside the model says which one was the best so far, so a resumed run
+    compares with it. An evaluation that a resumed run repeats changes nothing. Numbers
+    of other examples are not compared: the first evaluation of them is the best.
+
+    Args:
+        folder: str. The folder to write, a model folder like that of the run.
+        metric: str. Name of the metric that decides. If it begins with `ema_`, the
+            model has the averages.
+        step: `TrainStep` of the run, with its model.
+        averages: `WeightAverages`. Those of the run.
+        tokenizer: `Tokenizer`. Is written with the model.
+        evaluated_on: dict. What distinguishes the examples of the evaluations.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        metric: str,
+        step: TrainStep,
+        averages: WeightAverages,
+        tokenizer: Any,
+        evaluated_on: Mapping[str, Any],
+    ):
+        self.folder = folder
+        self._train_step = step
+        self.tokenizer = tokenizer
+        self._averages = averages
+        self._evaluated_on = dict(evaluated_on)
+        lines = _recorded(folder, metric, self._evaluated_on)
+        self._selection = Selection(metric, 0, lines)
+
+    def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes the model if these metrics of it are the best ones so far.
+
+        Raises:
+            UsageError: If the metric is not among them.
+        """
+        metric = self._selection.metric
+        if metric not in values:
+            raise UsageError(
+                f"--keep_best={metric}: the evaluation data has no such metric, only "
+                f"{', '.join(values)}"
+            )
+        if not math.isfinite(values[metric]):
+            logging.warning(
+                "%s: the %s of step %d is %s: the model is not kept",
+                *(self.folder, metric, step, values[metric]),
+            )
+        if not self._selection.add(step, values):
+            return
+        record = {
+            "metric": metric,
+            "value": values[metric],
+            "step": step,
+            _EVALUATED_ON: self._evaluated_on,
+        }
+        if metric.startswith("ema_"):
+            with self._averages.in_place():
+                self._write(record)
+        else:
+            self._write(record)
+
+    def _write(self, record: dict[str, Any]) -> None:
+        self._train_step.mark_trained()
+        names = folders.OWN_NAMES | {BEST_FILE}
+        try:
+            with folders.writing(self.folder, overwrite=True, own_names=names) as out:
+                out.write_json(BEST_FILE, record)
+                model = self._train_step.model
+                write_files(from_model(model, self.tokenizer), out)
+        except (OSError, DataError, UsageError) as e:
+            # No reason to end a run; the next better model is written.
+            logging.warning("%s: the model is not kept: %s", self.folder, e)
+
+
+def _recorded(
+    folder: str, metric: str, evaluated_on: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Returns the evaluation on record, if others can be compared with it."""
+    path = files.join(folder, BEST_FILE)
+    if not (folders.is_complete(folder) and files.exists(path)):
+        return []
+    try:
+        folders.verify(folder)
+    except folders.DamagedError as e:
+        logging.warning("%s; the next evaluation replaces it", e)
+        return []
+    record = files.read_json(path)
+    if record.get("metric") != metric:
+        return []
+    # Earlier versions did not record all of it.
+    before = {**evaluated_on, **record.get(_EVALUATED_ON, {})}
+    if before != evaluated_on:
+        logging.warning(
+            "%s: was measured on other examples, %s, than --eval_file, "
+            "--eval_batch_size, --max_eval_steps, --eval_masked_lm_prob and "
+            "--eval_ngram now give, %s; the next evaluation replaces it",
+            *(path, _describe(before), _describe(evaluated_on)),
+        )
+        return []
+    return [{"step": record["step"], metric: record["value"]}]
+
+
+def _describe(evaluated_on: Mapping[str, Any]) -> str:
+    """Returns the examples of evaluations for people; of a digest, the beginning."""
+    return " ".join(f"{k}={str(v)[:12]}" for k, v in evaluated_on.items())
+
+
+_TOP_K = 5
+# The weights that a line is of, in the words of --export_weights.
+_LAST, _AVERAGE = "last", "average"
+
+
+class Samples(Callback, contextlib.AbstractContextManager):
+    """Writes `samples.jsonl`: one line per evaluation, with averages one more.
+
+    Does nothing without texts or held-out data, in workers other than the chief, and on
+    a TPU, which would have to compile a second program for a few rows.
+
+    Args:
+        folder: `RunFolder`.
+        first_step: int. Step at which the run continues. Later lines are removed.
+        settings, step, averages, tokenizer: Those of the run, whose model answers.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        first_step: int,
+        settings: PretrainSettings,
+        step: TrainStep,
+        averages: WeightAverages,
+        tokenizer: Tokenizer,
+    ):
+        self._step = step
+        self._averages = averages
+        self._tokenizer = tokenizer
+        self._texts: list[str] = []
+        self._file: MetricsFile | None = None
+        if helper_name(step.strategy):
+            return
+        if settings.eval_file and not isinstance(
+            step.strategy, tf.distribute.TPUStrategy
+        ):
+            self._read(settings.sample_texts, settings.max_seq_length)
+        path = folder.join(SAMPLES_FILE)
+        if self._texts or files.exists(path):
+            self._file = MetricsFile(path, first_step)
+
+    def _read(self, texts: Sequence[str], longest: int) -> None:
+        """Makes the batch of the texts; all evaluations share it, and one graph."""
+        rows = []
+        for text in filter(None, texts):
+            try:
+                row = encode_masked(self._tokenizer, text, longest, "--max_seq_length")
+            except UsageError as e:
+                logging.warning("--sample_texts: one is left out: %s", e)
+            else:
+                self._texts.append(text)
+                rows.append(row)
+        if not rows:
+            return
+        batch, self._masks = masked_inputs(self._tokenizer, rows, longest)
+        # An equal share for each device.
+        shares = self._step.num_shares
+        number = -(-len(rows) // shares) * shares
+        self._batch = {k: np.resize(v, (number, v.shape[1])) for k, v in batch.items()}
+
+    def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
+        """Writes the answers of now, unless they are on record."""
+        if not self._texts:
+            return
+        self._append(step, _LAST)
+        if self._averages:
+            with self._averages.in_place():
+                self._append(step, _AVERAGE)
+
+    def _append(self, step: int, weights: str) -> None:
+        key = {"step": step, "weights": weights}
+        # An evaluation that a resumed run repeats.
+        if not any(key.items() <= line.items() for line in self._file.lines):
+            self._file.append({**key, "answers": self._answers()})
+
+    def _answers(self) -> list[dict[str, Any]]:
+        """Returns of each text, for each mask, the best tokens and probabilities."""
+        logits = self._step.predict(self._batch)["mlm_logits"].astype(np.float32)
+        # A model's table may be larger than the vocabulary.
+        logits = logits[..., : self._tokenizer.vocab_size]
+        answers = []
+        # The last rows may be repetitions.
+        for text, masks, rows in zip(self._texts, self._masks, logits, strict=False):
+            best = [self._best(row) for row in rows[: len(masks)]]
+            answers.append({"text": text, "masks": best})
+        return answers
+
+    def _best(self, logits: np.ndarray) -> list[list[Any]]:
+        scores = np.exp(logits - logits.max())
+        scores /= scores.sum()
+        best = np.argsort(-scores, kind="stable")[:_TOP_K].tolist()
+        return [
+            [self._tokenizer.id_to_text(i), float(f"{scores[i]:.4g}")] for i in best
+        ]
+
+    def __exit__(self, *exception):
+        if self._file:
+            self._file.settle()

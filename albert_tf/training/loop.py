@@ -1,5 +1,14 @@
-"""The training loop: steps, log lines, checkpoints and evaluations in order."""
+"""The training loop: steps, log lines, checkpoints and evaluations in order.
 
+Machines that can be taken away send SIGTERM first and leave some seconds; the loop
+then ends after the step it is at.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -12,14 +21,55 @@ from albert_tf.reports.metrics_file import UNFINISHED, unfinished_at
 from albert_tf.training.callbacks import Callback, DivergedError
 from albert_tf.training.progress import Pace, Progress, Stopwatch
 from albert_tf.training.settings import Intervals
-from albert_tf.training.stopping import StopSignals
-from albert_tf.training.tensorflow.agreement import is_one_of_several, share
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.training.tensorflow.strategy import is_one_of_several, share
 
 Evaluate = Callable[[], dict[str, Any]]
 # Seconds between the attempts to write a checkpoint that cannot be done without.
 _PAUSES = (1.0, 5.0, 20.0)
+
+
+class StopSignals(contextlib.AbstractContextManager):
+    """Notes SIGINT (Ctrl-C) and SIGTERM inside a `with` statement.
+
+    A second signal has the effect it had before, usually to end the process at once.
+    Does nothing outside the main thread, where Python handles no signals.
+
+    Attributes:
+        received: str. Name of the signal that arrived, such as "SIGTERM", or "".
+    """
+
+    def __init__(self):
+        self.received = ""
+        self._before: dict[int, object] = {}
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                # A shell's background job ignores Ctrl-C, and goes on ignoring it.
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception):
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+    def _note(self, number, frame):
+        del frame
+        self.received = signal.Signals(number).name
+        # Not `print`: the signal may have come in the middle of one.
+        text = "saving at the end of this step; the next one ends at once"
+        with contextlib.suppress(OSError):
+            os.write(2, f"\n{self.received}: {text}\n".encode())
+        # Ctrl-C also ends `tee`: nothing that is written to it may end this process.
+        stderr = select.poll()
+        stderr.register(2, 0)
+        if stderr.poll(200):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        self.__exit__()
 
 
 def train(

@@ -1,9 +1,10 @@
 """What a person watches during a run: a progress bar, JSON lines, TensorBoard."""
 
 import contextlib
+import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -11,8 +12,7 @@ import tqdm
 from absl import logging
 
 from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
-from albert_tf.storage import calls
-from albert_tf.training.event_files import drop_later_steps
+from albert_tf.storage import calls, files
 from albert_tf.training.run_folder import RunFolder
 
 TENSORBOARD_FOLDER = "tensorboard"
@@ -172,3 +172,60 @@ class Pace:
             self._limit = max(1, count // 2)
         elif seconds < _SHORT and count == self._limit:
             self._limit *= 2
+
+
+_KEPT = "events.out.tfevents.0000000000.before-resume"
+
+
+def drop_later_steps(
+    folder: str | os.PathLike, last_step: int, early: Collection[int] = ()
+) -> None:
+    """Rewrites event files without the steps after the one a run continues from.
+
+    TensorBoard would show such a step twice. The remaining events are moved into one
+    file, and of several events of the same step and name the last one is kept.
+
+    Args:
+        folder: str. Folder of the event files; may be missing.
+        last_step: int. Step at which the run continues.
+        early: Collection of int. Steps whose training values are dropped, too, because
+            those of the next step on record cover them.
+    """
+    names = files.list_folder(folder) if files.is_folder(folder) else []
+    paths = [files.join(folder, name) for name in names if "tfevents" in name]
+    kept: dict[tuple, bytes] = {}
+    for path in paths:
+        for content in calls.repeated(_read, path):
+            event = tf.compat.v1.Event.FromString(content)
+            if not event.HasField("summary"):
+                kept.setdefault(("version",), content)
+            elif event.step <= last_step:
+                tags = tuple(value.tag for value in event.summary.value)
+                if event.step in early and tags[0].startswith("train/"):
+                    continue
+                kept.pop((event.step, tags), None)
+                kept[event.step, tags] = content
+    if not paths:
+        return
+    target = files.join(folder, _KEPT)
+    temporary = files.join(folder, ".before-resume.partial")
+    calls.repeated(_write, temporary, kept.values())
+    files.rename(temporary, target)
+    for path in paths:
+        if path != target:
+            files.remove(path)
+
+
+def _read(path: str) -> list[bytes]:
+    contents = []
+    # The last event of a killed run may be incomplete.
+    with contextlib.suppress(tf.errors.DataLossError):
+        for record in tf.data.TFRecordDataset(path):
+            contents.append(record.numpy())
+    return contents
+
+
+def _write(path: str, contents: Iterable[bytes]) -> None:
+    with tf.io.TFRecordWriter(path) as writer:
+        for content in contents:
+            writer.write(content)

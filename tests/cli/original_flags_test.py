@@ -73,7 +73,7 @@ from albert_tf.cli.original_flags import check_what_to_do
 from albert_tf.cli.run import run
 sys.argv[0] = "finetune"
 import tools.finetune
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
 
 def main():
     check_what_to_do()

@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf.settings import load_experiment
 from albert_tf.tasks.registry import TASKS
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
 
 ROOT = pathlib.Path(__file__).parents[2]
 PATHS = sorted((ROOT / "configs/finetune").glob("*.py"))

@@ -23,7 +23,8 @@ from albert_tf.tasks.tags.tagging_files import TaggedExamples
 from albert_tf.tasks.task import Options
 from albert_tf.tasks.texts.text_table import TextTable
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.finetuning.evaluation import Evaluator, Split
+from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.examples import Split
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 CONFIG = AlbertConfig(

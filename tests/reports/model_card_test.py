@@ -5,7 +5,7 @@ import types
 from albert_tf.config import AlbertConfig
 from albert_tf.objectives.pretraining import ALBERT, BERT
 from albert_tf.reports import model_card
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.pretrain_settings import PretrainSettings
 
 METRICS = [
     {"split": "train", "step": 1000, "loss": 3.0, "mlm_accuracy": 0.25},

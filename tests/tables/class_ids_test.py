@@ -9,7 +9,7 @@ from pyarrow import parquet
 
 from albert_tf.errors import DataError
 from albert_tf.tasks import opening, own_files, saved
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
 
 TAGS = ("O", "B-PER", "I-PER")
 WORDS = [["Ada", "Lovelace", "lives"], ["Rome"], ["Ada"]]

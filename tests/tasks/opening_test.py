@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.tasks import opening, registry
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 

@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import opening
 from albert_tf.tasks.registry import find_task
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
 from tests.tables.tfds_source_test import HUGGING_FACE, prepare
 
 TEXT = tfds.features.Text

@@ -20,10 +20,10 @@ from albert_tf.data.prepare.settings import CreateSettings
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.storage import files, folders
 from albert_tf.text.train import train_tokenizer
-from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.finetuning.trials import finetune
-from albert_tf.training.pretraining.pretrain import pretrain
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.pretrain import pretrain
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.seeds import finetune
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.storage import flaky
 

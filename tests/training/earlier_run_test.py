@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.finetuning.trials import finetune
-from albert_tf.training.pretraining.pretrain import pretrain
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.pretrain import pretrain
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.seeds import finetune
 
 RUNS = pathlib.Path(__file__).parents[1] / "golden/earlier_runs.tar.xz"
 

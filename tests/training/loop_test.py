@@ -12,9 +12,9 @@ from albert_tf.objectives.objective import Objective
 from albert_tf.reports.metrics_file import lines_until, unfinished_at
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError, DivergenceGuard
+from albert_tf.training.loop import StopSignals
 from albert_tf.training.progress import Stopwatch
 from albert_tf.training.settings import Intervals
-from albert_tf.training.stopping import StopSignals
 
 
 class CountingObjective(Objective):

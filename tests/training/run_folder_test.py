@@ -8,7 +8,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
 from albert_tf.storage.lock import locked
-from albert_tf.training.pretraining.settings import (
+from albert_tf.training.pretrain_settings import (
     CONTENT_OF,
     FOLLOWS,
     PretrainSettings,

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from albert_tf.errors import UsageError
-from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.pretrain_settings import PretrainSettings
 from tests.imports import ROOT
 
 
@@ -97,8 +97,8 @@ def test_rate_is_as_given_unless_scaling_is_asked_for():
 def test_settings_are_checked_without_keras():
     code = """
 import sys
-from albert_tf.training.finetuning import settings
-from albert_tf.training.pretraining import settings
+from albert_tf.training import finetune_settings
+from albert_tf.training import pretrain_settings
 assert "keras" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from albert_tf.training.selection import Selection
+from albert_tf.training.callbacks import Selection
 
 
 def select(values, patience=0, metric="accuracy"):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from albert_tf.training.stopping import StopSignals
+from albert_tf.training.loop import StopSignals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -55,7 +55,7 @@ def test_other_threads_leave_signals_alone():
 def test_a_reader_of_the_log_that_ctrl_c_ends_too_does_no_harm(run_python):
     code = """
 import os, signal, sys
-from albert_tf.training.stopping import StopSignals
+from albert_tf.training.loop import StopSignals
 ends = os.pipe()
 os.dup2(ends[1], 2)
 for end in ends:

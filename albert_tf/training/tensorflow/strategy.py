@@ -1,21 +1,36 @@
-"""Chooses the devices of a run, as a `tf.distribute` strategy."""
+"""The devices of a run, as a `tf.distribute` strategy, and its workers.
+
+TensorFlow waits for other workers in code that lets no other Python run: no line
+appears, no signal is answered, no thread notices a time limit. So every worker opens
+its port and connects to the others' first; TensorFlow begins when all have answered.
+
+Workers exchange gradients, never weights: if one of them starts from other weights or
+at another step, nothing fails, and the chief saves a model that no single run made. So
+they compare first what they are about to compute.
+"""
 
 import collections
+import concurrent.futures
 import contextlib
+import functools
+import hashlib
 import json
 import os
 import re
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 from tensorflow.python.eager import context
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.training.tensorflow.waiting import wait_for
 
 DISTRIBUTIONS = ("one_device", "mirrored", "multi_worker", "tpu")
 # How long TensorFlow may take to connect workers that are all there.
@@ -256,3 +271,179 @@ def _find_tpu(name: str) -> tf.distribute.cluster_resolver.TPUClusterResolver:
     finally:
         socket.setdefaulttimeout(before)
     return resolver
+
+
+_FIRST_LINE_AFTER = 20.0
+_KNOCKS_EVERY = 0.5
+
+
+def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
+    """Returns when all other workers have opened their ports.
+
+    Args:
+        addresses: dict. `host:port` of the other workers, by a name for people.
+        port: int. This worker's, which is free again afterwards.
+        timeout: float. Seconds to wait; 0: without end.
+
+    Raises:
+        DataError: If a worker is not there in time, or the port is in use.
+    """
+    begun, told, absent = time.monotonic(), "", dict(addresses)
+    with _listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:
+        # One that has answered goes on; its port is closed until TensorFlow opens it.
+        while absent := _silent(absent, threads):
+            seconds = time.monotonic() - begun
+            names = ", ".join(f"{name} ({where})" for name, where in absent.items())
+            if timeout and seconds >= timeout:
+                raise DataError(
+                    f"no answer from {names} after {timeout:g} s; give the same "
+                    "command to all workers in TF_CONFIG, or raise --worker_timeout"
+                )
+            if seconds >= _FIRST_LINE_AFTER and names != told:
+                told = names
+                print(f"waiting for {names}", file=sys.stderr, flush=True)
+            time.sleep(_KNOCKS_EVERY)
+
+
+def _listen(port: int) -> socket.socket:
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        return socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    except OSError as e:
+        raise DataError(
+            f"TF_CONFIG: this worker's port {port} cannot be opened: "
+            f"{os.strerror(e.errno)}; an earlier process of the run may still use it"
+        ) from None
+
+
+def _silent(addresses: Mapping[str, str], threads) -> dict[str, str]:
+    listens = threads.map(_listens, addresses.values())
+    pairs = zip(addresses.items(), listens, strict=True)
+    return dict(item for item, there in pairs if not there)
+
+
+def _listens(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=2) as one:
+            # On one machine, a port that nobody has opened can be given to the knock.
+            return one.getsockname() != one.getpeername()
+    except OSError:
+        return False
+
+
+# The lengths of what workers exchange are multiples of this, so that few graphs serve.
+_BLOCK = 4096
+_MOST_NAMED = 4
+
+
+def check_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, Any]) -> None:
+    """Compares facts of all workers.
+
+    Every worker must call it at the same point. It does nothing in a run of a single
+    process.
+
+    Args:
+        strategy: `tf.distribute.Strategy`. Strategy of the run.
+        facts: dict. What must be equal in all workers, by a title for people, in the
+            order of importance: values ready for JSON, digests, or dicts of these.
+
+    Raises:
+        DataError: If they differ; in all workers alike.
+    """
+    found = find_difference(share(strategy, facts))
+    if found:
+        raise DataError(
+            f"the workers differ in their {found}; give all of them the same packages, "
+            "flags and files, and an --output_dir that all of them see"
+        )
+
+
+def is_one_of_several(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether other processes run the same program for this run."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def share(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
+    """Returns the values of all workers, the chief's first, to all of them.
+
+    Every worker must call it at the same point. What workers measure by themselves may
+    differ in the last bits, so they share what they decide by it.
+
+    Args:
+        strategy: `tf.distribute.Strategy`. Strategy of the run.
+        value: This worker's, ready for JSON, of any size.
+    """
+    if not is_one_of_several(strategy):
+        return [value]
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    lengths = _gather(strategy, np.array([len(text)], np.float32))[:, 0].astype(int)
+    row = np.zeros(-(-max(lengths) // _BLOCK) * _BLOCK, np.float32)
+    row[: len(text)] = text
+    rows = _gather(strategy, row).astype(np.uint8)
+    # All replicas of a worker bring the row of that worker.
+    replicas = len(strategy.extended.worker_devices)
+    return [
+        json.loads(row[:length].tobytes())
+        for row, length in list(zip(rows, lengths, strict=True))[::replicas]
+    ]
+
+
+def find_difference(workers: Sequence[Mapping[str, Any]]) -> str | None:
+    """Returns what differs between the facts of workers and who has what, or None."""
+    rows = [_flat(facts) for facts in workers]
+    found = []
+    for title in dict.fromkeys(title for row in rows for title in row):
+        groups: dict[str, list[str]] = {}
+        for worker, row in enumerate(rows):
+            groups.setdefault(str(row.get(title)), []).append(str(worker))
+        if len(groups) > 1:
+            parts = [f"worker {', '.join(g)}: {v:.40}" for v, g in groups.items()]
+            found.append(f"{title} ({'; '.join(parts)})")
+    if len(found) > _MOST_NAMED:
+        found[_MOST_NAMED:] = [f"{len(found) - _MOST_NAMED} more"]
+    return ", ".join(found) or None
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the facts with those of inner dicts under both names."""
+    flat: dict[str, Any] = {}
+    for title, value in facts.items():
+        inner = value if isinstance(value, dict) else {"": value}
+        flat |= {f"{title} {name}".strip(): v for name, v in inner.items()}
+    return flat
+
+
+def digest_of(tensors: Mapping[str, tf.Variable]) -> str:
+    """Returns a sha256 of the names and values of variables."""
+    sha256 = hashlib.sha256()
+    for name, variable in sorted(tensors.items()):
+        value = np.asarray(tf.convert_to_tensor(variable))
+        sha256.update(f"{name} {value.shape}".encode())
+        sha256.update(np.ascontiguousarray(value).tobytes())
+    return sha256.hexdigest()
+
+
+def _gather(strategy: tf.distribute.Strategy, row: np.ndarray) -> np.ndarray:
+    """Returns the rows of all replicas, `[replicas, n]`."""
+    gather = _gatherer(strategy)
+    return strategy.experimental_local_results(gather(tf.constant(row)))[0].numpy()
+
+
+@functools.cache
+def _gatherer(strategy: tf.distribute.Strategy):
+    """Returns the function behind `_gather`, traced once for each size of row."""
+    replicas = strategy.num_replicas_in_sync
+
+    @tf.function
+    def gather(row):
+        def on_replica(row):
+            context = tf.distribute.get_replica_context()
+            place = tf.one_hot(context.replica_id_in_sync_group, replicas)
+            # Sums with zeros only, so that the sum is exact.
+            return context.all_reduce("SUM", place[:, None] * row[None, :])
+
+        return strategy.run(on_replica, (row,))
+
+    return gather

@@ -8,10 +8,10 @@ from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.finetuning import finetune
-from albert_tf.training.finetuning.best import BestWeights
-from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.tensorflow.averages import WeightAverages
+from albert_tf.training import finetune
+from albert_tf.training.callbacks import BestWeights
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from albert_tf.cli.run import _describe
 from albert_tf.errors import DataError, UsageError
-from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.finetuning.trials import finetune
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.seeds import finetune
 from tests.training.finetuning.runs import run
 
 ROOT = pathlib.Path(__file__).parents[3]

@@ -6,7 +6,7 @@ import pytest
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
-from albert_tf.training.finetuning.best import BestWeights
+from albert_tf.training.callbacks import BestWeights
 from tests.training.finetuning.runs import CONFIG
 
 

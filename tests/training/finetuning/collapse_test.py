@@ -7,8 +7,8 @@ import pytest
 
 from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import DataError
-from albert_tf.training.finetuning import trials
-from albert_tf.training.finetuning.evaluation import CollapsedError
+from albert_tf.training import seeds as trials
+from albert_tf.training.evaluation import CollapsedError
 from tests.training.finetuning.runs import run, write_table
 
 REASON = "the loss is .*, that of guessing"

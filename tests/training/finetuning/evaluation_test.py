@@ -10,7 +10,7 @@ import pytest
 from albert_tf.objectives.finetuning import SingleLabel
 from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.texts.text_classification import table_task
-from albert_tf.training.finetuning.evaluation import CollapseDetector, loss_bounds
+from albert_tf.training.evaluation import CollapseDetector, loss_bounds
 
 TASK = table_task(("a", "b"))
 TARGETS = {"labels": np.array([0] * 9 + [1])}

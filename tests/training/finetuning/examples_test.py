@@ -14,9 +14,8 @@ from albert_tf.tasks.choices.multiple_choice import choice_task
 from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text.inputs import encode_texts
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.finetuning.evaluation import Split
-from albert_tf.training.finetuning.examples import RunExamples, read_task
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.examples import RunExamples, Split, read_task
+from albert_tf.training.finetune_settings import FinetuneSettings
 from tests.training.finetuning.runs import GOLDEN, SPM_MODEL, run
 
 QUESTIONS = ChoiceExamples(

@@ -24,9 +24,9 @@ from albert_tf.tasks.texts.text_classification import (
 )
 from albert_tf.tasks.texts.text_predictions import make_answers
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.finetuning.start import Start
-from albert_tf.training.finetuning.trials import finetune
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.seeds import finetune
+from albert_tf.training.start import Start
 from tests.openings import count_openings
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
 

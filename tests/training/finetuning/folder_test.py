@@ -9,8 +9,8 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
-from albert_tf.training.finetuning import folder
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training import finetune_folder as folder
+from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.tensorflow.step import TrainStep
 from tests.training.finetuning.runs import run
 from tests.training.run_folder_test import edit_version

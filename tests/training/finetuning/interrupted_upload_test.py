@@ -12,7 +12,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.predictor import Predictor
 from albert_tf.storage import files, folders
 from albert_tf.storage.lock import LOCK_FILE
-from albert_tf.training.finetuning.evaluation import Evaluator
+from albert_tf.training.evaluation import Evaluator
 from tests.training.finetuning.resume_test import execute
 from tests.training.finetuning.runs import run
 

@@ -15,8 +15,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[3]))
 import tensorflow as tf
 
 from albert_tf.storage import folders
-from albert_tf.training.finetuning import best, evaluation, trials
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training import callbacks as best
+from albert_tf.training import evaluation
+from albert_tf.training import seeds as trials
+from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.tensorflow import checkpoints, step
 
 MOMENTS = {

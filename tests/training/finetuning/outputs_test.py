@@ -6,7 +6,7 @@ import pytest
 
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import RunPage, render_runs
-from albert_tf.training.finetuning.evaluation import Evaluator
+from albert_tf.training.evaluation import Evaluator
 from tests.reports.parsed_page import ParsedPage
 from tests.training.finetuning.runs import run
 

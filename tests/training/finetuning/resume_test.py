@@ -16,8 +16,8 @@ from albert_tf.converters.load import from_pretrained, save_pretrained
 from albert_tf.errors import DataError, Stopped, UsageError
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.finetuning.trials import finetune
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.seeds import finetune
 from albert_tf.training.tensorflow.step import TrainStep
 from tests.training.finetuning.runs import CONFIG, GOLDEN, SPM_MODEL, run, write_table
 

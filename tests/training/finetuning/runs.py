@@ -5,8 +5,8 @@ import pathlib
 import random
 
 from albert_tf.config import AlbertConfig
-from albert_tf.training.finetuning.settings import FinetuneSettings
-from albert_tf.training.finetuning.trials import finetune
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.seeds import finetune
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 SPM_MODEL = GOLDEN / "tokenization" / "spiece.model"

@@ -7,8 +7,9 @@ import pytest
 from albert_tf.converters.load import from_pretrained
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import RunPage, render_runs
-from albert_tf.training.finetuning import outputs, trials
-from albert_tf.training.finetuning.evaluation import CollapsedError
+from albert_tf.training import outputs
+from albert_tf.training import seeds as trials
+from albert_tf.training.evaluation import CollapsedError
 from tests.training.finetuning.runs import run
 
 

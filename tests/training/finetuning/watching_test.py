@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.training.finetuning import watching
+from albert_tf.training import evaluation as watching
 from tests.training.finetuning.runs import run
 
 

@@ -12,7 +12,7 @@ from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.adamw import AdamW
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.finetuning.weighting import learning_rate_multipliers
+from albert_tf.training.start import learning_rate_multipliers
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run
 
 UNSHARED = CONFIG.replace(sharing="none", num_hidden_layers=2)

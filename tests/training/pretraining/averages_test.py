@@ -9,8 +9,8 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.errors import UsageError
-from albert_tf.training.pretraining import pretrain
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training import pretrain
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN, RECORDS

@@ -10,8 +10,8 @@ import albert_tf
 from albert_tf.converters.load import open_checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.storage import hubs
-from albert_tf.training.pretraining import pretrain
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training import pretrain
+from albert_tf.training.pretrain_settings import PretrainSettings
 from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN, RECORDS
 
 

@@ -12,7 +12,7 @@ from albert_tf.converters.load import open_checkpoint
 from albert_tf.data.records import card
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.text.load import load_tokenizer
-from albert_tf.training.pretraining.run_inputs import content_of
+from albert_tf.training.pretrain_inputs import content_of
 from tests.data import synthetic_records
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"

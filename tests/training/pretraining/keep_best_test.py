@@ -14,11 +14,11 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders
-from albert_tf.training.pretraining import pretrain
-from albert_tf.training.pretraining.keep_best import KeepBest, check_metric
-from albert_tf.training.pretraining.run_batches import RunBatches
-from albert_tf.training.pretraining.settings import PretrainSettings
-from albert_tf.training.tensorflow.averages import WeightAverages
+from albert_tf.training import pretrain
+from albert_tf.training.callbacks import KeepBest, check_metric
+from albert_tf.training.pretrain_batches import RunBatches
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
 from tests import tiny
 from tests.training.pretraining.averages_test import settings, stop_after

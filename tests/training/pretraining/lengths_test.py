@@ -14,10 +14,9 @@ from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import UsageError
 from albert_tf.objectives.pretraining import ALBERT
-from albert_tf.training.pretraining import pretrain
-from albert_tf.training.pretraining.lengths import phases_of
-from albert_tf.training.pretraining.run_batches import RunBatches
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training import pretrain
+from albert_tf.training.pretrain_batches import RunBatches
+from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
 from tests.training.pretraining.averages_test import stop_after
 from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN
 

@@ -4,8 +4,8 @@ import pytest
 
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
-from albert_tf.training.pretraining import limits
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training import pretrain_inputs as limits
+from albert_tf.training.pretrain_settings import PretrainSettings
 
 BASE = AlbertConfig.from_preset("albert_base_v2")
 

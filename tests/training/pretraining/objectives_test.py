@@ -20,8 +20,9 @@ from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.pretraining import pretrain, run_batches
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training import pretrain
+from albert_tf.training import pretrain_batches as run_batches
+from albert_tf.training.pretrain_settings import PretrainSettings
 from tests.reports.parsed_page import ParsedPage
 
 ROOT = pathlib.Path(__file__).parents[3]

@@ -8,10 +8,9 @@ import pytest
 from albert_tf.errors import DataError
 from albert_tf.reports.run_files import read_runs
 from albert_tf.reports.run_page import RunPage, render_runs
-from albert_tf.training import loop
-from albert_tf.training.pretraining import outputs
-from albert_tf.training.pretraining.pretrain import pretrain
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training import loop, outputs
+from albert_tf.training.pretrain import pretrain
+from albert_tf.training.pretrain_settings import PretrainSettings
 from tests.reports.parsed_page import ParsedPage
 from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN, RECORDS
 

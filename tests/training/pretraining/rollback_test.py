@@ -10,9 +10,9 @@ import tensorflow as tf
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.errors import DataError
 from albert_tf.training.callbacks import DivergedError
-from albert_tf.training.pretraining.pretrain import pretrain
-from albert_tf.training.pretraining.rollback import SkippedBatches
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.pretrain import pretrain
+from albert_tf.training.pretrain_batches import SkippedBatches
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
 from tests.training.pretraining.pretrain_test import CONFIG, GOLDEN, RECORDS
 

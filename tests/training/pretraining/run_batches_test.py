@@ -14,8 +14,8 @@ from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.pretraining.run_batches import RunBatches, _eval_masking
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.pretrain_batches import RunBatches, _eval_masking
+from albert_tf.training.pretrain_settings import PretrainSettings
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 MODEL = str(GOLDEN / "tokenization/spiece.model")

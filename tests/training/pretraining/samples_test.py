@@ -12,9 +12,9 @@ from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.prompts import PROMPTS
-from albert_tf.training.pretraining import samples
-from albert_tf.training.pretraining.settings import PretrainSettings
-from albert_tf.training.tensorflow.averages import WeightAverages
+from albert_tf.training import callbacks as samples
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from tests import tiny
 
 TEXTS = ("the [MASK] .", "[MASK] and [MASK]", "one [MASK] two")

@@ -11,10 +11,10 @@ from albert_tf.data.prepare.create import create_from_settings
 from albert_tf.data.prepare.settings import CreateSettings
 from albert_tf.errors import UsageError
 from albert_tf.text.train import train_tokenizer
-from albert_tf.training.pretraining import pretrain as pretrain_module
-from albert_tf.training.pretraining.pretrain import pretrain
-from albert_tf.training.pretraining.run_inputs import load_run_tokenizer
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training import pretrain as pretrain_module
+from albert_tf.training.pretrain import pretrain
+from albert_tf.training.pretrain_inputs import load_run_tokenizer
+from albert_tf.training.pretrain_settings import PretrainSettings
 from tests.openings import count_openings
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import DataError
-from albert_tf.training.tensorflow import agreement
+from albert_tf.training.tensorflow import strategy as agreement
 
 
 def rows(*workers):

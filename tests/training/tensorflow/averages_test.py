@@ -9,8 +9,10 @@ import tensorflow as tf
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.training.tensorflow.averages import WeightAverages
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.tensorflow.checkpoints import (
+    TrainingCheckpoints,
+    WeightAverages,
+)
 from tests.training.tensorflow import checkpoints_test
 
 # A process of its own, because devices can only be split before TensorFlow starts.
@@ -20,7 +22,7 @@ import numpy as np
 import tensorflow as tf
 from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
 from albert_tf.objectives.pretraining import ALBERT
-from albert_tf.training.tensorflow.averages import WeightAverages
+from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy
 

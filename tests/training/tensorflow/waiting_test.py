@@ -9,7 +9,7 @@ import time
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.training.tensorflow import waiting
+from albert_tf.training.tensorflow import strategy as waiting
 
 
 @pytest.fixture

@@ -16,16 +16,12 @@ from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
 from albert_tf.storage import digests, files, folders
-from albert_tf.training.finetuning import folder
-from albert_tf.training.finetuning.evaluation import CollapsedError
-from albert_tf.training.finetuning.finetune import (
-    content_of,
-    finetune_once,
-    open_inputs,
-)
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training import finetune_folder as folder
+from albert_tf.training.callbacks import lower_is_better
+from albert_tf.training.evaluation import CollapsedError
+from albert_tf.training.finetune import content_of, finetune_once, open_inputs
+from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
-from albert_tf.training.selection import lower_is_better
 
 # After so many collapses in a row, another seed is no cure.
 MAX_COLLAPSES = 5

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,10 @@ from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.finetuning.evaluation import CALIBRATION, Split
-from albert_tf.training.finetuning.settings import FinetuneSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
 
+# Held back from the training examples, to choose a threshold.
+CALIBRATION = "calibration"
 _ANSWER_HEADS = {"span": "question_answering", "beam": "beam_question_answering"}
 # What examples say of the file that they are from, which may move. Messages name it.
 _PLACES = ("path", "lines", "unit", "where", "problem", "note", "skipped")
@@ -27,6 +28,68 @@ _PLACES = ("path", "lines", "unit", "where", "problem", "note", "skipped")
 _DEV_FRACTION = 0.1
 # Share of truncated training examples that is worth a warning.
 _MANY = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A split of a task.
+
+    Attributes:
+        examples: The examples, of the task's family.
+        encoded: `EncodedExamples`. The same, as rows.
+    """
+
+    examples: Any
+    encoded: EncodedExamples
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the examples have labels."""
+        return self.examples.labels is not None
+
+
+def dev_splits(splits: Mapping[str, Split]) -> list[str]:
+    """Returns the splits that are evaluated, the one that decides first."""
+    return [
+        name
+        for name, split in splits.items()
+        if name.startswith("dev") and split.is_labelled
+    ]
+
+
+def check_metric(
+    task: Task, splits: Mapping[str, Split], metric: str, needs_dev: Sequence[str]
+) -> None:
+    """Checks, before training, that there will be what settings rely on.
+
+    Args:
+        task: `Task`. With the labels of the model.
+        splits: dict. `Split` by name.
+        metric: str. Name of a metric, or an empty string.
+        needs_dev: sequence of str. Settings that need dev examples.
+
+    Raises:
+        UsageError: If there are no dev examples, or no such metric.
+    """
+    names = dev_splits(splits)
+    if needs_dev and not names:
+        raise UsageError(
+            f"{', '.join(needs_dev)}: there are no dev examples to evaluate on "
+            "(--dev_fraction holds some back)"
+        )
+    if not metric:
+        return
+    known = [
+        name if split == names[0] else f"{split}_{name}"
+        for split in names
+        for name in task.family.metric_names(task, splits[split].examples)
+    ]
+    if metric not in known:
+        reason = " (the loss is measured on training batches only)"
+        raise UsageError(
+            f"metric must be one of {', '.join(known)}, received {metric!r}"
+            + (reason if metric == "loss" else "")
+        )
 
 
 @dataclasses.dataclass(frozen=True)

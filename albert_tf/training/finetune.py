@@ -18,31 +18,26 @@ from albert_tf.objectives.exit_modes import NONE
 from albert_tf.objectives.exits import with_exits
 from albert_tf.objectives.finetuning import for_task
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.reports.metrics_file import (
-    METRICS_FILE,
-    lines_until,
-    read_metrics,
-)
+from albert_tf.reports.metrics_file import METRICS_FILE, lines_until, read_metrics
 from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.registry import find_recipe
 from albert_tf.tasks.task import Task
 from albert_tf.text import inputs
-from albert_tf.training import loop
-from albert_tf.training.callbacks import DivergenceGuard
-from albert_tf.training.finetuning import examples as run_examples
-from albert_tf.training.finetuning import folder, outputs, weighting
-from albert_tf.training.finetuning.best import BestWeights
-from albert_tf.training.finetuning.evaluation import Evaluator, check_metric
-from albert_tf.training.finetuning.examples import RunExamples
-from albert_tf.training.finetuning.settings import CONTENT_OF, FinetuneSettings
-from albert_tf.training.finetuning.start import Start, open_start
-from albert_tf.training.finetuning.watching import (
+from albert_tf.training import examples as run_examples
+from albert_tf.training import finetune_folder as folder
+from albert_tf.training import loop, outputs
+from albert_tf.training import start as weighting
+from albert_tf.training.callbacks import BestWeights, DivergenceGuard, Selection
+from albert_tf.training.evaluation import (
     Collapse,
     DevEvaluation,
+    Evaluator,
     KeepWeights,
 )
+from albert_tf.training.examples import RunExamples, check_metric
+from albert_tf.training.finetune_settings import CONTENT_OF, FinetuneSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import (
     EVALUATED,
@@ -50,12 +45,14 @@ from albert_tf.training.run_folder import (
     RunFolder,
     describe_command,
 )
-from albert_tf.training.selection import Selection
-from albert_tf.training.tensorflow.agreement import check_agreement
-from albert_tf.training.tensorflow.averages import WeightAverages
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.start import Start, open_start
+from albert_tf.training.tensorflow.checkpoints import (
+    TrainingCheckpoints,
+    WeightAverages,
+)
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import (
+    check_agreement,
     create_strategy,
     helper_name,
     worker_errors,

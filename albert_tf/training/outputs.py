@@ -1,18 +1,24 @@
-"""What a finished fine-tuning run leaves: metrics, predictions, pictures, the model."""
+"""What a run leaves: curves, page and model card; metrics, predictions, the model."""
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
 from absl import logging
 
+from albert_tf.config import AlbertConfig
 from albert_tf.converters.keras_model import build_model, from_model
+from albert_tf.objectives.objective import Objective
+from albert_tf.reports import model_card
 from albert_tf.reports.curves import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.reports.optional import drawn_if_possible
-from albert_tf.reports.run_files import REPORT_FILE, read_run
+from albert_tf.reports.run_files import REPORT_FILE as REPORT_DATA
+from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
 from albert_tf.reports.task_report import Lengths, TaskReport
 from albert_tf.storage import files
@@ -20,21 +26,20 @@ from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
 from albert_tf.tasks.outputs import as_forward
 from albert_tf.tasks.task import warn_of_collapse
-from albert_tf.training.finetuning import folder
-from albert_tf.training.finetuning.evaluation import (
-    CALIBRATION,
-    Evaluator,
-    dev_splits,
-)
+from albert_tf.training import finetune_folder
+from albert_tf.training.callbacks import Selection
+from albert_tf.training.evaluation import Evaluator
+from albert_tf.training.examples import CALIBRATION, dev_splits
+from albert_tf.training.pretrain_batches import SkippedBatches
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
-from albert_tf.training.selection import Selection
 
 # Metrics on record -> what people call the split.
 _SHOWN = {"eval": "dev"}
 
 
 def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
-    """Evaluates the trained model once more and writes the finished folder.
+    """Evaluates the trained model once more and writes the finished finetune_folder.
 
     The evaluation is that of `evaluate` and `predict`, in float32, so that they give
     the same numbers.
@@ -86,7 +91,7 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
         if split.is_labelled:
             values = evaluator.metrics(name, answers)
             results |= {f"{name}_{key}": value for key, value in values.items()}
-            with drawn_if_possible(folder.REPORT):
+            with drawn_if_possible(finetune_folder.REPORT):
                 shown[name] = task.family.report(
                     task, split.examples, answers, split.encoded
                 )
@@ -94,15 +99,15 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     text = files.to_json(results, indent=2) + "\n"
     results = json.loads(text)
     contents["metrics.jsonl"] = _json_lines(lines)
-    contents[folder.METRICS] = _bytes(text)
+    contents[finetune_folder.METRICS] = _bytes(text)
     history = [{**line, "split": _SHOWN.get(line["split"], "train")} for line in lines]
     best = selection.best_step if settings.keep == "best" else None
     with drawn_if_possible("curves.png"):
         contents["curves.png"] = draw_curves(history, selection.metric, best)
-    with drawn_if_possible(folder.REPORT):
+    with drawn_if_possible(finetune_folder.REPORT):
         report = _report(run, results, shown, selection, warning)
         contents |= _page(run_folder.path, report)
-    folder.write(settings, run_folder, model, run.tokenizer, contents)
+    finetune_folder.write(settings, run_folder, model, run.tokenizer, contents)
     return results
 
 
@@ -111,7 +116,7 @@ def _page(path: str, report: TaskReport) -> dict[str, bytes]:
     data = files.to_json(dataclasses.asdict(report))
     report = TaskReport.from_dict(json.loads(data))
     page = render_run(read_run(path), is_finished=True, report=report)
-    return {REPORT_FILE: _bytes(data), folder.REPORT: page}
+    return {REPORT_DATA: _bytes(data), finetune_folder.REPORT: page}
 
 
 def _report(run, results, shown, selection, warning: str) -> TaskReport:
@@ -196,3 +201,57 @@ def _json_lines(lines: list[dict]) -> bytes:
 def _bytes(text: str | bytes) -> bytes:
     # Texts may hold lone surrogates, which are no UTF-8.
     return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
+
+
+CURVES_FILE = "curves.png"
+
+
+def write_outputs(
+    folder: RunFolder,
+    settings: PretrainSettings,
+    config: AlbertConfig,
+    objective: Objective,
+    tokenizer,
+    keeps_masks: bool,
+) -> None:
+    """Writes curves, page and model card of a run that has reached its last step.
+
+    Args:
+        folder: `RunFolder`. Holds the metrics.
+        settings: `PretrainSettings`.
+        config: `AlbertConfig`. Config of the model.
+        objective: `Objective`. What was learned.
+        tokenizer: `Tokenizer`. The one that the records were made with.
+        keeps_masks: bool. Whether the masks are those in the training records.
+    """
+    metrics = read_metrics(folder.join(METRICS_FILE))
+    with drawn_if_possible(CURVES_FILE):
+        files.write_bytes(folder.join(CURVES_FILE), draw_curves(metrics))
+    write_report(folder, is_finished=True)
+    skipped = SkippedBatches(folder, writes=False).entries
+    text = model_card.describe(
+        settings, config, objective, metrics, tokenizer, keeps_masks, skipped
+    )
+    files.write_text(folder.join("README.md"), text)
+
+
+def write_report(folder: RunFolder, **known: Any) -> None:
+    """Writes the page of a run; a failure is only logged.
+
+    Args:
+        folder: `RunFolder`.
+        **known: Fields of `RunFiles` that the folder does not show yet.
+    """
+    with drawn_if_possible(finetune_folder.REPORT):
+        page = render_run(read_run(folder.path), **known)
+        files.write_bytes(folder.join(finetune_folder.REPORT), page)
+
+
+@contextlib.contextmanager
+def report_of_a_stopped_run(folder: RunFolder) -> Iterator[None]:
+    """Writes the page if training ends before its last step, whatever the reason."""
+    try:
+        yield
+    except BaseException:
+        write_report(folder)
+        raise

@@ -6,26 +6,26 @@ import tensorflow as tf
 
 from albert_tf.data.batches.pretraining import data_errors
 from albert_tf.errors import DataError
-from albert_tf.reports.metrics_file import (
-    METRICS_FILE,
-    lines_until,
-    read_metrics,
-)
+from albert_tf.reports.metrics_file import METRICS_FILE, lines_until, read_metrics
 from albert_tf.training import loop
-from albert_tf.training.callbacks import DivergedError, DivergenceGuard
-from albert_tf.training.pretraining.keep_best import BEST_FOLDER, KeepBest
-from albert_tf.training.pretraining.rollback import SkippedBatches, describe
-from albert_tf.training.pretraining.run_batches import RunBatches
-from albert_tf.training.pretraining.samples import Samples
-from albert_tf.training.pretraining.settings import PretrainSettings
+from albert_tf.training.callbacks import (
+    BEST_FOLDER,
+    DivergedError,
+    DivergenceGuard,
+    KeepBest,
+    Samples,
+)
+from albert_tf.training.loop import StopSignals
+from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches, describe
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run_folder import EVALUATED, RunFolder
-from albert_tf.training.stopping import StopSignals
-from albert_tf.training.tensorflow.agreement import check_agreement
-from albert_tf.training.tensorflow.averages import WeightAverages
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from albert_tf.training.tensorflow.checkpoints import (
+    TrainingCheckpoints,
+    WeightAverages,
+)
 from albert_tf.training.tensorflow.step import TrainStep, distribute
-from albert_tf.training.tensorflow.strategy import helper_name
+from albert_tf.training.tensorflow.strategy import check_agreement, helper_name
 
 CHECKPOINT_FOLDER = "checkpoints"
 

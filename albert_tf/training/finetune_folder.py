@@ -17,7 +17,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.reports.run_files import REPORT_FILE
 from albert_tf.storage import files, folders
-from albert_tf.training.finetuning.settings import (
+from albert_tf.training.finetune_settings import (
     CONTENT_OF,
     FOLLOWS,
     RETIRED,

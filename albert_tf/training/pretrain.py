@@ -9,11 +9,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import growing
 from albert_tf.converters.keras_model import build_model
-from albert_tf.converters.load import (
-    choose_tokenizer,
-    open_checkpoint,
-    save_pretrained,
-)
+from albert_tf.converters.load import choose_tokenizer, open_checkpoint, save_pretrained
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.objective import Objective
@@ -21,22 +17,23 @@ from albert_tf.objectives.pretraining import OBJECTIVES
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
-from albert_tf.training.pretraining import limits, outputs
-from albert_tf.training.pretraining.keep_best import BEST_FOLDER, check_metric
-from albert_tf.training.pretraining.lengths import phases_of
-from albert_tf.training.pretraining.run_batches import RunBatches
-from albert_tf.training.pretraining.run_inputs import (
+from albert_tf.training import outputs
+from albert_tf.training import pretrain_inputs as limits
+from albert_tf.training.callbacks import BEST_FOLDER, check_metric
+from albert_tf.training.pretrain_batches import RunBatches
+from albert_tf.training.pretrain_inputs import (
     check_sizes,
     content_of,
     load_config,
     load_run_tokenizer,
 )
-from albert_tf.training.pretraining.settings import (
+from albert_tf.training.pretrain_settings import (
     CONTENT_OF,
     FOLLOWS,
     PretrainSettings,
+    phases_of,
 )
-from albert_tf.training.pretraining.training import CHECKPOINT_FOLDER, train
+from albert_tf.training.run import CHECKPOINT_FOLDER, train
 from albert_tf.training.run_folder import (
     FINISHED,
     RunFolder,
@@ -44,10 +41,10 @@ from albert_tf.training.run_folder import (
     held,
     tidy_finished,
 )
-from albert_tf.training.tensorflow.agreement import check_agreement
 from albert_tf.training.tensorflow.checkpoints import latest_step
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import (
+    check_agreement,
     create_strategy,
     helper_name,
     worker_errors,

@@ -1,1 +1,0 @@
-"""One fine-tuning run, from its settings to its folder."""

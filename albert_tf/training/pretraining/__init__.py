@@ -1,1 +1,0 @@
-"""One pretraining run, from its settings to a folder."""

@@ -2,7 +2,7 @@
 
 Legend: `B` questions, `K` choices, `R` rows, one per choice; `T` sequence.
 
-Rows are those of `tasks.choices.choice_rows`, which Python's `MultipleChoice` uses.
+Rows are those of `tasks.choice_rows`, which Python's `MultipleChoice` uses.
 """
 
 from collections.abc import Callable

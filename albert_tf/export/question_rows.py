@@ -1,7 +1,7 @@
 """Cuts questions and their texts into rows, and reads candidates out of the outputs.
 
-The rows are those of `tasks.questions.squad_features`, with bounded work, and the
-candidates those of `tasks.questions.squad_answers`, before they are compared as texts.
+The rows are those of `tasks.squad_features`, with bounded work, and the
+candidates those of `tasks.squad_answers`, before they are compared as texts.
 
 Legend: `B` questions, `R` rows (windows), `T` sequence, `n` candidates of a row, `M` of
 all rows, `P` tokens of all texts.

@@ -34,8 +34,7 @@ from albert_tf.export.text_inputs import (
     token_request,
 )
 from albert_tf.heads import HEADS
-from albert_tf.tasks import saved
-from albert_tf.tasks.questions import squad_features
+from albert_tf.tasks import saved, squad_features
 from albert_tf.tasks.task import Options
 from albert_tf.text.offsets_graph import TokensWithOffsets, counts_before, is_space
 

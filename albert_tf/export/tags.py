@@ -4,7 +4,7 @@ Legend: `B` texts or sentences, `W` words, `E` entities; `N` characters, `P` wor
 `G` entities of all texts; `R` rows, `T` sequence, `C` tags.
 
 They answer as Python's `TokenClassifier` does, with the rows of
-`tasks.tags.tagging_rows`. Words are divided by white space. Punctuation and symbols
+`tasks.tagging_rows`. Words are divided by white space. Punctuation and symbols
 before and after a word are words, equal ones in a row one word. The Unicode categories
 are those of the Python that exports the model.
 """
@@ -32,8 +32,7 @@ from albert_tf.export.text_inputs import (
     token_request,
 )
 from albert_tf.models.classifiers import AlbertTokenClassifier
-from albert_tf.tasks import saved
-from albert_tf.tasks.tags import tag_schemes, tagging_metrics
+from albert_tf.tasks import saved, tag_schemes, tagging_metrics
 from albert_tf.text import inputs_graph
 from albert_tf.text.tokenizer_graph import as_utf8
 

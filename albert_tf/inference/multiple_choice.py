@@ -7,7 +7,7 @@ from albert_tf.errors import UsageError
 from albert_tf.heads import CHOICES, answering
 from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
-from albert_tf.tasks.choices.choice_files import ChoiceExamples
+from albert_tf.tasks.choice_files import ChoiceExamples
 
 
 class MultipleChoice(Answerer):

@@ -27,7 +27,7 @@ from albert_tf.models.exit_rules import ExitRule
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import Forward, collect_outputs
-from albert_tf.tasks.questions.squad_features import with_room
+from albert_tf.tasks.squad_features import with_room
 from albert_tf.tasks.task import REGRESSION, EncodedExamples, Options, Task
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer

@@ -11,9 +11,9 @@ import numpy as np
 from albert_tf.heads import TAGS, answering
 from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
-from albert_tf.tasks.tags import tag_schemes
-from albert_tf.tasks.tags.tagging_files import TaggedExamples
-from albert_tf.tasks.tags.tagging_metrics import entities
+from albert_tf.tasks import tag_schemes
+from albert_tf.tasks.tagging_files import TaggedExamples
+from albert_tf.tasks.tagging_metrics import entities
 
 _NOT_SPACE = re.compile(r"\S+")
 

@@ -13,10 +13,9 @@ from albert_tf.storage import files
 from albert_tf.tables.class_ids import find_names, renamed
 from albert_tf.tables.columns import file_format, usual_name
 from albert_tf.tables.reader import read_columns
-from albert_tf.tasks.choices import multiple_choice
-from albert_tf.tasks.choices.choice_files import ChoiceTableSettings, read_choice_table
-from albert_tf.tasks.tags import tagging
-from albert_tf.tasks.tags.tagging_files import (
+from albert_tf.tasks import multiple_choice, tagging
+from albert_tf.tasks.choice_files import ChoiceTableSettings, read_choice_table
+from albert_tf.tasks.tagging_files import (
     TaggedExamples,
     TaggedTableSettings,
     read_tagged,

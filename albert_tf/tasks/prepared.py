@@ -7,10 +7,9 @@ from typing import Any
 
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.tables.tfds_source import PREFIX, read_tfds
-from albert_tf.tasks import own_files
-from albert_tf.tasks.choices import race
-from albert_tf.tasks.questions.squad_json import questions_from_rows
-from albert_tf.tasks.tags.tagging_files import examples_from_rows
+from albert_tf.tasks import own_files, race
+from albert_tf.tasks.squad_json import questions_from_rows
+from albert_tf.tasks.tagging_files import examples_from_rows
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.texts import glue
 from albert_tf.tasks.texts.tables import LabelledTableSettings, TfdsTableSource

@@ -1,9 +1,7 @@
 """The tasks that have a name."""
 
 from albert_tf.errors import UsageError
-from albert_tf.tasks.choices import multiple_choice
-from albert_tf.tasks.questions import squad
-from albert_tf.tasks.tags import tagging
+from albert_tf.tasks import multiple_choice, squad, tagging
 from albert_tf.tasks.task import SINGLE_LABEL, Recipe, Task
 from albert_tf.tasks.texts import glue
 

@@ -14,11 +14,8 @@ from absl import logging
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
-from albert_tf.tasks import registry
-from albert_tf.tasks.choices import multiple_choice
+from albert_tf.tasks import multiple_choice, registry, squad, tagging
 from albert_tf.tasks.own_files import OwnFileSettings
-from albert_tf.tasks.questions import squad
-from albert_tf.tasks.tags import tagging
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
 from albert_tf.tasks.texts.glue import LABEL_ALIASES
 from albert_tf.tasks.texts.labels import match_labels

@@ -13,8 +13,8 @@ from albert_tf.heads import HEADS
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks import saved
-from albert_tf.tasks.questions.squad_answers import Answers, Candidate
 from albert_tf.tasks.registry import find_task
+from albert_tf.tasks.squad_answers import Answers, Candidate
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"

@@ -9,8 +9,8 @@ import pytest
 
 from albert_tf.errors import UsageError
 from albert_tf.tasks import opening
-from albert_tf.tasks.choices.choice_files import ChoiceExamples
-from albert_tf.tasks.choices.multiple_choice import choice_task
+from albert_tf.tasks.choice_files import ChoiceExamples
+from albert_tf.tasks.multiple_choice import choice_task
 from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text.inputs import encode_texts
 from albert_tf.text.sentencepiece import AlbertTokenizer

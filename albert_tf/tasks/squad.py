@@ -18,19 +18,19 @@ from absl import logging
 
 from albert_tf.errors import MissingFileError
 from albert_tf.storage import files
-from albert_tf.tasks.questions import squad_metrics
-from albert_tf.tasks.questions.squad_answers import (
+from albert_tf.tasks import squad_metrics
+from albert_tf.tasks.squad_answers import (
     Answers,
     make_answers,
     prediction_files,
 )
-from albert_tf.tasks.questions.squad_data import (
+from albert_tf.tasks.squad_data import (
     Questions,
     held_back_articles,
     to_be_scored,
 )
-from albert_tf.tasks.questions.squad_features import encode_questions
-from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.tasks.squad_features import encode_questions
+from albert_tf.tasks.squad_json import read_questions
 from albert_tf.tasks.task import EncodedExamples, Family, Options, Recipe, Task
 from albert_tf.text.tokenizer import Tokenizer
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.tags import tagging
-from albert_tf.tasks.tags.tagging_files import (
+from albert_tf.tasks import tagging
+from albert_tf.tasks.tagging_files import (
     TaggedSource,
     TaggedTableSettings,
     examples_from_rows,

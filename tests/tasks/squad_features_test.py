@@ -9,14 +9,13 @@ import pytest
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks import batches
-from albert_tf.tasks.questions import squad_data, squad_features
-from albert_tf.tasks.questions.squad_data import Question, Questions
-from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.tasks import batches, squad_data, squad_features
+from albert_tf.tasks.squad_data import Question, Questions
+from albert_tf.tasks.squad_json import read_questions
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 SQUAD = GOLDEN / "squad"
 TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 ORIGINAL = json.loads((SQUAD / "features_train_v1.1.json").read_text())

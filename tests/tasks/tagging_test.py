@@ -9,14 +9,14 @@ import pytest
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
-from albert_tf.tasks.tags import tagging
-from albert_tf.tasks.tags.tagging_files import TaggedExamples
+from albert_tf.tasks import tagging
+from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 pytest.importorskip("seqeval")
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 FAMILY = tagging.FAMILY
 TASKS = {task.name: task for task in tagging.TASKS}
 TASK = tagging.tagging_task("table", ("O", "B-P", "I-P", "B-L"))

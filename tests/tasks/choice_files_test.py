@@ -5,11 +5,11 @@ import json
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.choices.choice_files import (
+from albert_tf.tasks.choice_files import (
     ChoiceTableSettings,
     read_choice_table,
 )
-from albert_tf.tasks.choices.swag import CodahSource, SwagSource
+from albert_tf.tasks.swag import CodahSource, SwagSource
 
 # The header of the released files.
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source"

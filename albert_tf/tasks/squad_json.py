@@ -16,7 +16,7 @@ from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.questions.squad_data import Question, Questions
+from albert_tf.tasks.squad_data import Question, Questions
 
 _KINDS = {
     str: "a string",

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.tags.tag_schemes import mark_entities, to_iob2
+from albert_tf.tasks.tag_schemes import mark_entities, to_iob2
 
 
 def convert(*sentences):

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.tasks.questions.squad_data import (
+from albert_tf.tasks.squad_data import (
     Question,
     Questions,
     ask,
     held_back_articles,
 )
-from albert_tf.tasks.questions.squad_json import questions_from_rows, read_questions
+from albert_tf.tasks.squad_json import questions_from_rows, read_questions
 
-SQUAD = pathlib.Path(__file__).parents[2] / "golden" / "squad"
+SQUAD = pathlib.Path(__file__).parents[1] / "golden" / "squad"
 TEXT = "The caf\u00e9 is open."
 
 

@@ -5,7 +5,7 @@ import dataclasses
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 from albert_tf.tables.columns import BadRows
-from albert_tf.tasks.choices.choice_files import (
+from albert_tf.tasks.choice_files import (
     ChoiceExamples,
     ChoiceTableSettings,
     read_choice_table,

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.tags import tagging_metrics
+from albert_tf.tasks import tagging_metrics
 
 pytest.importorskip("seqeval")
 

@@ -9,13 +9,13 @@ import pytest
 from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
-from albert_tf.tasks.choices import multiple_choice
-from albert_tf.tasks.choices.choice_files import ChoiceExamples
+from albert_tf.tasks import multiple_choice
+from albert_tf.tasks.choice_files import ChoiceExamples
 from albert_tf.tasks.task import Options
 from albert_tf.text.normalization import normalize_text
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 FAMILY = multiple_choice.FAMILY
 TASKS = {task.name: task for task in multiple_choice.TASKS}
 RACE = TASKS["race"]

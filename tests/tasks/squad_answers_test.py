@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.questions import squad_answers, squad_features
-from albert_tf.tasks.questions.squad_data import ask
-from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.tasks import squad_answers, squad_features
+from albert_tf.tasks.squad_data import ask
+from albert_tf.tasks.squad_json import read_questions
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 OPTIONS = Options(
     max_seq_length=40,

@@ -9,11 +9,11 @@ import pytest
 
 from albert_tf import features
 from albert_tf.errors import DataError
-from albert_tf.tasks.questions import squad
+from albert_tf.tasks import squad
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 SQUAD1, SQUAD2 = squad.TASKS
 OPTIONS = Options(max_seq_length=64, doc_stride=16, max_query_length=16)

@@ -15,7 +15,7 @@ from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.storage import files
 from albert_tf.tables.columns import BadRows, warn_of_skipped
 from albert_tf.tables.text_stream import read_text
-from albert_tf.tasks.choices.choice_files import ChoiceExamples
+from albert_tf.tasks.choice_files import ChoiceExamples
 from albert_tf.text.normalization import to_unicode
 
 LEVELS = ("middle", "high")

@@ -15,7 +15,7 @@ from albert_tf.tables.columns import BadRows, file_format, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import ColumnSettings
 from albert_tf.tables.text_stream import TextStream
-from albert_tf.tasks.tags import tag_schemes
+from albert_tf.tasks import tag_schemes
 from albert_tf.tasks.task import Examples, find_file
 
 _DOCUMENT = "-DOCSTART-"

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.choices import multiple_choice
-from albert_tf.tasks.choices.race import RaceSource, examples_from_articles
+from albert_tf.tasks import multiple_choice
+from albert_tf.tasks.race import RaceSource, examples_from_articles
 
 TASK = {task.name: task for task in multiple_choice.TASKS}["race"]
 

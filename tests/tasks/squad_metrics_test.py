@@ -6,10 +6,10 @@ import pathlib
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.questions import squad_answers, squad_metrics
-from albert_tf.tasks.questions.squad_json import read_questions
+from albert_tf.tasks import squad_answers, squad_metrics
+from albert_tf.tasks.squad_json import read_questions
 
-SQUAD = pathlib.Path(__file__).parents[2] / "golden" / "squad"
+SQUAD = pathlib.Path(__file__).parents[1] / "golden" / "squad"
 HANDMADE = json.loads((SQUAD / "eval_v2_handmade.json").read_text())
 DEV = read_questions(SQUAD / "dev-v2.0.json", unanswerable=True)
 GOLD = dict(zip(DEV.ids, DEV.labels, strict=True))

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks import tag_schemes
 from albert_tf.tasks.metrics import classification_metrics
-from albert_tf.tasks.tags import tag_schemes
 
 Tags = Sequence[Sequence[str]]
 

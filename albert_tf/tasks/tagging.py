@@ -18,10 +18,10 @@ from absl import logging
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tables import class_ids
+from albert_tf.tasks import tag_schemes, tagging_metrics
 from albert_tf.tasks.metrics import softmax
-from albert_tf.tasks.tags import tag_schemes, tagging_metrics
-from albert_tf.tasks.tags.tagging_files import TaggedExamples, TaggedSource
-from albert_tf.tasks.tags.tagging_rows import encode_words
+from albert_tf.tasks.tagging_files import TaggedExamples, TaggedSource
+from albert_tf.tasks.tagging_rows import encode_words
 from albert_tf.tasks.task import EncodedExamples, Family, FileSource, Options, Task
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer

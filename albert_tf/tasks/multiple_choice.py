@@ -18,11 +18,11 @@ import numpy as np
 from albert_tf import features
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.choices import race
-from albert_tf.tasks.choices.choice_files import ChoiceExamples
-from albert_tf.tasks.choices.choice_rows import encode_choices
-from albert_tf.tasks.choices.swag import CodahSource, SwagSource
+from albert_tf.tasks import race
+from albert_tf.tasks.choice_files import ChoiceExamples
+from albert_tf.tasks.choice_rows import encode_choices
 from albert_tf.tasks.metrics import softmax
+from albert_tf.tasks.swag import CodahSource, SwagSource
 from albert_tf.tasks.task import (
     EncodedExamples,
     Family,

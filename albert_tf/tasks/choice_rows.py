@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from albert_tf.errors import UsageError
-from albert_tf.tasks.choices.choice_files import ChoiceExamples
+from albert_tf.tasks.choice_files import ChoiceExamples
 from albert_tf.text import inputs
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer

@@ -1,1 +1,0 @@
-"""Questions with choices: RACE, SWAG, CODAH and own tables."""

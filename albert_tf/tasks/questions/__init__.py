@@ -1,1 +1,0 @@
-"""Questions about texts: SQuAD 1.1 and 2.0."""

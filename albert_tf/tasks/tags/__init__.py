@@ -1,1 +1,0 @@
-"""Tagging of words: CoNLL-2003, WNUT17 and own files."""

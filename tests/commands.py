@@ -9,14 +9,16 @@ import dataclasses
 import io
 import runpy
 import sys
+from collections.abc import Iterator
 
 from absl import flags, logging
 from absl.testing import flagsaver
 
-from albert_tf.cli import run as _run  # its flags are there before any command's
+from albert_tf.cli import flags as ours
+from albert_tf.cli import run  # its flags are there before any command's
 from tests.imports import ROOT
 
-del _run
+assert run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,21 @@ class Done:
         return self.err.splitlines()[-1] if self.err else ""
 
 
+@contextlib.contextmanager
+def fresh_flags() -> Iterator[None]:
+    """Forgets afterwards what a command has defined."""
+    saved = flagsaver.save_flag_values(flags.FLAGS)
+    aliases, hidden = dict(ours.ALIASES), set(ours.HIDDEN)
+    ours.ALIASES.clear()
+    ours.HIDDEN.clear()
+    try:
+        yield
+    finally:
+        flagsaver.restore_flag_values(saved, flags.FLAGS)
+        ours.ALIASES.update(aliases)
+        ours.HIDDEN.update(hidden)
+
+
 def run_command(verb: str, *arguments: object, **given: object) -> Done:
     """Runs `albert-tf VERB ARGUMENTS --NAME=VALUE...`.
 
@@ -44,20 +61,19 @@ def run_command(verb: str, *arguments: object, **given: object) -> Done:
     tool = str(ROOT / "tools" / f"{verb}.py")
     words = [tool, *map(str, arguments)]
     words += [f"--{name}={value}" for name, value in given.items()]
-    saved = flagsaver.save_flag_values(flags.FLAGS)
     before, verbosity, code = sys.argv, logging.get_verbosity(), 0
     out, err = io.StringIO(), io.StringIO()
     handler = logging.get_absl_handler().python_handler
     try:
         sys.argv = words
         stream = handler.setStream(err)
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        outputs = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+        with fresh_flags(), outputs[0], outputs[1]:
             runpy.run_path(tool, run_name="__main__")
     except SystemExit as end:
         code = int(end.code or 0)
     finally:
         sys.argv = before
         handler.setStream(stream)
-        flagsaver.restore_flag_values(saved, flags.FLAGS)
         logging.set_verbosity(verbosity)
     return Done(code, out.getvalue(), err.getvalue())

@@ -41,13 +41,17 @@ _CONFIG_FILE = flags.DEFINE_string(
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json, if the input has none.",
+    "SentencePiece model or tokenizer.json, if the model has none.",
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
-    "do_lower_case", None, "Lower-case text, if the input does not say. Default: true."
+    "do_lower_case",
+    None,
+    "Lower-case text, if neither the model nor the records say. Default: true.",
 )
 _KEEP_ACCENTS = flags.DEFINE_bool(
-    "keep_accents", None, "Keep accents, if the input does not say. Default: false."
+    "keep_accents",
+    None,
+    "Keep accents, if neither the model nor the records say. Default: false.",
 )
 _IGNORE = flags.DEFINE_string(
     "ignore", "", "Regular expression of tensors that may be left over or missing."
@@ -58,7 +62,7 @@ _VERIFY = flags.DEFINE_enum(
     ["none", "reload", "peer"],
     "reload: run input and output here; peer: also run the library each is for.",
 )
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace a model folder.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 define_alias("to", "format")
 define_alias("init_checkpoint", "input")
 define_alias("output_dir", "output")

@@ -45,13 +45,15 @@ _LAYER = flags.DEFINE_integer(
     "layer", -1, "Layer to read: 0 for the embeddings, -1 for the last layer."
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
-    "max_seq_length", None, "Longer texts are cut. Default: the model's maximum."
+    "max_seq_length",
+    None,
+    "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
 )
 _BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 32, "Rows per call of the model, at most.", 1
 )
 define_settings(BulkSettings)
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 
 
 def main() -> None:

@@ -1,9 +1,7 @@
 """Evaluates a fine-tuned model on labelled examples of its task; prints JSON.
 
 Example: `albert-tf evaluate --model=sentiment --eval_file=dev.tsv
---text_column=sentence`
-
-Example: `albert-tf evaluate --model=mnli --data_dir=glue`
+--text_column=sentence`, or `albert-tf evaluate --model=mnli --data_dir=glue`.
 """
 
 import pathlib
@@ -44,9 +42,13 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     None,
     "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
 )
-_BATCH_SIZE = flags.DEFINE_integer("eval_batch_size", 32, "Rows per batch.", 1)
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace the files to be written.")
-_EXIT = flags.DEFINE_string("exit", None, f"Stop early, with exits: {RULE_HELP}.")
+_BATCH_SIZE = flags.DEFINE_integer(
+    "eval_batch_size", 32, "Examples per step of an evaluation, over all devices.", 1
+)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
+_EXIT = flags.DEFINE_string(
+    "exit", None, f"Stop early, text classifiers only: {RULE_HELP}."
+)
 _CURVE = flags.DEFINE_string(
     "exits_curve", "", "Measure every exit and many rules; write this .json, and a .png"
 )

@@ -22,17 +22,21 @@ _MODEL = flags.DEFINE_string(
 _TEXT = flags.DEFINE_multi_string(
     "text", [], "Text with [MASK]; repeatable. Default: one text per line of stdin."
 )
-_TOP_K = flags.DEFINE_integer("top_k", 5, "Number of tokens per mask.")
+_TOP_K = flags.DEFINE_integer("top_k", 5, "Answers per mask.", 1)
 _SPM_MODEL_FILE = flags.DEFINE_string(
     "spm_model_file",
     "",
-    "SentencePiece model or tokenizer.json, if the model folder has none.",
+    "SentencePiece model or tokenizer.json, if the model has none.",
 )
 _DO_LOWER_CASE = flags.DEFINE_bool(
-    "do_lower_case", None, "Lower-case text, if the model does not say. Default: true."
+    "do_lower_case",
+    None,
+    "Lower-case text, if neither the model nor the records say. Default: true.",
 )
 _KEEP_ACCENTS = flags.DEFINE_bool(
-    "keep_accents", None, "Keep accents, if the model does not say. Default: false."
+    "keep_accents",
+    None,
+    "Keep accents, if neither the model nor the records say. Default: false.",
 )
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object per text.")
 define_alias("init_checkpoint", "model")

@@ -27,8 +27,7 @@ from albert_tf.training.finetune_settings import FinetuneSettings, beside
 _CONFIG = flags.DEFINE_string(
     "config",
     "",
-    "Python file with settings, such as configs/finetune/mrpc.py. Flags that are given "
-    "take precedence.",
+    "Python file with get_config(), as those in configs/; flags take precedence.",
 )
 define_settings(FinetuneSettings, required=False)
 define_original_flags()

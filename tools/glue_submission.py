@@ -40,7 +40,7 @@ _DATA_DIR = flags.DEFINE_string(
 _LEAVE_OUT = flags.DEFINE_list(
     "leave_out", [], "Tasks without predictions, such as wnli,ax."
 )
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 
 
 def main() -> None:

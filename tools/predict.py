@@ -52,8 +52,10 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 32, "Rows per call of the model, at most.", 1
 )
-_EXIT = flags.DEFINE_string("exit", None, f"Stop early, texts only: {RULE_HELP}.")
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
+_EXIT = flags.DEFINE_string(
+    "exit", None, f"Stop early, text classifiers only: {RULE_HELP}."
+)
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 
 
 def main() -> None:

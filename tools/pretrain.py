@@ -25,8 +25,10 @@ from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
 from albert_tf.training.pretrain_settings import PretrainSettings
 
-CONFIG = flags.DEFINE_string(
-    "config", None, "Python file with get_config(), such as those in configs/pretrain."
+_CONFIG = flags.DEFINE_string(
+    "config",
+    None,
+    "Python file with get_config(), as those in configs/; flags take precedence.",
 )
 define_settings(PretrainSettings, required=False)
 define_alias("tokenizer_file", "spm_model_file")
@@ -34,7 +36,7 @@ define_alias("tokenizer_file", "spm_model_file")
 
 def main() -> None:
     """Trains and prints the model's folder."""
-    values = load_experiment(CONFIG.value, PretrainSettings) if CONFIG.value else {}
+    values = load_experiment(_CONFIG.value, PretrainSettings) if _CONFIG.value else {}
     settings = read_settings(PretrainSettings, values)
     from albert_tf.training.pretrain_inputs import check_files
 

@@ -29,7 +29,7 @@ _OUTPUT_FILE = flags.DEFINE_string(
     "File to write. Default: <name of the first run>_report.html in the current "
     "folder.",
 )
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace output_file.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 _COST_PER_HOUR = flags.DEFINE_float(
     "cost_per_hour",
     None,
@@ -49,7 +49,7 @@ _PROMPTS_FILE = flags.DEFINE_string(
     "With --samples: file with one sentence per line, each with [MASK]. Default: five "
     "neutral sentences.",
 )
-_TOP_K = flags.DEFINE_integer("top_k", 5, "With --samples: answers per mask.", 1)
+_TOP_K = flags.DEFINE_integer("top_k", 5, "Answers per mask.", 1)
 
 
 def main(paths: list[str]) -> None:

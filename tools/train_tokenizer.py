@@ -26,7 +26,7 @@ _INPUT_FILE = flags.DEFINE_string(
 )
 define_settings(corpus.CorpusSettings)
 define_alias("text_column", "text_field")
-_LANGUAGE = flags.DEFINE_string("language", "en", "Language for splitting sentences.")
+_LANGUAGE = flags.DEFINE_string("language", "en", "Language, for splitting sentences.")
 _OUTPUT_MODEL = flags.DEFINE_string("output_model", None, "File to write.")
 _OUTPUT_PREFIX = flags.DEFINE_string(
     "output_prefix", None, "Instead of --output_model: its name without suffix."
@@ -49,7 +49,7 @@ _INPUT_SENTENCE_SIZE = flags.DEFINE_integer(
     "input_sentence_size", 10_000_000, "Maximum number of sentences to train on."
 )
 _SEED = flags.DEFINE_integer("seed", 12345, "Seed for drawing sentences.")
-_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace an existing file.")
+_OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """Formats the text of `--help`."""
 
 import os
+import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable
@@ -8,6 +9,67 @@ from collections.abc import Callable, Iterable
 from absl import flags
 
 from albert_tf.cli.flags import ALIASES, HIDDEN
+
+# A command with more flags shows the common ones only, unless --helpfull is given.
+SHORT = 25
+# Letters of the text of a flag in the short help.
+LONGEST = 120
+# Heading -> common flags, others; both in the order in which they are shown. Flags that
+# are not here are those of commands with few.
+GROUPS = {
+    "inputs": (
+        "input input_file predictions prediction_dir text task data_dir split "
+        "train_file dev_file test_file eval_file text_column text_pair_column "
+        "label_column text_field language on_bad_input",
+        "input_format input_file_mode dev_fraction max_train_examples table_kind "
+        "context_column question_column choice_columns tokens_column tags_column "
+        "id_column copy_columns labels many_labels label_separator skip_label "
+        "problem_type delimiter header quoting columns download tfds_data_dir",
+    ),
+    "model": (
+        "model saved_model init_checkpoint preset albert_config_file spm_model_file "
+        "max_seq_length exit",
+        "from head from_scratch grow answer_head exits do_lower_case keep_accents "
+        "vocab_size model_type character_coverage vocab_file",
+    ),
+    "examples": (
+        "masking pair_policy masked_lm_prob dupe_factor drop_duplicates "
+        "eval_fraction random_seed",
+        "packing max_predictions_per_seq ngram favor_shorter_ngram ngram_distribution "
+        "do_whole_word_mask do_permutation short_seq_prob random_next_sentence "
+        "eval_masked_lm_prob eval_ngram sequence_length_schedule fixed_length "
+        "doc_stride max_query_length",
+    ),
+    "training": (
+        "config recipe learning_rate num_train_epochs num_train_steps train_batch_size "
+        "seed precision",
+        "num_warmup_steps objective pair_loss_weight optimizer learning_rate_schedule "
+        "scale_learning_rate num_decay_steps poly_power start_warmup_step "
+        "warmup_proportion weight_decay_rate clip_norm ema_decay layerwise_decay "
+        "dropout label_smoothing class_weights gradient_accumulation_steps num_seeds "
+        "change_num_train_steps on_divergence max_loss_ratio max_grad_norm_ratio "
+        "on_collapse early_stopping_patience allow_other_versions",
+    ),
+    "evaluation and checkpoints": (
+        "",
+        "eval_steps save_checkpoints_steps log_steps eval_batch_size max_eval_steps "
+        "sample_texts metric keep keep_best keep_checkpoint_max export_weights "
+        "async_checkpoint",
+    ),
+    "devices and speed": (
+        "distribution num_processes num_workers runner",
+        "num_devices tpu_name worker_timeout jit_compile fuse_elementwise "
+        "deterministic iterations_per_loop predict_batch_size batch_size block_size "
+        "max_batch_tokens rows_per_part beam_option",
+    ),
+    "outputs": (
+        "output output_file output_dir report_file format quantization version "
+        "num_shards overwrite",
+        "output_model output_prefix exits_curve server_files warmup_batch_sizes top_k "
+        "n_best_size max_answer_length max_qa_length null_threshold "
+        "max_accuracy_drop ignore verify",
+    ),
+}
 
 
 def help_text(
@@ -18,51 +80,80 @@ def help_text(
     Args:
         main: callable. Function whose module docstring introduces the command.
         program: str. Path of the command's file.
-        full: bool. Whether to list the flags of all libraries too.
+        full: bool. Whether to list all flags, of all libraries too.
         arguments: str. What positional arguments are called, if any.
     """
     documentation = (main.__globals__.get("__doc__") or "").strip()
     verb = os.path.splitext(os.path.basename(program))[0]
     taken = f" {arguments} ..." if arguments else ""
     text = [documentation, "", f"usage: albert-tf {verb}{taken} [--flag=value ...]"]
-    own = flags.FLAGS.get_key_flags_for_module(program)
-    text += ["", "flags:", *_flag_lines(own)]
-    shared = [flag for flag in [flags.FLAGS["debug"]] if flag not in own]
-    text += ["", "flags of every command:", *_flag_lines(shared)]
-    text += [
-        "  --help, --helpfull",
-        "      Show this text; --helpfull adds all libraries' flags.",
-    ]
+    hidden = ALIASES.keys() | HIDDEN | {"debug"}
+    own = {
+        flag.name: flag
+        for flag in flags.FLAGS.get_key_flags_for_module(program)
+        if flag.name not in hidden
+    }
+    shown = [name for name in own if full or len(own) <= SHORT or is_common(name)]
+    for heading, names in grouped(shown).items():
+        text += ["", f"{heading}:", *_lines((own[name] for name in names), full)]
+    rest = len(own) - len(shown)
+    more = f"the other {rest} flags, and whole texts" if rest else "whole texts"
+    text += ["", f"--helpfull shows {more}; --debug the traceback of an error."]
     if full:
         for module, others in flags.FLAGS.flags_by_module_dict().items():
-            rest = [flag for flag in others if flag not in [*own, *shared]]
+            rest = [flag for flag in others if flag.name not in {*own, *hidden}]
             if rest:
-                text += ["", f"flags of {module}:", *_flag_lines(rest)]
+                text += ["", f"flags of {module}:", *_lines(rest, full)]
     return "\n".join(text)
 
 
-def _flag_lines(own: Iterable[flags.Flag]) -> list[str]:
-    width = min(shutil.get_terminal_size().columns, 88)
+def is_common(name: str) -> bool:
+    """Returns whether `--help` shows a flag of a command that has many."""
+    return any(name in common.split() for common, _ in GROUPS.values())
+
+
+def grouped(names: Iterable[str]) -> dict[str, list[str]]:
+    """Returns names of flags by heading, as they are shown."""
+    left, found = dict.fromkeys(names), {}
+    for heading, (common, others) in GROUPS.items():
+        of_group = [n for n in f"{common} {others}".split() if n in left]
+        if of_group:
+            found[heading] = of_group
+    left = [n for n in left if not any(n in of_group for of_group in found.values())]
+    return found | ({"others": left} if left else {})
+
+
+def _lines(own: Iterable[flags.Flag], full: bool) -> list[str]:
+    """Returns the flags and their texts; of the short help, the first sentences."""
+    indent = 6 if full else 28
     lines = []
     for flag in own:
-        if flag.name in ALIASES or flag.name in HIDDEN:
-            continue
-        notes = [f"also --{old}" for old, new in ALIASES.items() if new == flag.name]
-        if flag.default is not None:
-            default = flag.default_as_str
-            quoted = isinstance(flag.default, str)
-            notes.append(f"default: {default if quoted else default.strip(chr(39))}")
-        elif any("other than None" in check.message for check in flag.validators):
-            notes.append("required")
-        name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
-        lines.append(f"  {name}")
-        note = f" ({'; '.join(notes)})" if notes else ""
+        text = flag.help
+        if not full:
+            text = re.split(r"\. (?=[A-Z])", text, maxsplit=1)[0].rstrip(".")
+            text = textwrap.shorten(text, LONGEST, placeholder=" …")
+        text = f"{text}{_notes(flag)}"
+        name = f"  --[no]{flag.name}" if flag.boolean else f"  --{flag.name}"
+        if full or len(name) > indent - 2:
+            lines.append(name)
+            name = ""
         lines += textwrap.wrap(
-            f"{flag.help}{note}",
-            width=width,
-            initial_indent=" " * 6,
-            subsequent_indent=" " * 6,
+            text,
+            width=min(shutil.get_terminal_size().columns, 88),
+            initial_indent=name.ljust(indent),
+            subsequent_indent=" " * indent,
             break_long_words=False,
             break_on_hyphens=False,
         )
     return lines
+
+
+def _notes(flag: flags.Flag) -> str:
+    notes = [f"also --{old}" for old, new in ALIASES.items() if new == flag.name]
+    if flag.default not in (None, "", False, []):
+        default = flag.default_as_str
+        quoted = isinstance(flag.default, str)
+        notes.append(f"default: {default if quoted else default.strip(chr(39))}")
+    elif any("other than None" in check.message for check in flag.validators):
+        notes.append("required")
+    return f" ({'; '.join(notes)})" if notes else ""

@@ -148,7 +148,7 @@ def _unknown(name: str) -> str:
 
 
 def _refusal(message: str) -> str:
-    """Turns absl's various messages into `--flag=value: reason`."""
+    """Turns absl's various messages into `--flag must be X, received value`."""
     message = message.splitlines()[0]
     missing = re.fullmatch(r"flag --(\w+)=None: .* other than None\.?", message)
     if missing:
@@ -156,14 +156,20 @@ def _refusal(message: str) -> str:
     no_value = re.fullmatch(r"Missing value for flag -*(\w+)", message)
     if no_value:
         return f"--{no_value[1]}: a value is missing"
-    refused = re.fullmatch(r"flag (--(\w+)=.*?): (.*)", message)
+    refused = re.fullmatch(r"flag --(\w+)=(.*?): (.*)", message)
     if not refused:
         return message
-    flag, name, reason = refused.groups()
+    name, value, reason = refused.groups()
+    parser = flags.FLAGS[name].parser
+    if reason.startswith("value should be one of"):
+        known = ", ".join(filter(None, parser.enum_values))
+        return f"--{name} must be one of {known}, received {value!r}"
+    if reason.endswith("is not a positive integer"):
+        return f"--{name} must be positive, received {value}"
     if reason.startswith(("invalid literal", "could not convert", "('Non-boolean")):
-        kind = flags.FLAGS[name].parser.syntactic_help
-        reason = f"must be {kind or 'true or false'}"
-    return f"{flag}: {reason}"
+        kind = parser.syntactic_help or "true or false"
+        return f"--{name} must be {kind}, received {value!r}"
+    return f"--{name}={value}: {reason}"
 
 
 def _start_logging() -> None:

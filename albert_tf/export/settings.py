@@ -59,16 +59,18 @@ class ExportSettings:
         "Write a SavedModel to output_dir/version, where servers look for it.", None
     )
     head: str = setting(
-        "auto: the head in the files; none: the encoder; or a head's name.", "auto"
+        "auto: the input's head; none: the encoder alone; or the name of a head.",
+        "auto",
     )
     spm_model_file: str = setting(
-        "SentencePiece model or tokenizer.json, if the model folder has none.", ""
+        "SentencePiece model or tokenizer.json, if the model has none.", ""
     )
     do_lower_case: bool | None = setting(
-        "Lower-case text, if the model does not say. Default: true.", None
+        "Lower-case text, if neither the model nor the records say. Default: true.",
+        None,
     )
     keep_accents: bool | None = setting(
-        "Keep accents, if the model does not say. Default: false.", None
+        "Keep accents, if neither the model nor the records say. Default: false.", None
     )
     max_seq_length: int | None = setting(
         "Longer texts are cut. Default: as in fine-tuning, or else the model's "
@@ -93,7 +95,7 @@ class ExportSettings:
         choices=("float32", "bfloat16"),
     )
     exit: str = setting(
-        f"Stop early, a text classifier with exits: {RULE_HELP}.",
+        f"Stop early, text classifiers only: {RULE_HELP}.",
         "",
     )
     exits_curve: str = setting(

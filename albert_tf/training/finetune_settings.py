@@ -131,7 +131,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         "",
     )
     spm_model_file: str = setting(
-        "Tokenizer (SentencePiece or tokenizer.json), if the checkpoint has none.", ""
+        "SentencePiece model or tokenizer.json, if the model has none.", ""
     )
     labels: tuple[str, ...] = setting(
         "Label names in the order of the class indices, or of the class ids (from 0, "
@@ -163,9 +163,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     max_qa_length: int | None = setting(
         "RACE: tokens kept of a question with a choice. Default: 128.", None, minimum=1
     )
-    overwrite: bool = setting(
-        "Replace an earlier fine-tuning run in output_dir.", False
-    )
+    overwrite: bool = setting("Replace existing output.", False)
     recipe: str = setting(
         "Take learning_rate, train_batch_size, dropout, num_train_steps, "
         "num_warmup_steps and max_seq_length from this row of the paper's Table 14, "

@@ -135,9 +135,7 @@ class PretrainSettings(TrainingSettings):
         "albert, bert, bert_wwm, roberta, spanbert or electra.", "albert"
     )
     masked_lm_prob: float = setting("Fraction of the tokens to mask.", 0.15)
-    ngram: int = setting(
-        "With --masking=albert: maximum number of words masked together.", 3, minimum=1
-    )
+    ngram: int = setting("Maximum number of words masked together.", 3, minimum=1)
     packing: bool = setting(
         "Put several short examples into one row; batch sizes then count rows.", False
     )

@@ -77,13 +77,11 @@ class TrainingSettings:
         False,
     )
     do_lower_case: bool | None = setting(
-        "Whether to lower-case text, if neither the checkpoint nor a data card of the "
-        "records says. Default: true.",
+        "Lower-case text, if neither the model nor the records say. Default: true.",
         None,
     )
     keep_accents: bool | None = setting(
-        "Whether to keep accents, if neither the checkpoint nor a data card of the "
-        "records says. Default: false.",
+        "Keep accents, if neither the model nor the records say. Default: false.",
         None,
     )
     train_batch_size: int | None = setting(

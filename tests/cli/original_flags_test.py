@@ -221,7 +221,7 @@ def test_what_has_no_counterpart_says_what_to_use(run_python, arguments, message
 
 
 def test_help_lists_what_can_be_used(run_python):
-    shown = run_python(dispatch.__file__, "finetune", "--help").stdout
+    shown = run_python(dispatch.__file__, "finetune", "--helpfull").stdout
     assert "also --num_keep_checkpoint" in shown
     assert shown.index("--train_file") < shown.index("--tokens_column")
     assert not re.search(r"^  --(\[no\])?(use_tpu|do_train|vocab_file)$", shown, re.M)

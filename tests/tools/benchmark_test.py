@@ -44,8 +44,7 @@ def test_wrong_flags(run_python):
     assert "--memory_megabytes: expected positive numbers, received 2,x" in done.stderr
     done = run_python(tool, "dta")
     assert done.returncode == 2
-    choices = "<data|convert|finetune|step|serving|predict|fidelity>"
-    assert f"--topic=dta: value should be one of {choices}" in done.stderr
+    assert "--topic must be one of data, convert, finetune, st" in done.stderr
     done = run_python(tool, "step", "--shapes=8x128,8")
     assert done.returncode == 2
     assert "--shapes: expected rows x tokens, such as 8x128" in done.stderr

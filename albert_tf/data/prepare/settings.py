@@ -76,14 +76,14 @@ class CreateSettings(CorpusSettings):
         None,
         choices=_DISTRIBUTIONS,
     )
-    ngram: int = setting("Maximum length of a masked n-gram, in words.", 3)
+    ngram: int = setting("Maximum number of words masked together.", 3)
     max_predictions_per_seq: int | None = setting(
         "Maximum number of masked tokens per example. Default: masked_lm_prob of "
         "max_seq_length, for example 77 of 512. The original's 20 masks only 4.75% of "
-        " long examples instead of 15%.",
+        "long examples instead of 15%.",
         None,
     )
-    masked_lm_prob: float = setting("Fraction of tokens to mask.", 0.15)
+    masked_lm_prob: float = setting("Fraction of the tokens to mask.", 0.15)
     random_seed: int = setting("Seed of all random choices.", 12345)
     dupe_factor: int = setting(
         "Number of passes over the text, each with other examples (and masks). The "
@@ -106,7 +106,7 @@ class CreateSettings(CorpusSettings):
         (),
         repeated=True,
     )
-    overwrite: bool = setting("Replace an existing data set.", False)
+    overwrite: bool = setting("Replace existing output.", False)
 
     def __post_init__(self):
         if self.do_permutation:

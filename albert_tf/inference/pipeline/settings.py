@@ -49,7 +49,7 @@ class PipelineSettings:
         (),
         repeated=True,
     )
-    overwrite: bool = setting("Replace existing answers.", False)
+    overwrite: bool = setting("Replace existing output.", False)
 
     def __post_init__(self):
         for name in ("block_size", "batch_size", "num_shards"):

@@ -267,7 +267,7 @@ def test_bfloat16_micro_batches_from_a_checkpoint(config_file, tmp_path):
     [
         ({"max_seq_length": 600}, 2, "--max_seq_length must be at most"),
         ({"train_batch_size": 0}, 2, "--train_batch_size must be positive"),
-        ({"precision": "float8"}, 2, "--precision=float8: value should be one of"),
+        ({"precision": "float8"}, 2, "--precision must be one of float32"),
         ({"distribution": "cloud"}, 2, "--distribution must be one of"),
         ({"input_file": "nowhere*.tfrecord"}, 1, "nowhere*.tfrecord"),
         ({"spm_model_file": __file__}, 1, "step"),

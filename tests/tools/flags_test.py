@@ -1,0 +1,75 @@
+"""The flags of all commands together: few are shown, and one name has one meaning."""
+
+import collections
+import runpy
+
+import pytest
+from absl import flags
+
+from albert_tf.cli import help as help_module
+from albert_tf.cli.flags import ALIASES, HIDDEN
+from tests.commands import fresh_flags
+from tools import main
+
+# Flags whose text depends on the command: what it reads and writes, ...
+FILES = {"input_file", "eval_file", "data_dir", "model", "spm_model_file"}
+FILES |= {"albert_config_file", "init_checkpoint", "preset", "labels", "split"}
+FILES |= {"output_file", "output_dir", "format", "exits_curve", "num_shards", "json"}
+# ... what a whole text of one is ...
+TEXTS = {"do_lower_case", "keep_accents", "seed", "max_seq_length", "task", "runner"}
+# ... and what training and its records, or two kinds of training, differ in.
+TRAINING = {"masking", "max_predictions_per_seq", "packing", "ema_decay", "precision"}
+TRAINING |= {"jit_compile", "num_train_steps", "top_k", "n_best_size", "batch_size"}
+# Fine-tuning computes these from the data, and says so.
+TRAINING |= {"learning_rate", "num_warmup_steps", "train_batch_size", "eval_steps"}
+EXCEPTIONS = FILES | TEXTS | TRAINING
+# Measures several commands, and says which of them a flag is for.
+OTHER_WORDS = {"benchmark"}
+
+
+@pytest.fixture(scope="module")
+def commands():
+    """The flags of every command by name."""
+    found = {}
+    for verb, file in main.verb_files().items():
+        before = {*flags.FLAGS}
+        with fresh_flags():
+            runpy.run_path(str(file), run_name="tool")
+            names = {*flags.FLAGS} - before - ALIASES.keys() - HIDDEN
+            found[verb] = {name: flags.FLAGS[name] for name in names}
+    return found
+
+
+def test_help_shows_at_most_one_screen(commands):
+    for verb, own in commands.items():
+        common = [name for name in own if help_module.is_common(name)]
+        assert min(len(own), len(common)) <= help_module.SHORT, verb
+
+
+def test_what_is_required_is_common(commands):
+    for verb, own in commands.items():
+        needed = {n for n, flag in own.items() if flag.validators and not flag.default}
+        if len(own) > help_module.SHORT:
+            assert all(map(help_module.is_common, needed)), verb
+
+
+def test_every_flag_of_a_long_list_has_one_place(commands):
+    words = " ".join(" ".join(names) for names in help_module.GROUPS.values()).split()
+    assert len(words) == len(set(words))
+    assert set(words) <= set().union(*commands.values())
+    for verb, own in commands.items():
+        if len(own) > help_module.SHORT:
+            assert set(own) <= set(words), (verb, set(own) - set(words))
+
+
+def test_one_name_has_one_text_and_one_check(commands):
+    texts, checks = collections.defaultdict(set), collections.defaultdict(set)
+    for verb in commands.keys() - OTHER_WORDS:
+        for name, flag in commands[verb].items():
+            texts[name].add(flag.help)
+            checks[name].add(flag.flag_type())
+    several = {name for name, found in texts.items() if len(found) > 1}
+    assert several <= EXCEPTIONS, sorted(several - EXCEPTIONS)
+    assert several >= EXCEPTIONS, sorted(EXCEPTIONS - several)
+    kinds = {name for name, found in checks.items() if len(found) > 1}
+    assert kinds <= {"preset", "albert_config_file", "masking"}, kinds

@@ -17,7 +17,7 @@ from absl import flags
 
 from albert_tf.cli.run import run
 from albert_tf.errors import DataError, UsageError
-from albert_tf.reports.demo_summary import summarize
+from albert_tf.reports.cards import demo_summary
 from albert_tf.storage import files
 from albert_tf.tasks.docstring_topics import write_topic_tables
 
@@ -71,7 +71,7 @@ def main() -> None:
             files.write_text(out / "fill_mask.jsonl", printed)
     print(f"\n$ a process with only tensorflow and tensorflow_text: {RAW_TEXT!r}")
     answer = _run([sys.executable, "-c", SERVE, str(out / "saved_model"), RAW_TEXT])
-    summary = summarize(str(out), RAW_TEXT, answer)
+    summary = demo_summary(str(out), RAW_TEXT, answer)
     files.write_text(out / "README.md", summary)
     print("\n" + summary)
     print(f"{time.monotonic() - started:.0f} s in total; all results are in {out}/")

@@ -11,7 +11,6 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import (
     huggingface,
-    keras_file,
     keras_hub,
     own_format,
     pretraining_run,
@@ -92,7 +91,7 @@ def check_path(path: str) -> None:
     It reads no weights; see `open_path`.
     """
     is_file = archives.is_archive(path) or (
-        path.endswith(keras_file.ENDING) and files.exists(path)
+        path.endswith(own_format.KERAS_ENDING) and files.exists(path)
     )
     named = hubs.is_name(path) or tf1.is_prefix(path) or pretraining_run.find(path)
     if not is_file and not named:
@@ -142,8 +141,8 @@ def _open(path: str, format: str | None, config: AlbertConfig | None) -> Checkpo
         run = None if format else pretraining_run.find(path)
         if run:
             return pretraining_run.read(*run, config)
-        if path.endswith(keras_file.ENDING) and not format:
-            return keras_file.read(path, config)
+        if path.endswith(own_format.KERAS_ENDING) and not format:
+            return own_format.read_keras(path, config)
         if tf1.is_prefix(path):
             return tf1.read(path, config)
         pretraining_run.refuse_unfinished(path)

@@ -6,22 +6,25 @@ Weights are read from safetensors or an old torch file and written as safetensor
 import dataclasses
 import json
 import re
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import huggingface_names as names
 from albert_tf.converters import huggingface_tokenizer, safetensors_file
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.huggingface_names import Family
 from albert_tf.converters.table import (
+    CONFIG_FIELDS,
+    Row,
     as_groups,
     fold_projection,
     match,
+    pair,
     read_groups,
     rename,
     unfold_projection,
 )
+from albert_tf.converters.tf1_names import BERT_BLOCK
 from albert_tf.converters.tokenizers import stored_options
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import all_rows, find
@@ -33,24 +36,99 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 TORCH_WEIGHTS = "pytorch_model.bin"
 _LEGACY = re.compile(r"(LayerNorm|layer_norm)\.(gamma|beta)$")
-_FIELDS = (
-    "vocab_size",
-    "embedding_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_hidden_groups",
-    "inner_group_num",
-    "num_attention_heads",
-    "intermediate_size",
-    "hidden_act",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "max_position_embeddings",
-    "type_vocab_size",
-    "initializer_range",
-    "layer_norm_eps",
-    "classifier_dropout_prob",
-)
+# Buffers that old versions saved.
+_NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids")
+_PARTS = (".weight", ".bias")
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """Holds Hugging Face's names for one family; `FAMILIES` lists them all.
+
+    Args:
+        class_prefix: str. What its class names begin with; in lower case, its
+            `model_type` and the prefix of the encoder's weights.
+        blocks: mapping. Our name of a block's layer, with `{}` for its number, to
+            theirs.
+        block_scope: callable. From a config and a block's number to the prefix of its
+            layers.
+        pooler: str. Name of the pooler's dense layer.
+        mlm_head: str. Prefix of the masked LM's bias.
+        mlm_transform: str. Prefix of the masked LM's dense layer and layer norm.
+        sop_head: str. Name of the sentence-order layer.
+        embedding_projection: str or None. Name of the layer from E to D, which is
+            there even if the two are equal; None if the family never has one.
+        has_groups: bool. Whether layers are stored as groups that share weights.
+        config_names: mapping. Our names of config fields to theirs, where they differ;
+            None for a field that they do not have.
+    """
+
+    class_prefix: str
+    blocks: Mapping[str, str]
+    block_scope: Callable[[AlbertConfig, int], str]
+    pooler: str
+    mlm_head: str
+    mlm_transform: str
+    sop_head: str
+    embedding_projection: str | None = None
+    has_groups: bool = False
+    config_names: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def model_type(self) -> str:
+        """The `model_type` of its config files."""
+        return self.class_prefix.lower()
+
+    @property
+    def stem(self) -> str:
+        """What the encoder's names begin with in a model that has a head."""
+        return f"{self.model_type}."
+
+
+def _albert_scope(config: AlbertConfig, block: int) -> str:
+    number, inner = divmod(block, config.inner_group_num)
+    group = config.group_numbers()[number]
+    return f"encoder.albert_layer_groups.{group}.albert_layers.{inner}"
+
+
+# By `AlbertConfig.family`.
+FAMILIES = {
+    "albert": Family(
+        class_prefix="Albert",
+        blocks={
+            "attention_{}/query": "attention.query",
+            "attention_{}/key": "attention.key",
+            "attention_{}/value": "attention.value",
+            "attention_{}/output": "attention.dense",
+            "attention_layer_norm_{}": "attention.LayerNorm",
+            "ffn_{}/intermediate": "ffn",
+            "ffn_{}/output": "ffn_output",
+            "ffn_layer_norm_{}": "full_layer_layer_norm",
+        },
+        block_scope=_albert_scope,
+        pooler="pooler",
+        mlm_head="predictions",
+        mlm_transform="predictions",
+        sop_head="sop_classifier.classifier",
+        embedding_projection="encoder.embedding_hidden_mapping_in",
+        has_groups=True,
+    ),
+    "bert": Family(
+        class_prefix="Bert",
+        blocks={k: v.replace("/", ".") for k, v in BERT_BLOCK.items()},
+        block_scope=lambda config, block: f"encoder.layer.{block}",
+        pooler="pooler.dense",
+        mlm_head="cls.predictions",
+        mlm_transform="cls.predictions.transform",
+        sop_head="cls.seq_relationship",
+        config_names={
+            "embedding_size": None,
+            "num_hidden_groups": None,
+            "inner_group_num": None,
+            "classifier_dropout_prob": "classifier_dropout",
+        },
+    ),
+}
 
 
 def matches(path: str, listed: set[str], config: dict | None) -> bool:
@@ -79,7 +157,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         config = AlbertConfig.from_json(config_path)
     values = json.loads(files.read_text(config_path))
     theirs = {_modern(name): t for name, t in _tensors(path).items()}
-    family = names.FAMILIES[config.family]
+    family = FAMILIES[config.family]
     theirs, dropped = _drop_buffers(theirs)
     has_stem = any(name.startswith(family.stem) for name in theirs)
     prefix = family.stem if has_stem else ""
@@ -89,9 +167,10 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     if family.has_groups:
         config = read_groups(config, NAME)
         named = config.replace(group_rule=NAME)
-    ours, unknown = match(names.name_table(named, prefix, head), theirs)
+    ours, unknown = match(name_table(named, prefix, head), theirs)
     if family.embedding_projection is not None:
         config = fold_projection(config, ours)
+    options = stored_options(path)
     checkpoint = Checkpoint(
         format=NAME,
         path=path,
@@ -99,8 +178,8 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         tensors=ours,
         labels=_labels(values),
         problem_type=values.get("problem_type"),
-        tokenizer=huggingface_tokenizer.finder(path),
-        tokenizer_options=stored_options(path),
+        tokenizer=huggingface_tokenizer.find_tokenizer(path, options),
+        tokenizer_options=options,
         unknown=unknown,
         dropped=dropped,
     )
@@ -121,7 +200,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         UsageError: If Hugging Face's classes cannot express the model.
     """
     head, config = checkpoint.head, checkpoint.config
-    family = names.FAMILIES[config.family]
+    family = FAMILIES[config.family]
     if not find(head).huggingface_class:
         raise UsageError(
             f"{NAME} has no {family.class_prefix} with a head like {head}; tf1 and "
@@ -140,7 +219,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     ours = _with_pooler(checkpoint)
     if family.embedding_projection is not None:
         ours = unfold_projection(config, ours)
-    theirs, left = rename(names.name_table(config, prefix, head), ours)
+    theirs, left = rename(name_table(config, prefix, head), ours)
     if left:
         raise UsageError(f"{NAME} has no name for {left[0]}")
     with out.open(WEIGHTS) as f:
@@ -165,10 +244,11 @@ def _with_pooler(checkpoint: Checkpoint) -> dict[str, Tensor]:
 def _config(checkpoint: Checkpoint, config: AlbertConfig, family: Family) -> dict:
     class_name = family.class_prefix + find(checkpoint.head).huggingface_class
     renamed = family.config_names
+    same = [field for field in CONFIG_FIELDS if field not in renamed]
     result = {
         "architectures": [class_name],
         "model_type": family.model_type,
-        **{field: getattr(config, field) for field in _FIELDS if field not in renamed},
+        **{field: getattr(config, field) for field in same},
         "dtype": "float32",
         "tie_word_embeddings": True,
         **{theirs: getattr(config, ours) for ours, theirs in renamed.items() if theirs},
@@ -237,13 +317,13 @@ def _modern(name: str) -> str:
 
 
 def _drop_buffers(theirs: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    dropped = [name for name in theirs if name.endswith(names.NO_WEIGHTS)]
+    dropped = [name for name in theirs if name.endswith(_NO_WEIGHTS)]
     return {k: t for k, t in theirs.items() if k not in dropped}, dropped
 
 
 def _untie(path: str, theirs: dict[str, Tensor], family: Family, prefix: str) -> None:
     """Removes second names of tied weights after checking that they are equal."""
-    for second, first in names.tied_names(family, prefix).items():
+    for second, first in _tied_names(family, prefix).items():
         if second not in theirs:
             continue
         tensor = theirs.pop(second)
@@ -261,7 +341,7 @@ def _head(values: dict, theirs: dict[str, Tensor]) -> str | None:
     architectures = values.get("architectures")
     is_list = isinstance(architectures, list) and architectures
     written = architectures[0] if is_list else None
-    prefixes = [family.class_prefix for family in names.FAMILIES.values()]
+    prefixes = [family.class_prefix for family in FAMILIES.values()]
     for row in all_rows():
         name = row.huggingface_class
         if name and written in [f"{prefix}{name}" for prefix in prefixes]:
@@ -280,3 +360,58 @@ def _labels(values: dict) -> list[str] | None:
         return None
     default = [f"LABEL_{i}" for i in range(len(labels))]
     return None if labels == default else labels
+
+
+def name_table(config: AlbertConfig, prefix: str, head: str | None) -> list[Row]:
+    """Returns the rows of a model.
+
+    Args:
+        config: `AlbertConfig`. A family with groups needs the sharing `"all"`.
+        prefix: str. `Family.stem` or, in a bare model, `""`.
+        head: str or None. One of `heads.HEADS`, or None for a bare model.
+    """
+    family = FAMILIES[config.family]
+    rows = _encoder(config, family, prefix)
+    is_answering = head == "question_answering"
+    rows += _dense("classifier", "qa_outputs" if is_answering else "classifier")
+    rows += _dense("mlm_head/dense", f"{family.mlm_transform}.dense")
+    norm = f"{family.mlm_transform}.LayerNorm"
+    rows += pair("mlm_head/layer_norm", norm, *_PARTS)
+    rows.append(Row("mlm_head/output_bias", f"{family.mlm_head}.bias"))
+    return rows + _dense("sop_head", family.sop_head)
+
+
+def _tied_names(family: Family, prefix: str) -> dict[str, str]:
+    """Returns the second names of tied weights and the names they stand for."""
+    return {
+        f"{family.mlm_head}.decoder.bias": f"{family.mlm_head}.bias",
+        f"{family.mlm_head}.decoder.weight": (
+            f"{prefix}embeddings.word_embeddings.weight"
+        ),
+    }
+
+
+def _encoder(config: AlbertConfig, family: Family, prefix: str) -> list[Row]:
+    rows = [
+        Row(f"backbone/embeddings/{name}", f"{prefix}embeddings.{name}.weight")
+        for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    ]
+    rows += pair(
+        "backbone/embeddings/layer_norm", f"{prefix}embeddings.LayerNorm", *_PARTS
+    )
+    if family.embedding_projection is not None:
+        rows += _dense(
+            "backbone/encoder/embedding_projection",
+            f"{prefix}{family.embedding_projection}",
+        )
+    blocks = max(row.attention for row in config.layer_table()) + 1
+    for block in range(blocks):
+        scope = f"{prefix}{family.block_scope(config, block)}"
+        for ours, theirs in family.blocks.items():
+            name = f"backbone/encoder/{ours.format(block)}"
+            rows += _dense(name, f"{scope}.{theirs}")
+    return rows + _dense("backbone/pooler", f"{prefix}{family.pooler}")
+
+
+def _dense(ours: str, theirs: str) -> list[Row]:
+    return pair(ours, theirs, *_PARTS, transpose=True)

@@ -21,9 +21,11 @@ from collections.abc import Callable
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.tokenizers import (
+    JSON,
     OPTIONS,
+    SPIECE,
     file_of,
-    stored_options,
+    finder,
 )
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
@@ -31,8 +33,6 @@ from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.load import load_tokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
-_SPIECE = "spiece.model"
-_JSON = "tokenizer.json"
 # Below every real score, so that a piece with this score is never chosen.
 _NEVER = -1000.0
 
@@ -41,7 +41,7 @@ def write(tokenizer, config: AlbertConfig, out: FolderWriter) -> None:
     """Writes `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
     out.write(*file_of(tokenizer))
     if isinstance(tokenizer, AlbertTokenizer):
-        out.write_json(_JSON, to_json(tokenizer))
+        out.write_json(JSON, to_json(tokenizer))
     roles = {
         "pad_token": tokenizer.pad_id,
         "unk_token": tokenizer.unk_id,
@@ -64,12 +64,15 @@ def write(tokenizer, config: AlbertConfig, out: FolderWriter) -> None:
     )
 
 
-def finder(path: str) -> Callable | None:
+def find_tokenizer(folder: str, options: dict[str, bool]) -> Callable | None:
     """Returns a function that builds the folder's tokenizer; None if it has none."""
-    for name, make in ((_SPIECE, _from_spiece), (_JSON, _from_json)):
-        if files.exists(files.join(path, name)):
-            return lambda make=make, name=name: make(path, files.join(path, name))
-    return None
+
+    def make(path: str):
+        if path.endswith(SPIECE):
+            return AlbertTokenizer(path, **options)
+        return _from_json(path, options)
+
+    return finder(folder, (SPIECE, JSON), make)
 
 
 def to_json(tokenizer) -> dict:
@@ -165,26 +168,22 @@ def _proto(model: bytes):
     return proto
 
 
-def _from_spiece(path: str, spiece: str):
-    return AlbertTokenizer(spiece, **stored_options(path))
-
-
-def _from_json(path: str, name: str):
+def _from_json(path: str, options: dict[str, bool]):
     """Builds a SentencePiece model from the unigram model in a `tokenizer.json`."""
     from sentencepiece import sentencepiece_model_pb2 as pb2
 
     try:
-        content = json.loads(files.read_text(name))
+        content = json.loads(files.read_text(path))
         model = content["model"]
         if model["type"] == "BPE":
-            return load_tokenizer(name)
+            return load_tokenizer(path)
         vocabulary = [(str(piece), float(score)) for piece, score in model["vocab"]]
         unk_id = model["unk_id"]
         special = {t["content"] for t in content["added_tokens"] if t["special"]}
         charsmap = base64.b64decode(_charsmap(content["normalizer"]) or "")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise DataError(
-            f"{name}: not the tokenizer.json of a unigram model, as ALBERT's is"
+            f"{path}: not the tokenizer.json of a unigram model, as ALBERT's is"
         ) from None
     proto = pb2.ModelProto()
     proto.trainer_spec.model_type = proto.trainer_spec.UNIGRAM
@@ -202,7 +201,7 @@ def _from_json(path: str, name: str):
         elif score == 0.0:
             kind = kinds.USER_DEFINED
         proto.pieces.add(piece=piece, score=score, type=kind)
-    return AlbertTokenizer(proto.SerializeToString(), **stored_options(path))
+    return AlbertTokenizer(proto.SerializeToString(), **options)
 
 
 def _charsmap(normalizer) -> str | None:

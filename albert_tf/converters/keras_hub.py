@@ -8,27 +8,34 @@ epsilon of 1e-5 (kept as `mlm_layer_norm_eps` when a preset is read), its activa
 always the tanh approximation, and its tokenizer does not normalize text, so the
 vocabulary that is written does it (`keras_hub.vocabulary`). The unchanged vocabulary
 is next to it for this package.
+
+Keras names a layer's group in an HDF5 file by its class and a count (`dense_1`), not
+by its own name. Files of an earlier Keras have other private names (`_query_dense`)
+and another top group; `_standard_path` takes both.
 """
 
 import contextlib
 import io
+import re
 
 import h5py
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import keras_hub_names as names
 from albert_tf.converters import keras_hub_vocabulary as vocabulary
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
+    Row,
     as_groups,
     fold_projection,
     match,
+    pair,
     rename,
     unfold_projection,
 )
 from albert_tf.converters.tokenizers import (
     SPIECE,
+    finder,
     spiece_of,
     stored_options,
     write_options,
@@ -63,6 +70,28 @@ _FIELDS = {
     "max_sequence_length": "max_position_embeddings",
     "num_segments": "type_vocab_size",
 }
+# Stands before the paths of `task.weights.h5`.
+_TASK = "task:"
+# Within the group of a layer, the kernel or gamma is first.
+_VARS = ("/vars/0", "/vars/1")
+_NO_WEIGHTS = re.compile(r"(^|/|:)(optimizer|preprocessor|seed_generator)/")
+_EARLIER_TOP = "_layer_checkpoint_dependencies"
+_ATTENTION = "_self_attention_layer"
+# The attributes of KerasHub's models that hold these layers.
+_ATTRIBUTES = {
+    "reversible_embedding": "token_embedding",
+    "position_embedding": "position_embedding",
+    "embedding": "segment_embedding",
+    "layer_normalization": "embeddings_layer_norm",
+    "dense": "embeddings_projection",
+    "dense_1": "pooled_dense",
+}
+_BLOCK = {
+    "attention_layer_norm_{}": "_self_attention_layer_norm",
+    "ffn_{}/intermediate": "_feedforward_intermediate_dense",
+    "ffn_{}/output": "_feedforward_output_dense",
+    "ffn_layer_norm_{}": "_feedforward_layer_norm",
+}
 
 
 def matches(path: str, listed: set[str], config: dict | None) -> bool:
@@ -92,30 +121,35 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     if files.exists(files.join(path, "task.json")):
         task = files.read_json(files.join(path, "task.json"))
     head = _HEADS.get(task.get("registered_name"))
-    rows = names.name_table(config, head)
-    known = {names.standard_path(row.theirs): row.theirs for row in rows}
+    rows = _name_table(config, head)
+    known = {_standard_path(row.theirs): row.theirs for row in rows}
     resources = contextlib.ExitStack()
     try:
         theirs = _tensors(path, WEIGHTS, "", resources)
         if head and files.exists(files.join(path, TASK_WEIGHTS)):
-            theirs.update(_tensors(path, TASK_WEIGHTS, names.TASK, resources))
+            theirs.update(_tensors(path, TASK_WEIGHTS, _TASK, resources))
     except BaseException:
         resources.close()
         raise
-    theirs = {known.get(names.standard_path(k), k): t for k, t in theirs.items()}
+    theirs = {known.get(_standard_path(k), k): t for k, t in theirs.items()}
     ours, unknown = match(rows, theirs)
-    dropped = [name for name in unknown if names.NO_WEIGHTS.search(name)]
+    dropped = [name for name in unknown if _NO_WEIGHTS.search(name)]
     values = task.get("config", {}) if isinstance(task.get("config"), dict) else {}
     if head == "text_classifier" and isinstance(values.get("dropout"), float):
         config = config.replace(classifier_dropout_prob=values["dropout"])
+    options = stored_options(path)
     checkpoint = Checkpoint(
         format=NAME,
         path=path,
         config=fold_projection(config, ours),
         tensors=ours,
         head=head,
-        tokenizer=_find_tokenizer(path),
-        tokenizer_options=stored_options(path),
+        tokenizer=finder(
+            path,
+            (SPIECE, VOCABULARY),
+            lambda file: AlbertTokenizer(file, **options),
+        ),
+        tokenizer_options=options,
         unknown=[name for name in unknown if name not in dropped],
         dropped=dropped,
         resources=resources,
@@ -146,7 +180,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         for name, shape in (("kernel", (size, size)), ("bias", (size,))):
             full = f"backbone/pooler/{name}"
             ours[full] = Tensor.of(full, np.zeros(shape, np.float32))
-    theirs, left = rename(names.name_table(config, head), ours)
+    theirs, left = rename(_name_table(config, head), ours)
     if left:
         raise UsageError(f"{NAME} has no name for {left[0]}")
     import keras_hub
@@ -174,7 +208,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
             )
         model = getattr(models, kind)(model, **options)
     for path, tensor in theirs.items():
-        names.find_variable(model, config, path).assign(tensor.read())
+        _find_variable(model, config, path).assign(tensor.read())
     model.save_to_preset(out.path)
 
 
@@ -271,9 +305,79 @@ def _read(item: h5py.Dataset, where: str) -> np.ndarray:
         raise DataError(f"{where}: {item.name} cannot be read: {e}") from None
 
 
-def _find_tokenizer(path: str):
-    for name in (SPIECE, VOCABULARY):
-        file = files.join(path, name)
-        if files.exists(file):
-            return lambda file=file: AlbertTokenizer(file, **stored_options(path))
-    return None
+def _name_table(config: AlbertConfig, head: str | None) -> list[Row]:
+    """Returns the rows of the backbone and the heads that KerasHub has.
+
+    Args:
+        config: `AlbertConfig`. Its sharing is `"all"`.
+        head: str or None. `"masked_lm"` or `"text_classifier"`.
+    """
+    rows = [
+        Row(f"backbone/embeddings/{ours}", f"layers/{theirs}/vars/0")
+        for ours, theirs in (
+            ("word_embeddings", "reversible_embedding"),
+            ("position_embeddings", "position_embedding"),
+            ("token_type_embeddings", "embedding"),
+        )
+    ]
+    rows += pair("backbone/embeddings/layer_norm", "layers/layer_normalization", *_VARS)
+    rows += pair("backbone/encoder/embedding_projection", "layers/dense", *_VARS)
+    blocks = config.num_hidden_groups * config.inner_group_num
+    for block in range(blocks):
+        rows += _block(config, block)
+    rows += pair("backbone/pooler", "layers/dense_1", *_VARS)
+    if head == "masked_lm":
+        stem = f"{_TASK}layers/masked_lm_head"
+        rows += pair("mlm_head/dense", f"{stem}/_intermediate_dense", *_VARS)
+        rows += pair("mlm_head/layer_norm", f"{stem}/_intermediate_layer_norm", *_VARS)
+        rows.append(Row("mlm_head/output_bias", f"{stem}/vars/0"))
+    elif head == "text_classifier":
+        rows += pair("classifier", f"{_TASK}layers/dense", *_VARS)
+    return rows
+
+
+def _standard_path(path: str) -> str:
+    """Returns a path without the parts that differ between versions of Keras."""
+    top, _, rest = path.partition("/")
+    top = top.replace(_EARLIER_TOP, "layers")
+    return "/".join(part.lstrip("_") for part in (top, *rest.split("/")))
+
+
+def _find_variable(model, config: AlbertConfig, path: str):
+    """Returns the variable that KerasHub saves under a path of `_name_table`.
+
+    Args:
+        model: keras.Model. KerasHub's backbone, or its model with a head.
+        config: `AlbertConfig`. As for `_name_table`.
+        path: str. The path.
+    """
+    _, name, *inner, _, number = path.split("/")
+    if path.startswith(_TASK):
+        layer = model.output_dense if name == "dense" else getattr(model, name)
+    else:
+        backbone = getattr(model, "backbone", model)
+        if name.startswith("transformer_encoder"):
+            block = int(name.removeprefix("transformer_encoder").strip("_") or 0)
+            group, place = divmod(block, config.inner_group_num)
+            layer = backbone.transformer_layers[group][place]
+        else:
+            layer = getattr(backbone, _ATTRIBUTES[name])
+    for part in inner:
+        layer = getattr(layer, part if hasattr(layer, part) else f"_{part}")
+    return layer.trainable_variables[int(number)]
+
+
+def _block(config: AlbertConfig, block: int) -> list[Row]:
+    stem = "layers/transformer_encoder" + (f"_{block}" if block else "")
+    encoder = "backbone/encoder"
+    rows = []
+    for ours, theirs in _BLOCK.items():
+        rows += pair(f"{encoder}/{ours.format(block)}", f"{stem}/{theirs}", *_VARS)
+    D, N, H = config.hidden_size, config.num_attention_heads, config.head_size
+    for part in ("query", "key", "value", "output"):
+        ours = f"{encoder}/attention_{block}/{part}"
+        theirs = f"{stem}/{_ATTENTION}/{part}_dense/vars"
+        kernel, bias = ((D, N, H), (N, H)) if part != "output" else ((N, H, D), (D,))
+        rows.append(Row(f"{ours}/kernel", f"{theirs}/0", shapes=((D, D), kernel)))
+        rows.append(Row(f"{ours}/bias", f"{theirs}/1", shapes=((D,), bias)))
+    return rows

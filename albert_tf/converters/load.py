@@ -11,8 +11,7 @@ from albert_tf import heads
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect, keras_model, publish
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.converters.detect import compile_ignore, open_checkpoint
-from albert_tf.converters.tokenizers import choose_tokenizer
+from albert_tf.converters.detect import open_checkpoint
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
 from albert_tf.models.base import ConfiguredModel
 from albert_tf.storage import folders
@@ -20,17 +19,6 @@ from albert_tf.text import inputs
 from albert_tf.text import load as tokenizers
 from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.tokenizer import Tokenizer
-
-__all__ = [
-    "choose_tokenizer",
-    "compile_ignore",
-    "from_pretrained",
-    "load_tokenizer",
-    "open_checkpoint",
-    "save_pretrained",
-    "write_checkpoint",
-    "write_files",
-]
 
 
 def from_pretrained(

@@ -156,8 +156,8 @@ def _find_config(run: str, record: dict[str, dict]) -> AlbertConfig:
 def _find_tokenizer(run: str, record: dict[str, dict]):
     options = dict(record["content"].get("tokenizer") or {})
     options.pop("sha256", None)
-    for name in (tokenizers.SPIECE, tokenizers.JSON):
-        path = files.join(run, name)
-        if files.exists(path):
-            return lambda path=path: load_tokenizer(path, **options)
-    return None
+    return tokenizers.finder(
+        run,
+        (tokenizers.SPIECE, tokenizers.JSON),
+        lambda path: load_tokenizer(path, **options),
+    )

@@ -13,7 +13,8 @@ from absl import logging
 
 from albert_tf.converters import detect, huggingface, own_format
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
+from albert_tf.reports import cards
 from albert_tf.storage import files, hubs
 
 CARD = "README.md"
@@ -28,13 +29,15 @@ _RUN_FILE, _METRICS_FILE = "run.json", "metrics.json"
 def check(push_to: str, path: str | os.PathLike, format: str) -> None:
     """Raises a UsageError if a folder of that format cannot be uploaded."""
     hubs.check_upload(push_to)
-    if format not in _FORMATS:
-        raise UsageError(
-            f"push_to: format must be one of {', '.join(_FORMATS)}, whose files may be "
-            f"downloaded again; received {format!r}"
-        )
-    if files.is_remote(path):
-        raise UsageError(f"push_to: needs a folder on this machine, received {path}")
+    require(
+        format in _FORMATS,
+        f"push_to: format must be one of {', '.join(_FORMATS)}, whose files may be "
+        "downloaded again",
+        format,
+    )
+    require(
+        not files.is_remote(path), "push_to: needs a folder on this machine", str(path)
+    )
 
 
 def push(path: str | os.PathLike, push_to: str) -> None:
@@ -62,10 +65,20 @@ def card(
     if loaded_from and _holds_same_weights(loaded_from, checkpoint):
         text = _card_of(loaded_from)
         metrics = _metrics_of(loaded_from)
-    if not text:
-        lines = [*_model(checkpoint, push_to, format), *_results(metrics)]
-        text = "\n".join(lines)
-    return _with_front_matter(text)
+    return _with_front_matter(
+        text
+        or cards.render(
+            "uploaded_card",
+            title=push_to.removeprefix(hubs.HUGGING_FACE).partition("/")[2],
+            config=checkpoint.config,
+            head=checkpoint.head,
+            parameters=sum(math.prod(t.shape) for t in checkpoint.tensors.values()),
+            format=format,
+            labels=checkpoint.labels,
+            push_to=push_to,
+            metrics=metrics,
+        )
+    )
 
 
 def _holds_same_weights(path: str, checkpoint: Checkpoint) -> bool:
@@ -95,41 +108,6 @@ def _metrics_of(path: str) -> dict[str, str | int | float]:
         return {}
     found = files.read_json(where)
     return {k: v for k, v in found.items() if isinstance(v, str | int | float)}
-
-
-def _model(checkpoint: Checkpoint, push_to: str, format: str) -> list[str]:
-    config = checkpoint.config
-    title = push_to.removeprefix(hubs.HUGGING_FACE).partition("/")[2]
-    parameters = sum(math.prod(tensor.shape) for tensor in checkpoint.tensors.values())
-    head = checkpoint.head or "no head"
-    labels = [f"Labels: {', '.join(checkpoint.labels or [])}.", ""]
-    return [
-        f"# {title}",
-        "",
-        f"{config.family.upper()} with {head}, {parameters:,} parameters, "
-        f"sharing `{config.sharing}`: {config.num_hidden_layers} layers of "
-        f"{config.hidden_size}, embeddings of {config.embedding_size}, vocabulary of "
-        f"{config.vocab_size:,}. Stored in the format `{format}`.",
-        "",
-        *(labels if checkpoint.labels else []),
-        "```python",
-        "import albert_tf",
-        "",
-        f'model = albert_tf.from_pretrained("{push_to}")',
-        "```",
-        "",
-    ]
-
-
-def _results(metrics: dict[str, str | int | float]) -> list[str]:
-    if not metrics:
-        return []
-    rows = [f"| {name} | {_shown(value)} |" for name, value in metrics.items()]
-    return ["## Results of fine-tuning", "", "| name | value |", "|---|---|", *rows, ""]
-
-
-def _shown(value: str | int | float) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def _with_front_matter(text: str) -> str:

@@ -14,9 +14,10 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import tf1_names
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.table import match, read_groups, rename
+from albert_tf.converters.table import CONFIG_FIELDS, match, read_groups, rename
 from albert_tf.converters.tf1_names import name_table
 from albert_tf.converters.tokenizers import (
+    finder,
     spiece_of,
     stored_options,
     write_options,
@@ -36,23 +37,10 @@ _HEAD_FILE = "head.json"
 _CLASSIFIERS = ("text_classifier", "token_classifier", "multiple_choice")
 _CONFIGS = ("albert_config.json", "bert_config.json", "config.json")
 _VOCABULARIES = ("30k-clean.model", "spiece.model")
+# What the original fixes; the activation gets its own name.
+_NO_FIELDS = ("hidden_act", "layer_norm_eps", "classifier_dropout_prob")
 # The activations of the original, by its own names.
 _ACTIVATIONS = {"gelu_new": "gelu", "relu": "relu", "tanh": "tanh", "linear": "linear"}
-_FIELDS = (
-    "attention_probs_dropout_prob",
-    "hidden_dropout_prob",
-    "embedding_size",
-    "hidden_size",
-    "initializer_range",
-    "intermediate_size",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "num_hidden_groups",
-    "inner_group_num",
-    "type_vocab_size",
-    "vocab_size",
-)
 
 
 def is_prefix(path: str) -> bool:
@@ -94,13 +82,14 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     ours, unknown = match(name_table(config, head), theirs)
     ours.update({own: theirs[name] for own, name in norms.items()})
     unknown = sorted(set(unknown) - set(norms.values()))
+    options = stored_options(folder)
     checkpoint = Checkpoint(
         format=NAME,
         path=path,
         config=config,
         tensors=ours,
-        tokenizer=_find_tokenizer(folder),
-        tokenizer_options=stored_options(folder),
+        tokenizer=_find_tokenizer(folder, options),
+        tokenizer_options=options,
         unknown=unknown,
         dropped=dropped,
     )
@@ -142,8 +131,9 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     values = {"hidden_act": _ACTIVATIONS[config.hidden_act]}
     if config.sharing == "none" and family.has_groups:
         config = config.replace(num_hidden_groups=config.num_hidden_layers)
-    fields = [field for field in _FIELDS if field not in family.missing_fields]
-    values.update({field: getattr(config, field) for field in fields})
+    for field in CONFIG_FIELDS:
+        if field not in (*_NO_FIELDS, *family.missing_fields):
+            values[field] = getattr(config, field)
     out.write_json(family.config_file, values)
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
@@ -271,16 +261,14 @@ def _find_config(folder: str, theirs: dict[str, Tensor]) -> AlbertConfig:
     )
 
 
-def _find_tokenizer(folder: str):
+def _find_tokenizer(folder: str, options: dict[str, bool]):
     for place in (folder, files.join(folder, "assets")):
-        if not files.is_folder(place or "."):
-            continue
-        names = [n for n in files.list_folder(place or ".") if n.endswith(".model")]
-        names = [n for n in _VOCABULARIES if n in names] or names
+        place = place or "."
+        listed = files.list_folder(place) if files.is_folder(place) else ()
+        names = [name for name in listed if name.endswith(".model")]
+        names.sort(key=lambda name: name not in _VOCABULARIES)
         if names:
-            path = files.join(place, names[0])
-            options = stored_options(folder)
-            return lambda path=path: AlbertTokenizer(path, **options)
+            return finder(place, names, lambda path: AlbertTokenizer(path, **options))
     return None
 
 

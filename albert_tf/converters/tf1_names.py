@@ -50,7 +50,7 @@ _ALBERT_BLOCK = {
     "ffn_{}/output": "ffn_1/intermediate/output/dense",
     "ffn_layer_norm_{}": "LayerNorm_1",
 }
-_BERT_BLOCK = {
+BERT_BLOCK = {
     "attention_{}/query": "attention/self/query",
     "attention_{}/key": "attention/self/key",
     "attention_{}/value": "attention/self/value",
@@ -120,7 +120,7 @@ def _bert_blocks(config: AlbertConfig) -> list[Row]:
     return [
         row
         for layer in range(config.num_hidden_layers)
-        for ours, theirs in _BERT_BLOCK.items()
+        for ours, theirs in BERT_BLOCK.items()
         for row in _dense_or_norm(
             f"encoder/{ours.format(layer)}", f"bert/encoder/layer_{layer}/{theirs}"
         )

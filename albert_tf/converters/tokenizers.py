@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable, Iterable
 
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError, UsageError
@@ -60,6 +61,21 @@ def stored_options(folder: str) -> dict[str, bool]:
         return {k: values[k] for k in OPTION_NAMES if isinstance(values.get(k), bool)}
     except (json.JSONDecodeError, AttributeError, TypeError, RecursionError):
         raise DataError(f"{path}: not a JSON object") from None
+
+
+def finder(
+    folder: str, names: Iterable[str], make: Callable[[str], Tokenizer]
+) -> Callable[[], Tokenizer] | None:
+    """Returns a function that builds a folder's tokenizer; None if it has none.
+
+    Args:
+        folder: str.
+        names: iterable of str. Files that may hold it; the first that exists is taken.
+        make: callable. From the path of the file to the tokenizer.
+    """
+    paths = [files.join(folder, name) for name in names]
+    found = next(filter(files.exists, paths), None)
+    return None if found is None else lambda: make(found)
 
 
 def choose_tokenizer(

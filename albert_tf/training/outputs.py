@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.keras_model import build_model, from_model
 from albert_tf.objectives.objective import Objective
-from albert_tf.reports import model_card
+from albert_tf.reports.cards import model_card
 from albert_tf.reports.curves import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.reports.optional import drawn_if_possible
@@ -229,7 +229,7 @@ def write_outputs(
         files.write_bytes(folder.join(CURVES_FILE), draw_curves(metrics))
     write_report(folder, is_finished=True)
     skipped = SkippedBatches(folder, writes=False).entries
-    text = model_card.describe(
+    text = model_card(
         settings, config, objective, metrics, tokenizer, keeps_masks, skipped
     )
     files.write_text(folder.join("README.md"), text)

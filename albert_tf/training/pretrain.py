@@ -7,9 +7,10 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import growing
 from albert_tf.converters.keras_model import build_model
-from albert_tf.converters.load import choose_tokenizer, open_checkpoint, save_pretrained
+from albert_tf.converters.load import open_checkpoint, save_pretrained
+from albert_tf.converters.table import GROWABLE, differences, grow
+from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.objective import Objective
@@ -258,10 +259,10 @@ def _make_model(settings, config, objective, start, dtype):
         model.mark_untrained()
         return model
     if settings.grow:
-        start = growing.grow(start, config)
-    found = growing.differences(start.config, config)
+        start = grow(start, config)
+    found = differences(start.config, config)
     if found:
-        hint = "; --grow allows it" if set(found) <= set(growing.GROWABLE) else ""
+        hint = "; --grow allows it" if set(found) <= set(GROWABLE) else ""
         raise UsageError(
             f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
             f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}"

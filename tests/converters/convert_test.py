@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from albert_tf.converters import load, peers
+from albert_tf.converters import load, parity
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import hubs
@@ -39,8 +39,8 @@ def test_a_model_by_name_is_reported_with_its_commit(tmp_path, monkeypatch):
     found = hubs.Download(str(HF), "hf://owner/name@0123")
     monkeypatch.setattr(hubs, "download", {"hf://owner/name": found}.get)
     asked = []
-    peer = peers.Peer((), lambda _, path, batch: asked.append(path) or {}, None)
-    monkeypatch.setattr(peers, "find_peer", {"huggingface": peer}.get)
+    peer = parity.Peer((), lambda _, path, batch: asked.append(path) or {}, None)
+    monkeypatch.setattr(parity, "find_peer", {"huggingface": peer}.get)
     out = str(tmp_path / "out")
     report = convert_checkpoint("hf://owner/name", out, "albert_tf", verify="peer")
     assert report.source == found.origin

@@ -10,7 +10,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.converters import huggingface_names as names
+from albert_tf.converters.huggingface import name_table
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from tests import tiny
@@ -78,7 +78,7 @@ def test_gradients_of_every_weight():
     gradients = tape.gradient(loss, [v.value for v in weights.values()])
     ours = dict(zip(weights, map(tf.convert_to_tensor, gradients), strict=True))
     theirs = np.load(PRETRAINING / "grads.npz")
-    rows = names.name_table(model.config, "albert.", "pretraining")
+    rows = name_table(model.config, "albert.", "pretraining")
     rows = [row for row in rows if row.theirs in theirs]
     assert len(rows) >= 30
     for row in rows:

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.converters.huggingface_names import name_table
+from albert_tf.converters.huggingface import name_table
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.finetuning import SingleLabel, Span, for_task
 

@@ -166,7 +166,8 @@ def test_files_of_the_page_are_installed():
     patterns = data["albert_tf.reports"]
     found = {path.name for pattern in patterns for path in folder.glob(pattern)}
     needed = {f"{name}.js" for name in page._SCRIPTS}
-    assert found == needed | {"blocks.html.j2", "page.css", "page.html.j2"}
+    needed |= {"page.css", *(path.name for path in folder.glob("*.j2"))}
+    assert found == needed
     build = (ROOT / "BUILD").read_text()
     for pattern in patterns:
         assert f'"albert_tf/reports/{pattern}"' in build

@@ -4,7 +4,7 @@ import types
 
 from albert_tf.config import AlbertConfig
 from albert_tf.objectives.pretraining import ALBERT, BERT
-from albert_tf.reports import model_card
+from albert_tf.reports.cards import model_card
 from albert_tf.training.pretrain_settings import PretrainSettings
 
 METRICS = [
@@ -14,18 +14,17 @@ METRICS = [
 ]
 
 
-def card(objective, metrics, settings=None, **kwargs):
-    settings = settings or PretrainSettings(
-        input_file="data", output_dir="out", spm_model_file="spm", preset="albert_base"
-    )
+def card(objective=ALBERT, metrics=METRICS, keeps_masks=False, skipped=(), **settings):
+    places = {"input_file": "data", "output_dir": "out", "spm_model_file": "spm"}
+    settings = PretrainSettings(preset="albert_base", **places, **settings)
     tokenizer = types.SimpleNamespace(sha256="123abc")
-    return model_card.describe(
-        settings, AlbertConfig(), objective, metrics, tokenizer, **kwargs
+    return model_card(
+        settings, AlbertConfig(), objective, metrics, tokenizer, keeps_masks, skipped
     ).splitlines()
 
 
 def test_results_name_their_step():
-    lines = card(ALBERT, METRICS)
+    lines = card()
     assert "| data | loss | MLM accuracy | SOP accuracy |" in lines
     assert "| training, up to step 1,000 | 3.0000 | 0.2500 |  |" in lines
     assert "| held out, step 750 | 4.0000 | 0.1250 |  |" in lines
@@ -40,46 +39,38 @@ def test_columns_are_the_terms_of_the_objective():
     assert "| best constant answer, held out |  | 0.1000 | 0.5000 |" in lines
 
 
-def test_sections():
-    text = "\n".join(card(ALBERT, METRICS))
+def test_the_whole_card():
+    text = "\n".join(card())
     for part in ("# Model card", "## Training", "123abc", "## Results", "Made with"):
         assert part in text
+    assert "masking `albert`, seed" in text and "Batches left out" not in text
+    assert "learning rate 0.00176, schedule `original`" in text
+    assert "average" not in text
+    assert "{" not in text and "\n\n\n" not in text
 
 
-def test_masks_are_those_of_the_records_or_of_the_settings():
-    stored = "\n".join(card(ALBERT, METRICS, keeps_masks=True))
-    assert (
-        "the masks stored in the records" in stored and "`albert`, seed" not in stored
-    )
-    assert "masking `albert`, seed" in "\n".join(card(ALBERT, METRICS))
+def test_masks_may_be_those_of_the_records():
+    text = "\n".join(card(keeps_masks=True))
+    assert "the masks stored in the records, seed" in text
+    assert "masking `albert`" not in text
 
 
 def test_scaled_learning_rate_is_named_with_its_rule():
-    settings = PretrainSettings(
-        input_file="data",
-        output_dir="out",
-        spm_model_file="spm",
-        preset="albert_base",
-        train_batch_size=1024,
-        scale_learning_rate=True,
-    )
-    text = "\n".join(card(ALBERT, METRICS, settings))
+    text = "\n".join(card(train_batch_size=1024, scale_learning_rate=True))
     assert "learning rate 0.00088 (0.00176 x sqrt(1024 / 4096))" in text
-    assert "learning rate 0.00176, schedule `original`" in "\n".join(
-        card(ALBERT, METRICS)
-    )
 
 
 def test_averages_have_their_own_row_and_the_card_says_what_the_model_has():
     extra = {"ema_loss": 3.5, "ema_mlm_accuracy": 0.25}
-    settings = PretrainSettings(
-        input_file="data",
-        output_dir="out",
-        spm_model_file="spm",
-        preset="albert_base",
-        ema_decay=0.99,
-    )
-    lines = card(ALBERT, [*METRICS[:2], METRICS[2] | extra], settings)
+    lines = card(ALBERT, [*METRICS[:2], METRICS[2] | extra], ema_decay=0.99)
     assert "| held out, averaged weights, step 750 | 3.5000 | 0.2500 |  |" in lines
     assert [line for line in lines if "decay 0.99; this model has the last we" in line]
-    assert not [line for line in card(ALBERT, METRICS) if "average" in line]
+
+
+def test_batches_left_out():
+    entry = {"batch": 1000, "phase": 0, "diverged_at": 1011, "restored_step": 900}
+    lines = card(skipped=[entry])
+    assert "| batch | diverged at step | went back to step |" in lines
+    assert lines[lines.index("|---|---|---|") + 1] == "| 1,000 | 1,011 | 900 |"
+    lines = card(skipped=[entry, entry | {"phase": 500}])
+    assert "| 1,000 | 500 | 1,011 | 900 |" in lines

@@ -1,0 +1,124 @@
+"""What is said about a model in Markdown: its card, and the summary of the demo."""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from albert_tf.config import AlbertConfig
+from albert_tf.objectives.objective import Objective
+from albert_tf.reports.environment import describe_environment
+from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
+from albert_tf.storage import files
+
+
+def render(template: str, **values: Any) -> str:
+    """Returns the Markdown that a template of this folder makes of values."""
+    return _environment().get_template(f"{template}.md.j2").render(values)
+
+
+def model_card(
+    settings: Any,
+    config: AlbertConfig,
+    objective: Objective,
+    metrics: Sequence[Mapping[str, Any]],
+    tokenizer,
+    keeps_masks: bool = False,
+    skipped: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """Returns the card of a pretrained model, whose numbers were measured in its run.
+
+    Args:
+        settings: `PretrainSettings`. Settings of the run.
+        config: `AlbertConfig`. Config of the model.
+        objective: `Objective`. What was learned.
+        metrics: Lines of `metrics.jsonl`.
+        tokenizer: `Tokenizer`. Its `sha256` is named.
+        keeps_masks: bool. Whether the records contain the masks, so that the run's
+            masking settings had no effect.
+        skipped: Entries of `skipped_batches.json`: batches that were left out.
+    """
+    made = describe_environment()
+    return render(
+        "model_card",
+        settings=settings,
+        config=config,
+        names=["data", "loss", *(f"{term.title} accuracy" for term in objective.terms)],
+        rows=_results(objective, metrics),
+        tokenizer=tokenizer,
+        keeps_masks=keeps_masks,
+        skipped=skipped,
+        versions=[f"{k} {v}" for k, v in made["versions"].items() if v],
+        git_revision=made["git_revision"],
+    )
+
+
+def _results(
+    objective: Objective, metrics: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, list[float | None]]]:
+    """Returns titles and the last results; None where nothing was measured."""
+    terms = [term.name for term in objective.terms]
+    rows: list[tuple[str, list[float | None]]] = []
+    for title, split in (("training, up to", "train"), ("held out,", "eval")):
+        measured = [line for line in metrics if line["split"] == split]
+        if not measured:
+            continue
+        last = measured[-1]
+        numbers = [last["loss"], *(last.get(f"{name}_accuracy") for name in terms)]
+        rows.append((f"{title} step {last['step']:,}", numbers))
+        if "ema_loss" in last:
+            numbers = [last.get(f"ema_{name}_accuracy") for name in terms]
+            title = f"{title} averaged weights, step {last['step']:,}"
+            rows.append((title, [last["ema_loss"], *numbers]))
+        baselines = [last.get(f"{name}_baseline") for name in terms]
+        if any(value is not None for value in baselines):
+            rows.append(("best constant answer, held out", [None, *baselines]))
+    return rows
+
+
+def demo_summary(output_dir: str, text: str, answer: str) -> str:
+    """Returns the summary of a demo.
+
+    Args:
+        output_dir: str. Folder of the demo; results of its steps are read from there.
+        text: str. Text sent to the SavedModel.
+        answer: str. Answer of the SavedModel.
+    """
+    metrics = read_metrics(files.join(output_dir, "pretrain", METRICS_FILE))
+    filled = files.read_text(files.join(output_dir, "fill_mask.jsonl"))
+    accuracies = [
+        files.read_json(files.join(output_dir, name, "metrics.json"))["dev_accuracy"]
+        for name in ("classifier", "classifier_from_scratch")
+    ]
+    return render(
+        "demo",
+        held_out=[line for line in metrics if line["split"] == "eval"][-1],
+        accuracies=accuracies,
+        filled=[json.loads(line) for line in filled.splitlines()],
+        text=text,
+        answer=answer,
+    )
+
+
+def _sizes(config: AlbertConfig) -> str:
+    return (
+        f"sharing `{config.sharing}`: {config.num_hidden_layers} layers of "
+        f"{config.hidden_size}, embeddings of {config.embedding_size}, vocabulary of "
+        f"{config.vocab_size:,}"
+    )
+
+
+@functools.cache
+def _environment():
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("albert_tf", "reports"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["thousands"] = "{:,}".format
+    environment.globals["sizes"] = _sizes
+    return environment

@@ -56,7 +56,7 @@ test-peers: $(VENV)/.installed-peers
 	  --durations=10 $(PYTEST_FLAGS)
 
 test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
-	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py tests/pipelines \
+	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py tests/jobs/beam_test.py \
 	  --durations=10 $(PYTEST_FLAGS)
 	$(BEAM_TF_VENV)/bin/python -m pytest tests/inference/pipeline/beam_test.py \
 	  --durations=10 $(PYTEST_FLAGS)

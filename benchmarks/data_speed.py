@@ -178,13 +178,13 @@ def measure_ours(
 def _input_pipeline(settings, text: str, model: str, folder: str) -> list[Row]:
     """Measures records to batches: masking on one core, and how long a step waits."""
     from albert_tf.data.corpus.corpus import Corpus
-    from albert_tf.data.prepare import local
+    from albert_tf.data.prepare.create import create_pretraining_data
 
     length = settings.max_seq_length
     prefix = os.path.join(folder, "records/t")
     # Full sentences: rows of the whole length, whatever the documents are.
     config = RecordConfig(pairs=PairConfig("none", length))
-    card = local.create_pretraining_data(
+    card = create_pretraining_data(
         Corpus(text, "lines"),
         prefix,
         load_tokenizer(model),

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 
 # One process of the original (google-research/albert), text to TFRecord, on the class
 # of machine that the targets of this package refer to.
@@ -41,7 +41,7 @@ def measure_records(
 
     Args:
         inputs: str. As the command's `--input_file`.
-        tokenizer: `Tokenizer`. As for `local.create_pretraining_data`.
+        tokenizer: `Tokenizer`. As for `create_pretraining_data`.
         config: `RecordConfig`. What records to make.
         num_processes: int. Number of processes.
     """
@@ -50,7 +50,7 @@ def measure_records(
     try:
         with PeakMemory() as memory:
             start = time.perf_counter()
-            card = local.create_pretraining_data(
+            card = create_pretraining_data(
                 corpus,
                 os.path.join(folder, "data"),
                 tokenizer,

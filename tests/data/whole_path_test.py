@@ -12,8 +12,8 @@ from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.corpus import source
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError
@@ -38,7 +38,7 @@ def tokenizer():
 
 
 def _make(corpus, output, tokenizer, length=64, **settings):
-    return local.create_pretraining_data(
+    return create_pretraining_data(
         corpus,
         str(output),
         tokenizer,
@@ -192,7 +192,7 @@ def test_byte_level_bpe_keeps_the_space_between_sentences(tmp_path):
     tokenizer = ByteBPETokenizer(data)
     (tmp_path / "a.txt").write_text(text)
     corpus = Corpus(str(tmp_path / "a.txt"), "paragraphs")
-    local.create_pretraining_data(
+    create_pretraining_data(
         corpus,
         str(tmp_path / "o/t"),
         tokenizer,
@@ -238,7 +238,7 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
 
 _BUILD = """
 import sys
-from albert_tf.data.prepare import local
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.corpus import source
 from albert_tf.data.corpus.corpus import Corpus
@@ -249,7 +249,7 @@ config = RecordConfig(
     PairConfig("clean", 64, 0.1, 5), MaskingConfig(max_predictions_per_seq=10)
 )
 source, model, output = sys.argv[1:]
-local.create_pretraining_data(
+create_pretraining_data(
     Corpus(source), output, AlbertTokenizer(model), config, 2, 1, progress=False
 )
 """

@@ -144,7 +144,7 @@ def test_existing_output_is_not_overwritten(tmp_path):
     other.write_text("{}")
     done = _run(tmp_path)
     assert done.returncode == 2
-    assert "dataset.json exists; give --overwrite" in done.stderr
+    assert "dataset.json exists already; give --overwrite" in done.stderr
     assert other.read_text() == "{}"
     done = _run(tmp_path, overwrite=True)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """Corpus to record files with Apache Beam, on any of its runners.
 
-Three pipelines, each over a list of small elements (`pipelines/beam.py` says why):
+Three pipelines, each over a list of small elements (`jobs/beam.py` says why):
 groups of sources become files with one block of text each, these become part files,
 and the parts are joined into shards. All use the functions of the local run on the same
 blocks, so the shards have the same bytes. The text of a block goes through a file and
@@ -10,10 +10,9 @@ machine, or use paths such as `gs://`. Needs the extra `beam`.
 """
 
 import functools
-import hashlib
 import io
 import json
-import pickle
+import os
 from collections import Counter
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -23,18 +22,8 @@ import numpy as np
 from albert_tf.data.corpus.corpus import Corpus, RawDocument
 from albert_tf.data.corpus.duplicates import document_digest
 from albert_tf.data.prepare import blocks, parts
-from albert_tf.data.prepare.config import RecordConfig
-from albert_tf.data.prepare.output import (
-    OutputNames,
-    entries,
-    finish,
-    plan_output,
-    prepare,
-    run_settings,
-    write_shard,
-)
-from albert_tf.data.records import card
-from albert_tf.pipelines.beam import check_runner, run_each
+from albert_tf.data.prepare.output import Shard, write_shard
+from albert_tf.jobs.beam import check_runner, run_each
 from albert_tf.storage import files
 
 # Of each document, as many bytes of its digest are compared as in a local run.
@@ -43,107 +32,82 @@ _DIGEST = np.dtype("<u8")
 _DIGESTS = 1 << 26
 
 
-def create_with_beam(
-    corpus: Corpus,
-    output: str,
-    tokenizer,
-    config: RecordConfig,
-    runner: str = "DirectRunner",
-    beam_options: Sequence[str] = (),
-    num_shards: int | None = None,
-    overwrite: bool = False,
-    flags: dict | None = None,
-) -> dict:
-    """Does what `local.create_pretraining_data` does, on a Beam runner.
+class Pipelines:
+    """Does on a Beam runner what `create.py` does on this machine.
 
     Args:
-        corpus: `Corpus`. Text to read; each group of files is read by one worker.
         runner: str. Name of a Beam runner.
-        beam_options: Sequence. Options of Beam, for example `--project=name`.
-        output, tokenizer, config, num_shards, overwrite, flags: As for
-            `local.create_pretraining_data`.
+        beam_options: Sequence. Options of Beam.
 
-    Returns:
-        dict. The data card.
+    Raises:
+        UsageError: If Beam cannot use them.
     """
-    check_runner(runner, beam_options)
-    names = OutputNames(output, num_shards)
-    settings = run_settings(corpus, tokenizer, config, drop_duplicates=False)
-    prepare(names, settings, overwrite)
-    groups = blocks.source_groups(corpus)
-    job = _write_job(names, (corpus, names, tokenizer, config))
-    run_each(
-        list(enumerate(groups)), functools.partial(_read, job), runner, beam_options
-    )
-    reports = [_read_report(names, group) for group in range(len(groups))]
-    for report in reports:
-        corpus.counts.update(report["counts"])
-        corpus.sha256.update(report["sha256"])
-    found = [(g, n) for g, r in enumerate(reports) for n in range(r["blocks"])]
-    run_each(found, functools.partial(_make_part, job), runner, beam_options)
-    paths = [names.part(*block) for block in found]
-    summary, plan = plan_output(names, paths, config, corpus)
-    run_each(plan, write_shard, runner, beam_options)
-    counter = SimpleNamespace(
-        num_duplicates=_count_duplicates(names, reports), is_complete=True
-    )
-    shards = entries(plan)
-    data_card = card.make_card(
-        summary, config, corpus, counter, tokenizer, shards, settings, flags or {}
-    )
-    finish(names, plan, data_card)
-    return data_card
 
+    def __init__(self, runner: str, beam_options: Sequence[str]):
+        check_runner(runner, beam_options)
+        self._given = runner, beam_options
 
-def _write_job(names: OutputNames, job: tuple) -> str:
-    """Writes what all workers need to a file, once instead of with each element.
+    def make_parts(self, corpus: Corpus, job: str) -> tuple[SimpleNamespace, list[str]]:
+        """Makes the parts of a corpus; each group of files is read by one worker.
 
-    It is named by its content, as a worker that stays on may see several jobs.
-    """
-    data = pickle.dumps(job)
-    name = f"job-{hashlib.sha256(data).hexdigest()[:16]}.pickle"
-    path = files.join(names.partial, name)
-    files.write_bytes(path, data)
-    return path
+        Args:
+            corpus: `Corpus`. Gets the counts of all groups.
+            job: str. File for `parts.read_job`, in the folder of the parts.
 
+        Returns:
+            What `duplicates.DuplicateCounter` has counted, and the paths of the parts.
+        """
+        groups = blocks.source_groups(corpus)
+        read = functools.partial(_read, job)
+        run_each(list(enumerate(groups)), read, *self._given)
+        reports = [_read_report(job, group) for group in range(len(groups))]
+        for report in reports:
+            corpus.counts.update(report["counts"])
+            corpus.sha256.update(report["sha256"])
+        found = [(g, k) for g, r in enumerate(reports) for k in range(r["blocks"])]
+        run_each(found, functools.partial(_make_part, job), *self._given)
+        counted = _count_duplicates(job, reports)
+        folder = os.path.dirname(job)
+        paths = [parts.part_path(folder, *block) for block in found]
+        return SimpleNamespace(num_duplicates=counted, is_complete=True), paths
 
-@functools.lru_cache(maxsize=1)
-def _read_job(path: str) -> tuple:
-    return pickle.loads(files.read_bytes(path))
+    def write_shards(self, plan: Sequence[Shard]) -> None:
+        """Writes the shards of a plan."""
+        run_each(plan, write_shard, *self._given)
 
 
 def _read(job: str, element: tuple[int, list[int]]) -> None:
     """Reads a group of sources: writes its blocks, digests and a report."""
-    corpus, names, *_ = _read_job(job)
     group, sources = element
     # A worker may read several groups; the counts must be those of this one.
-    corpus = corpus.restarted()
+    corpus = parts.read_job(job).corpus.restarted()
     number, digests = -1, bytearray()
     for number, block in enumerate(blocks.make_blocks(corpus.documents(sources))):
         for document in block:
             digests += document_digest(document)[: _DIGEST.itemsize]
-        _write_json(block, _text_path(names, group, number))
+        _write_json(block, _text_path(job, group, number))
     buffer = io.BytesIO()
     np.save(buffer, np.frombuffer(digests, _DIGEST))
-    files.write_bytes(_digests_path(names, group), buffer.getvalue())
+    files.write_bytes(_digests_path(job, group), buffer.getvalue())
     report = {
         "blocks": number + 1,
         "documents": len(digests) // _DIGEST.itemsize,
         "counts": dict(corpus.counts),
         "sha256": corpus.sha256,
     }
-    _write_json(report, _report_path(names, group))
+    _write_json(report, _report_path(job, group))
 
 
 def _make_part(job: str, block: tuple[int, int]) -> None:
     """Writes the part file of a block."""
-    _, names, tokenizer, config = _read_job(job)
-    documents = json.loads(files.read_bytes(_text_path(names, *block)))
+    _, tokenizer, config = parts.read_job(job)
+    documents = json.loads(files.read_bytes(_text_path(job, *block)))
     documents = [RawDocument(*document) for document in documents]
-    parts.make_part(documents, names.part(*block), tokenizer, config)
+    path = parts.part_path(os.path.dirname(job), *block)
+    parts.make_part(documents, path, tokenizer, config)
 
 
-def _count_duplicates(names: OutputNames, reports: Sequence[dict]) -> int:
+def _count_duplicates(job: str, reports: Sequence[dict]) -> int:
     """Returns the number of documents equal to an earlier one.
 
     Digests are compared in ranges, so that the memory stays bounded.
@@ -156,27 +120,31 @@ def _count_duplicates(names: OutputNames, reports: Sequence[dict]) -> int:
         high = np.uint64(min((k + 1) * step, 1 << 64) - 1)
         chosen = []
         for group in range(len(reports)):
-            data = files.read_bytes(_digests_path(names, group))
+            data = files.read_bytes(_digests_path(job, group))
             digests = np.load(io.BytesIO(data))
             chosen.append(digests[(digests >= low) & (digests <= high)])
         distinct += len(np.unique(np.concatenate(chosen)))
     return total - distinct
 
 
-def _text_path(names: OutputNames, group: int, number: int) -> str:
-    return files.join(names.partial, f"text-{group:06d}-{number:06d}.json")
+def _text_path(job: str, group: int, number: int) -> str:
+    return _next_to(job, f"text-{group:06d}-{number:06d}.json")
 
 
-def _digests_path(names: OutputNames, group: int) -> str:
-    return files.join(names.partial, f"digests-{group:06d}.npy")
+def _digests_path(job: str, group: int) -> str:
+    return _next_to(job, f"digests-{group:06d}.npy")
 
 
-def _report_path(names: OutputNames, group: int) -> str:
-    return files.join(names.partial, f"group-{group:06d}.json")
+def _report_path(job: str, group: int) -> str:
+    return _next_to(job, f"group-{group:06d}.json")
 
 
-def _read_report(names: OutputNames, group: int) -> dict:
-    report = json.loads(files.read_text(_report_path(names, group)))
+def _next_to(job: str, name: str) -> str:
+    return files.join(os.path.dirname(job), name)
+
+
+def _read_report(job: str, group: int) -> dict:
+    report = json.loads(files.read_text(_report_path(job, group)))
     return report | {"counts": Counter(report["counts"])}
 
 

@@ -1,9 +1,39 @@
-"""One call from the settings of `create_pretraining_data` to a finished data set."""
+"""Corpus to record files: resumable, on this machine or with Apache Beam.
+
+The corpus is handed out in blocks (`blocks.py`). The records of each block are written
+to a part file in `<prefix>.partial/`. When all parts exist, they are joined into shards
+of equal size. A run that was killed continues with the parts it finds. The parts need
+as much disk space as the records themselves.
+"""
 
 import dataclasses
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from albert_tf.data.corpus.corpus import Corpus
+import tqdm
+
+from albert_tf.data.corpus.corpus import Corpus, RawDocument
+from albert_tf.data.corpus.duplicates import DuplicateCounter
+from albert_tf.data.prepare import blocks, parts
+from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.output import (
+    OutputNames,
+    Shard,
+    check_not_empty,
+    entries,
+    finish,
+    plan_shards,
+    run_settings,
+    write_shard,
+)
 from albert_tf.data.prepare.settings import CreateSettings
+from albert_tf.data.records import card
+from albert_tf.errors import require
+from albert_tf.jobs.folder import Workplace
+from albert_tf.jobs.run import open_runner
+from albert_tf.storage import files
 
 
 def create_from_settings(settings: CreateSettings) -> dict:
@@ -18,32 +48,191 @@ def create_from_settings(settings: CreateSettings) -> dict:
     tokenizer = load_tokenizer(
         settings.spm_model_file, settings.do_lower_case, settings.keep_accents
     )
-    corpus = Corpus(settings.input_file, **settings.options)
-    shared = {
-        "num_shards": settings.num_shards,
-        "overwrite": settings.overwrite,
-        "flags": dataclasses.asdict(settings),
-    }
-    if settings.runner:
-        from albert_tf.data.prepare import beam
-
-        return beam.create_with_beam(
-            corpus,
-            settings.output_file,
-            tokenizer,
-            config,
-            runner=settings.runner,
-            beam_options=settings.beam_option,
-            **shared,
-        )
-    from albert_tf.data.prepare import local
-
-    return local.create_pretraining_data(
-        corpus,
+    return create_pretraining_data(
+        Corpus(settings.input_file, **settings.options),
         settings.output_file,
         tokenizer,
         config,
-        num_processes=settings.num_processes,
-        drop_duplicates=settings.drop_duplicates,
-        **shared,
+        settings.num_shards,
+        settings.num_processes,
+        settings.drop_duplicates,
+        settings.overwrite,
+        flags=dataclasses.asdict(settings),
+        runner=settings.runner,
+        beam_options=settings.beam_option,
     )
+
+
+def create_pretraining_data(
+    corpus: Corpus,
+    output: str,
+    tokenizer,
+    config: RecordConfig,
+    num_shards: int | None = None,
+    num_processes: int | None = None,
+    drop_duplicates: bool = False,
+    overwrite: bool = False,
+    progress: bool = True,
+    flags: dict | None = None,
+    runner: str | None = None,
+    beam_options: tuple[str, ...] = (),
+) -> dict:
+    """Writes the record files of a corpus, their indexes and the data card.
+
+    The files are the same bytes for any number of processes and on any machine.
+
+    Args:
+        corpus: `Corpus`. Text to read.
+        output: str. Prefix of the shards (`out/wiki` gives
+            `out/wiki-00000-of-00010.tfrecord`, and `out/wiki-eval-...`), or, ending in
+            `.tfrecord`, the files themselves, separated by commas.
+        tokenizer: `Tokenizer`, or another with its interface. It is pickled.
+        config: `RecordConfig`. What records to make.
+        num_shards: int. Number of training shards; None for one per 128 MiB.
+        num_processes: int. None for one per core.
+        drop_duplicates: bool. Whether to leave out documents whose text was already
+            seen; not with a runner.
+        overwrite: bool. Whether to replace a data set, or the parts of another run.
+        progress: bool. Whether to show a progress bar.
+        flags: dict. Further settings to record on the card.
+        runner: str. Name of a Beam runner, None to use none; see `beam.py`.
+        beam_options: tuple of str. Options of Beam, for example `--project=name`.
+
+    Returns:
+        dict. The card (see `card.py`), also in `dataset.json` next to the shards.
+
+    Raises:
+        UsageError: If the output exists, or parts of another run, or another process
+            works on them.
+        DataError: If the corpus cannot be read or is empty, or the disk is full.
+    """
+    if num_processes is None:
+        num_processes = os.cpu_count() or 1
+    require(num_processes > 0, "num_processes: must be positive", num_processes)
+    if runner:
+        from albert_tf.data.prepare import beam
+
+        on_beam = beam.Pipelines(runner, beam_options)
+    names = OutputNames(output, num_shards)
+    names.check_card()
+    settings = run_settings(corpus, tokenizer, config, drop_duplicates)
+    place = Workplace(names.partial, settings)
+    job = parts.Job(corpus, tokenizer, config)
+    work = _Work(job, place.join(f"job-{place.digest[:16]}.pickle"))
+    with (
+        place.open(names.in_the_way(), overwrite),
+        open_runner(work, num_processes, flag="num_processes") as run,
+    ):
+        names.make_folders()
+        if runner or num_processes > 1:
+            work.write()
+        if runner:
+            counter, paths = on_beam.make_parts(corpus, work.path)
+        else:
+            counter = DuplicateCounter(drop_duplicates)
+            paths = _make_parts(corpus, names.partial, counter, run, progress)
+        summary = parts.summarize(paths)
+        check_not_empty(place, summary, config, +corpus.counts)
+        plan = plan_shards(names, paths, summary)
+        if runner:
+            on_beam.write_shards(plan)
+        else:
+            with tqdm.tqdm(
+                total=len(plan), desc="shards", unit="shard", disable=not progress
+            ) as bar:
+                run(plan, lambda shard, done: bar.update())
+        shards = entries(plan)
+        data_card = card.make_card(
+            summary, config, corpus, counter, tokenizer, shards, settings, flags or {}
+        )
+        finish(names, plan, data_card)
+        place.remove()
+    return data_card
+
+
+class _Block(NamedTuple):
+    documents: list[RawDocument]
+    path: str  # of its part
+
+    def __str__(self) -> str:
+        return f"the text of {os.path.basename(self.path)}"
+
+
+class _Work:
+    """Makes the parts of blocks, and shards; see `run.Work`.
+
+    Args:
+        job: `parts.Job`.
+        path: str. File from which other processes read it.
+    """
+
+    def __init__(self, job: parts.Job, path: str):
+        self.path = path
+        self._job: parts.Job | None = job
+
+    def __getstate__(self):
+        return {"path": self.path, "_job": None}
+
+    def write(self) -> None:
+        """Writes the file."""
+        files.write_bytes(self.path, pickle.dumps(self._job))
+
+    def open(self, num_threads: int) -> Callable:
+        _, tokenizer, config = self._job or parts.read_job(self.path)
+
+        def compute(item, on_rows):
+            if isinstance(item, Shard):
+                return write_shard(item)
+            return parts.make_part(*item, tokenizer, config)
+
+        return compute
+
+
+def _make_parts(
+    corpus: Corpus, folder: str, counter: DuplicateCounter, run, progress: bool
+) -> list[str]:
+    """Makes the parts of a corpus, read front to back; returns their paths."""
+    paths: list[str] = []
+
+    def make_blocks() -> Iterator[_Block]:
+        for group, sources in enumerate(blocks.source_groups(corpus)):
+            documents = counter.filter(corpus.documents(sources))
+            for index, block in enumerate(blocks.make_blocks(documents)):
+                paths.append(parts.part_path(folder, group, index))
+                yield _Block(block, paths[-1])
+
+    with _ProgressBar(corpus, progress) as bar:
+        run(make_blocks(), lambda block, done: bar.update(*done))
+    return paths
+
+
+class _ProgressBar:
+    """Shows progress in bytes of text and the rate in tokens."""
+
+    def __init__(self, corpus: Corpus, show: bool):
+        plain = all(
+            source.size and not source.name.endswith((".gz", ".parquet"))
+            for source in corpus.sources
+        )
+        total = sum(source.size for source in corpus.sources) if plain else None
+        self._bar = tqdm.tqdm(
+            total=total, unit="B", unit_scale=True, disable=not show, desc="text"
+        )
+        self._tokens = 0
+
+    def update(self, num_bytes: int, num_tokens: int) -> None:
+        self._tokens += num_tokens
+        bar = self._bar
+        if bar.total is not None:
+            num_bytes = min(num_bytes, bar.total - bar.n)
+        bar.update(num_bytes)
+        elapsed = bar.format_dict["elapsed"] or 1e-9
+        bar.set_postfix_str(f"{self._tokens / elapsed:,.0f} tokens/s", refresh=False)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        if kind is None and self._bar.total is not None:
+            self._bar.update(self._bar.total - self._bar.n)  # markup, white space
+        self._bar.close()

@@ -1,8 +1,7 @@
-"""Names, plans and writes the files of a data set: shards, card and parts."""
+"""Names, plans and writes the files of a data set: shards and card."""
 
 import dataclasses
 import itertools
-import json
 import math
 import os
 from collections import Counter
@@ -16,17 +15,19 @@ from albert_tf.data.prepare.config import SPLITS, RecordConfig
 from albert_tf.data.records import card, tfrecord
 from albert_tf.data.records import shards as shard_files
 from albert_tf.errors import DataError, UsageError
+from albert_tf.jobs.folder import Workplace, split_evenly
 from albert_tf.storage import files, streams
 from albert_tf.wording import count_of, list_counts
 
 SHARD_BYTES = 128 << 20  # approximate size of a shard with `num_shards=None`
-_SETTINGS = "settings.json"
 
 
-def check_not_empty(names, summary, config: RecordConfig, skipped: Counter) -> None:
+def check_not_empty(
+    place: Workplace, summary, config: RecordConfig, skipped: Counter
+) -> None:
     """Raises DataError, and removes the parts, if there are no training examples."""
     if not summary.num_examples["train"]:
-        streams.remove_folder(names.partial)
+        place.remove()
         raise DataError(
             f"input_file: contains no training example: "
             f"{count_of(summary.counts['documents'], 'document')} with "
@@ -71,10 +72,6 @@ class OutputNames:
         self.partial = f"{self.prefix}.partial"
         self.card = files.join(self.folder, card.CARD_NAME)
 
-    def part(self, group: int, number: int) -> str:
-        """Returns the path of the part of one block of a group of sources."""
-        return files.join(self.partial, f"block-{group:06d}-{number:06d}.npz")
-
     def shards(self, split: str, num_examples: int, num_bytes: int) -> list[str]:
         """Returns the paths of the shards of a split."""
         count = max(1, math.ceil(num_bytes / SHARD_BYTES))
@@ -97,6 +94,16 @@ class OutputNames:
         if not self.explicit:
             paths += shard_files.of_prefix(self.prefix)
         return paths + shard_files.of_prefix(f"{self.prefix}-eval")
+
+    def in_the_way(self) -> list[str]:
+        """Returns the files of an earlier data set, its card among them."""
+        return self.existing() + [self.card] * files.exists(self.card)
+
+    def make_folders(self) -> None:
+        """Creates the folders of files that were named."""
+        folders = {os.path.dirname(path) for path in self.explicit or ()}
+        for folder in filter(None, folders):
+            files.make_folder(folder)
 
     def check_card(self) -> None:
         """Raises UsageError if the folder's card belongs to another data set."""
@@ -139,41 +146,6 @@ def run_settings(corpus, tokenizer, config, drop_duplicates) -> dict:
     }
 
 
-def prepare(names: OutputNames, settings: dict, overwrite: bool) -> None:
-    """Creates the folder of the parts, or checks that it belongs to this run.
-
-    An existing data set stays until `replace_old` has a complete new one.
-
-    Raises:
-        UsageError: If a data set or the parts of another run exist, and `overwrite`
-            is not set.
-    """
-    path = files.join(names.partial, _SETTINGS)
-    names.check_card()
-    resumed = False
-    if files.exists(path):
-        resumed = files.read_record(path) == settings
-        blocks = files.join(streams.escape(names.partial), "block*")
-        if not resumed and not overwrite and streams.glob(blocks):
-            raise UsageError(
-                f"output_file: {names.partial} holds the parts of an unfinished run "
-                "with other flags, inputs or tokenizer; finish that run, remove the "
-                "folder or give --overwrite"
-            )
-    if not resumed:
-        existing = names.existing() + [names.card] * files.exists(names.card)
-        if existing and not overwrite:
-            raise UsageError(
-                f"output_file: {existing[0]} exists; give --overwrite or another name"
-            )
-        streams.remove_folder(names.partial)
-    folders = {os.path.dirname(path) for path in names.explicit or ()}
-    for folder in filter(None, {*folders, names.partial}):
-        files.make_folder(folder)
-    with streams.write_atomically(path) as file:
-        file.write(json.dumps(settings, indent=1, sort_keys=True).encode())
-
-
 class Shard(NamedTuple):
     """One record file to write: records [begin, end) of the joined parts.
 
@@ -209,9 +181,8 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
             continue
         ends = np.cumsum(summary.part_sizes[split])
         shards = names.shards(split, total, summary.num_bytes[split])
-        for k, path in enumerate(shards):
-            begin = total * k // len(shards)
-            end = total * (k + 1) // len(shards)
+        borders = split_evenly(total, len(shards))
+        for path, (begin, end) in zip(shards, borders, strict=True):
             first = int(np.searchsorted(ends, begin, side="right"))
             last = int(np.searchsorted(ends, end, side="left"))
             before = int(ends[first - 1]) if first else 0
@@ -221,34 +192,13 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
     return plan
 
 
-def plan_output(
-    names: OutputNames, paths: Sequence[str], config: RecordConfig, corpus
-) -> tuple[parts.Summary, list[Shard]]:
-    """Returns the sums over all parts and the shards to write.
-
-    Args:
-        names: `OutputNames`. Paths of the data set.
-        paths: Sequence. All part files, in the order of the corpus.
-        config: `RecordConfig`. What records were made.
-        corpus: `Corpus`. Where they were read, for its counts.
-
-    Raises:
-        DataError: If there are no training examples.
-        UsageError: If there are fewer examples than shards.
-    """
-    summary = parts.summarize(paths)
-    check_not_empty(names, summary, config, +corpus.counts)
-    return summary, plan_shards(names, paths, summary)
-
-
 def finish(names: OutputNames, plan: Sequence[Shard], data_card: dict) -> None:
-    """Puts the shards in place, writes the card, and removes the parts.
+    """Puts the shards in place and writes the card.
 
     The card is the sign that the data set is complete.
     """
     replace_old(names, plan)
     card.write_card(names.folder, data_card)
-    streams.remove_folder(names.partial)
 
 
 def replace_old(names: OutputNames, plan: Sequence[Shard]) -> None:

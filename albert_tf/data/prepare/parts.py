@@ -5,6 +5,7 @@ and `header`, JSON with the sums for the data card and a checksum of the block's
 by which a resumed run checks that the part belongs to the same text.
 """
 
+import functools
 import io
 import json
 import pickle
@@ -12,17 +13,16 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
 
-from albert_tf.data.corpus.corpus import RawDocument
+from albert_tf.data.corpus.corpus import Corpus, RawDocument
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.config import SPLITS, RecordConfig
 from albert_tf.errors import DataError
-from albert_tf.storage import files, processes, streams
-
-_job = None  # (tokenizer, config) in a worker process
+from albert_tf.storage import files, streams
 
 
 @dataclass
@@ -38,16 +38,23 @@ class Summary:
     longest: tuple[int, int, int] = (0, 0, 0)
 
 
-def initialize_worker(path: str) -> None:
-    """Loads what all jobs of a worker process share from a pickle file."""
-    processes.end_with_parent()
-    global _job
-    _job = pickle.loads(files.read_bytes(path))
+class Job(NamedTuple):
+    """What all workers need; it reaches them through a file."""
+
+    corpus: Corpus
+    tokenizer: Any
+    config: RecordConfig
 
 
-def work(block: Sequence[RawDocument], path: str) -> tuple[int, int]:
-    """Calls `make_part` in a worker process."""
-    return make_part(block, path, *_job)
+@functools.lru_cache(maxsize=1)
+def read_job(path: str) -> Job:
+    """Returns the job in a file, whose name differs from that of any other job."""
+    return pickle.loads(files.read_bytes(path))
+
+
+def part_path(folder: str, group: int, index: int) -> str:
+    """Returns the path of the part of one block of a group of sources."""
+    return files.join(folder, f"block-{group:06d}-{index:06d}.npz")
 
 
 def make_part(

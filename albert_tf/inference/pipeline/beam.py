@@ -1,7 +1,7 @@
 """Answers of a SavedModel to the rows of files, on any runner of Apache Beam.
 
-Three pipelines (`pipelines/beam.py` says why): every file is cut into blocks of
-neighbouring rows, `RunInference` answers the blocks, and the answers are joined into
+Three pipelines (`jobs/beam.py` says why): every file is cut into blocks of
+neighbouring rows, the blocks are answered, and the answers are joined into
 files of equal numbers of rows. A block is answered as a whole, in batches that depend
 only on its texts. So the files have the same bytes with any runner and number of
 workers, also if some of them die. Workers and the caller must see the same files.
@@ -10,6 +10,7 @@ Needs the extra `beam` and TensorFlow.
 
 import functools
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,9 +19,11 @@ from albert_tf.inference.pipeline import outputs, rows, saved_model
 from albert_tf.inference.pipeline.outputs import Block, OutputFiles
 from albert_tf.inference.pipeline.rows import Reading, Source
 from albert_tf.inference.pipeline.settings import PipelineSettings
-from albert_tf.pipelines.beam import beam, check_runner, run_each, run_transforms
+from albert_tf.jobs.beam import check_runner, run_each
 from albert_tf.storage import files
 from albert_tf.storage.lock import locked_workplace
+
+_LOADING = threading.Lock()
 
 
 def predict_with_beam(settings: PipelineSettings) -> list[str]:
@@ -65,7 +68,7 @@ def _run(
         raise DataError(f"input_file: {settings.input_file}: contains no text")
     plan = outputs.plan_shards(names, blocks)
     unanswered = [block for block in blocks if block.answers not in done]
-    run_transforms(unanswered, functools.partial(_answer, settings), runner, options)
+    run_each(unanswered, functools.partial(_answer, settings), runner, options)
     run_each(plan, outputs.write_shard, runner, options)
     return names.finish(len(plan))
 
@@ -124,36 +127,24 @@ def _list_blocks(names: OutputFiles, num_sources: int) -> list[Block]:
     return blocks
 
 
-def _answer(settings: PipelineSettings, created: beam.PCollection) -> beam.PCollection:
-    """Adds the transforms that answer blocks."""
-    # Here, as this module must say what to install if Beam is missing.
-    from apache_beam.ml.inference.base import RunInference
-
-    from albert_tf.inference.pipeline.handler import BlockHandler
-
-    handler = BlockHandler(
-        settings.saved_model, settings.signature, settings.batch_size
-    )
-    return (
-        created
-        | "Read rows" >> beam.Map(_with_content)
-        | "Answer" >> RunInference(handler)
-        | "Write answers" >> beam.Map(_write_answers)
-    )
-
-
-def _with_content(block: Block) -> list[tuple[Block, dict[str, Any]]]:
-    """Returns a list of one block with its rows: what `RunInference` takes at once."""
-    # Beam may hand over a plain tuple.
-    block = Block(*block)
-    return [(block, json.loads(files.read_bytes(block.content)))]
-
-
-def _write_answers(result) -> None:
+def _answer(settings: PipelineSettings, block: Block) -> None:
     """Writes the answers to a block."""
-    block, content = result.example
+    block = Block(*block)  # Beam may hand over a plain tuple
+    content = json.loads(files.read_bytes(block.content))
+    with _LOADING:  # one model for all threads of a process
+        model = _load(settings.saved_model, settings.signature)
+    found = model.answer(content["inputs"], settings.batch_size)
+    _write_answers(block, content, found)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(path: str, signature: str) -> saved_model.ServedModel:
+    return saved_model.ServedModel(path, signature)
+
+
+def _write_answers(block: Block, content: dict[str, Any], found: list) -> None:
     lines = []
-    for k, answer in enumerate(result.inference):
+    for k, answer in enumerate(found):
         copied = {name: values[k] for name, values in content["copied"].items()}
         row = {"index": block.start + k, **copied, **answer}
         lines.append(files.to_json(row, ensure_ascii=False) + "\n")

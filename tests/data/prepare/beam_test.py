@@ -8,8 +8,8 @@ import pytest
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.duplicates import document_digest
 from albert_tf.data.prepare import blocks
-from albert_tf.data.prepare import local as build
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -41,8 +41,6 @@ def _content(folder):
     ],
 )
 def test_same_files_as_the_local_path(tokenizer, tmp_path, masking, runner, options):
-    from albert_tf.data.prepare import beam
-
     text = (GOLDEN / "tf1_data/input.txt").read_text()
     for k in range(3):
         (tmp_path / f"{k}.txt").write_text((text + "\n") * (40 if k else 1))
@@ -50,7 +48,7 @@ def test_same_files_as_the_local_path(tokenizer, tmp_path, masking, runner, opti
     config = RecordConfig(
         pairs=PairConfig("clean", 128), masking=masking, eval_fraction=0.1
     )
-    local = build.create_pretraining_data(
+    local = create_pretraining_data(
         Corpus(source, "lines"),
         f"{tmp_path}/local/t",
         tokenizer,
@@ -59,7 +57,7 @@ def test_same_files_as_the_local_path(tokenizer, tmp_path, masking, runner, opti
         num_processes=1,
         progress=False,
     )
-    made = beam.create_with_beam(
+    made = create_pretraining_data(
         Corpus(source, "lines"),
         f"{tmp_path}/beam/t",
         tokenizer,
@@ -82,12 +80,10 @@ def test_workers_need_no_tensorflow(run_python):
 
 @pytest.mark.slow
 def test_bad_input_is_named(tokenizer, tmp_path):
-    from albert_tf.data.prepare import beam
-
     path = tmp_path / "a.txt"
     path.write_bytes(b"Good.\nBad \xff.\n")
     with pytest.raises(DataError, match="a.txt: byte 10: not UTF-8"):
-        beam.create_with_beam(
+        create_pretraining_data(
             Corpus(str(path), "lines"),
             f"{tmp_path}/t",
             tokenizer,
@@ -109,10 +105,8 @@ def test_bad_input_is_named(tokenizer, tmp_path):
 def test_runners_and_options_beam_does_not_know(
     tokenizer, tmp_path, runner, options, message
 ):
-    from albert_tf.data.prepare import beam
-
     with pytest.raises(UsageError, match=message):
-        beam.create_with_beam(
+        create_pretraining_data(
             Corpus(str(GOLDEN / "tf1_data/input.txt"), "lines"),
             f"{tmp_path}/o/t",
             tokenizer,
@@ -136,7 +130,6 @@ def test_same_files_when_a_dask_worker_is_killed(
     tokenizer, tmp_path, monkeypatch, hold
 ):
     pytest.importorskip("distributed")
-    from albert_tf.data.prepare import beam
     from tests.dask_cluster import cluster
 
     def groups(corpus):  # as for large files: one worker reads each
@@ -152,7 +145,7 @@ def test_same_files_when_a_dask_worker_is_killed(
     def create(name, **options):
         output = f"{tmp_path}/{name}/t"
         corpus = Corpus(source, "lines")
-        return beam.create_with_beam(
+        return create_pretraining_data(
             corpus, output, tokenizer, config, num_shards=6, **options
         )
 
@@ -175,7 +168,7 @@ def test_duplicates_are_counted_in_ranges(tokenizer, tmp_path, monkeypatch):
     text = (GOLDEN / "tf1_data/input.txt").read_text()
     (tmp_path / "a.txt").write_text((text + "\n") * 3)
     corpus = Corpus(f"{tmp_path}/a.txt", "lines")
-    made = beam.create_with_beam(
+    made = create_pretraining_data(
         corpus, f"{tmp_path}/o/t", tokenizer, RecordConfig(), runner=RUNNER
     )
     documents = [document_digest(document) for document in corpus.documents()]

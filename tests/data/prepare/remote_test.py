@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import UsageError
@@ -41,7 +41,7 @@ def make(source, output, tokenizer, **kwargs):
         MaskingConfig(max_predictions_per_seq=10),
         eval_fraction=0.2,
     )
-    return local.create_pretraining_data(
+    return create_pretraining_data(
         Corpus(source), output, tokenizer, config, 2, 1, progress=False, **kwargs
     )
 

@@ -98,11 +98,11 @@ def test_same_bytes_when_a_dask_worker_is_killed(texts, predict, tmp_path):
     assert killed == direct
 
 
-def _write_until_full(result):
-    path = pathlib.Path(result.example[0].answers)
+def _write_until_full(block, content, found):
+    path = pathlib.Path(block.answers)
     if len(list(path.parent.glob("answers-*"))) == 3:
         raise DataError("disk: full")
-    path.write_bytes(b"kept\n" * result.example[0].rows)
+    path.write_bytes(b"kept\n" * block.rows)
 
 
 def test_an_interrupted_run_goes_on(texts, predict, monkeypatch, tmp_path):

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.training.pretraining.pretrain_test import (
@@ -30,7 +30,7 @@ KILLS = 20
 def records(tmp_path_factory):
     """Records that can be packed."""
     folder = tmp_path_factory.mktemp("records")
-    local.create_pretraining_data(
+    create_pretraining_data(
         Corpus(str(GOLDEN / "tf1_data/input.txt")),
         str(folder / "x"),
         AlbertTokenizer(GOLDEN / "tokenization/spiece.model"),

@@ -9,8 +9,8 @@ import albert_tf
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import UsageError
 from albert_tf.objectives.pretraining import ALBERT
@@ -104,7 +104,7 @@ def folder(tmp_path_factory):
     """Records of 32 and of 64 tokens, and a config."""
     folder = tmp_path_factory.mktemp("lengths")
     for length in (32, 64):
-        local.create_pretraining_data(
+        create_pretraining_data(
             Corpus(str(GOLDEN / "tf1_data/input.txt")),
             str(folder / f"of_{length}/x"),
             albert_tf.AlbertTokenizer(SPIECE),

@@ -12,8 +12,8 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.converters import load
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
@@ -46,7 +46,7 @@ def records(tmp_path_factory):
     folders = {}
     for policy in ("clean", "nsp", "none"):
         folders[policy] = tmp_path_factory.mktemp(policy)
-        local.create_pretraining_data(
+        create_pretraining_data(
             Corpus(str(GOLDEN / "tf1_data/input.txt")),
             str(folders[policy] / "x"),
             AlbertTokenizer(SPM),

@@ -16,8 +16,8 @@ import safetensors.numpy
 
 import albert_tf
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.training.run_folder_test import edit_version
@@ -289,7 +289,7 @@ def test_mistakes_cost_one_line(config_file, tmp_path, changes, code, message):
 @pytest.mark.parametrize("packing", [False, True])
 def test_full_sentences_train_the_masked_lm_alone(config_file, tmp_path, packing):
     tokenizer = AlbertTokenizer(GOLDEN / "tokenization/spiece.model")
-    local.create_pretraining_data(
+    create_pretraining_data(
         Corpus(str(GOLDEN / "tf1_data/input.txt")),
         str(tmp_path / "d/x"),
         tokenizer,

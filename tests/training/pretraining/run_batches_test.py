@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare import local
 from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.pretraining import ALBERT
@@ -89,7 +89,7 @@ def test_held_out_records_with_masks_take_no_others(changes):
 
 
 def test_evaluations_may_mask_otherwise_than_training(tmp_path):
-    local.create_pretraining_data(
+    create_pretraining_data(
         Corpus(str(GOLDEN / "tf1_data/input.txt")),
         str(tmp_path / "x"),
         AlbertTokenizer(MODEL),

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import operator
 import pathlib
 import signal
 import subprocess
@@ -12,7 +11,7 @@ import pytest
 
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.data.prepare import blocks, local, pool
+from albert_tf.data.prepare import blocks, create
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import schema, tfrecord
@@ -51,7 +50,7 @@ def _config(**settings):
 
 
 def _make(path, output, tokenizer, config=None, **settings):
-    return local.create_pretraining_data(
+    return create.create_pretraining_data(
         Corpus(path, "lines"),
         str(output),
         tokenizer,
@@ -120,14 +119,15 @@ _KILLED = """
 import os, signal, sys
 from albert_tf.data.prepare import parts
 sys.path.insert(0, {tests!r})
-import local_test
+import create_test
 made = parts.make_part
 def die(*args):
-    if len(os.listdir({partial!r})) > 2:
+    if len(os.listdir({partial!r})) > 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return made(*args)
 parts.make_part = die
-local_test._make({corpus!r}, {output!r}, local_test.AlbertTokenizer(local_test.MODEL))
+tokenizer = create_test.AlbertTokenizer(create_test.MODEL)
+create_test._make({corpus!r}, {output!r}, tokenizer)
 """
 
 
@@ -148,7 +148,7 @@ def test_a_killed_run_is_taken_up_again(
     assert [path.name for path in tmp_path.iterdir()] == ["t.partial"]
     kept = {p.name: p.stat().st_mtime_ns for p in partial.glob("block*")}
     assert len(kept) == 2
-    with pytest.raises(UsageError, match="unfinished run with other flags"):
+    with pytest.raises(UsageError, match="eval_fraction was 0.1, is 0.2; re"):
         _make(corpus_path, tmp_path / "t", tokenizer, _config(eval_fraction=0.2))
     worked = []
     process = blocks.process_block
@@ -167,7 +167,7 @@ _KILLED_WRITING = """
 import os, signal, sys
 from albert_tf.data.records import tfrecord
 sys.path.insert(0, {tests!r})
-import local_test
+import create_test
 frame, framed = tfrecord.frame, []
 def die(payload):
     framed.append(payload)
@@ -175,7 +175,8 @@ def die(payload):
         os.kill(os.getpid(), signal.SIGKILL)
     return frame(payload)
 tfrecord.frame = die
-local_test._make({corpus!r}, {output!r}, local_test.AlbertTokenizer(local_test.MODEL))
+tokenizer = create_test.AlbertTokenizer(create_test.MODEL)
+create_test._make({corpus!r}, {output!r}, tokenizer)
 """
 
 
@@ -203,7 +204,7 @@ def test_a_run_killed_while_it_writes_shards(
 def test_a_changed_input_is_noticed_when_resuming(tokenizer, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(TEXT)
-    monkeypatch.setattr(local, "write_shard", _raise(OSError(errno.EIO, "gone")))
+    monkeypatch.setattr(create, "write_shard", _raise(OSError(errno.EIO, "gone")))
     with pytest.raises(OSError, match="gone"):
         _make(str(path), tmp_path / "t", tokenizer)
     monkeypatch.undo()
@@ -224,7 +225,7 @@ def test_existing_output_is_kept_unless_asked(tokenizer, tmp_path):
     source = str(GOLDEN / "tf1_data/input.txt")
     _make(source, tmp_path / "t", tokenizer)
     before = _content(tmp_path)
-    with pytest.raises(UsageError, match=r"t-00000-of-00003.tfrecord exists; .*--over"):
+    with pytest.raises(UsageError, match=r"-00000-of-00003.tfrecord exists .*--over"):
         _make(source, tmp_path / "t", tokenizer)
     with pytest.raises(UsageError, match="dataset.json is the card of another"):
         _make(source, tmp_path / "other", tokenizer)
@@ -269,7 +270,7 @@ def test_prefixes_are_not_patterns(tokenizer, tmp_path, prefix):
 
 def test_a_damaged_part_or_settings_are_named(tokenizer, tmp_path, monkeypatch):
     source = str(GOLDEN / "tf1_data/input.txt")
-    monkeypatch.setattr(local, "write_shard", _raise(DataError("stop")))
+    monkeypatch.setattr(create, "write_shard", _raise(DataError("stop")))
     with pytest.raises(DataError, match="stop"):
         _make(source, tmp_path / "t", tokenizer)
     monkeypatch.undo()
@@ -280,7 +281,7 @@ def test_a_damaged_part_or_settings_are_named(tokenizer, tmp_path, monkeypatch):
         _make(source, tmp_path / "t", tokenizer)
     part.write_bytes(content)
     (tmp_path / "t.partial/settings.json").write_text("{")
-    with pytest.raises(UsageError, match="unfinished run"):
+    with pytest.raises(UsageError, match="holds parts of a run that was stopped"):
         _make(source, tmp_path / "t", tokenizer)
     _make(source, tmp_path / "t", tokenizer, overwrite=True)
     assert (tmp_path / "dataset.json").exists()
@@ -384,25 +385,19 @@ def test_more_shards_than_examples(tokenizer, tmp_path):
     _make(str(path), tmp_path / "t", tokenizer, num_shards=2)
 
 
-def test_a_lost_worker_is_reported(tokenizer, tmp_path, corpus_path, monkeypatch):
-    monkeypatch.setattr(pool.parts, "initialize_worker", operator.truediv)
-    with pytest.raises(DataError, match="a worker process died"):
-        _make(corpus_path, tmp_path / "t", tokenizer, num_processes=2)
-
-
 def test_a_script_without_main_guard_ends(tmp_path, corpus_path):
     """Each of its workers would start the work anew; they must not block it."""
     script = tmp_path / "script.py"
     script.write_text(
         f"""import sys
 sys.path.insert(0, {str(ROOT)!r})
-from albert_tf.data.prepare import local
+from albert_tf.data.prepare import create
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.text.load import load_tokenizer
 tokenizer = load_tokenizer({MODEL!r})
 corpus = Corpus({corpus_path!r})
-local.create_pretraining_data(
+create.create_pretraining_data(
     corpus, {str(tmp_path / "t")!r}, tokenizer, RecordConfig(), num_processes=2
 )
 """

@@ -1,4 +1,4 @@
-"""Applies transforms to a list of elements, on any runner of Apache Beam.
+"""Calls a function for each element of a list, on any runner of Apache Beam.
 
 Every pipeline of this package has one shape: a list of elements, each processed on its
 own, with results in files; a job of several steps is several pipelines. This is all
@@ -13,17 +13,23 @@ tried):
   `BatchElements`.
 
 A worker may die after it has finished elements: its results are then made again by
-others. The transforms must therefore write the same bytes whenever they are repeated,
-and each file atomically. Needs the extra `beam`, or `dask` for the Dask runner.
+others. The function must therefore write the same bytes whenever it is repeated, and
+each file atomically. Needs the extra `beam`, or `dask` for the Dask runner.
 """
 
 import contextlib
+import functools
 import io
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import pickle
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.jobs.folder import Part, Workplace
+from albert_tf.jobs.run import Job, OnRows, Work
+from albert_tf.storage import files
 
 # Beam warns about every optional component that is not installed.
 logging.getLogger("apache_beam.io").setLevel(logging.ERROR)
@@ -48,6 +54,7 @@ _DASK = "DaskRunner"
 _CLASSES = {_DASK: "apache_beam.runners.dask.dask_runner.DaskRunner"}
 # Options of the Dask runner that exclude each other.
 _PARTITIONS = ("--dask_partition_size", "--dask_npartitions")
+_OPENING = threading.Lock()
 
 
 def check_runner(runner: str, beam_options: Sequence[str]) -> None:
@@ -105,35 +112,19 @@ def run_each(
     runner: str,
     beam_options: Sequence[str] = (),
 ) -> None:
-    """Calls a function for every element; see `run_transforms`.
-
-    Args:
-        elements, runner, beam_options: As for `run_transforms`.
-        function: callable. It is pickled with every element of the Dask runner, so it
-            must not hold anything big.
-    """
-    step = "Process" >> beam.Map(function)
-    run_transforms(elements, lambda created: created | step, runner, beam_options)
-
-
-def run_transforms(
-    elements: Sequence[Any],
-    transforms: Callable[[beam.PCollection], beam.PCollection],
-    runner: str,
-    beam_options: Sequence[str] = (),
-) -> None:
-    """Applies transforms to every element, and waits until all are done.
+    """Calls a function for every element, and waits until all are done.
 
     Args:
         elements: Sequence. What to process; small, as a runner sends it to workers.
-        transforms: callable. Adds a chain of transforms to a collection. Each must
-            handle its elements one by one and may run several times for the same one.
+        function: callable. It may be called several times for the same element. It is
+            pickled with every element of the Dask runner, so it must not hold anything
+            big.
         runner: str. Name of a Beam runner.
         beam_options: Sequence. Options of Beam, for example `--project=name`.
 
     Raises:
         UsageError: If the runner cannot be used.
-        DataError: As raised by a transform.
+        DataError: As raised by the function.
     """
     if not elements:
         return
@@ -151,7 +142,7 @@ def run_transforms(
     try:
         with _quiet(runner):
             created = root | "Elements" >> beam.Create(list(elements))
-            transforms(created | "Spread" >> beam.Reshuffle())
+            created | "Spread" >> beam.Reshuffle() | "Process" >> beam.Map(function)
             result = root.run()
             result.wait_until_finish()
     except Exception as error:
@@ -179,6 +170,41 @@ def _quiet(runner: str) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(before)
+
+
+def compute_parts(
+    work: Work,
+    place: Workplace,
+    jobs: Iterable[Job],
+    runner: str,
+    beam_options: Sequence[str] = (),
+) -> None:
+    """Computes parts, whose rows go to the workers through files of the folder.
+
+    Args:
+        work: `Work`. Hashable.
+        place: `Workplace`. Open; workers write the parts there.
+        jobs: iterable of `Job`.
+        runner: str. As for `run_each`; so are `beam_options`.
+    """
+    paths = []
+    for job in jobs:
+        paths.append(place.join(f"rows-{job.index:06d}"))
+        files.write_bytes(paths[-1], pickle.dumps(job))
+    compute = functools.partial(_compute_part, work, place)
+    run_each(paths, compute, runner, beam_options)
+
+
+def _compute_part(work: Work, place: Workplace, path: str) -> None:
+    job = pickle.loads(files.read_bytes(path))
+    with _OPENING:  # one model for all threads of a process
+        compute = _opened(work)
+    place.write(job.index, job.digest, compute(job, lambda rows: None))
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(work: Work) -> Callable[[Job, OnRows], Part]:
+    return work.open(1)
 
 
 def _find_known_error(error: BaseException) -> DataError | UsageError | None:

@@ -24,7 +24,7 @@ pytest.importorskip("apache_beam")
     ],
 )
 def test_what_beam_cannot_use_is_refused(runner, options, message):
-    from albert_tf.pipelines.beam import check_runner
+    from albert_tf.jobs.beam import check_runner
 
     if runner == "DaskRunner":
         pytest.importorskip("distributed")
@@ -41,7 +41,7 @@ def _touch(folder, name):
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", ["FnApiRunner", "DaskRunner"])
 def test_each_element_is_processed_or_the_error_named(runner, tmp_path):
-    from albert_tf.pipelines.beam import run_each
+    from albert_tf.jobs.beam import run_each
 
     options = ()
     if runner == "DaskRunner":

@@ -1,0 +1,1 @@
+"""Work that is cut in parts, kept and resumed: here, in processes or on Apache Beam."""

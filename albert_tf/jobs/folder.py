@@ -1,0 +1,219 @@
+"""Keeps the finished parts of a job until all are there, so that it can be resumed.
+
+A part of `Workplace.write` is one file: a line of JSON with the digests of the
+settings, of its rows and of its content, and the content. A job may keep files of its
+own, too.
+"""
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
+from albert_tf.storage.lock import LOCK_FILE, locked_workplace
+
+_SETTINGS = "settings.json"
+# Finished work, and all that a job writes until it ends.
+_PART = re.compile(r"(block|part)-[-\d]+(\.npz)?")
+_OWN = re.compile(r"(digests|group|job|rows|shard|text)-[-\da-f]+(\.[a-z]+)?")
+_HALF = re.compile(r"\..+\.partial")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_MOST_DIFFERENCES = 5
+
+
+class Part(NamedTuple):
+    """The answers to some rows.
+
+    Attributes:
+        content: bytes. What is written, or what that is made from.
+        about: dict. What must be known to join it with others, ready for JSON.
+    """
+
+    content: bytes
+    about: dict[str, Any]
+
+
+class Workplace:
+    """The folder of an unfinished job. One process works there at a time.
+
+    Args:
+        path: str. Next to the output.
+        settings: dict. All that determines the parts, ready for JSON.
+
+    Attributes:
+        path: str.
+        digest: str. Of the settings.
+    """
+
+    def __init__(self, path: str, settings: Mapping[str, Any]):
+        self.path = path
+        text = json.dumps(settings, indent=1, sort_keys=True) + "\n"
+        self._settings_text, self._settings = text, json.loads(text)
+        self.digest = _sha256(text.encode())
+
+    @contextlib.contextmanager
+    def open(self, existing: Sequence[str], overwrite: bool) -> Iterator[None]:
+        """Keeps the folder for this run; `overwrite` removes the work of another one.
+
+        A job with the same settings that was stopped goes on, and replaces its output.
+
+        Args:
+            existing: sequence of str. The files of the output that exist, found before:
+                TensorFlow's ram:// takes the folder made here for a file.
+            overwrite: bool.
+
+        Raises:
+            UsageError: If there is a finished output, or parts of a run with other
+                settings, and `overwrite` is not set; or, in any case, if another
+                process works on it, or the folder holds what no run has written.
+        """
+        with locked_workplace(self.path):
+            self._prepare(existing, overwrite)
+            try:
+                yield
+            finally:
+                if not self._has_parts():
+                    self.remove()
+
+    def _prepare(self, existing: Sequence[str], overwrite: bool) -> None:
+        self._check_ours()
+        where = self.join(_SETTINGS)
+        if files.exists(where):
+            differences = _differences(files.read_record(where), self._settings)
+            if not differences:
+                return
+            if self._has_parts() and not overwrite:
+                raise UsageError(
+                    f"output_file: {self.path} holds parts of a run that was stopped, "
+                    f"with other settings: {'; '.join(differences)}; repeat that run, "
+                    "or give --overwrite to start anew"
+                )
+        if existing and not overwrite:
+            raise UsageError(
+                f"output_file: {existing[0]} exists already; give --overwrite or "
+                "another name"
+            )
+        self.remove()
+        files.write_text(where, self._settings_text)
+
+    def join(self, name: str) -> str:
+        """Returns the path of a file in the folder."""
+        return files.join(self.path, name)
+
+    def find(self, index: int, rows: str) -> bool:
+        """Returns whether a part is there, undamaged and of these rows.
+
+        Args:
+            index: int. Index of the part.
+            rows: str. Digest of the rows.
+        """
+        try:
+            header, _ = self._read(index)
+            return header["rows"] == rows
+        except DataError:
+            return False
+
+    def write(self, index: int, rows: str, part: Part) -> None:
+        """Writes a part; see `find`."""
+        header = {"rows": rows, "sha256": _sha256(part.content), "about": part.about}
+        header["settings"] = self.digest
+        line = json.dumps(header).encode() + b"\n"
+        files.write_bytes(self._name(index), line + part.content)
+
+    def parts(self, count: int) -> Iterator[Part]:
+        """Yields the parts in order.
+
+        Raises:
+            DataError: If one is missing or damaged.
+        """
+        for index in range(count):
+            header, content = self._read(index)
+            yield Part(content, header["about"])
+
+    def remove(self) -> None:
+        """Removes the folder; the settings last, so that this can be interrupted.
+
+        What no run has written is kept, and so is then the folder.
+        """
+        ours = filter(_is_ours, files.list_folder(self.path))
+        for name in sorted(ours, key=_SETTINGS.__eq__):
+            files.remove(self.join(name))
+
+    def _has_parts(self) -> bool:
+        return any(map(_PART.fullmatch, files.list_folder(self.path)))
+
+    def _check_ours(self) -> None:
+        names = files.list_folder(self.path)
+        others = [n for n in names if not _is_ours(n) and n != LOCK_FILE]
+        if _SETTINGS not in names:
+            # Every run writes them first and removes them last.
+            others += [name for name in names if _PART.fullmatch(name)]
+        if others:
+            raise UsageError(
+                f"output_file: {self.path} must be free for the parts of the output, "
+                f"received a folder with {others[0]}, which is not a part; move it, or "
+                "give another name of the output"
+            )
+
+    def _name(self, index: int) -> str:
+        return self.join(f"part-{index:06d}")
+
+    def _read(self, index: int) -> tuple[dict[str, Any], bytes]:
+        path = self._name(index)
+        if not files.exists(path):
+            raise DataError(f"{path}: missing; the same command makes it again")
+        line, _, content = files.read_bytes(path).partition(b"\n")
+        try:
+            header = json.loads(line)
+            is_whole = header["sha256"] == _sha256(content)
+            is_ours = header["settings"] == self.digest
+            if is_whole and is_ours and {"rows", "about"} <= header.keys():
+                return header, content
+        except (ValueError, AttributeError, KeyError, TypeError):
+            pass
+        raise DataError(f"{path}: damaged; the same command makes it again")
+
+
+def split_evenly(total: int, count: int) -> list[tuple[int, int]]:
+    """Returns the first row of each file, and the one after its last."""
+    borders = [total * k // count for k in range(count + 1)]
+    return list(zip(borders[:-1], borders[1:], strict=True))
+
+
+def _is_ours(name: str) -> bool:
+    """Returns whether a run may have written a file."""
+    is_known = any(one.fullmatch(name) for one in (_PART, _OWN, _HALF))
+    return name == _SETTINGS or is_known or files.is_leftover(name)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns in words which settings differ."""
+    before, now = dict(_flat(before)), dict(_flat(now))
+    names = sorted(n for n in {*before, *now} if before.get(n) != now.get(n))
+    words = [f"{n} was {_short(before.get(n))}, is {_short(now.get(n))}" for n in names]
+    rest = len(words) - _MOST_DIFFERENCES
+    return words[:_MOST_DIFFERENCES] + ([f"{rest} more"] if rest > 0 else [])
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields names and values; those of an inner dict as `outer.inner`."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return f"{value[:8]}…"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,0 +1,254 @@
+"""Runs a job here or in processes; a worker loads what it needs once.
+
+A worker gets its share through a pipe, and returns the result through it. Which worker
+computes a part makes no difference to it. `jobs.beam` does the same on a cluster.
+
+`concurrent.futures` lacks one property: when a worker dies, the others go on.
+"""
+
+import collections
+import contextlib
+import multiprocessing.connection
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import processes
+
+# A job is given up once this many workers have died over it.
+_ATTEMPTS = 2
+OnRows = Callable[[int], None]
+Done = Callable[[Any, Any], None]
+
+
+class Job(NamedTuple):
+    """A part to be computed. Other jobs need no more than `str(job)`, for messages.
+
+    Attributes:
+        index: int. Index of the part.
+        first: int. Index of its first row.
+        rows: Its rows.
+        digest: str. Digest of them.
+    """
+
+    index: int
+    first: int
+    rows: Any
+    digest: str
+
+    def __str__(self) -> str:
+        return f"the rows {self.first + 1:,} to {self.first + len(self.rows):,}"
+
+
+class Work(Protocol):
+    """What is to be done; its pickle is small.
+
+    A worker that dies while starting, as in a script without `if __name__ ==
+    "__main__":`, would leave a large one in a full pipe, and the parent waiting.
+    """
+
+    def open(self, num_threads: int) -> Callable[[Any, OnRows], Any]:
+        """Loads what all jobs need.
+
+        Args:
+            num_threads: int. Calls of a model at a time.
+
+        Returns:
+            callable. Computes a job; reports numbers of rows meanwhile.
+        """
+
+
+@contextlib.contextmanager
+def open_runner(
+    work: Work,
+    num_workers: int,
+    num_threads: int = 1,
+    on_rows: OnRows = lambda rows: None,
+    flag: str = "num_workers",
+) -> Iterator[Callable[[Iterable, Done], None]]:
+    """Opens what computes jobs; with several workers they are finished in any order.
+
+    Args:
+        work: `Work`.
+        num_workers: int. 1 for this process alone. No more start than there are jobs.
+        num_threads: int. Of each worker.
+        on_rows: callable. Called with numbers of rows; negative if work was lost.
+        flag: str. What sets `num_workers`, for messages.
+
+    Yields:
+        callable. Takes jobs, which are read as needed, and `done`, which is called with
+        every job and its result. It raises a DataError if the input cannot be used, or
+        a worker died over the same job again; what was being computed is finished
+        before.
+    """
+    if num_workers > 1:
+        with _Pool(work, num_workers, num_threads, on_rows, flag) as pool:
+            yield pool.run
+        return
+    opened: list[Callable] = []
+
+    def run(jobs: Iterable, done: Done) -> None:
+        for job in jobs:
+            if not opened:
+                opened.append(work.open(num_threads))
+            done(job, opened[0](job, on_rows))
+
+    yield run
+
+
+class _Worker:
+    """A process, and what it is doing."""
+
+    def __init__(self, work: Work, num_threads: int):
+        self.pipe, theirs = multiprocessing.connection.Pipe()
+        self.process = processes.context().Process(
+            target=_serve, args=(theirs, work, num_threads), daemon=True
+        )
+        with processes.without_interrupts():
+            self.process.start()
+        theirs.close()
+        self.job: Any = None
+        self.counted = 0
+        self._is_ready = False
+
+    def give(self, job: Any) -> None:
+        """Gives it a job, which is sent when it is ready."""
+        self.job, self.counted = job, 0
+        if self._is_ready:
+            self._send()
+
+    def ready(self) -> None:
+        """Called once the process is listening; sending earlier would block."""
+        self._is_ready = True
+        self._send()
+
+    def _send(self) -> None:
+        # If it has died, its pipe is at its end.
+        with contextlib.suppress(OSError):
+            self.pipe.send(self.job)
+
+    def end(self, now: bool) -> None:
+        self.pipe.close()
+        if now:
+            self.process.kill()
+        self.process.join(10)
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join()
+
+
+class _Pool:
+    """Workers, no more than there are jobs; all of them start at the same time."""
+
+    def __init__(self, work, num_workers, num_threads, on_rows, flag):
+        self._start = lambda: _Worker(work, num_threads)
+        self._num_workers = num_workers
+        self._on_rows = on_rows
+        self._flag = flag
+        self._workers: list[_Worker] = []
+        self._waiting: collections.deque = collections.deque()
+        self._deaths: collections.Counter[int] = collections.Counter()
+        self._failure: Exception | None = None
+
+    def run(self, jobs: Iterable, done: Done) -> None:
+        jobs = iter(jobs)
+        while True:
+            self._hand_out(jobs)
+            busy = [worker for worker in self._workers if worker.job is not None]
+            if not busy:
+                break
+            # A pipe is at its end, too, when its process dies.
+            ready = multiprocessing.connection.wait([one.pipe for one in busy])
+            for worker in busy:
+                if worker.pipe in ready:
+                    self._receive(worker, done)
+        if self._failure is not None:
+            raise self._failure
+
+    def _hand_out(self, jobs: Iterator) -> None:
+        while self._failure is None:
+            # One is read in advance, so that no worker waits for it.
+            if not self._waiting:
+                self._read(jobs)
+            idle = [worker for worker in self._workers if worker.job is None]
+            is_full = not idle and len(self._workers) == self._num_workers
+            if is_full or not self._waiting:
+                return
+            if not idle:
+                idle = [self._start()]
+                self._workers += idle
+            idle[0].give(self._waiting.popleft())
+
+    def _read(self, jobs: Iterator) -> None:
+        try:
+            self._waiting.extend([next(jobs)])
+        except StopIteration:
+            pass
+        except (DataError, UsageError) as error:
+            # What was read before is still answered and kept.
+            self._failure = error
+
+    def _receive(self, worker: _Worker, done: Done) -> None:
+        try:
+            kind, value = worker.pipe.recv()
+        except (EOFError, OSError):
+            self._lost(worker)
+            return
+        if kind == "ready":
+            worker.ready()
+            return
+        if kind == "rows":
+            worker.counted += value
+            self._on_rows(value)
+            return
+        job, worker.job = worker.job, None
+        self._deaths.pop(id(job), None)
+        if kind == "result":
+            done(job, value)
+        else:
+            self._failure = self._failure or value
+
+    def _lost(self, worker: _Worker) -> None:
+        job = worker.job
+        worker.end(now=True)
+        self._workers.remove(worker)
+        self._on_rows(-worker.counted)
+        self._deaths[id(job)] += 1
+        if self._deaths[id(job)] < _ATTEMPTS:
+            self._waiting.appendleft(job)
+            return
+        self._failure = self._failure or DataError(
+            f"{self._flag}: {_ATTEMPTS} workers died over {job} (exit code "
+            f"{worker.process.exitcode}; out of memory? a script that calls this "
+            'without `if __name__ == "__main__":`?); the same command, perhaps with '
+            "fewer workers, continues after the finished parts"
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        for worker in self._workers:
+            worker.end(now=kind is not None)
+
+
+def _serve(pipe, work: Work, num_threads: int) -> None:
+    """Computes jobs in a worker process until the pipe is closed."""
+    processes.end_with_parent()
+    pipe.send(("ready", None))
+    compute = None
+    while True:
+        try:
+            job = pipe.recv()
+        except EOFError:
+            return
+        try:
+            compute = compute or work.open(num_threads)
+            answer = ("result", compute(job, lambda rows: pipe.send(("rows", rows))))
+        except (DataError, UsageError) as error:
+            answer = ("error", error)
+        except Exception:
+            # A traceback cannot be pickled; without it, a bug cannot be found.
+            answer = ("error", RuntimeError(f"in a worker:\n{traceback.format_exc()}"))
+        pipe.send(answer)

@@ -1,1 +1,0 @@
-"""Running functions over many elements, on any runner of Apache Beam."""

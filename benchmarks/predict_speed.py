@@ -21,7 +21,7 @@ from albert_tf.inference.bulk.embed import EmbedWork
 from albert_tf.inference.bulk.forward import use_one_thread_per_call
 from albert_tf.inference.bulk.predict import TextWork
 from albert_tf.inference.bulk.settings import BulkSettings
-from albert_tf.inference.bulk.workers import Job, Work
+from albert_tf.jobs.run import Job, Work
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.reports.environment import num_cores
 from albert_tf.tasks.texts.tables import TextFileSettings

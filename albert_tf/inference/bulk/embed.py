@@ -21,11 +21,11 @@ from albert_tf.inference.bulk.forward import (
     use_one_thread_per_call,
 )
 from albert_tf.inference.bulk.model_digest import model_digest
-from albert_tf.inference.bulk.parts import Part
 from albert_tf.inference.bulk.settings import BulkSettings
-from albert_tf.inference.bulk.workers import Job
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.prediction_files import choose_format
+from albert_tf.jobs.folder import Part
+from albert_tf.jobs.run import Job
 from albert_tf.tasks.batches import rounded_length
 from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.tasks.texts.text_predictions import are_numbers
@@ -41,7 +41,7 @@ _WRITERS = {
 
 @dataclasses.dataclass(frozen=True)
 class EmbedWork:
-    """Vectors of texts; see `workers.Work`.
+    """Vectors of texts; see `run.Work`.
 
     Attributes:
         model: str. Path; see `Embedder.from_pretrained`.

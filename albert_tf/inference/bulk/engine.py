@@ -14,9 +14,10 @@ import tqdm
 from absl import logging
 
 from albert_tf.inference.bulk import formats
-from albert_tf.inference.bulk.parts import Part, PartsFolder
 from albert_tf.inference.bulk.settings import BulkSettings
-from albert_tf.inference.bulk.workers import Job, Work, run_jobs
+from albert_tf.jobs.folder import Part, Workplace
+from albert_tf.jobs.run import Job, Work, open_runner
+from albert_tf.storage import files
 from albert_tf.tasks.texts.text_table import Portions, TextTable
 from albert_tf.wording import count_of
 
@@ -74,7 +75,8 @@ def answer_file(
         DataError: If a row cannot be used; finished parts are kept.
     """
     sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}
-    folder = PartsFolder(output_file, {**settings, **sizes})
+    place = Workplace(f"{output_file}.parts", {**settings, **sizes})
+    existing = [output_file] * files.exists(output_file)
     progress = _Progress(source)
 
     def jobs() -> Iterator[Job]:
@@ -83,20 +85,20 @@ def answer_file(
             job = Job(number, first, rows, _digest(rows))
             progress.read(len(rows))
             first += len(rows)
-            if folder.find(number, job.digest):
+            if place.find(number, job.digest):
                 progress.skip(len(rows))
             else:
                 yield job
 
     def done(job: Job, part: Part) -> None:
-        folder.write(job.number, job.digest, part)
+        place.write(job.index, job.digest, part)
 
-    with folder.open(overwrite):
-        with progress:
-            threads = bulk.threads_per_worker
-            run_jobs(work, jobs(), bulk.num_workers, threads, progress.update, done)
-        write(output_file, lambda: folder.parts(progress.parts))
-        folder.remove()
+    sizes = bulk.num_workers, bulk.threads_per_worker
+    with place.open(existing, overwrite):
+        with progress, open_runner(work, *sizes, progress.update) as run:
+            run(jobs(), done)
+        write(output_file, lambda: place.parts(progress.parts))
+        place.remove()
     return Summary(progress.rows, progress.resumed, progress.seconds, bulk.cores)
 
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 
 from albert_tf.errors import UsageError
-from albert_tf.inference.bulk.parts import Part
+from albert_tf.jobs.folder import Part
 from albert_tf.storage import files
 
 # Gives the parts of an output in order, every time it is called.

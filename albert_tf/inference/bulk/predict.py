@@ -13,11 +13,11 @@ from albert_tf.inference.bulk.forward import (
     use_one_thread_per_call,
 )
 from albert_tf.inference.bulk.model_digest import model_digest
-from albert_tf.inference.bulk.parts import Part
 from albert_tf.inference.bulk.settings import BulkSettings
-from albert_tf.inference.bulk.workers import Job
 from albert_tf.inference.prediction_files import choose_format
 from albert_tf.inference.predictor import Predictor, find_task
+from albert_tf.jobs.folder import Part
+from albert_tf.jobs.run import Job
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION
 from albert_tf.tasks.texts import text_predictions
 from albert_tf.tasks.texts.text_predictions import Answers
@@ -33,7 +33,7 @@ _WRITERS = {
 
 @dataclasses.dataclass(frozen=True)
 class TextWork:
-    """Predictions of a text classifier; see `workers.Work`.
+    """Predictions of a text classifier; see `run.Work`.
 
     Attributes:
         model: str. Path; see `Predictor.from_pretrained`.
@@ -95,7 +95,7 @@ class TextWork:
         else:
             delimiter = "," if self.kind == "csv" else "\t"
             text = text_predictions.table_text(
-                answers, table.ids, table.labels, delimiter, header=not job.number
+                answers, table.ids, table.labels, delimiter, header=not job.index
             )
         return text.encode()
 

@@ -11,10 +11,10 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.bulk import formats
-from albert_tf.inference.bulk.parts import Part, PartsFolder
 from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.jobs.folder import Part, Workplace
 from albert_tf.storage import files
-from tests.inference.bulk.fake_work import Together, answer
+from tests.jobs.fake_work import Together, answer
 
 TEXTS = [f"text {i}" for i in range(8)]
 EXPECTED = "".join(f"{i} TEXT {i}\n" for i in range(8))
@@ -118,8 +118,8 @@ def test_parts_of_another_run_are_named_and_replaced_only_if_asked(tmp_path):
 
 
 def test_two_runs_never_share_an_output(tmp_path):
-    output = str(tmp_path / "out.txt")
-    with PartsFolder(output, {"model": "a"}).open(overwrite=False):
+    output = str(tmp_path / "out.txt.parts")
+    with Workplace(output, {"model": "a"}).open([], overwrite=False):
         for model in "ab":
             with pytest.raises(UsageError, match="is writing to this folder"):
                 answer(tmp_path, TEXTS, model=model, overwrite=True)
@@ -128,8 +128,8 @@ def test_two_runs_never_share_an_output(tmp_path):
 
 def test_parts_of_other_settings_are_not_joined(tmp_path):
     output = str(tmp_path / "out.txt")
-    one, other = (PartsFolder(output, {"model": model}) for model in "ab")
-    with one.open(overwrite=False):
+    one, other = (Workplace(output, {"model": model}) for model in "ab")
+    with one.open([], overwrite=False):
         one.write(0, "rows", Part(b"", {}))
         assert one.find(0, "rows") and not other.find(0, "rows")
         with pytest.raises(DataError, match="part-000000: damaged"):
@@ -160,7 +160,7 @@ def test_a_folder_of_something_else_is_kept(tmp_path, name, overwrite):
 
 def test_what_comes_into_the_folder_during_a_run_is_kept(tmp_path):
     interrupted(tmp_path)
-    folder = PartsFolder(str(tmp_path / "out.txt"), {})
+    folder = Workplace(str(tmp_path / "out.txt.parts"), {})
     path = tmp_path / "out.txt.parts/folder/notes.txt"
     path.parent.mkdir()
     path.write_text("mine")
@@ -202,9 +202,7 @@ def test_settings_without_effect_are_refused(name):
 
 
 def killed(run_python, folder, moment):
-    output = run_python(
-        "-m", "tests.inference.bulk.fake_work", str(folder), str(moment)
-    )
+    output = run_python("-m", "tests.jobs.fake_work", str(folder), str(moment))
     done = output.stdout.startswith("done")
     assert output.returncode == (0 if done else -signal.SIGKILL), output.stderr
     return not done
@@ -263,8 +261,8 @@ def test_vectors_are_one_array(tmp_path):
 
 
 def test_a_damaged_part_is_not_joined(tmp_path):
-    folder = PartsFolder(str(tmp_path / "a"), {})
-    with folder.open(overwrite=False):
+    folder = Workplace(str(tmp_path / "a.parts"), {})
+    with folder.open([], overwrite=False):
         folder.write(0, "0", Part(b"content", {}))
         path = tmp_path / "a.parts/part-000000"
         path.write_bytes(path.read_bytes() + b"x")

@@ -14,8 +14,8 @@ import time
 from albert_tf.errors import DataError
 from albert_tf.inference.bulk import formats
 from albert_tf.inference.bulk.engine import answer_file
-from albert_tf.inference.bulk.parts import Part
 from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.jobs.folder import Part
 from albert_tf.storage import files
 from albert_tf.tasks.texts.text_table import TextTable, WholeTable
 
@@ -48,7 +48,7 @@ class Upper:
                 if text == "bug":
                     raise KeyError("bug")
             on_rows(len(job.rows))
-            (folder / f"{job.number}-by-{os.getpid()}").touch()
+            (folder / f"{job.index}-by-{os.getpid()}").touch()
             lines = [
                 f"{job.first + i} {text.upper()}\n"
                 for i, text in enumerate(job.rows.texts)

@@ -109,7 +109,7 @@ def _text(data):
             "_per_seq: must be at most max_seq_length, 512, received 513",
         ),
         ({"num_processes": 0}, 2, "num_processes: must be positive, received 0"),
-        ({"pair_policy": "sop"}, 2, "--pair_policy=sop: "),
+        ({"pair_policy": "sop"}, 2, "--pair_policy must be one of"),
         (
             {"random_next_sentence": True, "pair_policy": "none"},
             2,

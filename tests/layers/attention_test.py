@@ -77,23 +77,12 @@ def test_packed_examples_see_themselves_only(layer, x):
     np.testing.assert_allclose(probs, expected_probs, atol=1e-6)
 
 
-def test_no_bias_without_masks():
-    assert attention_bias() is None
-
-
 def test_a_row_without_tokens_attends_as_if_unmasked(layer, x):
     mask = np.ones((B, T), "int32")
     mask[1] = 0
     probs = layer(x, bias=attention_bias(mask))[1]
     # Scores near -10000 keep three decimals.
     np.testing.assert_allclose(probs, layer(x)[1], atol=1e-3)
-
-
-def test_a_sequence_of_one_token_attends_to_itself(layer, x, recwarn):
-    output, probs = layer(x[:, :1])
-    np.testing.assert_array_equal(probs, np.ones((B, N, 1, 1)))
-    assert output.shape == (B, 1, D)
-    assert not [w for w in recwarn if "softmax" in str(w.message)]
 
 
 def test_weights_read_before_give_the_same(layer, x):
@@ -134,17 +123,3 @@ def test_double_precision_is_kept(x):
     expected, expected_probs = by_hand(layer, np.float64(x), visible)
     np.testing.assert_allclose(output, expected, atol=1e-13)
     np.testing.assert_allclose(probs, expected_probs, atol=1e-13)
-
-
-def test_the_four_kernels_start_different_and_repeatable(layer):
-    again = SelfAttention(D, N, initializer_range=0.5, seed=3)
-    again.build()
-    kernels = [d.kernel.numpy() for d in layer.dense.values()]
-    for i, dense in enumerate(again.dense.values()):
-        np.testing.assert_array_equal(dense.kernel, kernels[i])
-        assert all(np.abs(kernels[i] - k).max() > 0.1 for k in kernels[:i])
-
-
-def test_config_survives(layer):
-    copy = SelfAttention.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()

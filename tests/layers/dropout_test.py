@@ -56,18 +56,6 @@ def test_seeds_are_distinct():
     assert len(taken) == 5 * 4 * 200
 
 
-def test_double_precision_is_kept():
-    x = np.full((5, 7), 1 + 1e-12)
-    found = np.array(Dropout(0.5, dtype="float64")(x, training=True))
-    assert set(found.ravel()) == {0.0, 2 * x[0, 0]}
-
-
-def test_seeds_have_no_variable():
-    seeds = StepSeeds(1, 2)
-    assert not hasattr(seeds, "state")
-    assert keras.backend.standardize_dtype(seeds.next().dtype) == "uint32"
-
-
 def graph_masks(jit_compile):
     layer = Dropout(0.5)
 
@@ -138,9 +126,3 @@ def test_without_seeds_every_call_draws_anew_from_the_seed():
     a, b = (np.array(first(X, training=True)) != 0 for _ in range(2))
     assert_unrelated(a, b)
     np.testing.assert_array_equal(np.array(second(X, training=True)) != 0, a)
-
-
-def test_config_and_shape():
-    layer = Dropout(0.3, seed=4, name="d")
-    assert Dropout.from_config(layer.get_config()).get_config() == layer.get_config()
-    assert layer.compute_output_shape((2, None, 5)) == (2, None, 5)

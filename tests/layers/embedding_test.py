@@ -100,35 +100,6 @@ def test_gradients_of_the_tables_are_dense_and_in_full_precision(policy):
         assert error <= (0 if policy == "float32" else 0.02)
 
 
-def test_dtypes(ids):
-    layer = make(dtype="mixed_bfloat16")
-    assert layer(ids).dtype == tf.bfloat16
-    assert {w.dtype for w in layer.weights} == {"float32"}
-    np.testing.assert_allclose(
-        keras.ops.cast(layer(ids), "float32"), make()(ids), atol=0.05
-    )
-
-
-def test_initial_values():
-    layer = FactorizedEmbedding(3001, 16, P, S, initializer_range=0.02, seed=3)
-    layer.build()
-    table = keras.ops.convert_to_numpy(layer.word_embeddings)
-    # Cut at two standard deviations, which leaves 0.88 of one.
-    assert np.abs(table).max() <= 0.04
-    assert np.std(table) == pytest.approx(0.0176, rel=0.01)
-    assert abs(table.mean()) < 5e-4
-    tables = [keras.ops.convert_to_numpy(w)[:S] for w in layer.weights[:3]]
-    assert np.abs(tables[0] - tables[1]).max() > 0.01
-    assert np.abs(tables[0] - tables[2]).max() > 0.01
-
-
-def test_config_survives(ids):
-    layer = FactorizedEmbedding(V, E, P, S, 0.5, 1e-5, dropout=0.2, seed=3)
-    copy = FactorizedEmbedding.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
-    np.testing.assert_array_equal(layer(ids), copy(ids))
-
-
 def test_dropout_is_after_the_layer_norm(ids):
     layer = make(dropout=0.5)
     x = np.array(layer(ids, training=True))

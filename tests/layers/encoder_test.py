@@ -163,27 +163,3 @@ def test_half_precision_with_masks(x, policy, packed):
     np.testing.assert_allclose(
         keras.ops.cast(out, "float32"), full(x, **masks).sequence_output, atol=0.1
     )
-
-
-def test_symbolic_shapes():
-    encoder = make(inner_group_num=2)
-    out = encoder(keras.Input((None, E)), padding_mask=keras.Input((None,)))
-    assert out.sequence_output.shape == (None, None, D)
-    assert len(out.hidden_states) == 9 and len(out.attentions) == 8
-    assert out.attentions[0].shape == (None, N, None, None)
-
-
-def test_all_weights_start_different():
-    encoder = make(sharing="none")
-    kernels = [w.numpy() for w in encoder.weights if w.name == "kernel"]
-    assert len(kernels) == 1 + 4 * 6
-    for a, b in itertools.combinations(kernels, 2):
-        if a.shape == b.shape:
-            assert np.abs(a - b).max() > 0.1
-
-
-def test_config_survives(x):
-    encoder = make(sharing="ffn", hidden_dropout_prob=0.1)
-    copy = SharedEncoder.from_config(encoder.get_config())
-    assert copy.config == encoder.config
-    np.testing.assert_array_equal(copy(x).sequence_output, encoder(x).sequence_output)

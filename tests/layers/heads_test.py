@@ -6,6 +6,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
+from albert_tf.layers.attention import SelfAttention
+from albert_tf.layers.dropout import Dropout
+from albert_tf.layers.embedding import FactorizedEmbedding
+from albert_tf.layers.encoder import SharedEncoder
+from albert_tf.layers.feed_forward import FeedForward
 from albert_tf.layers.heads import (
     Answerability,
     AnswerEnd,
@@ -100,20 +105,30 @@ def test_epsilon(eps, expected):
     assert head.layer_norm.epsilon == expected
 
 
-@pytest.mark.parametrize("kind", [MaskedLMHead, AnswerEnd, Answerability])
-def test_config_survives(kind):
-    head = kind(CONFIG, seed=3)
-    copy = kind.from_config(head.get_config())
-    assert copy.config == CONFIG
-    assert copy.get_config() == head.get_config()
+@pytest.mark.parametrize(
+    "layer",
+    [
+        MaskedLMHead(CONFIG, seed=3),
+        AnswerEnd(CONFIG, seed=3),
+        Answerability(CONFIG, seed=3),
+        ExitHead(CONFIG, 5, seed=3, dtype="mixed_bfloat16", name="exit_1"),
+        SharedEncoder(CONFIG.replace(sharing="ffn", hidden_dropout_prob=0.1)),
+        FactorizedEmbedding(53, 6, 11, 3, 0.5, 1e-5, dropout=0.2, seed=3),
+        FeedForward(12, 20, seed=3, dtype="mixed_bfloat16"),
+        SelfAttention(12, 3, initializer_range=0.5, seed=3),
+        Dropout(0.3, seed=4, name="d"),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_config_survives(layer):
+    copy = type(layer).from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
 
 
 def test_an_exit(rng):
     config = CONFIG.replace(classifier_dropout_prob=0.5)
     layer = ExitHead(config, 5, seed=3, dtype="mixed_bfloat16", name="exit_1")
     layer.build()
-    copy = ExitHead.from_config(layer.get_config())
-    assert copy.get_config() == layer.get_config()
     names = [variable.path.partition("/")[2] for variable in layer.weights]
     assert names == [f"{a}/{b}" for a in ("pooler", "classifier") for b in PARTS]
     copy = ExitHead(config, 5, seed=3)

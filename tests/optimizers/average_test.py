@@ -52,16 +52,3 @@ def test_the_updates_are_those_without_an_average(name):
     assert not [v for v in optimizer.variables if "average" in v.path]
     with pytest.raises(UsageError, match="slot must be one of m, v, received"):
         optimizer.slot(variables[0], "average")
-
-
-def test_decay_is_in_the_config_and_in_its_range():
-    optimizer = create_optimizer(
-        "lamb", learning_rate=0.1, num_train_steps=5, ema_decay=0.99
-    )
-    again = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert again.ema_decay == 0.99
-    for decay in (1.0, -0.1):
-        with pytest.raises(UsageError, match="ema_decay must be in .*received"):
-            create_optimizer(
-                "lamb", learning_rate=0.1, num_train_steps=5, ema_decay=decay
-            )

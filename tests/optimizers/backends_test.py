@@ -1,14 +1,8 @@
 """The package runs on the other Keras backends, without TensorFlow."""
 
 import importlib.util
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 PROGRAM = """
 import contextlib, sys
@@ -38,23 +32,13 @@ assert keras.backend.backend() == "tensorflow" or "tensorflow" not in sys.module
 """
 
 
-def run(backend):
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment.update(CUDA_VISIBLE_DEVICES="", KERAS_BACKEND=backend)
-    process = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert process.returncode == 0, process.stderr[-3000:]
-    return [float(word) for word in process.stdout.split()]
-
-
 @pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_backend_equals_tensorflow(backend):
+def test_backend_equals_tensorflow(backend, run_python):
+    def run(backend):
+        done = run_python("-c", PROGRAM, KERAS_BACKEND=backend)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return [float(word) for word in done.stdout.split()]
+
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     values = run(backend)

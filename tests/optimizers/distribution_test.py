@@ -1,10 +1,7 @@
 """Two replicas equal one device, in `fit` and in a step of one's own."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -20,18 +17,8 @@ CASES = (
 
 
 @pytest.fixture(scope="module")
-def results():
-    root = str(HERE.parents[1])
-    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment.update(CUDA_VISIBLE_DEVICES="", KERAS_BACKEND="tensorflow")
-    process = subprocess.run(
-        [sys.executable, str(HERE / "distributed_check.py"), *CASES],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+def results(run_python):
+    process = run_python(str(HERE / "distributed_check.py"), *CASES)
     assert process.returncode == 0, process.stderr[-3000:]
     found = [json.loads(line) for line in process.stdout.splitlines()]
     return {result["case"]: result for result in found}

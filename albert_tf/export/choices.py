@@ -2,7 +2,7 @@
 
 Legend: `B` questions, `K` choices, `R` rows, one per choice; `T` sequence.
 
-Rows are those of `tasks.choice_rows`, which Python's `MultipleChoice` uses.
+Rows are those of `tasks.multiple_choice`, which Python's `MultipleChoice` uses.
 """
 
 from collections.abc import Callable
@@ -108,7 +108,7 @@ def make_choice_signatures(
 
 
 class ChoiceRows:
-    """Turns questions with choices into rows, as `choice_rows.encode_choices` does.
+    """Turns questions with choices into rows, as `multiple_choice.encode_choices` does.
 
     Args:
         text_inputs: `TextInputs`.

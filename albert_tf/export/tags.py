@@ -4,7 +4,7 @@ Legend: `B` texts or sentences, `W` words, `E` entities; `N` characters, `P` wor
 `G` entities of all texts; `R` rows, `T` sequence, `C` tags.
 
 They answer as Python's `TokenClassifier` does, with the rows of
-`tasks.tagging_rows`. Words are divided by white space. Punctuation and symbols
+`tasks.tagging`. Words are divided by white space. Punctuation and symbols
 before and after a word are words, equal ones in a row one word. The Unicode categories
 are those of the Python that exports the model.
 """

@@ -12,7 +12,7 @@ from albert_tf.inference import base
 from albert_tf.inference.predictor import Answerer
 from albert_tf.tasks import saved
 from albert_tf.tasks.squad_answers import Answers, Candidate
-from albert_tf.tasks.squad_data import ask
+from albert_tf.tasks.squad_files import ask
 from albert_tf.text.tokenizer import Tokenizer
 
 

@@ -7,14 +7,16 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.settings import setting
-from albert_tf.tables.columns import BadRows, Columns, warn_of_skipped
+from albert_tf.storage import files
+from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import LabelSettings
-from albert_tf.tasks.task import Examples
+from albert_tf.tasks.task import Examples, FileSource, find_file
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_ENDINGS = 4  # of SWAG and CODAH
 # Columns that each hold one choice, in the order of their numbers.
 _NUMBERED = re.compile(r"(choice|ending|option|answer)_?(\d{1,3})")
 
@@ -121,53 +123,30 @@ def _examples(
     """Returns the questions of the rows that can be used."""
     names = ("ids", "contexts", "questions", "choices", "labels", "where")
     values: dict[str, list] = {name: [] for name in names}
-    seen: dict[str, str] = {}
+    ids = Ids()
     for row in range(len(table)):
         where = table.where(row)
         try:
             choices = _row_choices(table, columns, row)
             name = _text(table, settings.id_column, row) or str(row)
-            if name in seen:
-                raise DataError(
-                    f"{where}: the id {name!r:.80} is already that of {seen[name]}"
-                )
-            found = {
-                "ids": name,
-                "contexts": _text(table, settings.context_column, row),
-                "questions": _text(table, settings.question_column, row),
-                "choices": choices,
-                "labels": labels and _label(where, labels[row], len(choices)),
-                "where": where,
-            }
+            context = _text(table, settings.context_column, row)
+            question = _text(table, settings.question_column, row)
+            label = labels and _label(where, labels[row], len(choices))
+            if problem := ids.problem(name, where):
+                raise DataError(f"{where}: {problem}")
         except DataError as e:
             bad.report("rows without a valid question", str(e))
             continue
-        seen[name] = where
-        for key, value in found.items():
-            values[key].append(value)
-    if not values["ids"]:
-        raise DataError(f"{table.path}: no question can be used")
+        found = (name, context, question, choices, label, where)
+        for column, value in zip(values.values(), found, strict=True):
+            column.append(value)
+    require(values["ids"], f"{table.path}: no question can be used", error=DataError)
     if labels is None:
         values["labels"] = None
     skipped = {**table.skipped, **bad.counts}
     warn_of_skipped(table.path, skipped)
-    return ChoiceExamples(
-        path=table.path,
-        groups=[""] * len(values["ids"]),
-        skipped=skipped,
-        **values,
-    )
-
-
-def check_choices(where: str, choices: Sequence[str]) -> None:
-    """Raises a DataError unless there are at least two choices, none of them empty."""
-    if len(choices) < 2:
-        raise DataError(
-            f"{where}: expected at least 2 choices, received {len(choices)}"
-        )
-    for i, choice in enumerate(choices):
-        if not choice.strip():
-            raise DataError(f"{where}: choice {i} (from 0) is empty")
+    groups = [""] * len(values["ids"])
+    return ChoiceExamples(path=table.path, groups=groups, skipped=skipped, **values)
 
 
 def _find_choice_columns(table: Columns) -> tuple[str, ...]:
@@ -212,7 +191,12 @@ def _row_choices(table: Columns, columns: Sequence[str], row: int) -> list[str]:
         if not isinstance(value, str):
             kind = "is missing" if value is None else f"is not text: {value!r:.80}"
             raise DataError(f"{where}: choice {i} (from 0) {kind}")
-    check_choices(where, values)
+    if len(values) < 2:
+        raise DataError(f"{where}: expected at least 2 choices, received {len(values)}")
+    for i, choice in enumerate(values):
+        require(
+            choice.strip(), f"{where}: choice {i} (from 0) is empty", error=DataError
+        )
     return values
 
 
@@ -245,3 +229,76 @@ def _text(table: Columns, column: str, row: int) -> str:
         kind = "null or missing" if value is None else f"{value!r:.80}"
         raise DataError(f"{table.where(row)}: {column}: expected text, received {kind}")
     return value
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EndingsSource(FileSource):
+    """A file of sentences to complete, with four endings each (SWAG, CODAH).
+
+    Attributes:
+        columns: `ChoiceTableSettings`. How the file is laid out.
+        hint: str. End of the message if there is no such file.
+    """
+
+    columns: ChoiceTableSettings
+    hint: str = ""
+
+    def read(self, folder: str = "") -> ChoiceExamples:
+        """Reads the file in the folder; see `FileSource.read`."""
+        hint = self.hint
+        if hint and files.exists(files.join(folder, "full_data.tsv")):
+            hint = f"; full_data.tsv has no split{hint}"
+        return self.read_file(find_file(folder, self.folders, self.names, hint))
+
+    def read_file(self, path: str) -> ChoiceExamples:
+        """Reads any file of this form; the answers of a test set may be missing."""
+        layout = (self.columns, self.labelled, self.on_bad_input)
+        examples = read_choice_table(path, *layout)
+        bad, kept = BadRows(self.on_bad_input), []
+        for row, choices in enumerate(examples.choices):
+            if len(choices) == _ENDINGS:
+                kept.append(row)
+                continue
+            received = f"expected {_ENDINGS} endings, received {len(choices)}"
+            message = f"{examples.where[row]}: {received}"
+            bad.report("questions without four endings", message)
+        if not bad.counts:
+            return examples
+        require(kept, f"{path}: no question has {_ENDINGS} endings", error=DataError)
+        return examples.kept(kept, bad.counts)
+
+
+def swag_source(split: str) -> EndingsSource:
+    """Returns a split of SWAG (https://github.com/rowanz/swagaf).
+
+    Segment A is `sent1`, B is `sent2` with the ending, as in Hugging Face's `run_swag`.
+    """
+    return EndingsSource(
+        names={"dev": ("val.csv", "dev.csv")}.get(split, (f"{split}.csv",)),
+        folders=("", "SWAG", "swag", "data"),
+        labelled=split != "test",
+        columns=ChoiceTableSettings(context_column="sent1", question_column="sent2"),
+    )
+
+
+def codah_source(split: str) -> EndingsSource:
+    """Returns a split of CODAH (https://github.com/Websail-NU/CODAH).
+
+    Columns without a header and without quoting: category (10 rows have none), prompt,
+    4 endings, label. Segment A is the prompt, B the ending. Of five folds, the first
+    one is found.
+    """
+    folders = ("", "fold_0", "cv_split/fold_0", "CODAH", "CODAH/cv_split/fold_0")
+    return EndingsSource(
+        names=(f"{split}.tsv",),
+        folders=(*folders, "codah/cv_split/fold_0", "data/cv_split/fold_0"),
+        labelled=split != "test",
+        columns=ChoiceTableSettings(
+            context_column="1",
+            choice_columns=("2", "3", "4", "5"),
+            label_column="6",
+            header=False,
+            quoting=False,
+        ),
+        hint="; name one of the folders fold_0 to fold_4 to choose a fold",
+    )

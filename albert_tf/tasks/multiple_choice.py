@@ -11,18 +11,16 @@ The model scores every choice in a row of its own, `[CLS] context [SEP] question
 import csv
 import dataclasses
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
-from albert_tf.tasks import race
-from albert_tf.tasks.choice_files import ChoiceExamples
-from albert_tf.tasks.choice_rows import encode_choices
+from albert_tf.tasks.choice_files import ChoiceExamples, codah_source, swag_source
 from albert_tf.tasks.metrics import softmax
-from albert_tf.tasks.swag import CodahSource, SwagSource
+from albert_tf.tasks.race import RaceSource
 from albert_tf.tasks.task import (
     EncodedExamples,
     Family,
@@ -32,6 +30,7 @@ from albert_tf.tasks.task import (
     Task,
 )
 from albert_tf.text import inputs
+from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 HEAD = "multiple_choice"
@@ -207,8 +206,8 @@ def accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, flo
     """
     from sklearn import metrics
 
-    if not len(labels):
-        raise DataError("labels: expected at least one question, received none")
+    message = "labels: expected at least one question, received none"
+    require(len(labels), message, error=DataError)
     return {"accuracy": float(metrics.accuracy_score(labels, predictions))}
 
 
@@ -314,16 +313,96 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_TEXT else f"…{text[1 - _LONGEST_TEXT :]}"
 
 
+def encode_choices(
+    examples: ChoiceExamples,
+    tokenizer: Tokenizer,
+    max_seq_length: int,
+    max_qa_length: int,
+) -> tuple[inputs.EncodedTexts, np.ndarray]:
+    """Returns the rows of all choices, and which of them lost tokens.
+
+    As the original's `RaceProcessor` and `convert_single_example` do it: all texts are
+    normalized; a choice replaces every `_` of its question, if the examples say so and
+    there is one, and follows the question otherwise; the last `max_qa_length` tokens
+    of the two are kept, and as many of the context, from its start, as then fit.
+
+    Args:
+        examples: `ChoiceExamples`.
+        tokenizer: `Tokenizer`.
+        max_seq_length: int. Maximum length of a row, special tokens included.
+        max_qa_length: int. Maximum number of tokens of a question with a choice.
+
+    Returns:
+        `EncodedTexts` of `R` rows, and bool `[R]`.
+
+    Raises:
+        UsageError: If `max_qa_length` is not positive.
+    """
+    require(max_qa_length > 0, "max_qa_length must be positive", max_qa_length)
+    counts = [len(row) for row in examples.choices]
+    # Questions share an article: it is tokenized once.
+    distinct = {text: i for i, text in enumerate(dict.fromkeys(examples.contexts))}
+    first = tokenizer.encode_batch_flat(_normalized(tokenizer, distinct))
+    second = tokenizer.encode_batch_flat(_second_texts(tokenizer, examples))
+    context = np.repeat([distinct[text] for text in examples.contexts], counts)
+    return _assemble(
+        tokenizer, first, second, context, max_seq_length - 3, max_qa_length
+    )
+
+
+def _normalized(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
+    """Returns texts as the tokenizer sees them; byte BPE has no normalization."""
+    return list(map(getattr(tokenizer, "normalize", to_unicode), texts))
+
+
+def _second_texts(tokenizer: Tokenizer, examples: ChoiceExamples) -> list[str]:
+    """Returns segment B of each row, from normalized texts as in the original."""
+    questions = _normalized(tokenizer, examples.questions)
+    texts = []
+    for question, row in zip(questions, examples.choices, strict=True):
+        choices = _normalized(tokenizer, row)
+        if examples.fills_blanks and "_" in question:
+            texts += [question.replace("_", choice) for choice in choices]
+        elif question:
+            texts += [f"{question} {choice}" for choice in choices]
+        else:
+            texts += choices
+    return texts
+
+
+def _assemble(
+    tokenizer: Tokenizer, first, second, context, room: int, max_qa_length: int
+) -> tuple[inputs.EncodedTexts, np.ndarray]:
+    """Joins tokens of contexts and of choices, of which the end is kept."""
+    (a_ids, a_splits), (b_ids, b_splits) = first, second
+    full_b = np.diff(b_splits)
+    kept_b = np.minimum(full_b, min(max_qa_length, room))
+    full_a = np.diff(a_splits)[context]
+    kept_a = np.minimum(full_a, room - kept_b)
+    splits = np.concatenate([[0], np.cumsum(kept_a + kept_b + 3)]).astype(np.int64)
+    ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
+    ids[splits[:-1]] = tokenizer.cls_id
+    starts_a = a_splits[context]
+    for row, start in enumerate(splits[:-1] + 1):
+        middle = start + kept_a[row]
+        ids[start:middle] = a_ids[starts_a[row] : starts_a[row] + kept_a[row]]
+        end = b_splits[row + 1]
+        ids[middle + 1 : middle + 1 + kept_b[row]] = b_ids[end - kept_b[row] : end]
+    lost = (kept_a < full_a) | (kept_b < full_b)
+    lengths = (kept_a + 2).astype(np.int32)
+    return inputs.EncodedTexts(ids, splits, lengths, int(lost.sum())), lost
+
+
 FAMILY = MultipleChoice()
 
 _SPLITS = ("train", "dev", "test")
 TASKS = (
     choice_task(
         "race",
-        {split: race.RaceSource(split) for split in _SPLITS},
+        {split: RaceSource(split=split) for split in _SPLITS},
         recipe=Recipe(2e-5, 32, 0.1, 12000, 1000),
         options=Options(max_seq_length=512, max_qa_length=128),
     ),
-    choice_task("swag", {split: SwagSource(split) for split in _SPLITS}),
-    choice_task("codah", {split: CodahSource(split) for split in _SPLITS}),
+    choice_task("swag", {split: swag_source(split) for split in _SPLITS}),
+    choice_task("codah", {split: codah_source(split) for split in _SPLITS}),
 )

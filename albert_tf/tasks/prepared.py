@@ -7,9 +7,7 @@ from typing import Any
 
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.tables.tfds_source import PREFIX, read_tfds
-from albert_tf.tasks import own_files, race
-from albert_tf.tasks.squad_json import questions_from_rows
-from albert_tf.tasks.tagging_files import examples_from_rows
+from albert_tf.tasks import own_files
 from albert_tf.tasks.task import Task
 from albert_tf.tasks.texts import glue
 from albert_tf.tasks.texts.tables import LabelledTableSettings, TfdsTableSource
@@ -17,7 +15,6 @@ from albert_tf.tasks.texts.tables import LabelledTableSettings, TfdsTableSource
 _GLUE = frozenset(task.name for task in glue.TASKS)
 # Names of splits here -> in TensorFlow Datasets.
 _SPLITS = {"dev": "validation"}
-_TAGS = {"conll2003": "ner"}
 
 
 def read(
@@ -49,9 +46,16 @@ def read(
         there = split if task.name == "race" else _SPLITS.get(split, split)
         readers[split] = functools.partial(read_tfds, name, there, folder, download)
     rows = _found(readers, splits)
-    return {
-        split: _examples(task, found, split, settings) for split, found in rows.items()
-    }
+    examples = {}
+    for split, found in rows.items():
+        source = _with_policy(task.splits[split], split, settings)
+        if source.from_rows is None:
+            raise UsageError(
+                f"data_dir: task {task.name} is not read from TensorFlow Datasets "
+                f"({PREFIX}...), received {found.name}; give a folder with its files"
+            )
+        examples[split] = source.from_rows(found)
+    return examples
 
 
 def read_split(task: Task, name: str, settings, split: str) -> Any:
@@ -135,29 +139,3 @@ def _found(
 def _with_policy(source, split: str, settings):
     policy = "stop" if split.startswith("test") else settings.on_bad_input
     return dataclasses.replace(source, on_bad_input=policy)
-
-
-def _examples(task: Task, found, split: str, settings) -> Any:
-    if task.name in ("squad1", "squad2"):
-        return questions_from_rows(
-            found.rows,
-            found.name,
-            unanswerable=task.name == "squad2",
-            training=split == "train",
-        )
-    if task.name == "race":
-        level = "middle" if "middle" in found.name else "high"
-        articles = (
-            (f"{found.name}: row {i}", level, r) for i, r in enumerate(found.rows)
-        )
-        return race.examples_from_articles(
-            articles, found.name, split != "test", settings.on_bad_input
-        )
-    if task.name in _TAGS:
-        key = _TAGS[task.name]
-        names = found.class_names.get(key, ())
-        return examples_from_rows(found.rows, found.name, names, key)
-    raise UsageError(
-        f"data_dir: task {task.name} is not read from TensorFlow Datasets "
-        f"({PREFIX}...), received {found.name}; give a folder with its files"
-    )

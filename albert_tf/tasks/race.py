@@ -3,6 +3,7 @@
 Source: Lai et al., arXiv:1704.04683, and the original's `RaceProcessor`.
 """
 
+import collections
 import dataclasses
 import json
 import re
@@ -11,31 +12,36 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError, MissingFileError, UsageError
+from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.storage import files
-from albert_tf.tables.columns import BadRows, warn_of_skipped
+from albert_tf.tables.columns import BadRows, Ids, warn_of_skipped
 from albert_tf.tables.text_stream import read_text
+from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks.choice_files import ChoiceExamples
+from albert_tf.tasks.task import FileSource
 from albert_tf.text.normalization import to_unicode
 
 LEVELS = ("middle", "high")
-_NUM_OPTIONS = 4
 _ANSWERS = "ABCD"
 _JOINED = "all.txt"
 _BLANK = re.compile(r"[\s\ufeff]*")
 
+# Where an article is, for messages; its level, "middle" or "high"; and a dict with
+# `article`, `questions`, `options` (4 for each question), `answers` (letters) and `id`,
+# or `example_id` in TensorFlow Datasets.
+Article = tuple[str, str, Any]
 
-@dataclasses.dataclass(frozen=True)
-class RaceSource:
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RaceSource(FileSource):
     """A split of RACE, found in a folder.
 
     Attributes:
-        split: str. "train", "dev" or "test".
-        on_bad_input: str. "stop", or "skip" to leave out articles that cannot be used.
+        split: str. "train", "dev" or "test". In the last one, all articles have
+            answers, or none.
     """
 
     split: str
-    on_bad_input: str = "stop"
 
     def read(self, folder: str = "") -> ChoiceExamples:
         """Reads `<split>/{middle,high}/*.txt` of the folder, or of its folder `RACE`.
@@ -65,9 +71,7 @@ class RaceSource:
             for level in levels
             for article in _folder_articles(files.join(base, level), level)
         )
-        return examples_from_articles(
-            articles, base, self.split != "test", self.on_bad_input
-        )
+        return self._examples(articles, base)
 
     def read_file(self, path: str) -> ChoiceExamples:
         """Reads one file of articles; its path tells the level, middle or high."""
@@ -76,81 +80,55 @@ class RaceSource:
         articles = (
             (f"{path}: line {line}", level, article) for line, article in _objects(path)
         )
-        return examples_from_articles(
-            articles, path, self.split != "test", self.on_bad_input
+        return self._examples(articles, path)
+
+    def from_rows(self, found: TfdsRows) -> ChoiceExamples:
+        """Returns the questions of a set of TensorFlow Datasets."""
+        level = "middle" if "middle" in found.name else "high"
+        articles = (
+            (f"{found.name}: row {i}", level, row) for i, row in enumerate(found.rows)
         )
+        return self._examples(articles, found.name)
 
-
-def examples_from_articles(
-    articles: Iterable[tuple[str, str, Mapping[str, Any]]],
-    path: str,
-    need_answers: bool = True,
-    on_bad_input: str = "stop",
-) -> ChoiceExamples:
-    """Returns the questions of articles.
-
-    Args:
-        articles: iterable of (where, level, article). `where` names the place of the
-            article for messages, `level` is "middle" or "high". An article is a dict
-            with `article`, `questions`, `options` (4 for each question), `answers`
-            (letters) and `id`, or `example_id` in TensorFlow Datasets.
-        path: str. File or folder, for messages.
-        need_answers: bool. Whether a missing list of answers is an error. If not, all
-            articles must have answers, or none.
-        on_bad_input: str. "stop" raises an error at a malformed article, "skip" leaves
-            it out and counts it.
-
-    Raises:
-        DataError: If an article is malformed, or one id occurs twice.
-    """
-    columns = {f.name: [] for f in dataclasses.fields(ChoiceExamples)}
-    for name in ("path", "fills_blanks", "lettered", "skipped"):
-        del columns[name]
-    bad = BadRows(on_bad_input)
-    seen: dict[tuple[str, str], str] = {}
-    empty = 0
-    for count, (where, level, article) in enumerate(articles):
-        try:
-            fields = _fields(where, article, need_answers)
-            name = fields["id"] or f"article{count}"
-            if other := seen.get((level, name)):
-                raise DataError(
-                    f"{where}: the id {name!r:.80} is already that of {other}"
-                )
-        except DataError as e:
-            bad.report("malformed articles", str(e))
-            continue
-        seen[level, name] = where
-        options, answers = fields["options"], fields["answers"]
-        number = len(fields["questions"])
-        empty += sum(not text.strip() for row in options for text in row)
-        columns["ids"] += [f"{name}-{i}" for i in range(number)]
-        columns["contexts"] += [fields["article"]] * number
-        columns["questions"] += fields["questions"]
-        columns["choices"] += options
-        columns["labels"] += answers
-        columns["where"] += [f"{where}: question {i} (from 0)" for i in range(number)]
-        columns["groups"] += [level] * number
-    if not columns["ids"]:
-        raise DataError(f"{path}: expected questions, found none")
-    warn_of_skipped(path, bad.counts)
-    if empty:
-        # The original reads them too; a folder that it can train on must not fail.
-        logging.warning("%s: %d options are empty", path, empty)
-    labels = columns.pop("labels")
-    if None in labels:
-        if set(labels) != {None}:
+    def _examples(self, articles: Iterable[Article], path: str) -> ChoiceExamples:
+        """Returns the questions of articles, of which no id may occur twice."""
+        names = ("ids", "contexts", "questions", "choices", "labels", "where", "groups")
+        columns: dict[str, list] = {name: [] for name in names}
+        bad, ids = BadRows(self.on_bad_input), collections.defaultdict(Ids)
+        for count, (where, level, article) in enumerate(articles):
+            try:
+                fields = _fields(where, article, self.split != "test")
+                name = fields["id"] or f"article{count}"
+                if problem := ids[level].problem(name, where):
+                    raise DataError(f"{where}: {problem}")
+            except DataError as e:
+                bad.report("malformed articles", str(e))
+                continue
+            numbers = range(len(fields["choices"]))
+            fields["ids"] = [f"{name}-{i}" for i in numbers]
+            fields["contexts"] = [fields["article"]] * len(numbers)
+            fields["where"] = [f"{where}: question {i} (from 0)" for i in numbers]
+            fields["groups"] = [level] * len(numbers)
+            for key, column in columns.items():
+                column += fields[key]
+        warn_of_skipped(path, bad.counts)
+        require(
+            columns["ids"], f"{path}: expected questions, found none", error=DataError
+        )
+        options = [text for row in columns["choices"] for text in row]
+        if empty := sum(not text.strip() for text in options):
+            # The original reads them too; a folder that it can train on must not fail.
+            logging.warning("%s: %d options are empty", path, empty)
+        labels = columns["labels"]
+        if None in labels:
             place = columns["where"][labels.index(None)]
-            raise DataError(f"{place}: no answer, while other questions have one")
-        labels = None
-    return ChoiceExamples(
-        path=path,
-        labels=labels,
-        fills_blanks=True,
-        lettered=True,
-        skipped=dict(bad.counts),
-        **columns,
-    )
+            message = f"{place}: no answer, while other questions have one"
+            require(set(labels) == {None}, message, error=DataError)
+            columns["labels"] = None
+        skipped = dict(bad.counts)
+        return ChoiceExamples(
+            path=path, fills_blanks=True, lettered=True, skipped=skipped, **columns
+        )
 
 
 def _folder_articles(folder: str, level: str) -> Iterator[tuple[str, str, Any]]:
@@ -218,23 +196,24 @@ def _fields(where: str, article: Any, need_answers: bool) -> dict[str, Any]:
             f"{where}: expected as many options and answers as questions, "
             f"{len(questions)}, received {len(options)} and {len(answers)}"
         )
-    checked = {"id": name, "article": text, "questions": [], "options": []}
+    rows = []
     for i, (question, row) in enumerate(zip(questions, options, strict=True)):
         place = f"{where}: question {i} (from 0)"
-        checked["questions"].append(_expect(place, "question", question, str))
+        _expect(place, "question", question, str)
         _expect(place, "options", row, list)
-        if len(row) != _NUM_OPTIONS:
+        if len(row) != len(_ANSWERS):
             raise DataError(
-                f"{place}: expected {_NUM_OPTIONS} options, received {len(row)}"
+                f"{place}: expected {len(_ANSWERS)} options, received {len(row)}"
             )
-        checked["options"].append(
-            [
-                _expect(place, f"option {letter}", option, str)
-                for letter, option in zip(_ANSWERS, row, strict=True)
-            ]
-        )
-    checked["answers"] = [_index(where, i, a) for i, a in enumerate(answers)]
-    return checked
+        named = zip(_ANSWERS, row, strict=True)
+        rows.append([_expect(place, f"option {x}", one, str) for x, one in named])
+    return {
+        "id": name,
+        "article": text,
+        "questions": list(map(to_unicode, questions)),
+        "choices": rows,
+        "labels": [_index(where, i, answer) for i, answer in enumerate(answers)],
+    }
 
 
 def _index(where: str, number: int, answer: Any) -> int | None:

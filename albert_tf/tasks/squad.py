@@ -16,21 +16,19 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import MissingFileError
-from albert_tf.storage import files
 from albert_tf.tasks import squad_metrics
 from albert_tf.tasks.squad_answers import (
     Answers,
     make_answers,
     prediction_files,
 )
-from albert_tf.tasks.squad_data import (
+from albert_tf.tasks.squad_features import encode_questions
+from albert_tf.tasks.squad_files import (
     Questions,
+    SquadSource,
     held_back_articles,
     to_be_scored,
 )
-from albert_tf.tasks.squad_features import encode_questions
-from albert_tf.tasks.squad_json import read_questions
 from albert_tf.tasks.task import EncodedExamples, Family, Options, Recipe, Task
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -38,44 +36,6 @@ from albert_tf.text.tokenizer import Tokenizer
 HELD_BACK = 0.05
 _MOST_ERRORS = 50
 _LONGEST_TEXT = 1000
-
-
-@dataclasses.dataclass(frozen=True)
-class SquadSource:
-    """A file in SQuAD's format as the source of a task's examples.
-
-    Attributes:
-        file: str. Name of the file in the folder of the data, or its path.
-        unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
-        training: bool. Whether the questions are to be trained on.
-        on_bad_input: str. Has no effect here: what cannot be trained on is found when
-            the questions become rows.
-    """
-
-    file: str
-    unanswerable: bool
-    training: bool = False
-    on_bad_input: str = "stop"
-
-    def read(self, folder: str = "") -> Questions:
-        """Returns the questions; see `squad_json.read_questions`.
-
-        Args:
-            folder: str. Folder of the data; or a `.json` file, which is read instead.
-        """
-        single = folder.endswith(".json")
-        path = folder if single else files.join(folder, self.file)
-        if not files.exists(path):
-            raise MissingFileError(f"{path}: no such file")
-        return read_questions(
-            path, unanswerable=self.unanswerable, training=self.training
-        )
-
-    def read_file(self, path: str) -> Questions:
-        """Returns the questions of any file in this format."""
-        return read_questions(
-            path, unanswerable=self.unanswerable, training=self.training
-        )
 
 
 class SquadFamily(Family):
@@ -88,7 +48,7 @@ class SquadFamily(Family):
     def to_evaluate(
         self, task: Task, examples: Questions, options: Options
     ) -> Questions:
-        """Returns the questions to be scored; see `squad_data.to_be_scored`."""
+        """Returns the questions to be scored; see `squad_files.to_be_scored`."""
         return to_be_scored(examples, options.on_bad_input)
 
     def encode(
@@ -300,8 +260,14 @@ def _task(name: str, version: str, head: str, recipe: Recipe) -> Task:
         metrics=evaluate,
         selecting_metric="f1",
         splits={
-            "train": SquadSource(f"train-{version}.json", unanswerable, training=True),
-            "dev": SquadSource(f"dev-{version}.json", unanswerable),
+            "train": SquadSource(
+                names=(f"train-{version}.json",),
+                unanswerable=unanswerable,
+                training=True,
+            ),
+            "dev": SquadSource(
+                names=(f"dev-{version}.json",), unanswerable=unanswerable
+            ),
         },
         recipe=recipe,
         family=FAMILY,

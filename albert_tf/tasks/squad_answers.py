@@ -17,8 +17,8 @@ import numpy as np
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import metrics
-from albert_tf.tasks.squad_data import Questions
 from albert_tf.tasks.squad_features import max_context
+from albert_tf.tasks.squad_files import Questions
 from albert_tf.tasks.task import EncodedExamples, Options
 
 _IMPOSSIBLE = -1e6  # of a made-up answer where there is none

@@ -14,7 +14,7 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.squad_data import (
+from albert_tf.tasks.squad_files import (
     SKIP_HINT,
     Question,
     Questions,

@@ -9,18 +9,20 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.settings import setting
-from albert_tf.tables.columns import BadRows, file_format, warn_of_skipped
+from albert_tf.tables.columns import BadRows, Ids, file_format, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import ColumnSettings
 from albert_tf.tables.text_stream import TextStream
+from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks import tag_schemes
-from albert_tf.tasks.task import Examples, find_file
+from albert_tf.tasks.task import Examples, FileSource
 
 _DOCUMENT = "-DOCSTART-"
 _BYTE_ORDER_MARK = "\ufeff"
 _BAD = "sentences that cannot be used"
+_TAGS_KEY = "ner"  # in TensorFlow Datasets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,39 +67,40 @@ class TaggedTableSettings(ColumnSettings):
     tags_column: str = setting("Column with the list of their tags.", "tags")
 
 
-@dataclasses.dataclass(frozen=True)
-class TaggedSource:
-    """A file of tagged sentences, for example of the user (see `task.FileSource`).
-
-    Attributes:
-        names: tuple of str. Names that the file may have in the folder of the data, or
-            its path.
-        folders: tuple of str. Folders in that folder that may hold it.
-        columns: `TaggedTableSettings`. For JSON lines and Parquet.
-        labelled: bool. Whether the tags must be there.
-        on_bad_input: str. "stop", or "skip" to leave out sentences that cannot be used.
-    """
-
-    names: tuple[str, ...]
-    folders: tuple[str, ...] = ("",)
-    columns: TaggedTableSettings = TaggedTableSettings()
-    labelled: bool = True
-    on_bad_input: str = "stop"
-
-    def read(self, folder: str = "") -> TaggedExamples:
-        """Reads the file; see `read_tagged`.
-
-        Raises:
-            DataError: If it is missing or malformed.
-        """
-        path = self.names[0]
-        if folder or len(self.names) > 1:
-            path = find_file(folder, self.folders, self.names)
-        return self.read_file(path)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggedSource(FileSource):
+    """A file of tagged sentences in CoNLL's columns."""
 
     def read_file(self, path: str) -> TaggedExamples:
         """Reads any file; see `read_tagged`."""
-        return read_tagged(path, self.columns, self.labelled, self.on_bad_input)
+        return read_tagged(path, None, self.labelled, self.on_bad_input)
+
+
+class ConllSource(TaggedSource):
+    """A file of CoNLL-2003, which TensorFlow Datasets has, too."""
+
+    def from_rows(self, found: TfdsRows) -> TaggedExamples:
+        """Returns the sentences of TensorFlow Datasets' conll2003.
+
+        Rows without words are left out: the last sentence of conll2003 is empty.
+
+        Raises:
+            DataError: If numbers of words and tags differ, or a tag has no name.
+        """
+        names = dict(enumerate(found.class_names.get(_TAGS_KEY, ())))
+
+        def rows():
+            for number, row in enumerate(found.rows):
+                tags = row.get(_TAGS_KEY)
+                if isinstance(tags, list):
+                    tags = [names.get(tag, tag) for tag in tags]
+                if row.get("tokens") != []:
+                    yield number, str(number), row.get("tokens"), tags
+
+        keys = ("tokens", _TAGS_KEY)
+        return _finished(
+            _collect(found.name, rows(), keys, True, "row", BadRows("stop"))
+        )
 
 
 def read_tagged(
@@ -125,60 +128,16 @@ def read_tagged(
     """
     bad = BadRows(on_bad_input)
     if file_format(path) in ("json", "parquet"):
-        found = _read_table(path, settings or TaggedTableSettings(), labelled, bad)
-    else:
-        found = _read_lines(path, labelled, bad)
-    if not any(found.tokens):
-        raise DataError(f"{path}: expected sentences of words, found none")
-    warn_of_skipped(path, found.skipped)
+        settings = settings or TaggedTableSettings()
+        return _finished(_read_table(path, settings, labelled, bad))
+    return _finished(_read_lines(path, labelled, bad))
+
+
+def _finished(found: TaggedExamples) -> TaggedExamples:
+    message = f"{found.path}: expected sentences of words, found none"
+    require(any(found.tokens), message, error=DataError)
+    warn_of_skipped(found.path, found.skipped)
     return with_iob2(found)
-
-
-def examples_from_rows(
-    rows: Iterable[Mapping[str, Any]],
-    path: str,
-    tag_names: Sequence[str] = (),
-    tags_key: str = "ner",
-) -> TaggedExamples:
-    """Returns the sentences of rows, such as those of TensorFlow Datasets' conll2003.
-
-    Args:
-        rows: iterable of dict. Each has `tokens`, a list of str, and `tags_key`, a list
-            of str or of numbers of `tag_names`. Rows without words are left out: the
-            last sentence of conll2003 is empty.
-        path: str. Name of the data, for messages.
-        tag_names: sequence of str. Names of the numbers.
-        tags_key: str. Key of the tags.
-
-    Raises:
-        DataError: If numbers of words and tags differ, or a tag has no name.
-    """
-    ids, tokens, labels, lines = [], [], [], []
-    for number, row in enumerate(rows):
-        where = f"{path}: row {number}"
-        for key in ("tokens", tags_key):
-            if not isinstance(row.get(key), (list, tuple)):
-                raise DataError(
-                    f"{where}: {key}: expected a list, received {row.get(key)!r:.80}"
-                )
-        words, tags = list(row["tokens"]), list(row[tags_key])
-        if len(words) != len(tags):
-            raise DataError(f"{where}: {len(words)} words but {len(tags)} tags")
-        if not words:
-            continue
-        for tag in tags:
-            if not isinstance(tag, str) and not 0 <= tag < len(tag_names):
-                raise DataError(
-                    f"{where}: expected a tag from 0 to {len(tag_names) - 1}, "
-                    f"received {tag}"
-                )
-        ids.append(str(number))
-        tokens.append(words)
-        labels.append([t if isinstance(t, str) else tag_names[t] for t in tags])
-        lines.append(number)
-    if not tokens:
-        raise DataError(f"{path}: expected sentences of words, found none")
-    return with_iob2(TaggedExamples(path, ids, tokens, labels, lines, "row"))
 
 
 def with_iob2(examples: TaggedExamples) -> TaggedExamples:
@@ -265,30 +224,51 @@ def _read_table(path: str, settings, labelled: bool, bad: BadRows) -> TaggedExam
     tag_rows = table.values.get(tags)
     if tag_rows and not labelled and all(row is None for row in tag_rows):
         tag_rows = None
+    names = table.values.get(settings.id_column) or map(str, range(len(table)))
+    words = table.values[settings.tokens_column]
+    rows = zip(table.lines, names, words, tag_rows or [None] * len(words), strict=True)
+    keys = (settings.tokens_column, tags, settings.id_column)
+    found = _collect(path, rows, keys, tag_rows is not None, table.unit, bad)
+    return dataclasses.replace(found, skipped={**table.skipped, **found.skipped})
+
+
+def _collect(
+    path: str,
+    rows: Iterable[tuple[int, Any, Any, Any]],
+    keys: Sequence[str],
+    has_tags: bool,
+    unit: str,
+    bad: BadRows,
+) -> TaggedExamples:
+    """Returns the sentences of rows that can be used.
+
+    Args:
+        path: str. Name of the data, for messages.
+        rows: iterable of (line, id, words, tags).
+        keys: sequence of str. What the file calls words, tags and ids.
+        has_tags: bool. Whether there are tags.
+        unit: str. What lines are.
+        bad: `BadRows`. Is told the others.
+    """
     ids, tokens, labels, lines = [], [], [], []
-    seen: dict[str, str] = {}
-    for row, words in enumerate(table.values[settings.tokens_column]):
-        where = table.where(row)
-        name = table.values[settings.id_column][row] if settings.id_column else str(row)
-        found = None if tag_rows is None else tag_rows[row]
-        problem = _lists_problem(words, settings.tokens_column)
-        if not problem and tag_rows is not None:
-            problem = _lists_problem(found, tags) or _tags_problem(words, found)
+    known = Ids()
+    for line, name, words, tags in rows:
+        where = f"{path}: {unit} {line}"
+        problem = _lists_problem(words, keys[0])
+        if not problem and has_tags:
+            problem = _lists_problem(tags, keys[1]) or _tags_problem(words, tags)
         if not problem and not isinstance(name, str):
-            problem = f"{settings.id_column}: expected a name, received {name!r:.80}"
-        if not problem and name in seen:
-            problem = f"the id {name!r:.80} is already that of {seen[name]}"
+            problem = f"{keys[2]}: expected a name, received {name!r:.80}"
+        problem = problem or known.problem(name, where)
         if problem:
             bad.report(_BAD, f"{where}: {problem}")
             continue
-        seen[name] = where
         ids.append(name)
         tokens.append(words)
-        labels.append(found)
-        lines.append(table.lines[row])
-    known = None if tag_rows is None else labels
-    skipped = {**table.skipped, **bad.counts}
-    return TaggedExamples(path, ids, tokens, known, lines, table.unit, "", skipped)
+        labels.append(tags)
+        lines.append(line)
+    tags = labels if has_tags else None
+    return TaggedExamples(path, ids, tokens, tags, lines, unit, "", dict(bad.counts))
 
 
 def _lists_problem(values: Any, column: str) -> str:

@@ -17,7 +17,7 @@ from albert_tf.export.question_rows import (
 from albert_tf.heads import HEADS
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
 from albert_tf.tasks.squad_answers import make_answers
-from albert_tf.tasks.squad_data import ask
+from albert_tf.tasks.squad_files import ask
 from albert_tf.text.normalization import to_unicode
 from tests import tiny
 from tests.text.offsets_test import ODD

@@ -18,7 +18,7 @@ from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.choice_files import ChoiceExamples
 from albert_tf.tasks.outputs import as_forward
 from albert_tf.tasks.registry import find_task
-from albert_tf.tasks.squad_data import Question, Questions
+from albert_tf.tasks.squad_files import Question, Questions
 from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.task import Options
 from albert_tf.tasks.texts.text_table import TextTable

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.tasks.squad_data import ask
 from albert_tf.tasks.squad_features import encode_questions
+from albert_tf.tasks.squad_files import ask
 from albert_tf.tasks.task import Options
 
 transformers = pytest.importorskip("transformers")

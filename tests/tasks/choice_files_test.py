@@ -1,5 +1,6 @@
 """Reading SWAG, CODAH and own tables of questions with choices."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from albert_tf.errors import DataError
 from albert_tf.tasks.choice_files import (
     ChoiceTableSettings,
+    codah_source,
     read_choice_table,
+    swag_source,
 )
-from albert_tf.tasks.swag import CodahSource, SwagSource
 
 # The header of the released files.
 HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source"
@@ -22,16 +24,16 @@ def test_swag(tmp_path):
     path = tmp_path / "SWAG" / "val.csv"
     path.write_text(f"{HEADER}{ENDINGS},label\r\n{row},3\r\n", "utf-8")
     (tmp_path / "SWAG" / "test.csv").write_text(f"{HEADER}{ENDINGS}\n{row}\n", "utf-8")
-    dev = SwagSource("dev").read(str(tmp_path))
+    dev = swag_source("dev").read(str(tmp_path))
     assert (dev.contexts, dev.questions) == (["He, who"], ["said"])
     assert dev.choices == [['a "b"', "b", "c", "d"]]
     assert (dev.labels, dev.ids) == ([3], ["0"])
-    assert SwagSource("test").read(str(tmp_path / "SWAG")).labels is None
+    assert swag_source("test").read(str(tmp_path / "SWAG")).labels is None
     with pytest.raises(DataError, match=r"no file train\.csv"):
-        SwagSource("train").read(str(tmp_path))
+        swag_source("train").read(str(tmp_path))
     path.write_text(f"{HEADER}{ENDINGS}\n{row}\n", "utf-8")
     with pytest.raises(DataError, match="no column 'label'"):
-        SwagSource("dev").read(str(tmp_path))
+        swag_source("dev").read(str(tmp_path))
 
 
 CODAH = 'o\tHe said "hi\ta\t"b"\tc\td\t3\n\tNo category\ta\tb\tc\td\t0\n'
@@ -41,13 +43,13 @@ def test_codah(tmp_path):
     for fold, text in {"fold_0": CODAH, "fold_1": CODAH[:29]}.items():
         (tmp_path / "cv_split" / fold).mkdir(parents=True)
         (tmp_path / "cv_split" / fold / "dev.tsv").write_text(text, "utf-8")
-    dev = CodahSource("dev").read(str(tmp_path))
+    dev = codah_source("dev").read(str(tmp_path))
     assert dev.contexts == ['He said "hi', "No category"]
     assert dev.choices[0] == ["a", '"b"', "c", "d"]
     assert (dev.labels, dev.questions) == ([3, 0], ["", ""])
     other = tmp_path / "cv_split" / "fold_1"
     (other / "dev.tsv").write_text(CODAH.splitlines()[1], "utf-8")
-    assert CodahSource("dev").read(str(other)).labels == [0]
+    assert codah_source("dev").read(str(other)).labels == [0]
 
 
 @pytest.mark.parametrize("name", ["swag", "codah"])
@@ -56,28 +58,29 @@ def test_an_ending_that_is_missing(tmp_path, name, caplog):
     if name == "swag":
         row = "{},v,7,He,He,said,gold,a,b,c,{},0\n"
         text = f"{HEADER}{ENDINGS},label\n{row.format(0, '')}{row.format(1, 'd')}"
-        source, file, line = SwagSource, "train.csv", 2
+        source, file, line = swag_source, "train.csv", 2
     else:
         text = "o\tHe\ta\tb\tc\t\t0\n" + CODAH
-        source, file, line = CodahSource, "train.tsv", 1
+        source, file, line = codah_source, "train.tsv", 1
     (tmp_path / file).write_text(text, "utf-8")
     message = rf"{file}: line {line}: expected 4 endings, received 3 \(--on_bad_input"
     with pytest.raises(DataError, match=message) as caught:
         source("train").read(str(tmp_path))
     assert "\n" not in str(caught.value)
-    found = source("train", on_bad_input="skip").read(str(tmp_path))
+    skipping = dataclasses.replace(source("train"), on_bad_input="skip")
+    found = skipping.read(str(tmp_path))
     assert {len(choices) for choices in found.choices} == {4}
     assert found.skipped == {"questions without four endings": 1}
     assert f"{file}: questions without four endings 1" in caplog.text
     (tmp_path / file).write_text("".join(text.splitlines(True)[:line]), "utf-8")
     with pytest.raises(DataError, match=f"{file}: no question has 4 endings"):
-        source("train", on_bad_input="skip").read(str(tmp_path))
+        skipping.read(str(tmp_path))
 
 
 def test_codah_without_split(tmp_path):
     (tmp_path / "full_data.tsv").write_text(CODAH, "utf-8")
     with pytest.raises(DataError, match=r"full_data\.tsv has no split; name one of"):
-        CodahSource("train").read(str(tmp_path))
+        codah_source("train").read(str(tmp_path))
 
 
 def test_csv_with_fewer_choices(tmp_path):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from albert_tf.tasks import outputs
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import in_threads, sorted_batches
-from albert_tf.tasks.tagging_rows import encode_words
+from albert_tf.tasks.tagging import encode_words
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.training.finetuning.runs import SPM_MODEL
 

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks import multiple_choice
-from albert_tf.tasks.race import RaceSource, examples_from_articles
+from albert_tf.tasks.race import RaceSource
 
 TASK = {task.name: task for task in multiple_choice.TASKS}["race"]
 
@@ -46,11 +47,11 @@ def test_folder_or_its_parent(tmp_path, parent):
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n"])
 def test_joined_file_is_read_once(tmp_path, end):
-    single = RaceSource("dev").read(str(folder(tmp_path, "dev")))
+    single = RaceSource(split="dev").read(str(folder(tmp_path, "dev")))
     for level, numbers in {"middle": (10, 2), "high": (1,)}.items():
         articles = [article(f"{level}{i}.txt") for i in numbers]
         write(tmp_path / "dev" / level / "all.txt", *articles, end=end)
-    joined = RaceSource("dev").read(str(tmp_path))
+    joined = RaceSource(split="dev").read(str(tmp_path))
     for name in ("ids", "contexts", "questions", "choices", "labels", "groups"):
         assert getattr(joined, name) == getattr(single, name)
     assert "all.txt: line " in joined.where[0]
@@ -58,7 +59,7 @@ def test_joined_file_is_read_once(tmp_path, end):
 
 def test_only_one_level(tmp_path):
     write(tmp_path / "test" / "high" / "1.txt", article("high1.txt"))
-    assert RaceSource("test").read(str(tmp_path)).groups == ["high", "high"]
+    assert RaceSource(split="test").read(str(tmp_path)).groups == ["high", "high"]
 
 
 def test_test_data_without_answers(tmp_path):
@@ -66,12 +67,12 @@ def test_test_data_without_answers(tmp_path):
     del bare["answers"]
     write(tmp_path / "test" / "high" / "1.txt", bare)
     write(tmp_path / "train" / "high" / "1.txt", bare)
-    assert RaceSource("test").read(str(tmp_path)).labels is None
+    assert RaceSource(split="test").read(str(tmp_path)).labels is None
     with pytest.raises(DataError, match="answers: expected a list, received nothing"):
-        RaceSource("train").read(str(tmp_path))
+        RaceSource(split="train").read(str(tmp_path))
     write(tmp_path / "test" / "high" / "2.txt", article("b"))
     with pytest.raises(DataError, match="1.txt: line 1: question 0 .* no answer"):
-        RaceSource("test").read(str(tmp_path))
+        RaceSource(split="test").read(str(tmp_path))
 
 
 FOUR = ["a", "b", "c", "d"]
@@ -100,9 +101,9 @@ def test_bad_article_is_named(tmp_path, name, caplog):
     write(tmp_path / "train" / "high" / "1.txt", article("a"))
     write(tmp_path / "train" / "high" / "2.txt", article("b", **changes))
     with pytest.raises(DataError, match=r"2\.txt: line 1: .*" + message) as e:
-        RaceSource("train").read(str(tmp_path))
+        RaceSource(split="train").read(str(tmp_path))
     assert "\n" not in str(e.value)
-    examples = RaceSource("train", on_bad_input="skip").read(str(tmp_path))
+    examples = RaceSource(split="train", on_bad_input="skip").read(str(tmp_path))
     assert examples.ids == ["a-0", "a-1"]
     assert examples.skipped == {"malformed articles": 1}
     assert "malformed articles 1" in caplog.text
@@ -124,37 +125,40 @@ def test_bad_file(tmp_path, name):
     (tmp_path / "dev" / "high").mkdir(parents=True)
     (tmp_path / "dev" / "high" / "all.txt").write_bytes(data)
     with pytest.raises(DataError, match=message):
-        RaceSource("dev").read(str(tmp_path))
+        RaceSource(split="dev").read(str(tmp_path))
 
 
 def test_missing_folders(tmp_path):
     with pytest.raises(DataError, match="no folder train or RACE/train"):
-        RaceSource("train").read(str(tmp_path))
+        RaceSource(split="train").read(str(tmp_path))
     (tmp_path / "train").mkdir()
     with pytest.raises(DataError, match="folders middle and high"):
-        RaceSource("train").read(str(tmp_path))
+        RaceSource(split="train").read(str(tmp_path))
     (tmp_path / "train" / "high").mkdir()
     with pytest.raises(DataError, match="expected .txt files, found none"):
-        RaceSource("train").read(str(tmp_path))
+        RaceSource(split="train").read(str(tmp_path))
     with pytest.raises(UsageError, match="data_dir"):
-        RaceSource("train").read()
+        RaceSource(split="train").read()
 
 
 def test_same_id_twice():
-    rows = [("row 0", "high", article("a")), ("row 1", "high", article("a"))]
-    with pytest.raises(DataError, match="row 1: the id 'a' is already that of row 0"):
-        examples_from_articles(rows, "x")
+    with pytest.raises(DataError, match="row 1: the id 'a' is already that of x: row"):
+        rows(article("a"), article("a"))
+
+
+def rows(*articles):
+    return RaceSource(split="train").from_rows(TfdsRows("x", {}, articles))
 
 
 def test_rows_of_tensorflow_datasets_and_lone_surrogates():
     row = article("", example_id="high7.txt", article="a\ud800b")
     del row["id"]
-    examples = examples_from_articles([("row 0", "high", row)], "tfds")
+    examples = rows(row)
     assert examples.ids == ["high7.txt-0", "high7.txt-1"]
     assert examples.contexts[0] == "a b"
 
 
 def test_empty_option_is_read_as_the_original_does():
     row = article("a", options=[["", "b", "c", "d"], FOUR])
-    examples = examples_from_articles([("row 0", "high", row)], "x")
+    examples = rows(row)
     assert examples.choices[0] == ["", "b", "c", "d"]

@@ -9,8 +9,7 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import squad_answers, squad_features
-from albert_tf.tasks.squad_data import ask
-from albert_tf.tasks.squad_json import read_questions
+from albert_tf.tasks.squad_files import ask, read_questions
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 

@@ -9,9 +9,8 @@ import pytest
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks import batches, squad_data, squad_features
-from albert_tf.tasks.squad_data import Question, Questions
-from albert_tf.tasks.squad_json import read_questions
+from albert_tf.tasks import batches, squad_features, squad_files
+from albert_tf.tasks.squad_files import Question, Questions, read_questions
 from albert_tf.tasks.task import Options
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
@@ -189,7 +188,7 @@ def test_questions_to_answer_are_never_left_out(caplog):
         encoded.rows.first_lengths[3] + 2
     )
     assert "3 answers are not at their answer_start" in caplog.text
-    asked = squad_data.ask(["what?", "who?"], [text, text], unanswerable=True)
+    asked = squad_files.ask(["what?", "who?"], [text, text], unanswerable=True)
     encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
     assert not encoded.targets and len(encoded.detail.contexts) == 1
 

@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.errors import DataError
 from albert_tf.tasks import squad_answers, squad_metrics
-from albert_tf.tasks.squad_json import read_questions
+from albert_tf.tasks.squad_files import read_questions
 
 SQUAD = pathlib.Path(__file__).parents[1] / "golden" / "squad"
 HANDMADE = json.loads((SQUAD / "eval_v2_handmade.json").read_text())

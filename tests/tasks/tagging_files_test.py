@@ -6,11 +6,12 @@ import json
 import pytest
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks import tagging
 from albert_tf.tasks.tagging_files import (
+    ConllSource,
     TaggedSource,
     TaggedTableSettings,
-    examples_from_rows,
     read_tagged,
 )
 
@@ -43,7 +44,7 @@ def test_conll_2003(tmp_path):
     with pytest.raises(DataError, match=r"no file eng\.train or train\.txt"):
         TASKS["conll2003"].splits["train"].read(str(tmp_path))
     with pytest.raises(UsageError, match="data_dir"):
-        TASKS["conll2003"].splits["train"].read()
+        TASKS["conll2003"].splits["train"].read("")
 
 
 def test_wnut17_with_byte_order_marks(tmp_path):
@@ -137,10 +138,9 @@ GOOD = {"tokens": ["a", "b"], "tags": ["I-X", "O"], "n": {"x": 1}}
 
 def test_json_lines(tmp_path):
     path = jsonl(tmp_path, GOOD, {"tokens": [], "tags": []}, GOOD)
-    found = TaggedSource(("a.jsonl",)).read(str(tmp_path))
+    found = TaggedSource(names=("a.jsonl",)).read(str(tmp_path))
     assert found.tokens == [["a", "b"], [], ["a", "b"]]
     assert found.labels[0] == ["B-X", "O"]
-    assert TaggedSource((path,)).read().tokens == found.tokens
     part = found.select([2])
     assert part.ids == ["2"] and part.place(0, 1) == f"{path}: line 3: word 1 (from 0)"
 
@@ -195,15 +195,21 @@ def test_ids_twice(tmp_path):
 
 
 def test_rows_of_tensorflow_datasets():
-    names = ["O", "B-PER", "I-PER"]
+    def read(*rows):
+        names = {"ner": ("O", "B-PER", "I-PER")}
+        return ConllSource().from_rows(TfdsRows("tfds", names, rows))
+
     rows = [{"tokens": ["Ann", "Lee", "is"], "ner": [1, 2, 0]}]
-    found = examples_from_rows([*rows, {"tokens": [], "ner": []}], "tfds", names)
+    found = read(*rows, {"tokens": [], "ner": []})
     assert found.labels == [["B-PER", "I-PER", "O"]]
     assert found.ids == ["0"]
-    for bad, message in {3: "from 0 to 2, received 3", -1: "received -1"}.items():
+    for bad, message in {
+        3: r"ner: expected text at 0 \(from 0\), received 3",
+        -1: "received -1",
+    }.items():
         with pytest.raises(DataError, match=f"row 0: .*{message}"):
-            examples_from_rows([{"tokens": ["a"], "ner": [bad]}], "tfds", names)
+            read({"tokens": ["a"], "ner": [bad]})
     with pytest.raises(DataError, match="row 0: ner: expected a list, received None"):
-        examples_from_rows([{"tokens": ["a"], "pos": [0]}], "tfds", names)
-    with pytest.raises(DataError, match="row 0: 2 words but 1 tags"):
-        examples_from_rows([{"tokens": ["a", "b"], "ner": [0]}], "tfds", names)
+        read({"tokens": ["a"], "pos": [0]})
+    with pytest.raises(DataError, match="row 0: .* as words, 2, received 1"):
+        read({"tokens": ["a", "b"], "ner": [0]})

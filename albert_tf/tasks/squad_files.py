@@ -1,4 +1,4 @@
-"""Reads SQuAD's JSON files, 1.1 and 2.0, and rows with the same fields.
+"""Questions about texts, and how SQuAD's JSON files, 1.1 and 2.0, are read.
 
 What a file must look like is checked strictly. Of training questions, one that cannot
 be used is kept with the reason in `Question.problem`, so that `--on_bad_input` can
@@ -8,16 +8,17 @@ decide later; a file with questions to be answered must be right in all of them.
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from absl import logging
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.squad_data import Question, Questions
+from albert_tf.tables.tfds_source import TfdsRows
+from albert_tf.tasks.task import FileSource
 
+SKIP_HINT = "(--on_bad_input=skip leaves such questions out)"
 _KINDS = {
     str: "a string",
     int: "a whole number",
@@ -25,6 +26,164 @@ _KINDS = {
     list: "a list",
     dict: "an object",
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A question about a text.
+
+    Attributes:
+        id: str. Its id in the file.
+        text: str. The question.
+        context: int. Index of the text in `Questions.contexts`.
+        answers: tuple of (str, int). Correct answers, and where each starts in the
+            text, in characters. Empty if the text does not answer the question, or if
+            the answer is not known.
+        is_impossible: bool. Whether the text does not answer the question.
+        article: str. Title of the article that the text is from.
+        where: str. Place in the file, for messages.
+        problem: str. Why it cannot be trained on, or empty.
+    """
+
+    id: str
+    text: str
+    context: int
+    answers: tuple[tuple[str, int], ...] = ()
+    is_impossible: bool = False
+    article: str = ""
+    where: str = ""
+    problem: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Questions:
+    """Examples of question answering.
+
+    Attributes:
+        path: str. File they were read from, for messages.
+        contexts: list of str. The texts, which questions share.
+        items: list of `Question`.
+        unanswerable: bool. Whether some questions may have no answer in their text
+            (SQuAD 2.0).
+        training: bool. Whether they are to be trained on, and may be left out.
+        labelled: bool. Whether the correct answers are known.
+    """
+
+    path: str
+    contexts: list[str]
+    items: list[Question]
+    unanswerable: bool = False
+    training: bool = False
+    labelled: bool = True
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def ids(self) -> list[str]:
+        """The id of every question."""
+        return [item.id for item in self.items]
+
+    @property
+    def labels(self) -> list[list[str]] | None:
+        """The correct answers to every question, [] = it has none."""
+        if not self.labelled:
+            return None
+        return [[text for text, _ in item.answers] for item in self.items]
+
+    def select(self, rows: Sequence[int]) -> "Questions":
+        """Returns the questions of these numbers."""
+        return dataclasses.replace(self, items=[self.items[i] for i in rows])
+
+
+def ask(questions: Sequence[str], contexts: Sequence[str], unanswerable: bool):
+    """Returns questions to be answered, as `Questions` without labels.
+
+    Args:
+        questions: sequence of `N` str.
+        contexts: sequence of `N` str. The text that each question is about.
+        unanswerable: bool. Whether a question may have no answer.
+    """
+    distinct = {text: i for i, text in enumerate(dict.fromkeys(contexts))}
+    items = [
+        Question(str(i), text, distinct[context], where=f"question {i}")
+        for i, (text, context) in enumerate(zip(questions, contexts, strict=True))
+    ]
+    return Questions("questions", list(distinct), items, unanswerable, labelled=False)
+
+
+def to_be_scored(questions: Questions, on_bad_input: str) -> Questions:
+    """Returns training questions as questions to be answered and scored.
+
+    One that is too long for a window can be scored, although it cannot be trained on.
+
+    Args:
+        questions: `Questions`. Others than training questions are returned as they are.
+        on_bad_input: str. "stop", or "skip" to leave out the questions with a problem.
+
+    Raises:
+        DataError: If a question has a problem and `on_bad_input` is "stop", or if all
+            of them have one.
+    """
+    if not questions.training:
+        return questions
+    bad = [item.problem for item in questions.items if item.problem]
+    if bad and on_bad_input != "skip":
+        raise DataError(f"{questions.path}: {bad[0]} {SKIP_HINT}")
+    if bad:
+        warn_of_skipped(questions, bad)
+    kept = [i for i, item in enumerate(questions.items) if not item.problem]
+    if not kept:
+        raise none_usable(questions, bad)
+    return dataclasses.replace(questions.select(kept), training=False)
+
+
+def warn_of_skipped(questions: Questions, reasons: Sequence[str]) -> None:
+    """Says how many questions are left out, and the reason for the first one."""
+    logging.warning(
+        "%s: left out %d of %d questions; the first: %s",
+        *(questions.path, len(reasons), len(questions), reasons[0]),
+    )
+
+
+def none_usable(questions: Questions, reasons: Sequence[str]) -> DataError:
+    """Returns the error for a file whose questions are all left out."""
+    return DataError(
+        f"{questions.path}: expected questions that can be used, received none "
+        f"(left out: {len(reasons)})"
+    )
+
+
+def held_back_articles(
+    questions: Questions, fraction: float, seed: int
+) -> tuple[Questions, Questions]:
+    """Splits training questions by article, so that no text is in both parts.
+
+    Args:
+        questions: `Questions`. To be trained on, about two articles or more.
+        fraction: float in (0, 1). Share of the questions to hold back, at least.
+        seed: int. Seed of the draw of articles.
+
+    Returns:
+        The questions to train on, and those held back, which are for evaluation and
+        have no problems.
+    """
+    usable = [i for i, item in enumerate(questions.items) if not item.problem]
+    articles = sorted({questions.items[i].article for i in usable})
+    order = np.random.default_rng(seed).permutation(len(articles)).tolist()
+    counts = dict.fromkeys(articles, 0)
+    for i in usable:
+        counts[questions.items[i].article] += 1
+    held, total = set(), 0
+    for number in order[:-1]:
+        if total >= fraction * len(usable):
+            break
+        held.add(articles[number])
+        total += counts[articles[number]]
+    back = [i for i in usable if questions.items[i].article in held]
+    rest = sorted(set(range(len(questions))) - set(back))
+    later = dataclasses.replace(questions.select(back), training=False)
+    return questions.select(rest), later
 
 
 class _ProblemError(ValueError):
@@ -58,45 +217,6 @@ def read_questions(
         with_title = isinstance(article, dict) and article.get("title")
         title = with_title if isinstance(with_title, str) else f"article {i}"
         reader.add_article(article, title, f"data[{i}]")
-    return reader.questions()
-
-
-def questions_from_rows(
-    rows: Iterable[Mapping[str, Any]],
-    path: str,
-    *,
-    unanswerable: bool,
-    training: bool = False,
-) -> Questions:
-    """Returns the questions of a table, one row each (TensorFlow Datasets).
-
-    Args:
-        rows: iterable of dict. `id`, `context`, `question`, `answers` (an object with
-            the lists `text` and `answer_start`), and perhaps `title`, `is_impossible`;
-            strings may be UTF-8 bytes, lists may be arrays.
-        path: str. Name of the data, for messages.
-        unanswerable: bool. As for `read_questions`.
-        training: bool. As for `read_questions`.
-
-    Raises:
-        DataError: As for `read_questions`.
-    """
-    reader = _Reader(path, unanswerable, training)
-    for i, row in enumerate(rows):
-        row = {name: _plain(value) for name, value in row.items()}
-        answers = row.get("answers")
-        if isinstance(answers, dict):
-            texts, starts = answers.get("text"), answers.get("answer_start")
-            lists = isinstance(texts, list) and isinstance(starts, list)
-            if lists and len(texts) == len(starts):
-                pairs = zip(texts, starts, strict=True)
-                row["answers"] = [{"text": t, "answer_start": s} for t, s in pairs]
-        title = row.get("title")
-        article = {"paragraphs": [{"context": row.get("context"), "qas": [row]}]}
-        # Without titles, the questions about one text belong together.
-        if not isinstance(title, str):
-            title = str(row.get("context"))
-        reader.add_article(article, title, f"row {i}", is_row=True)
     return reader.questions()
 
 
@@ -278,19 +398,48 @@ def _shown(value) -> str:
     return text if len(text) <= 64 else f"{text[:60]}..."
 
 
-def _plain(value):
-    """Returns what JSON would hold: bytes as text, arrays as lists."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode("utf-8")
-        except UnicodeDecodeError:
-            return value
-    if isinstance(value, np.ndarray):
-        return [_plain(item) for item in value.tolist()]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SquadSource(FileSource):
+    """A file in SQuAD's format; `on_bad_input` counts when questions become rows.
+
+    Attributes:
+        unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
+        training: bool. Whether the questions are to be trained on.
+    """
+
+    unanswerable: bool
+    training: bool = False
+
+    def read(self, folder: str = "") -> Questions:
+        """Returns the questions in a folder, or in a `.json` file given instead."""
+        single = folder.endswith(".json")
+        return self.read_file(folder) if single else super().read(folder)
+
+    def read_file(self, path: str) -> Questions:
+        """Returns the questions of any file in this format."""
+        kind = {"unanswerable": self.unanswerable, "training": self.training}
+        return read_questions(path, **kind)
+
+    def from_rows(self, found: TfdsRows) -> Questions:
+        """Returns the questions of a set of TensorFlow Datasets, one in each row.
+
+        A row has `id`, `context`, `question`, `answers` (an object with the lists
+        `text` and `answer_start`), and perhaps `title`, `is_impossible`.
+        """
+        reader = _Reader(found.name, self.unanswerable, self.training)
+        for i, row in enumerate(found.rows):
+            answers = row.get("answers")
+            if isinstance(answers, dict):
+                texts, starts = answers.get("text"), answers.get("answer_start")
+                lists = isinstance(texts, list) and isinstance(starts, list)
+                if lists and len(texts) == len(starts):
+                    pairs = zip(texts, starts, strict=True)
+                    answers = [{"text": t, "answer_start": s} for t, s in pairs]
+                    row = {**row, "answers": answers}
+            title = row.get("title")
+            article = {"paragraphs": [{"context": row.get("context"), "qas": [row]}]}
+            # Without titles, the questions about one text belong together.
+            if not isinstance(title, str):
+                title = str(row.get("context"))
+            reader.add_article(article, title, f"row {i}", is_row=True)
+        return reader.questions()

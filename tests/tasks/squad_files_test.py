@@ -5,20 +5,20 @@ import pathlib
 import re
 import unittest.mock
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
 from albert_tf.storage import files
-from albert_tf.tasks.squad_data import (
+from albert_tf.tables.tfds_source import TfdsRows
+from albert_tf.tasks.squad_files import (
     Question,
     Questions,
-    ask,
+    SquadSource,
     held_back_articles,
+    read_questions,
 )
-from albert_tf.tasks.squad_json import questions_from_rows, read_questions
 
 SQUAD = pathlib.Path(__file__).parents[1] / "golden" / "squad"
 TEXT = "The caf\u00e9 is open."
@@ -217,45 +217,42 @@ def test_broken_articles(tmp_path, article, message):
 
 
 ROW = {
-    "id": b"q0",
-    "title": b"shops",
-    "context": TEXT.encode(),
-    "question": b"What is open?",
-    "answers": {
-        "text": np.array([b"caf\xc3\xa9"], object),
-        "answer_start": np.array([4], np.int32),
-    },
-    "is_impossible": np.bool_(False),
-    "plausible_answers": {"text": np.array([], object)},
+    "id": "q0",
+    "title": "shops",
+    "context": TEXT,
+    "question": "What is open?",
+    "answers": {"text": ["caf\u00e9"], "answer_start": [4]},
+    "is_impossible": False,
+    "plausible_answers": {"text": []},
 }
 
 
+def from_rows(*rows, **kind):
+    return SquadSource(**kind).from_rows(TfdsRows("squad", {}, rows))
+
+
 def test_rows():
-    none = {"text": np.array([], object), "answer_start": np.array([], np.int32)}
-    impossible = ROW | {"id": b"q1", "answers": none, "is_impossible": np.bool_(True)}
-    found = questions_from_rows(
-        [ROW, impossible], "squad", unanswerable=True, training=True
-    )
+    none = {"text": [], "answer_start": []}
+    impossible = ROW | {"id": "q1", "answers": none, "is_impossible": True}
+    found = from_rows(ROW, impossible, unanswerable=True, training=True)
     assert found.labels == [["caf\u00e9"], []] and found.contexts == [TEXT]
     assert [item.problem for item in found.items] == ["", ""]
     assert [item.article for item in found.items] == ["shops", "shops"]
     plain = {"id": "q0", "context": TEXT, "question": "?", "answers": ROW["answers"]}
-    assert (
-        questions_from_rows([plain], "s", unanswerable=False).items[0].article == TEXT
-    )
+    assert from_rows(plain, unanswerable=False).items[0].article == TEXT
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"context": b"\xff"}, "squad: row 0: context: expected a string"),
-        ({"answers": {"text": [b"x"], "answer_start": []}}, "answers: expected a list"),
+        ({"answers": {"text": ["x"], "answer_start": []}}, "answers: expected a list"),
         ({"question": None}, "row 0 .*: question: expected a string, received null"),
     ],
 )
 def test_broken_rows(changes, message):
     with pytest.raises(DataError, match=message):
-        questions_from_rows([ROW | changes], "squad", unanswerable=True)
+        from_rows(ROW | changes, unanswerable=True)
 
 
 def many(counts: dict[str, int]) -> Questions:
@@ -289,18 +286,6 @@ def test_what_cannot_be_trained_on_is_not_held_back():
     for seed in range(5):
         train, held = held_back_articles(questions, 0.9, seed)
         assert "bad" in train.ids and len(held) == 1
-
-
-def test_holding_back_needs_articles():
-    with pytest.raises(DataError, match="at least 2 articles.*received 1"):
-        held_back_articles(many({"a": 9}), 0.1, 0)
-    with pytest.raises(UsageError, match=r"fraction must be in \(0, 1\), received 1"):
-        held_back_articles(many({"a": 9, "b": 1}), 1, 0)
-
-
-def test_asking_needs_a_text_for_each_question():
-    with pytest.raises(UsageError, match="one for each of 2 questions, received 1"):
-        ask(["a", "b"], ["x"], unanswerable=False)
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

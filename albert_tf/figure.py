@@ -6,10 +6,13 @@ Matplotlib is imported when the first figure is made.
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+from absl import logging
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,3 +96,17 @@ def draw_lengths(lengths: np.ndarray, dpi: int = 120) -> bytes:
     axes.set_yscale("log" if lengths.max() > 50 else "linear")
     axes.set(xlabel="tokens of an example", ylabel="examples")
     return to_png(figure, dpi)
+
+
+@contextlib.contextmanager
+def drawn_if_possible(name: str) -> Iterator[None]:
+    """Logs a failure instead of raising it: no picture is worth a trained model.
+
+    Args:
+        name: str. Name of the file that is drawn, for the log.
+    """
+    try:
+        yield
+    except Exception as e:
+        reason = " ".join(str(e).split())
+        logging.warning("%s: not written: %s: %s", name, type(e).__name__, reason)

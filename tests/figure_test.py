@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from albert_tf.figure import draw_lengths, new_curves
-from albert_tf.reports.curves import draw_curves
+from albert_tf.reports.figures import draw_curves
 
 HISTORY = [{"split": "train", "step": 3, "loss": 1.0, "accuracy": 0.5}]
 

@@ -18,8 +18,7 @@ from absl import flags, logging
 from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
-from albert_tf.reports import prompts as samples
-from albert_tf.reports import run_files
+from albert_tf.reports import run_files, samples
 from albert_tf.reports.run_page import RunPage, render_runs
 from albert_tf.storage import files
 

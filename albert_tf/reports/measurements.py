@@ -100,12 +100,7 @@ def collect(lines: Iterable[Any]) -> Measurements:
         if split in ("skipped", UNFINISHED):
             continue
         for name, weight, value in _numbers(line):
-            where = (split, name, weight)
-            if "split" not in line and name.startswith("val_"):  # of earlier versions
-                where = ("eval", name.removeprefix("val_"), weight)
-            curve = result.curves.get(where)
-            if curve is None:
-                curve = result.curves[where] = Curve()
+            curve = result.curves.setdefault((split, name, weight), Curve())
             curve.append(step, value)
     for curve in result.curves.values():
         curve.sort()

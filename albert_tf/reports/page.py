@@ -7,7 +7,6 @@ MB in every page and cannot be read with the keyboard, so the script is our own.
 """
 
 import base64
-import dataclasses
 import functools
 import hashlib
 import json
@@ -16,7 +15,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from albert_tf.figure import PAGE_DPI
 
@@ -35,8 +34,7 @@ _UNPRINTABLE = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Heading:
+class Heading(NamedTuple):
     """A heading within a section.
 
     Attributes:
@@ -44,11 +42,9 @@ class Heading:
     """
 
     text: str
-    kind: ClassVar[str] = "heading"
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A paragraph; line breaks are kept.
 
     Attributes:
@@ -56,11 +52,9 @@ class Text:
     """
 
     text: str
-    kind: ClassVar[str] = "text"
 
 
-@dataclasses.dataclass(frozen=True)
-class Notices:
+class Notices(NamedTuple):
     """Warnings, which stand out.
 
     Attributes:
@@ -68,11 +62,9 @@ class Notices:
     """
 
     lines: Sequence[str]
-    kind: ClassVar[str] = "notices"
 
 
-@dataclasses.dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Names with values.
 
     Attributes:
@@ -82,7 +74,6 @@ class Facts:
 
     caption: str
     values: Mapping[str, Any]
-    kind: ClassVar[str] = "facts"
 
     @property
     def rows(self) -> list[tuple[str, str]]:
@@ -90,8 +81,7 @@ class Facts:
         return [(str(name), as_text(value)) for name, value in self.values.items()]
 
 
-@dataclasses.dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """The head of a column of a table.
 
     Attributes:
@@ -103,8 +93,7 @@ class Column:
     numeric: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table whose first column names the rows.
 
     Attributes:
@@ -121,7 +110,6 @@ class Table:
     rows: Sequence[Sequence[Any]]
     marked: int | None = None
     stacked: bool = False
-    kind: ClassVar[str] = "table"
 
     @property
     def columns(self) -> list[Column]:
@@ -138,8 +126,7 @@ class Table:
         return [[as_text(value) for value in row] for row in self.rows]
 
 
-@dataclasses.dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A picture.
 
     Attributes:
@@ -165,8 +152,7 @@ class Figure:
         return round(width / PIXEL_RATIO), round(height / PIXEL_RATIO)
 
 
-@dataclasses.dataclass(frozen=True)
-class Figures:
+class Figures(NamedTuple):
     """Pictures side by side, as far as there is room.
 
     Attributes:
@@ -174,11 +160,9 @@ class Figures:
     """
 
     figures: Sequence[Figure]
-    kind: ClassVar[str] = "figures"
 
 
-@dataclasses.dataclass(frozen=True)
-class Charts:
+class Charts(NamedTuple):
     """Curves that the script of the page draws.
 
     Attributes:
@@ -186,11 +170,9 @@ class Charts:
     """
 
     data: Mapping[str, Any]
-    kind: ClassVar[str] = "charts"
 
 
-@dataclasses.dataclass(frozen=True)
-class Folded:
+class Folded(NamedTuple):
     """Blocks that are shown at a click.
 
     Attributes:
@@ -200,14 +182,12 @@ class Folded:
 
     title: str
     blocks: Sequence["Block"]
-    kind: ClassVar[str] = "folded"
 
 
 Block = Heading | Text | Notices | Facts | Table | Figures | Charts | Folded
 
 
-@dataclasses.dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of a page.
 
     Attributes:
@@ -219,8 +199,7 @@ class Section:
     blocks: Sequence[Block]
 
 
-@dataclasses.dataclass(frozen=True)
-class Page:
+class Page(NamedTuple):
     """A page.
 
     Attributes:
@@ -245,7 +224,7 @@ def render(page: Page) -> bytes:
         # Text of a run becomes text nodes only; nothing of the script is global.
         script = f'(function () {{\n"use strict";\n{parts}}})();\n'
     text = _template().render(
-        page=dataclasses.replace(page, sections=shown),
+        page=page._replace(sections=shown),
         preview=PREVIEW,
         style=_Html(f"\n{_file('page.css')}"),
         script=_Html(script),
@@ -379,4 +358,5 @@ def _template():
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
+    environment.filters["kind"] = lambda block: type(block).__name__
     return environment.get_template("page.html.j2")

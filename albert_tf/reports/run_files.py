@@ -3,14 +3,14 @@
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.data.records import card, shards
 from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.measurements import COLLAPSED, Measurements, collect
-from albert_tf.reports.metrics_file import METRICS_FILE, iterate_metrics
-from albert_tf.reports.rollbacks import Rollback, read_rollbacks
+from albert_tf.reports.metrics_file import METRICS_FILE, SKIPPED_FILE, iterate_metrics
+from albert_tf.reports.page import as_text
 from albert_tf.reports.samples import Sample, read_samples
 from albert_tf.reports.task_report import TaskReport
 from albert_tf.storage import files, folders
@@ -23,12 +23,43 @@ _TRIALS_FOLDER = "trials"
 _TRIALS_FILE = "trials.json"
 _METRICS = "metrics.json"
 REPORT_FILE = "report.json"
-# Kinds on record, the second one by earlier versions, whose finished folders only have
-# a record.
-_KINDS = {"": PRETRAINING, "finetune": FINETUNING, "finetune_text_classifier": ""}
+# By the kind on record.
+_KINDS = {"": PRETRAINING, "finetune": FINETUNING}
 _OUTDATED = "model_is_outdated"
 # Parts of the record that have a place of their own, or that only a machine needs.
 _NOT_ENVIRONMENT = ("settings", "content", "kind", "finished", _OUTDATED)
+_ROLLBACK_COUNTS = ("diverged_at", "restored_step", "batch")
+_LOST = "not finite"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rollback:
+    """A divergence after which a run went back to a checkpoint.
+
+    Attributes:
+        diverged_at: int. The step at which it was noticed.
+        restored_step: int. The step of the checkpoint.
+        batch: int. Index of the batch that is left out from then on, from 0.
+        phase: int. Step at which the phase began whose batches are counted.
+        loss: float or None. Loss of the step; None if it was not finite.
+        grad_norm: float or None. Global norm of its gradients; the same.
+    """
+
+    diverged_at: int
+    restored_step: int
+    batch: int
+    phase: int = 0
+    loss: float | None = None
+    grad_norm: float | None = None
+
+    def describe(self) -> str:
+        """Returns a line for people."""
+        phase = f" of the phase from step {self.phase:,}" if self.phase else ""
+        return (
+            f"diverged at step {self.diverged_at:,}: loss {known_text(self.loss)}, "
+            f"gradient norm {known_text(self.grad_norm)}; batch {self.batch:,}{phase} "
+            f"left out, back to step {self.restored_step:,}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,14 +205,13 @@ def read_run(
         raise DataError(f"{where}: must be the record of a run of pretrain or finetune")
     content = record.get("content")
     content = content if isinstance(content, dict) else {}
-    is_old = not _KINDS[kind]
     measurements = collect(iterate_metrics(files.join(path, METRICS_FILE)))
     report = _report(path) if kind else None
     return RunFiles(
         path=path,
         name=name or _name_of(path),
-        kind=_KINDS[kind] or FINETUNING,
-        is_finished=is_old or _is_finished(path, kind, record),
+        kind=_KINDS[kind],
+        is_finished=_is_finished(path, kind, record),
         settings=settings,
         config=_config(path, content),
         environment={k: v for k, v in record.items() if k not in _NOT_ENVIRONMENT},
@@ -190,7 +220,7 @@ def read_run(
         report=report,
         trials=_trials(path) if kind else (),
         best_trial=_best_trial(path) if kind else "",
-        rollbacks=read_rollbacks(path, measurements.rollbacks),
+        rollbacks=_read_rollbacks(path, measurements.rollbacks),
         samples=() if kind else read_samples(path),
     )
 
@@ -278,3 +308,44 @@ def _unfinished_trials(path: str, name: str) -> list[RunFiles]:
         if files.is_folder(where) and files.exists(files.join(where, _RUN_FILE)):
             runs += _read(where, f"{name}/{trial}")
     return runs
+
+
+def _read_rollbacks(folder: str, lines: Sequence[Any]) -> list[Rollback]:
+    """Returns the rollbacks of a run in the order in which they happened.
+
+    Args:
+        folder: str. The folder of the run.
+        lines: Sequence of what JSON may hold. The lines of its log about them, for a
+            folder that only has the log.
+
+    Raises:
+        DataError: If the record of the run is damaged.
+    """
+    # Holds all of them. The log may lack some: a run that goes on from an older
+    # checkpoint, because its last one is damaged, removes the later lines.
+    where = files.join(folder, SKIPPED_FILE)
+    if files.exists(where):
+        recorded = files.read_json(where).get("skipped")
+        lines = recorded if isinstance(recorded, list) else []
+    return list(_parse_rollbacks(lines))
+
+
+def _parse_rollbacks(lines: Iterable[Any]) -> Iterable[Rollback]:
+    """Yields what can be read; a file that a person has changed ends no page."""
+    for line in lines:
+        line = line if isinstance(line, Mapping) else {}
+        counts = [line.get(name) for name in _ROLLBACK_COUNTS]
+        phase = line.get("phase", 0)
+        if all(map(_is_count, [*counts, phase])):
+            numbers = [line.get(name) for name in ("loss", "grad_norm")]
+            known = [value if type(value) is float else None for value in numbers]
+            yield Rollback(*counts, phase, *known)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
+
+
+def known_text(value: float | None) -> str:
+    """Returns a number of a rollback as text; None is one that was not finite."""
+    return _LOST if value is None else as_text(value)

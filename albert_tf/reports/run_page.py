@@ -9,7 +9,7 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.figure import PAGE_DPI, draw_lengths
-from albert_tf.reports import charts, comparison
+from albert_tf.reports import comparison
 from albert_tf.reports.page import (
     Block,
     Charts,
@@ -27,7 +27,6 @@ from albert_tf.reports.page import (
     flatten,
     render,
 )
-from albert_tf.reports.rollbacks import rollback_table
 from albert_tf.reports.run_files import PRETRAINING, RunFiles
 from albert_tf.reports.samples import sample_tables, show_masks
 from albert_tf.reports.task_report import report_sections, seed_blocks
@@ -93,11 +92,11 @@ def render_run(run: RunFiles, **known: Any) -> bytes:
 def _sections(page: RunPage) -> list[Section]:
     runs, price = page.runs, page.cost_per_hour
     notices = [notice for run in runs for notice in run.notices]
-    drawn = charts.make_charts(runs)
+    drawn = comparison.make_charts(runs)
     values = comparison.last_and_best(runs)
     differing = comparison.differing_settings(runs) if len(runs) > 1 else None
     samples = {run.name: run.samples for run in runs}
-    left_out = rollback_table({run.name: run.rollbacks for run in runs})
+    left_out = comparison.rollback_table({run.name: run.rollbacks for run in runs})
     times = _TIMES if price is None else _TIMES + _COST.format(price=price)
     times += "" if all(run.is_finished for run in runs) else _STOPPED
     return [
@@ -109,7 +108,7 @@ def _sections(page: RunPage) -> list[Section]:
                 Text(times),
             ],
         ),
-        Section("Curves", [Charts(charts.as_data(runs, drawn))] if drawn else []),
+        Section("Curves", [Charts(comparison.as_data(runs, drawn))] if drawn else []),
         Section("Values", [values] if values else []),
         *(section for run in runs for section in _answered(run, len(runs) > 1)),
         Section("Batches left out", [Text(_LEFT_OUT), left_out] if left_out else []),
@@ -191,7 +190,7 @@ def _details(run: RunFiles) -> list[Block]:
     ratios = {
         weight: curve.values[-1]
         for (split, name, weight), curve in run.measurements.curves.items()
-        if (split, name) == ("train", charts.TRUST_RATIOS)
+        if (split, name) == ("train", comparison.TRUST_RATIOS)
     }
     if ratios:
         blocks += [

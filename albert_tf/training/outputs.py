@@ -12,11 +12,11 @@ from absl import logging
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.keras_model import build_model, from_model
+from albert_tf.figure import drawn_if_possible
 from albert_tf.objectives.objective import Objective
 from albert_tf.reports.cards import model_card
-from albert_tf.reports.curves import draw_curves
+from albert_tf.reports.figures import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
-from albert_tf.reports.optional import drawn_if_possible
 from albert_tf.reports.run_files import REPORT_FILE as REPORT_DATA
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run

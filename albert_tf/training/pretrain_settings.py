@@ -13,7 +13,7 @@ from typing import Any
 
 from albert_tf.data.masking.config import most_predictions
 from albert_tf.errors import UsageError
-from albert_tf.reports.prompts import MASK, PROMPTS
+from albert_tf.reports.samples import MASK, PROMPTS
 from albert_tf.settings import redefined, setting
 from albert_tf.training.settings import Intervals, TrainingSettings
 

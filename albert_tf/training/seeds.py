@@ -12,7 +12,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import UsageError
-from albert_tf.reports.optional import drawn_if_possible
+from albert_tf.figure import drawn_if_possible
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
 from albert_tf.storage import digests, files, folders

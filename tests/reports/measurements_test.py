@@ -51,12 +51,6 @@ def test_lines_out_of_order_are_sorted():
     assert points(found.curve("train", "loss")) == [(1, 1.0), (2, 2.0), (3, 3.0)]
 
 
-def test_lines_of_earlier_versions():
-    found = collect([{"step": 9, "accuracy": 0.5, "val_accuracy": 0.25}])
-    assert points(found.curve("train", "accuracy")) == [(9, 0.5)]
-    assert points(found.curve("eval", "accuracy")) == [(9, 0.25)]
-
-
 def test_time_is_tokens_by_speed():
     log = [{"tokens": 100.0, "tokens_per_second": 10.0, "step": 1}]  # compiles
     log += [{"tokens": 300.0, "tokens_per_second": 100.0, "step": s} for s in (4, 7)]

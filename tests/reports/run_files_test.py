@@ -9,11 +9,12 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.run_files import (
     FINETUNING,
     PRETRAINING,
+    Rollback,
     is_finetuning,
     read_runs,
 )
 from albert_tf.storage import files
-from tests.reports.runs import CONFIG, SETTINGS, lines, write_run
+from tests.reports.runs import CONFIG, SETTINGS, lines, rollback, write_run
 
 
 def test_a_pretraining_run(tmp_path):
@@ -76,13 +77,6 @@ def test_seeds_are_runs_until_one_is_chosen(tmp_path, finished, names):
     assert is_finetuning(path)
 
 
-def test_a_run_of_an_earlier_version(tmp_path):
-    found = [{"step": 19, "accuracy": 0.4, "val_accuracy": 0.6}]
-    path = write_run(tmp_path / "a", found, kind="finetune_text_classifier")
-    (run,) = read_runs([path])
-    assert (run.kind, run.is_finished) == (FINETUNING, True)
-
-
 def test_runs_of_the_same_name_are_told_apart(tmp_path):
     paths = [write_run(tmp_path / one / "run") for one in "ab"]
     paths.append(write_run(tmp_path / "c"))
@@ -140,3 +134,39 @@ def test_a_remote_run(tmp_path):
     (run,), (same,) = read_runs([remote]), read_runs([str(local)])
     assert run.name == "a"
     assert run.measurements == same.measurements
+
+
+def test_rollbacks_are_read_from_the_log(tmp_path):
+    found = [*lines(8), rollback(11, 8, 10), *lines(20)[5:]]
+    (run,) = read_runs([write_run(tmp_path / "a", found)])
+    assert run.rollbacks == [Rollback(11, 8, 10, 0, 57.25, None)]
+    assert run.rollbacks[0].describe() == (
+        "diverged at step 11: loss 57.2500, gradient norm not finite; batch 10 left "
+        "out, back to step 8"
+    )
+    # They are no curves, and nothing that a reader must be warned of.
+    assert "skipped" not in {split for split, *_ in run.measurements.curves}
+    assert not run.notices
+
+
+def test_the_record_of_rollbacks_is_complete(tmp_path):
+    path = write_run(tmp_path / "a", [*lines(8), rollback(11, 8, 10)])
+    entries = [rollback(11, 8, 10), rollback(1011, 1008, 10, phase=1000, loss=1e-9)]
+    text = json.dumps({"skipped": entries})
+    (tmp_path / "a/skipped_batches.json").write_text(text)
+    (run,) = read_runs([path])
+    assert [one.diverged_at for one in run.rollbacks] == [11, 1011]
+    assert "batch 10 of the phase from step 1,000 left" in run.rollbacks[1].describe()
+
+
+def test_what_is_no_rollback_is_left_out(tmp_path):
+    strange = [
+        *(rollback(at, 4, 4) for at in (None, "5", -1, 2.5, True, 2**60)),
+        rollback(5, 4, 4, phase="x"),
+        {"split": "skipped", "step": 3},
+    ]
+    path = write_run(tmp_path / "a", [*lines(), *strange, rollback(5, 4, 4, loss="x")])
+    (run,) = read_runs([path])
+    assert run.rollbacks == [Rollback(5, 4, 4)]
+    (tmp_path / "a/skipped_batches.json").write_text('{"skipped": 3}')
+    assert not read_runs([path])[0].rollbacks

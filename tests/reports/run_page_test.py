@@ -17,7 +17,7 @@ from albert_tf.reports.run_page import RunPage, render_runs
 from tests.imports import ROOT
 from tests.reports.page_test import HOSTILE
 from tests.reports.parsed_page import ParsedPage
-from tests.reports.runs import lines, write_run
+from tests.reports.runs import lines, rollback, write_run
 
 
 class RunsPage(ParsedPage):
@@ -184,3 +184,14 @@ assert not heavy, heavy
 """
     command = [sys.executable, "-c", code, write_run(tmp_path / "a")]
     subprocess.run(command, check=True, cwd=ROOT)
+
+
+def test_rollbacks_are_named_and_marked(tmp_path):
+    path = write_run(tmp_path / "a", [*lines(), rollback(13, 12, 12)])
+    parsed = RunsPage(page_of(path, write_run(tmp_path / "b")))
+    assert "Batches left out" in parsed.titles
+    assert "57.25" in parsed.text and "not finite" in parsed.text
+    marks = [run["rollbacks"] for run in json.loads(parsed.scripts[0])["runs"]]
+    assert [[mark["step"] for mark in one] for one in marks] == [[13], []]
+    assert "back to step 12" in marks[0][0]["text"]
+    assert "Batches left out" not in RunsPage(page_of(str(tmp_path / "b"))).titles

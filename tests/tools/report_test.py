@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.reports.prompts import PROMPTS, read_prompts
+from albert_tf.reports.samples import PROMPTS, read_prompts
 from tests.imports import ROOT
 from tests.reports.runs import lines, write_run
 

@@ -11,7 +11,7 @@ from albert_tf.errors import UsageError
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.reports.prompts import PROMPTS
+from albert_tf.reports.samples import PROMPTS
 from albert_tf.training import callbacks as samples
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.tensorflow.checkpoints import WeightAverages

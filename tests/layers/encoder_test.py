@@ -6,24 +6,18 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.config import SHARING_MODES, AlbertConfig
+from albert_tf.config import SHARING_MODES
 from albert_tf.layers.dropout import StepSeeds
 from albert_tf.layers.encoder import SharedEncoder
+from tests.tiny import tiny_config
 
-B, T, E, D, N, F = 2, 7, 6, 12, 3, 20
-SIZES = dict(
-    vocab_size=53,
-    embedding_size=E,
-    hidden_size=D,
-    num_hidden_layers=4,
-    num_attention_heads=N,
-    intermediate_size=F,
-    initializer_range=0.5,
-)
+B, T, E, D = 2, 7, 6, 12
 
 
 def make(dtype=None, seed=3, **kwargs):
-    encoder = SharedEncoder(AlbertConfig(**SIZES | kwargs), seed, dtype=dtype)
+    encoder = SharedEncoder(
+        tiny_config(**{"num_hidden_layers": 4} | kwargs), seed, dtype=dtype
+    )
     encoder.build()
     return encoder
 

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.layers.attention import SelfAttention
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.embedding import FactorizedEmbedding
@@ -19,17 +18,11 @@ from albert_tf.layers.heads import (
     truncated_normal_dense,
 )
 from albert_tf.layers.ops import gather_positions
+from tests.tiny import tiny_config
 
 B, P, T = 2, 3, 7
 PARTS = ("kernel", "bias")
-CONFIG = AlbertConfig(
-    vocab_size=53,
-    embedding_size=6,
-    hidden_size=12,
-    num_attention_heads=2,
-    hidden_act="tanh",
-    initializer_range=0.5,
-)
+CONFIG = tiny_config(vocab_size=53, hidden_act="tanh")
 
 
 @pytest.fixture

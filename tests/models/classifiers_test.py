@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from albert_tf.config import AlbertConfig
 from albert_tf.layers.dropout import StepSeeds
 from albert_tf.models.classifiers import (
     AlbertMultipleChoice,
@@ -12,19 +11,10 @@ from albert_tf.models.classifiers import (
     AlbertTextClassifier,
     AlbertTokenClassifier,
 )
+from tests.tiny import tiny_config
 
 B, T, C, K = 6, 7, 3, 4
-CONFIG = AlbertConfig(
-    vocab_size=53,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=11,
-    initializer_range=0.2,
-    classifier_dropout_prob=0.5,
-)
+CONFIG = tiny_config(vocab_size=53, initializer_range=0.2, classifier_dropout_prob=0.5)
 from_logits = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
@@ -118,32 +108,3 @@ def test_fit_learns_which_token_comes_first(tokens, jit_compile):
     history = model.fit(inputs, y, batch_size=16, epochs=6, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
     assert model.evaluate(inputs, y, verbose=0)[1] > 0.9
-
-
-def test_fit_the_other_heads(tokens):
-    def fit(model, inputs, labels):
-        model.compile("sgd", from_logits)
-        return model.fit(inputs, labels, batch_size=2, verbose=0).history["loss"][0]
-
-    zeros = np.zeros_like(tokens)
-    assert fit(AlbertTokenClassifier(CONFIG, num_labels=C, seed=3), tokens, zeros) > 0
-    spans = {"start_logits": zeros[:, 0], "end_logits": zeros[:, 0] + 1}
-    model = AlbertQuestionAnswering(CONFIG, seed=3)
-    model.compile("sgd", {"start_logits": from_logits, "end_logits": from_logits})
-    assert model.fit(tokens, spans, batch_size=2, verbose=0).history["loss"][0] > 0
-    choices = np.stack([tokens] * K, 1)
-    assert fit(AlbertMultipleChoice(CONFIG, seed=3), choices, zeros[:, 0]) > 0
-
-
-def test_a_frozen_backbone(tokens):
-    model = AlbertTextClassifier(CONFIG, seed=3)
-    model.backbone.trainable = False
-    assert [w.path.split("/")[-1] for w in model.trainable_weights] == [
-        "kernel",
-        "bias",
-    ]
-    before = model.backbone.get_weights()
-    model.compile("adam", from_logits)
-    model.fit(tokens, np.arange(B) % 2, verbose=0)
-    for a, b in zip(before, model.backbone.get_weights(), strict=True):
-        np.testing.assert_array_equal(a, b)

@@ -39,10 +39,6 @@ def run(model, rule, inputs, **kwargs):
     return [keras.ops.convert_to_numpy(outputs[k]) for k in ("logits", "num_layers")]
 
 
-def part(inputs, rows):
-    return {name: values[rows] for name, values in inputs.items()}
-
-
 def check_rows(kind, rule, rows, seed):
     """A batch that shrinks gives what all layers of all rows give."""
     multi_label = kind == "multi_label_classification"
@@ -82,17 +78,6 @@ def test_each_row_has_the_layers_it_asks_for(depths):
     every = exits.every_logit(model, inputs)
     chosen = every[np.arange(len(depths)), asked - 1]
     np.testing.assert_allclose(logits, chosen, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("rule", ["entropy:0.4", "patience:1", "layers:3"])
-def test_a_row_alone_and_in_a_batch(model, rule):
-    inputs = exits.make_inputs(6)
-    logits, layers = run(model, rule, inputs)
-    assert rule == "layers:3" or len(set(layers.tolist())) > 1
-    for row in range(6):
-        alone, depth = run(model, rule, part(inputs, slice(row, row + 1)))
-        assert depth[0] == layers[row]
-        np.testing.assert_allclose(alone[0], logits[row], rtol=1e-5, atol=1e-5)
 
 
 def test_all_layers_are_the_ordinary_model(model):
@@ -182,10 +167,3 @@ def test_a_model_with_exits_in_a_keras_file(model, tmp_path):
     one, other = (exits.every_logit(m, inputs) for m in (model, again))
     np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-6)
     assert "num_exits" not in AlbertTextClassifier(exits.CONFIG).get_config()
-
-
-def test_the_number_of_parameters(model):
-    plain = AlbertTextClassifier(exits.CONFIG, num_labels=3)
-    D = exits.CONFIG.hidden_size
-    more = (exits.LAYERS - 1) * ((D + 1) * D + (D + 1) * 3)
-    assert model.count_params() == plain.count_params() + more

@@ -8,49 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert_tf.config import SHARING_MODES, AlbertConfig
-from albert_tf.heads import HEADS
+from albert_tf.heads import HEADS, find
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.classifiers import (
-    AlbertMultipleChoice,
-    AlbertQuestionAnswering,
-    AlbertTextClassifier,
-    AlbertTokenClassifier,
-)
-from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.models.question_answering import AlbertBeamQuestionAnswering
 from albert_tf.presets import PRESETS
-
-MODELS = {
-    None: AlbertBackbone,
-    "pretraining": AlbertPretrainer,
-    "masked_lm": AlbertMaskedLM,
-    "text_classifier": AlbertTextClassifier,
-    "token_classifier": AlbertTokenClassifier,
-    "question_answering": AlbertQuestionAnswering,
-    "multiple_choice": AlbertMultipleChoice,
-    "beam_question_answering": AlbertBeamQuestionAnswering,
-}
-TINY = dict(
-    vocab_size=53,
-    hidden_size=12,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=11,
-    type_vocab_size=3,
-)
+from tests.tiny import tiny_config
 
 
 def count(config, head=None):
     """Of the built model, whose variables get no memory: only their shapes matter."""
     needed = {"num_labels": 2} if head == "token_classifier" else {}
     with keras.StatelessScope(initialize_variables=False):
-        model = MODELS[head](config, **needed)
+        model = find(head).load_class()(config, **needed)
         return sum(math.prod(w.shape) for w in model.trainable_weights)
-
-
-def test_every_head_has_a_model():
-    assert set(HEADS) == set(MODELS) - {None}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -86,8 +55,8 @@ def test_the_sizes_of_the_paper(sharing, size):
     norms=st.booleans(),
 )
 def test_every_way_of_sharing(layers, groups, inner, size, projection, sharing, norms):
-    config = AlbertConfig(
-        **TINY,
+    config = tiny_config(
+        vocab_size=53,
         num_hidden_layers=layers,
         num_hidden_groups=min(groups, layers),
         inner_group_num=inner,
@@ -101,9 +70,7 @@ def test_every_way_of_sharing(layers, groups, inner, size, projection, sharing, 
 
 @pytest.mark.parametrize("rule", ["original", "huggingface"])
 def test_groups_that_floating_point_skips(rule):
-    config = AlbertConfig(
-        **TINY, num_hidden_layers=22, num_hidden_groups=22, group_rule=rule
-    )
+    config = tiny_config(num_hidden_layers=22, num_hidden_groups=22, group_rule=rule)
     assert count(config) == config.num_parameters()
 
 

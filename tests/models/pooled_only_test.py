@@ -1,33 +1,27 @@
 """The last block computed for `[CLS]` alone gives the same values and gradients."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.models.backbone import AlbertBackbone
+from tests.tiny import tiny_config
 
 RNG = np.random.default_rng(0)
 LENGTHS = (7, 3, 5)
-LAYERS = 2
-
-
-CONFIG = AlbertConfig(
+CONFIG = tiny_config(
     vocab_size=50,
-    embedding_size=16,
     hidden_size=32,
-    num_hidden_layers=LAYERS,
     num_attention_heads=4,
     intermediate_size=64,
+    initializer_range=0.02,
 )
 
 
 def _backbone(**changes):
-    return AlbertBackbone(dataclasses.replace(CONFIG, **changes), seed=1)
+    return AlbertBackbone(CONFIG.replace(**changes), seed=1)
 
 
 def _unpacked():

@@ -22,8 +22,7 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.export import server_files
 from albert_tf.export.settings import QUANTIZATIONS, ExportSettings, check_packages
-from albert_tf.tasks.data_settings import DataSettings
-from albert_tf.tasks.own_files import remembered
+from albert_tf.tasks.own_files import DataSettings, remembered
 
 define_settings(ExportSettings)
 define_settings(DataSettings)

@@ -22,9 +22,8 @@ from albert_tf.errors import UsageError
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.models.exit_rules import RULE_HELP, ExitRule
 from albert_tf.storage import files
-from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.opening import TABLE, open_portions, read_split
-from albert_tf.tasks.own_files import remembered
+from albert_tf.tasks.own_files import DataSettings, remembered
 from albert_tf.tasks.registry import find_task as find_named_task
 from albert_tf.wording import count_of
 

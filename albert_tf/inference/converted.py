@@ -10,9 +10,9 @@ from albert_tf import features
 from albert_tf.errors import DataError
 from albert_tf.heads import HEADS, TAGS
 from albert_tf.inference.predictor import Predictor
-from albert_tf.tasks.data_settings import DataSettings
 from albert_tf.tasks.opening import read_labelled
 from albert_tf.tasks.outputs import Forward
+from albert_tf.tasks.own_files import DataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]

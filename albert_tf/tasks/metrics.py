@@ -129,6 +129,19 @@ def per_class(labels: np.ndarray, predictions: np.ndarray, names) -> list[dict]:
     ]
 
 
+def confusion(labels, predictions, number: int) -> list[list[int]]:
+    """Returns counts by class and predicted class; rows are the correct classes.
+
+    Args:
+        labels: int `[N]`. Indices of classes.
+        predictions: int `[N]`.
+        number: int. How many classes there are.
+    """
+    counts = np.zeros((number, number), np.int64)
+    np.add.at(counts, (labels, predictions), 1)
+    return counts.tolist()
+
+
 def sigmoid(logits: np.ndarray) -> np.ndarray:
     """Returns the probability of each logit alone."""
     # Without exp of a large number, which would overflow.

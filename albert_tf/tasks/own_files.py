@@ -7,12 +7,13 @@ from typing import Any
 from absl import logging
 
 from albert_tf import heads
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.settings import setting
 from albert_tf.storage import files
 from albert_tf.tables.class_ids import find_names, renamed
 from albert_tf.tables.columns import file_format, usual_name
 from albert_tf.tables.reader import read_columns
+from albert_tf.tables.settings import ReadingSettings
 from albert_tf.tasks import multiple_choice, tagging
 from albert_tf.tasks.choice_files import ChoiceTableSettings, read_choice_table
 from albert_tf.tasks.tagging_files import (
@@ -23,8 +24,7 @@ from albert_tf.tasks.tagging_files import (
 )
 from albert_tf.tasks.task import REGRESSION, Task
 from albert_tf.tasks.texts import text_classification
-from albert_tf.tasks.texts.tables import LabelledTableSettings, TableSettings
-from albert_tf.tasks.texts.text_table import TableReader
+from albert_tf.tasks.texts.tables import LabelledTableSettings
 
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
 # Endings of files with a word and its tag per line.
@@ -44,24 +44,48 @@ class OwnFileSettings(LabelledTableSettings, ChoiceTableSettings, TaggedTableSet
     )
 
 
+_FIELDS = dataclasses.fields(OwnFileSettings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataSettings(ReadingSettings, OwnFileSettings):
+    """The data of a task: official files, a prepared set, or files of one's own."""
+
+    task: str = setting(
+        "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax, squad1, squad2, race, "
+        "swag, codah, conll2003, wnut17, or table for files of your own. Default: the "
+        "task of the model.",
+        "",
+    )
+    data_dir: str = setting(
+        "Folder with the official files of the task, or the name of a TensorFlow "
+        "Datasets set, such as tfds:glue/mnli.",
+        "",
+    )
+
+
 def open_table(
-    settings: OwnFileSettings, paths: Mapping[str, str]
+    settings: DataSettings, paths: Mapping[str, str]
 ) -> tuple[Task, dict[str, Any]]:
     """Returns the task of the user's own files, and their examples.
 
     Args:
-        settings: `OwnFileSettings` with `labels`, `many_labels` and `on_bad_input`.
+        settings: `DataSettings` with `labels` and `many_labels`.
         paths: dict. Paths by the name of the split; "train" is one of them.
 
     Raises:
         UsageError: If a setting is invalid.
         DataError: If a file cannot be read or is malformed.
     """
-    _check_labels(settings.labels)
+    labels = settings.labels
+    require(
+        not labels or len(set(labels)) == len(labels) > 1,
+        f"labels: expected at least 2 different names, received {', '.join(labels)}",
+    )
     kind = settings.table_kind or find_kind(settings, paths["train"])
     if kind != TEXTS and not settings.table_kind:
         logging.info("%s: its rows are %s", paths["train"], kind)
-    choices = settings.labels if kind == CHOICES else ()
+    choices = labels if kind == CHOICES else ()
     written = {label: str(i) for i, label in enumerate(choices)}
     examples = {
         split: _read(kind, settings, path, split != "test", written)
@@ -75,7 +99,7 @@ def open_table(
 
 
 def labelled_task(
-    settings: OwnFileSettings,
+    settings: DataSettings,
     examples: Mapping[str, Any],
     paths: Mapping[str, str],
     kind: str = TEXTS,
@@ -83,7 +107,7 @@ def labelled_task(
     """Returns the task of examples with labels or tags, and them with names for ids.
 
     Args:
-        settings: `OwnFileSettings` with `labels`, `many_labels` and `on_bad_input`.
+        settings: `DataSettings` with `labels` and `many_labels`.
         examples: dict. Examples by the name of the split; "train" is one of them.
         paths: dict. Their files by the name of the split, if they are from files.
         kind: str. `TEXTS` or `TOKENS`.
@@ -114,7 +138,7 @@ def labelled_task(
 
 
 def named(
-    settings: OwnFileSettings,
+    settings: DataSettings,
     examples: Any,
     path: str,
     known: Mapping[str, str],
@@ -131,12 +155,12 @@ def named(
     return examples, names
 
 
-def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool) -> Any:
+def read_table(task: Task, settings: DataSettings, path: str, labelled: bool) -> Any:
     """Returns the examples of one file for a task.
 
     Args:
         task: `Task`. Its head decides what the rows are.
-        settings: `OwnFileSettings` with `on_bad_input`.
+        settings: `DataSettings`.
         path: str. The file.
         labelled: bool. Whether the labels are needed.
     """
@@ -152,16 +176,6 @@ def read_table(task: Task, settings: OwnFileSettings, path: str, labelled: bool)
     if not task.labels:
         return examples
     return named(settings, examples, path, task.written)[0]
-
-
-def stream_texts(settings: OwnFileSettings, path: str) -> TableReader:
-    """Opens a file of unlabelled texts for reading in batches.
-
-    Args:
-        settings: `OwnFileSettings`.
-        path: str. The file.
-    """
-    return _part(TableSettings, settings).stream(path)
 
 
 def refuse_columns(settings: OwnFileSettings) -> None:
@@ -194,7 +208,7 @@ def remembered(task: Task, path: str) -> dict[str, Any]:
     return dict(task.table)
 
 
-def find_kind(settings: OwnFileSettings, path: str) -> str:
+def find_kind(settings: DataSettings, path: str) -> str:
     """Returns what the rows of a file are, by its name and columns."""
     if path.lower().removesuffix(".gz").endswith(_COLUMNS_OF_WORDS):
         return TOKENS
@@ -214,29 +228,19 @@ def find_kind(settings: OwnFileSettings, path: str) -> str:
     return TEXTS
 
 
-def _check_labels(labels: Sequence[str]) -> None:
-    if labels and (len(labels) < 2 or len(set(labels)) < len(labels)):
-        raise UsageError(
-            f"labels: expected at least 2 different names, received {', '.join(labels)}"
-        )
-
-
 def _read(
     kind: str,
-    settings: OwnFileSettings,
+    settings: DataSettings,
     path: str,
     labelled: bool,
     written: Mapping[str, str],
 ) -> Any:
     policy = settings.on_bad_input if labelled else "stop"
     if kind == TOKENS:
-        columns = _part(TaggedTableSettings, settings)
-        return read_tagged(path, columns, labelled, policy)
+        return read_tagged(path, settings, labelled, policy)
     if kind == CHOICES:
-        columns = _part(ChoiceTableSettings, settings)
-        return read_choice_table(path, columns, labelled, policy, written)
-    columns = _part(LabelledTableSettings if labelled else TableSettings, settings)
-    return columns.read_table(path, on_bad_input=policy)
+        return read_choice_table(path, settings, labelled, policy, written)
+    return settings.read_table(path, labelled=labelled, on_bad_input=policy)
 
 
 def _has_names(path: str) -> bool:
@@ -245,11 +249,6 @@ def _has_names(path: str) -> bool:
 
 
 def _given(settings: OwnFileSettings) -> dict[str, Any]:
-    """Returns the settings that are not the default."""
-    plain, values = OwnFileSettings(), vars(_part(OwnFileSettings, settings))
-    return {k: v for k, v in values.items() if v != getattr(plain, k)}
-
-
-def _part(kind: type, settings: OwnFileSettings) -> Any:
-    names = [field.name for field in dataclasses.fields(kind)]
-    return kind(**{name: getattr(settings, name) for name in names})
+    """Returns the settings of the table that are not the default."""
+    values = {f.name: getattr(settings, f.name) for f in _FIELDS}
+    return {f.name: values[f.name] for f in _FIELDS if values[f.name] != f.default}

@@ -18,8 +18,7 @@ from albert_tf.tasks import multiple_choice, registry, squad, tagging
 from albert_tf.tasks.own_files import OwnFileSettings
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
 from albert_tf.tasks.texts.glue import LABEL_ALIASES
-from albert_tf.tasks.texts.labels import match_labels
-from albert_tf.tasks.texts.tables import sort_labels
+from albert_tf.tasks.texts.labels import match_labels, sort_labels
 from albert_tf.tasks.texts.text_classification import table_task
 
 _TABLE = "table"

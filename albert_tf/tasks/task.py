@@ -24,6 +24,8 @@ from albert_tf.text.tokenizer import Tokenizer
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
 REGRESSION = "regression"
+# What a report shows of errors at most: how many, and characters of each text.
+MOST_ERRORS, LONGEST_TEXT = 50, 1000
 
 
 class Examples:
@@ -91,6 +93,10 @@ class FileSource:
     def read_file(self, path: str) -> Any:
         """Returns the examples in any file of this form."""
         raise NotImplementedError
+
+    def set_split(self, name: str, split: str) -> str:
+        """Returns what a split is called in a set of TensorFlow Datasets."""
+        return split.replace("dev", "validation")
 
 
 def find_file(

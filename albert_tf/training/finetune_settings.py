@@ -9,7 +9,7 @@ from typing import Any
 from albert_tf.errors import UsageError
 from albert_tf.objectives.exit_modes import FROZEN, MODES
 from albert_tf.settings import redefined, setting
-from albert_tf.tasks.data_settings import DataSettings
+from albert_tf.tasks.own_files import DataSettings
 from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.settings import TrainingSettings, usual_log_steps
 

@@ -7,9 +7,9 @@ from albert_tf.errors import DataError
 from albert_tf.export.runtime_folder import export_for_runtime
 from albert_tf.inference.converted import accuracy_check, as_forward, labelled_check
 from albert_tf.inference.predictor import Predictor
-from albert_tf.tasks.data_settings import DataSettings
+from albert_tf.tasks.own_files import DataSettings
 from albert_tf.tasks.registry import find_task
-from albert_tf.tasks.texts.text_table import TextTable
+from albert_tf.tasks.texts.tables import TextTable
 from tests.inference.predictor_test import CASES, make_model
 
 

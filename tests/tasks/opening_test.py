@@ -72,7 +72,7 @@ def test_questions_to_predict_are_in_the_form_of_the_dev_set():
     path = str(GOLDEN / "squad" / "dev-v2.0.json")
     for split in ("test", "dev"):
         assert len(opening.read_split(task, settings(), split, path)) > 3
-    with pytest.raises(UsageError, match="no split other"):
+    with pytest.raises(UsageError, match="no split 'other'"):
         opening.read_split(task, settings(), "other", path)
 
 

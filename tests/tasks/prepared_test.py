@@ -8,8 +8,9 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import opening
 from albert_tf.tasks.registry import find_task
 from albert_tf.training.finetune_settings import FinetuneSettings
-from tests.tables.tfds_source_test import HUGGING_FACE, prepare
+from tests.tables.tfds_source_test import prepare
 
+HUGGING_FACE = ["entailment", "neutral", "contradiction"]
 TEXT = tfds.features.Text
 SEQUENCE = tfds.features.Sequence
 TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
@@ -29,7 +30,8 @@ def write_glue(path):
     features = {"premise": TEXT(), "hypothesis": TEXT(), "label": classes}
     features["idx"] = np.int32
     splits = {
-        "train": [nli(i % 3, i) for i in range(6)],
+        # In an order that `idx` must put right; -1 is no label.
+        "train": [nli(-1 if i == 6 else i % 3, i) for i in (4, 6, 0, 1, 2, 3, 5)],
         "validation_matched": [nli(2, 0), nli(0, 1)],
         "validation_mismatched": [nli(1, 0)],
         "test_matched": [nli(-1, i) for i in (1, 0)],
@@ -51,6 +53,12 @@ def write_glue(path):
     splits = {"train": pairs(-1.0, 0.5, 1.0), "test": pairs(-1.0, 0.25)}
     prepare(path, "feelings", None, "1.0.0", scores, splits)
     prepare(path, "glue", "rte", "1.0.0", scores, {"train": pairs(1.0)})
+    words = {"sentence": TEXT(), "idx": np.int32}
+    words["label"] = tfds.features.ClassLabel(names=["positive", "negative"])
+    rows = [{"sentence": "good", "label": 0, "idx": 0}]
+    prepare(path, "glue", "sst2", "2.0.0", words, {"train": rows})
+    words["label"] = tfds.features.ClassLabel(names=["good", "bad"])
+    prepare(path, "other", "sst2", "2.0.0", words, {"train": rows})
 
 
 def write_squad(path, plausible):
@@ -159,11 +167,22 @@ def test_both_dev_and_both_test_parts_of_mnli(folder):
     # TFDS: entailment, neutral, contradiction.
     numbers = [task.labels.index(label) for label in examples["train"].labels]
     assert numbers == [1, 2, 0] * 2
+    assert examples["train"].texts == [f"p{i}" for i in range(6)]
+    assert examples["train"].skipped == {"rows without a label": 1}
     assert examples["dev_matched"].labels == ["contradiction", "entailment"]
     assert examples["dev_mismatched"].labels == ["neutral"]
     for name, ids in {"test_matched": ["0", "1"], "test_mismatched": ["0"]}.items():
         assert examples[name].labels is None and examples[name].ids == ids
         assert examples[name].texts == [f"p{i}" for i in ids]
+
+
+def test_names_of_glue_become_those_of_its_files(folder):
+    _, examples = opening.open_task(settings(folder, "tfds:glue/sst2", task="sst2"))
+    assert examples["train"].labels == ["1"]
+    with pytest.raises(DataError, match="expected the classes 0, 1, .*, received good"):
+        opening.open_task(settings(folder, "tfds:other/sst2", task="sst2"))
+    with pytest.raises(DataError, match="no feature 'text'; expected one of"):
+        opening.open_task(settings(folder, "tfds:other/sst2"))
 
 
 def test_the_diagnostics_are_read_to_be_predicted(folder):
@@ -200,7 +219,7 @@ def test_a_table_of_classes(folder):
     task, examples = opening.open_task(settings(folder, name, **columns))
     assert task.name == "table" and list(examples) == ["train"]
     assert task.labels == ("contradiction", "entailment", "neutral")
-    assert examples["train"].labels[:2] == ["entailment", "neutral"]
+    assert examples["train"].labels[:2] == ["neutral", "entailment"]
 
 
 @pytest.mark.parametrize("plausible", [True, False])

@@ -19,9 +19,9 @@ from albert_tf.inference.predictor import Predictor, find_task
 from albert_tf.jobs.folder import Part
 from albert_tf.jobs.run import Job
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION
-from albert_tf.tasks.texts import text_predictions
-from albert_tf.tasks.texts.text_predictions import Answers
-from albert_tf.tasks.texts.text_table import Portions, TextTable
+from albert_tf.tasks.texts import text_classification
+from albert_tf.tasks.texts.tables import Portions, TextTable
+from albert_tf.tasks.texts.text_classification import Answers
 
 _WRITERS = {
     "tsv": formats.write_text,
@@ -78,7 +78,7 @@ class TextWork:
             answers = predictor.answers(job.rows, on_batch=on_rows)
             about = {
                 "rows": len(answers),
-                "numbered": text_predictions.are_numbers(job.rows.ids, job.first),
+                "numbered": text_classification.are_numbers(job.rows.ids, job.first),
             }
             return Part(self._content(job, answers), about)
 
@@ -89,12 +89,12 @@ class TextWork:
         if self.kind == "parquet":
             return formats.table_content(_columns(table, answers, self.named))
         if self.kind == "jsonl":
-            text = text_predictions.json_lines(
+            text = text_classification.json_lines(
                 answers, table.ids, table.labels, job.first
             )
         else:
             delimiter = "," if self.kind == "csv" else "\t"
-            text = text_predictions.table_text(
+            text = text_classification.table_text(
                 answers, table.ids, table.labels, delimiter, header=not job.index
             )
         return text.encode()

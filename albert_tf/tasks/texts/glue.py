@@ -22,10 +22,9 @@ from albert_tf.tasks.texts.tables import (
     LabelledTableSettings,
     TableSettings,
     TableSource,
-    TfdsTableSource,
+    TextTable,
 )
 from albert_tf.tasks.texts.text_classification import FAMILY
-from albert_tf.tasks.texts.text_table import TextTable
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -58,12 +57,14 @@ class GlueSource(TableSource):
     """A file of GLUE as the source of examples.
 
     Attributes:
+        task: str. Name of the task.
         label_names: tuple of str. For a file without a header: the labels. If the first
             line has something else in their place, it is a header and left out.
         instead: `GlueSource` or None. What is read where the file is not there: another
             release.
     """
 
+    task: str = ""
     label_names: tuple[str, ...] = ()
     instead: "GlueSource | None" = None
 
@@ -82,6 +83,22 @@ class GlueSource(TableSource):
         if self.instead and os.path.basename(path) in self.instead.names:
             return self._other_release().read_file(path)
         return self._checked(super().read_file(path))
+
+    def set_split(self, name: str, split: str) -> str:
+        """Returns what a split is called in a set of TensorFlow Datasets.
+
+        Raises:
+            UsageError: If the set is another task of GLUE.
+        """
+        title = name.removeprefix(PREFIX).partition(":")[0]
+        builder, _, config = title.partition("/")
+        mnli, _, part = config.partition("_")
+        if builder == "glue" and self.task not in (config, mnli if part else config):
+            raise UsageError(
+                f"data_dir: task {self.task} needs {PREFIX}glue/{self.task}, received "
+                f"{name}"
+            )
+        return super().set_split(name, split).removesuffix(f"_{part}")
 
     def _other_release(self) -> "GlueSource":
         return dataclasses.replace(self.instead, on_bad_input=self.on_bad_input)
@@ -186,48 +203,6 @@ def _ax_splits() -> dict[str, GlueSource]:
     return {"test": _source("diagnostic/diagnostic.tsv", *others, columns=settings)}
 
 
-def tfds_splits(
-    task: Task, name: str, data_dir: str | None = None, download: bool = False
-) -> dict[str, TfdsTableSource]:
-    """Returns the sources of a task in a TFDS set, by name of the split.
-
-    Labels are mapped to the task's by their names, rows are in the order of `idx`.
-
-    Args:
-        task: `Task`. A task of this module.
-        name: str. Such as "tfds:glue/mnli", or another set with the same features.
-        data_dir: str or None. See `tfds_source.read_tfds`.
-        download: bool. See `tfds_source.read_tfds`.
-
-    Raises:
-        UsageError: If the set is another task of GLUE.
-    """
-    title = name.removeprefix(PREFIX).partition(":")[0]
-    builder, _, config = title.partition("/")
-    parts = {"mnli": ("mnli", "mnli_matched", "mnli_mismatched")}
-    if builder == "glue" and config not in parts.get(task.name, (task.name,)):
-        raise UsageError(
-            f"data_dir: task {task.name} needs {PREFIX}glue/{task.name}, received "
-            f"{name}"
-        )
-    names = {label: label for label in task.labels}
-    for alias in LABEL_ALIASES.get(task.name, ()):
-        names |= dict(zip(alias, task.labels, strict=True))
-    columns = _columns(_TFDS_TEXTS.get(task.name, _PAIR))
-    settings = LabelledTableSettings(**columns, label_column="label", id_column="idx")
-    sources = {}
-    for split in task.splits:
-        there = split.replace("dev", "validation")
-        if config in ("mnli_matched", "mnli_mismatched"):
-            if not split.endswith(config.removeprefix("mnli")):
-                continue
-            there = there.partition("_")[0]
-        sources[split] = TfdsTableSource(
-            name, there, settings, names, data_dir, download
-        )
-    return sources
-
-
 def _metrics(labels, predictions, *, names: Sequence[str]) -> dict[str, float]:
     if "pearson" in names:
         values = regression_metrics(labels, predictions)
@@ -250,6 +225,13 @@ def _task(name, splits, labels, metrics, recipe, **kwargs) -> Task:
             a model fine-tuned on MNLI, and scores are medians of five runs.
         **kwargs: Other fields of `Task`.
     """
+    classes = {label: label for label in labels}
+    for alias in LABEL_ALIASES.get(name, ()):
+        classes |= dict(zip(alias, labels, strict=True))
+    texts = _columns(_TFDS_TEXTS.get(name, _PAIR))
+    there = LabelledTableSettings(**texts, label_column="label", id_column="idx")
+    more = {"task": name, "features": there, "classes": classes}
+    splits = {k: dataclasses.replace(v, **more) for k, v in splits.items()}
     return Task(
         name=name,
         head="text_classifier",

@@ -1,26 +1,75 @@
-"""Tables of texts and labels, for classification and regression.
+"""Tables of texts and labels, in memory and in portions of a file of any size.
 
 `TableSettings` describes the columns, once for all commands.
 """
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from albert_tf.errors import DataError
 from albert_tf.settings import setting
-from albert_tf.tables.columns import Columns
+from albert_tf.storage import files, streams
+from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
+from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.settings import ColumnSettings, LabelSettings
-from albert_tf.tables.tfds_source import TfdsRows, read_tfds
-from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, FileSource
-from albert_tf.tasks.texts.text_table import TableReader, TextTable, make_table
+from albert_tf.tables.tfds_source import TfdsRows
+from albert_tf.tasks.task import (
+    MULTI_LABEL,
+    REGRESSION,
+    SINGLE_LABEL,
+    Examples,
+    FileSource,
+)
+from albert_tf.wording import list_counts
+
+# What stands for no label where all other labels are of a set: SNLI and MultiNLI write
+# "-" where the annotators did not agree, IMDb has a folder of reviews without labels.
+_NO_LABEL = {
+    "-": {"contradiction", "entailment", "neutral", "not_entailment"},
+    "unsup": {"neg", "pos"},
+}
 
 # The score of all rows of a split of STS-B whose scores TFDS does not know.
 _NO_SCORE = "-1.0"
-
 # Value of `problem_type`: the labels of the training table decide.
 AUTO = "auto"
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTable(Examples):
+    """The columns of a table.
+
+    Attributes:
+        path: str. File the table was read from, for error messages.
+        texts: list of str. First texts.
+        text_pairs: list of str. Second texts, or None.
+        labels: list. Labels as written in the file, or None: a str per row, or for
+            several labels per row a tuple of str.
+        lines: list of int. Line of the file where each row ends, counted from 1.
+        ids: list of str. Name of each row. Default: its number from 0.
+        unit: str. What `lines` counts: "line", or "row".
+        skipped: dict. Number of rows of the file that were left out or filled, by
+            reason.
+    """
+
+    path: str
+    texts: list[str]
+    text_pairs: list[str] | None
+    labels: list[str] | list[tuple[str, ...]] | None
+    lines: list[int]
+    ids: list[str] | None = None
+    unit: str = "line"
+    skipped: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.ids is None:
+            object.__setattr__(self, "ids", [str(i) for i in range(len(self.texts))])
+
+    def where(self, row: int) -> str:
+        """Returns file and line of a row, for error messages."""
+        return f"{self.path}: {self.unit} {self.lines[row]}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,14 +80,18 @@ class TextFileSettings(ColumnSettings):
         "Name or index (from 0; -1 is the last) of the text's column.", "text"
     )
 
-    @property
-    def columns(self) -> tuple[str, str, str, str]:
-        """Columns of the texts, second texts, labels and ids; "" for none."""
-        return (self.text_column, "", "", self.id_column)
+    def columns(self, labelled: bool = True) -> tuple[str, str, str, str]:
+        """Returns the columns of texts, second texts, labels and ids; "" for none."""
+        return (
+            self.text_column,
+            getattr(self, "text_pair_column", ""),
+            getattr(self, "label_column", "") if labelled else "",
+            self.id_column,
+        )
 
-    def stream(self, path: str | os.PathLike) -> TableReader:
-        """Returns the table in a file, to be read in portions; its start is checked."""
-        reader = TableReader(path, self)
+    def stream(self, path: str | os.PathLike) -> "TableReader":
+        """Returns the texts in a file, to be read in portions; its start is checked."""
+        reader = TableReader(path, self, labelled=False)
         reader.check()
         return reader
 
@@ -54,10 +107,6 @@ class TableSettings(TextFileSettings):
     text_pair_column: str = setting(
         "Name or index of the second text's column, for pairs of texts.", ""
     )
-
-    @property
-    def columns(self) -> tuple[str, str, str, str]:
-        return (self.text_column, self.text_pair_column, "", self.id_column)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,10 +130,101 @@ class LabelledTableSettings(TableSettings, LabelSettings):
         choices=(AUTO, SINGLE_LABEL, MULTI_LABEL, REGRESSION),
     )
 
-    @property
-    def columns(self) -> tuple[str, str, str, str]:
-        text, pair, _, name = super().columns
-        return (text, pair, self.label_column, name)
+
+class TableReader:
+    """A table of texts in a file.
+
+    Whether the labels are good ones is not checked here; see `labels`.
+
+    Args:
+        path: str. File or folder; see `reader.ColumnReader`.
+        settings: `TextFileSettings`. Where the texts, and perhaps the labels,
+            are.
+        labelled: bool. Whether the labels are wanted, if there is a column of them.
+        short_rows: str. See `reader.ColumnReader`.
+        on_bad_input: str. "stop" or "skip": what to do with a row that cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        settings: TextFileSettings,
+        labelled: bool = True,
+        short_rows: str = "stop",
+        on_bad_input: str = "stop",
+    ):
+        self._settings = settings
+        self._wanted = settings.columns(labelled)
+        self._on_bad_input = on_bad_input
+        self._columns = ColumnReader(
+            path,
+            list(dict.fromkeys(filter(None, self._wanted))),
+            short_rows=short_rows,
+            bad=BadRows(on_bad_input),
+            **settings.layout,
+        )
+
+    def fraction(self) -> float:
+        return self._columns.fraction()
+
+    def check(self) -> None:
+        """Reads the first row, so that a wrong column is an error at once."""
+        path = self._columns.path
+        # A pipe cannot be read twice.
+        if streams.is_regular(path) or not files.exists(path):
+            next(self._columns.portions(1))
+
+    def portions(self, rows: int | None = None) -> Iterator[TextTable]:
+        """Yields tables of this number of rows; only the last one has fewer.
+
+        Args:
+            rows: int or None. None: the whole file is one.
+
+        Raises:
+            UsageError: If the delimiter is not one character, or pyarrow is missing.
+            DataError: If the file cannot be read or is malformed; the message names the
+                line.
+        """
+        text, pair, label, _ = self._wanted
+        known = Ids()
+        first = 0
+        for columns in self._columns.portions(rows):
+            index = columns.index
+            if label and index[label] in [index[text], index.get(pair)]:
+                raise DataError(
+                    f"{columns.path}: expected a label in addition to the text, "
+                    f"received one column for both, {columns.names[index[label]]!r}"
+                )
+            table = _make_table(
+                *(columns, self._settings, self._wanted, self._on_bad_input),
+                *(known, first),
+            )
+            first += len(table)
+            yield table
+
+
+class WholeTable:
+    """A table in memory, in portions.
+
+    Args:
+        table: `TextTable`.
+    """
+
+    def __init__(self, table: TextTable):
+        self._table = table
+        self._done = 0
+
+    def fraction(self) -> float:
+        return self._done / len(self._table)
+
+    def portions(self, rows: int) -> Iterator[TextTable]:
+        """Yields tables of this number of rows; only the last one has fewer."""
+        for first in range(0, len(self._table), rows):
+            self._done = min(first + rows, len(self._table))
+            yield self._table.select(range(first, self._done))
+
+
+Portions = TableReader | WholeTable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,10 +234,16 @@ class TableSource(FileSource):
     Attributes:
         columns: `TableSettings`.
         short_rows: str. See `TableReader`.
+        features: `TableSettings` or None. The features of a set of TensorFlow Datasets
+            that are the columns; None where they have the same names.
+        classes: dict. Label of the task by name of the class in such a set; empty if
+            they are the same.
     """
 
     columns: TableSettings
     short_rows: str = "stop"
+    features: TableSettings | None = None
+    classes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def read_file(self, path: str) -> TextTable:
         """Returns the table in a file."""
@@ -105,53 +251,28 @@ class TableSource(FileSource):
             path, short_rows=self.short_rows, on_bad_input=self.on_bad_input
         )
 
+    def from_rows(self, data: TfdsRows) -> TextTable:
+        """Returns the rows of a split of a set of TensorFlow Datasets.
 
-@dataclasses.dataclass(frozen=True)
-class TfdsTableSource:
-    """A split of a TFDS set as the source of a task's examples.
-
-    Attributes:
-        name: str. Such as "tfds:glue/mnli"; see `tfds_source.read_tfds`.
-        split: str. Name of the split there.
-        columns: `TableSettings`. Names of features. Rows are sorted by `id_column` if
-            it holds whole numbers, because TFDS stores them shuffled.
-        names: dict. Label of the task by name of the class in the set; empty if they
-            are the same.
-        data_dir: str or None. See `read_tfds`; so is `download`.
-        download: bool.
-        on_bad_input: str. See `TableReader`.
-    """
-
-    name: str
-    split: str
-    columns: TableSettings
-    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    data_dir: str | None = None
-    download: bool = False
-    on_bad_input: str = "stop"
-
-    def read(self, folder: str = "") -> TextTable:
-        """Returns the rows; `folder` is not used.
-
-        The label -1 of TFDS marks rows without a label: such rows are left out and
-        counted, unless all rows are like that. A score may be -1, so among scores it
-        marks missing labels only if all rows have it.
+        They are sorted by `id_column` if it holds whole numbers, because TFDS stores
+        them shuffled. The label -1 marks rows without a label: such rows are left out
+        and counted, unless all rows are like that. A score may be -1, so among scores
+        it marks missing labels only if all rows have it.
 
         Raises:
-            UsageError: See `read_tfds`.
-            DataError: See `read_tfds`; and if a feature is missing, or the names of the
-                classes differ.
+            DataError: If a feature is missing, or the names of the classes differ.
         """
-        data = read_tfds(self.name, self.split, self.data_dir, self.download)
-        text, pair, label, name = self.columns.columns
-        rows = self._sorted(data.rows, name)
+        settings = self.features or self.columns
+        text, pair, label, name = settings.columns()
+        rows = data.rows
+        if name and all(isinstance(row.get(name), int) for row in rows):
+            rows = sorted(rows, key=lambda row: row[name])
         wanted = filter(None, (text, pair, label, name))
         values = {key: _feature(data, rows, key) for key in wanted}
         numbers = list(range(len(rows)))
         if label:
             labels = values[label] = self._label_names(data, values[label], label)
-            kept = [i for i in numbers if labels[i] is not None]
-            if kept:
+            if kept := [i for i in numbers if labels[i] is not None]:
                 numbers = kept
             else:
                 del values[label]
@@ -159,19 +280,14 @@ class TfdsTableSource:
         skipped = {"rows without a label": missing} if missing else {}
         values = {key: [column[i] for i in numbers] for key, column in values.items()}
         columns = Columns(data.name, (), values, numbers, "row", skipped)
-        return make_table(columns, self.columns, self.on_bad_input)
-
-    def _sorted(self, rows: list[dict], key: str) -> list[dict]:
-        if key and all(isinstance(row.get(key), int) for row in rows):
-            return sorted(rows, key=lambda row: row[key])
-        return rows
+        return _make_table(columns, settings, settings.columns(), self.on_bad_input)
 
     def _label_names(self, data: TfdsRows, labels: list, key: str) -> list:
         """Returns labels as written in a table; None for rows without one."""
         classes = data.class_names.get(key)
-        if classes and self.names and not set(classes) <= set(self.names):
+        if classes and self.classes and not set(classes) <= set(self.classes):
             raise DataError(
-                f"{data.name}: expected the classes {', '.join(self.names)} (in any "
+                f"{data.name}: expected the classes {', '.join(self.classes)} (in any "
                 f"order), received {', '.join(classes)}"
             )
 
@@ -185,7 +301,7 @@ class TfdsTableSource:
                 return str(value)
             if not 0 <= value < len(classes):
                 return None
-            return self.names.get(classes[value], classes[value])
+            return self.classes.get(classes[value], classes[value])
 
         return [name(value) for value in labels]
 
@@ -201,38 +317,96 @@ def _feature(data: TfdsRows, rows: list[dict], key: str) -> list[Any]:
     return [value if isinstance(value, (str, list)) else str(value) for value in values]
 
 
-def find_labels(table: TextTable) -> list[str]:
-    """Returns the distinct labels, sorted; numerically if all are whole numbers.
+def _make_table(
+    columns: Columns,
+    settings: TextFileSettings,
+    wanted: tuple[str, str, str, str],
+    on_bad_input: str,
+    known: Ids | None = None,
+    first: int = 0,
+) -> TextTable:
+    """Makes a table of columns that were read.
+
+    Args:
+        columns: `Columns`. Labels may be missing.
+        settings: `TextFileSettings`. What the labels are.
+        wanted: tuple. Which column is what; see `TextFileSettings.columns`.
+        on_bad_input: str. "stop" or "skip".
+        known: `Ids` or None. Ids of earlier portions, which must not come again.
+        first: int. Number of the first row, where there is no column of ids.
 
     Raises:
-        DataError: If a label is empty, or if there are fewer than two labels.
+        DataError: If a row cannot be used, or none is left.
     """
-    found = set()
-    for row, label in enumerate(table.labels):
-        if label == "":
-            raise DataError(f"{table.where(row)}: the label is empty")
-        found.update([label] if isinstance(label, str) else label)
-    labels = sort_labels(found)
-    if len(labels) < 2:
-        received = f"only {labels[0]!r}" if labels else "none"
-        raise DataError(
-            f"{table.path}: expected at least 2 different labels, received {received}"
-        )
-    return labels
+    bad = BadRows(on_bad_input)
+    bad.counts.update(columns.skipped)
+    texts, text_pairs, labels, ids = map(columns.values.get, wanted)
+    skip_label = None
+    if labels is not None:
+        labels = _label_values(labels, settings.label_separator)
+        skip_label = settings.skip_label or _unlabelled_mark(labels)
+    known = known or Ids()
+    kept = []
+    for row in range(len(columns)):
+        problem = _row_problem(row, texts, text_pairs, labels, ids)
+        if not problem and skip_label and labels[row] == skip_label:
+            bad.counts[f"rows labelled {skip_label!r}"] += 1
+            continue
+        if not problem and ids is not None:
+            problem = known.problem(ids[row], f"{columns.unit} {columns.lines[row]}")
+        if problem:
+            bad.report("rows that cannot be used", f"{columns.where(row)}: {problem}")
+        else:
+            kept.append(row)
+    if not kept:
+        raise DataError(f"{columns.path}: no row is left ({list_counts(bad.counts)})")
+    warn_of_skipped(columns.path, bad.counts)
+    if ids is None:
+        names = [str(i) for i in range(first, first + len(kept))]
+    else:
+        names = [ids[row] for row in kept]
+    values = (texts, text_pairs, labels, columns.lines)
+    chosen = [None if v is None else [v[row] for row in kept] for v in values]
+    return TextTable(columns.path, *chosen, names, columns.unit, dict(bad.counts))
 
 
-def sort_labels(labels: Iterable[str]) -> list[str]:
-    """Returns labels in order, which is numerical if all are whole numbers."""
-    labels = sorted(labels)
-    try:
-        return sorted(labels, key=int)
-    except ValueError:
-        return labels
+def _label_values(labels: list, separator: str | None) -> list:
+    """Returns a str per row, or a tuple of str where rows may have several labels."""
+    if separator:
+        labels = [
+            [part.strip() for part in label.split(separator)]
+            if isinstance(label, str)
+            else label
+            for label in labels
+        ]
+    return [
+        tuple(part for part in label if part != "")
+        if isinstance(label, list)
+        else label or ""
+        for label in labels
+    ]
 
 
-def unknown_label(label, labels: Sequence[str]) -> str:
-    """Says which labels there are instead of one that is not among them."""
-    if label == "":
-        return "the label is empty"
-    known = ", ".join(labels[:10]) + (", ..." if len(labels) > 10 else "")
-    return f"expected one of the labels {known}, received {label!r:.200}"
+def _unlabelled_mark(labels: list) -> str:
+    """Returns what stands for a missing label in this table, or an empty string."""
+    if not all(isinstance(label, str) for label in labels):
+        return ""
+    names = set(labels)
+    for mark, others in _NO_LABEL.items():
+        if mark in names and names != {mark} and names <= others | {mark}:
+            return mark
+    return ""
+
+
+def _row_problem(row, texts, text_pairs, labels, ids) -> str:
+    """Returns why a row cannot be used, or an empty string."""
+    for name, column in (("text", texts), ("second text", text_pairs), ("id", ids)):
+        if column is not None and not isinstance(column[row], str):
+            found = "none" if column[row] is None else "a list"
+            return f"expected a {name}, received {found}"
+    if ids is not None and not ids[row]:
+        return "the id is empty"
+    label = labels[row] if labels is not None else ""
+    if not isinstance(label, str) and not all(isinstance(part, str) for part in label):
+        return "expected a list of label names, received a list of other things"
+    return ""

@@ -4,8 +4,11 @@ One label per text, several labels per text, or a score. Legend: `N` examples, `
 labels.
 """
 
+import csv
 import dataclasses
 import functools
+import io
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,22 +16,23 @@ import numpy as np
 from absl import logging
 
 from albert_tf import features
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, UsageError
+from albert_tf.storage import files
 from albert_tf.tasks import metrics
+from albert_tf.tasks.metrics import sigmoid, softmax
 from albert_tf.tasks.task import (
+    LONGEST_TEXT,
+    MOST_ERRORS,
     MULTI_LABEL,
     REGRESSION,
     SINGLE_LABEL,
     EncodedExamples,
     Family,
-    FileSource,
     Options,
     Task,
 )
-from albert_tf.tasks.texts import targets, text_predictions, text_report
-from albert_tf.tasks.texts.tables import AUTO
-from albert_tf.tasks.texts.text_predictions import Answers, make_answers
-from albert_tf.tasks.texts.text_table import TextTable
+from albert_tf.tasks.texts import labels as text_labels
+from albert_tf.tasks.texts.tables import AUTO, TextTable
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -40,6 +44,152 @@ _CONSTANT = 0.01
 # The dev sentences of WNLI are those of its training set with opposite labels, so good
 # models, too, give one label to all of them (56.3% accuracy).
 ONE_CLASS_IS_NORMAL = ("wnli",)
+# Between the labels of an example; the first one that is in no label.
+_SEPARATORS = (",", ";", "|", " ")
+# Between the two texts of a pair, in reports.
+_BETWEEN = " ‖ "
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Answers:
+    """Answers to `N` texts.
+
+    Attributes:
+        problem_type: str. See `Task`.
+        labels: tuple of str. The `C` names; empty for scores.
+        logits: float32 `[N, C]`, for scores `[N, 1]`.
+        scores: float32 `[N, C]`. Probabilities: softmax, or for several labels per text
+            sigmoid. For scores the values `[N]`.
+        decisions: int64 `[N]`, the likeliest class (the first of equals); bool
+            `[N, C]`, logit > 0; or the scores themselves.
+    """
+
+    problem_type: str
+    labels: tuple[str, ...]
+    logits: np.ndarray
+    scores: np.ndarray
+    decisions: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def text(self, i: int) -> str | list[str] | float:
+        """Returns the answer to a text: a label, labels, or a score."""
+        if self.problem_type == REGRESSION:
+            return round(float(self.decisions[i]), 6)
+        if self.problem_type == MULTI_LABEL:
+            return [self.labels[j] for j in np.flatnonzero(self.decisions[i])]
+        return self.labels[self.decisions[i]]
+
+
+def make_answers(task: Task, logits: np.ndarray) -> Answers:
+    """Returns the answers that logits stand for.
+
+    Args:
+        task: `Task`. With its labels.
+        logits: `[N, C]`, for scores `[N, 1]`.
+
+    Raises:
+        DataError: If the model has another number of outputs than the task has labels.
+    """
+    logits = np.asarray(logits, np.float32)
+    width = 1 if task.problem_type == REGRESSION else len(task.labels)
+    if logits.ndim != 2 or logits.shape[1] != width:
+        raise DataError(
+            f"task {task.name}: expected a model with {width} outputs, received "
+            f"outputs of shape {logits.shape}"
+        )
+    if task.problem_type == REGRESSION:
+        scores = decisions = logits[:, 0]
+    elif task.problem_type == MULTI_LABEL:
+        scores, decisions = sigmoid(logits), logits > 0
+    else:
+        scores, decisions = softmax(logits), logits.argmax(-1)
+    return Answers(task.problem_type, task.labels, logits, scores, decisions)
+
+
+def table_text(
+    answers: Answers,
+    ids: Sequence[str],
+    known: Sequence | None = None,
+    delimiter: str = "\t",
+    header: bool = True,
+) -> str:
+    """Returns predictions as a table with a header and one row per example.
+
+    The columns are the id, the known label if there is one, the predicted label, and
+    the probability of each label. Several labels are divided by a comma, or by the
+    first of `; |` and space that is in no label. A score has no probabilities.
+
+    Args:
+        answers: `Answers`.
+        ids: sequence of str. The `N` names of the examples.
+        known: sequence. The `N` correct labels, or None.
+        delimiter: str. Character between cells.
+        header: bool. Whether the header is wanted.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+    names = ["index", *(["label"] if known else []), "prediction"]
+    names += [f"probability_{label}" for label in answers.labels]
+    if header:
+        writer.writerow(names)
+    for i in range(len(answers)):
+        cells = [ids[i], *([_cell(known[i], answers)] if known else [])]
+        cells.append(_cell(answers.text(i), answers))
+        if answers.labels:
+            cells.extend(f"{score:.6f}" for score in answers.scores[i])
+        writer.writerow(cells)
+    return out.getvalue()
+
+
+def _cell(value, answers: Answers) -> str:
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    if isinstance(value, str):
+        return value
+    for separator in _SEPARATORS:
+        if not any(separator in label for label in answers.labels):
+            return separator.join(value)
+    return json.dumps(list(value), ensure_ascii=False)
+
+
+def json_lines(
+    answers: Answers,
+    ids: Sequence[str],
+    known: Sequence | None = None,
+    first: int = 0,
+) -> str:
+    """Returns one JSON object per example, its likeliest label first.
+
+    Args:
+        answers: `Answers`.
+        ids: sequence of str. The `N` names of the examples. Row numbers are written as
+            numbers.
+        known: sequence. The `N` correct labels, or None.
+        first: int. Index of the first example.
+    """
+    is_number = are_numbers(ids, first)
+    lines = []
+    for i, name in enumerate(ids):
+        line = {"index": first + i if is_number else name}
+        if known is not None:
+            label = known[i]
+            line["label"] = label if isinstance(label, str) else list(label)
+        line["prediction"] = answers.text(i)
+        if answers.labels:
+            row = answers.scores[i]
+            order = np.argsort(-row, kind="stable")
+            line["probabilities"] = {
+                answers.labels[j]: round(float(row[j]), 6) for j in order
+            }
+        lines.append(files.to_json(line, ensure_ascii=False) + "\n")
+    return "".join(lines)
+
+
+def are_numbers(ids: Sequence[str], first: int = 0) -> bool:
+    """Returns whether ids are the indices of the rows, starting at `first`."""
+    return all(name == str(i) for i, name in enumerate(ids, first))
 
 
 class TextClassification(Family):
@@ -52,9 +202,9 @@ class TextClassification(Family):
         """Returns the examples without those that have no good label.
 
         Raises:
-            DataError: See `targets.usable`.
+            DataError: See `text_labels.usable`.
         """
-        return targets.usable(task, examples, options.on_bad_input)
+        return text_labels.usable(task, examples, options.on_bad_input)
 
     def encode(
         self, task: Task, examples: TextTable, tokenizer: Tokenizer, options: Options
@@ -66,7 +216,7 @@ class TextClassification(Family):
         """
         values = {}
         if examples.labels is not None:
-            values[features.LABELS] = targets.make_targets(task, examples)
+            values[features.LABELS] = text_labels.make_targets(task, examples)
         rows = inputs.encode_texts(
             tokenizer,
             examples.texts,
@@ -97,7 +247,7 @@ class TextClassification(Family):
         answered by its more frequent value. Scores: `mse`, and `mean_mse` for always
         answering with the mean of the labels.
         """
-        correct = targets.make_targets(task, examples)
+        correct = text_labels.make_targets(task, examples)
         decisions = answers.decisions
         if task.positive_label is not None:
             # F1 is that of one label, by its name, wherever a model has it.
@@ -135,7 +285,7 @@ class TextClassification(Family):
             return "the model's outputs are not finite"
         if examples.labels is None:
             return ""
-        correct, given = targets.make_targets(task, examples), answers.decisions
+        correct, given = text_labels.make_targets(task, examples), answers.decisions
         if task.problem_type == REGRESSION:
             if correct.std() and given.std() < _CONSTANT * correct.std():
                 return f"the model gives every text the same score, {given.mean():.4g}"
@@ -157,11 +307,11 @@ class TextClassification(Family):
     def prediction_files(
         self, task: Task, examples: TextTable, answers: Answers, options: Options
     ) -> dict[str, str]:
-        """Returns the contents of the files of predictions; see `text_predictions`."""
+        """Returns the contents of the files of predictions; tables and JSON lines."""
         ids, known = examples.ids, examples.labels
         return {
-            ".tsv": text_predictions.table_text(answers, ids, known),
-            ".jsonl": text_predictions.json_lines(answers, ids, known),
+            ".tsv": table_text(answers, ids, known),
+            ".jsonl": json_lines(answers, ids, known),
         }
 
     def report(
@@ -171,27 +321,55 @@ class TextClassification(Family):
         answers: Answers,
         encoded: EncodedExamples,
     ) -> dict[str, Any]:
-        """Returns what a report shows; see `text_report`."""
+        """Returns what a report shows: confusions, calibration, worst errors."""
         if examples.labels is None:
             return {}
-        correct = targets.make_targets(task, examples)
-        return text_report.make_report(answers, correct, examples, encoded.truncated)
+        correct = text_labels.make_targets(task, examples)
+        kind = answers.problem_type
+        if kind == REGRESSION:
+            wrong = losses = np.abs(answers.scores - correct)
+            pairs = zip(correct.tolist(), answers.scores.tolist(), strict=True)
+            report = {"scatter": [list(pair) for pair in pairs]}
+        else:
+            right = answers.decisions == correct.astype(answers.decisions.dtype)
+            wrong = ~right.all(-1) if kind == MULTI_LABEL else ~right
+            losses = _losses(answers, correct)
+            decisions = answers.decisions
+            report = {
+                "labels": list(answers.labels),
+                "per_class": metrics.per_class(
+                    correct.astype(decisions.dtype), decisions, answers.labels
+                ),
+                "calibration": _calibration(answers, right),
+            }
+        if kind == SINGLE_LABEL:
+            number = len(answers.labels)
+            report["confusion"] = metrics.confusion(correct, answers.decisions, number)
+        order = np.argsort(-np.nan_to_num(losses, nan=np.inf), kind="stable")
+        worst = [int(i) for i in order if wrong[i]][:MOST_ERRORS]
+        report["errors"] = [
+            {
+                "index": examples.ids[i],
+                "text": _text(examples, i),
+                "label": _shown(examples.labels[i]),
+                "prediction": answers.text(i),
+                "score": _score(answers, losses, i),
+                "truncated": bool(encoded.truncated[i]),
+            }
+            for i in worst
+        ]
+        return report
 
 
 FAMILY = TextClassification()
 
 
-def table_task(
-    labels: Sequence[str] = (),
-    splits: Mapping[str, FileSource] | None = None,
-    problem_type: str = SINGLE_LABEL,
-) -> Task:
+def table_task(labels: Sequence[str] = (), problem_type: str = SINGLE_LABEL) -> Task:
     """Returns the task of classifying or scoring the rows of a table.
 
     Args:
         labels: sequence of str. The `C` label names in the order of the class indices,
             or empty if the training table defines them (see `with_labels`).
-        splits: dict. `TableSource` by name of the split.
         problem_type: str. One label per row, several, or a score; see `Task`.
     """
     # With two labels, F1, precision and recall are those of the last one.
@@ -209,7 +387,6 @@ def table_task(
         head="text_classifier",
         metrics=functions[problem_type],
         selecting_metric=selecting[problem_type],
-        splits=splits or {},
         labels=tuple(labels),
         positive_label=labels[-1] if is_binary else None,
         problem_type=problem_type,
@@ -232,7 +409,7 @@ def with_labels(
         many_labels: bool. Whether to accept labels that look like another column's
             content: more than 50 of them, or a different one in every row.
         problem_type: str. What the labels are; by default the labels decide, see
-            `targets.choose_problem_type`.
+            `text_labels.choose_problem_type`.
         on_bad_input: str. "skip" does not look at rows without a label.
 
     Raises:
@@ -243,10 +420,10 @@ def with_labels(
         train = train.select([i for i, label in enumerate(train.labels) if label != ""])
     if task.labels and problem_type == AUTO and not _has_lists(train):
         return task
-    kind = targets.choose_problem_type(train, problem_type)
+    kind = text_labels.choose_problem_type(train, problem_type)
     labels = task.labels
     if not labels:
-        labels = targets.labels_of(train, kind)
+        labels = () if kind == REGRESSION else text_labels.find_labels(train)
         every_row = kind == SINGLE_LABEL and len(labels) == len(train) > 2
         if not many_labels and (every_row or len(labels) > _MANY_LABELS):
             raise UsageError(
@@ -258,9 +435,52 @@ def with_labels(
             )
     elif kind == REGRESSION:
         raise UsageError(f"labels: scores have none, received {','.join(labels)}")
-    found = table_task(labels, task.splits, kind)
-    return dataclasses.replace(found, recipe=task.recipe, options=task.options)
+    return table_task(labels, kind)
 
 
 def _has_lists(table: TextTable) -> bool:
     return any(not isinstance(label, str) for label in table.labels or ())
+
+
+def _losses(answers: Answers, targets: np.ndarray) -> np.ndarray:
+    """Returns the cross-entropy of each example, `[N]`."""
+    logits = answers.logits.astype(np.float64)
+    if answers.problem_type == MULTI_LABEL:
+        cells = np.logaddexp(0, np.where(targets > 0, -logits, logits))
+        return cells.sum(-1)
+    chosen = np.take_along_axis(logits, targets[:, None].astype(np.int64), -1)[:, 0]
+    return np.logaddexp.reduce(logits, -1) - chosen
+
+
+def _score(answers: Answers, losses: np.ndarray, i: int) -> float:
+    """Returns how sure the model was of a wrong class; else the size of the error."""
+    if answers.problem_type == SINGLE_LABEL:
+        return float(answers.scores[i].max())
+    return float(losses[i])
+
+
+def _calibration(answers: Answers, right: np.ndarray) -> list[list]:
+    """Returns (confidence, whether it is right) of every decision."""
+    scores = answers.scores
+    if answers.problem_type == MULTI_LABEL:
+        confidence = np.maximum(scores, 1 - scores)
+    else:
+        confidence = scores.max(-1)
+    pairs = zip(confidence.ravel().tolist(), right.ravel().tolist(), strict=True)
+    return [[value, bool(is_right)] for value, is_right in pairs]
+
+
+def _text(table: TextTable, i: int) -> str:
+    texts = [table.texts[i]]
+    if table.text_pairs is not None:
+        texts.append(table.text_pairs[i])
+    room = (LONGEST_TEXT - len(_BETWEEN) * (len(texts) - 1)) // len(texts)
+    return _BETWEEN.join(_cut(text, room) for text in texts)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def _shown(label: str | Sequence[str]) -> str | list[str]:
+    return label if isinstance(label, str) else list(label)

@@ -1,10 +1,128 @@
-"""Labels travel by name."""
+"""Labels: what they are, as numbers, and how those of models and data fit together."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, UsageError
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.tasks.texts.glue import LABEL_ALIASES
-from albert_tf.tasks.texts.labels import choose_head, is_generic, match_labels
+from albert_tf.tasks.texts.labels import (
+    choose_head,
+    choose_problem_type,
+    is_generic,
+    make_targets,
+    match_labels,
+    usable,
+)
+from albert_tf.tasks.texts.tables import TextTable
+from albert_tf.tasks.texts.text_classification import table_task, with_labels
+
+SINGLE = table_task(["a", "b"])
+MULTI = table_task(["a", "b", "c"], MULTI_LABEL)
+SCORES = table_task(problem_type=REGRESSION)
+
+
+def table(labels):
+    return TextTable(
+        "t.tsv", ["x"] * len(labels), None, list(labels), list(range(2, 99))
+    )
+
+
+def test_three_kinds_of_targets():
+    one = make_targets(SINGLE, table(["b", "a"]))
+    assert one.tolist() == [1, 0] and one.dtype == np.int32
+    several = make_targets(MULTI, table([("c", "a"), (), ("b", "b")]))
+    assert several.tolist() == [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    scores = make_targets(SCORES, table(["3.5", "-1e2", " 4 "]))
+    assert scores.tolist() == [3.5, -100, 4]
+    assert several.dtype == scores.dtype == np.float32
+
+
+BAD = [
+    (SINGLE, "c", "expected one of the labels a, b, received 'c'"),
+    (SINGLE, "", "the label is empty"),
+    (SINGLE, ("a",), "expected one label, received the list"),
+    (MULTI, ("a", "x"), "expected one of the labels a, b, c, received 'x'"),
+    (MULTI, "a", "expected a list of labels, received 'a'"),
+    (SCORES, "nan", "expected a finite number as score, received 'nan'"),
+    (SCORES, "-inf", "expected a finite number"),
+    (SCORES, "1e39", "expected a finite number"),
+    (SCORES, "good", "expected a number as score, received 'good'"),
+    (SCORES, "1_0", "expected a number as score"),
+    (SCORES, "", "expected a number as score, received ''"),
+    (SCORES, ("1",), "expected a number as score"),
+]
+
+
+@pytest.mark.parametrize(("task", "label", "message"), BAD)
+def test_bad_labels_are_named_or_left_out(task, label, message, caplog):
+    good = {SINGLE_LABEL: "a", MULTI_LABEL: ("a",), REGRESSION: "1"}[task.problem_type]
+    rows = table([good, label, good])
+    with pytest.raises(DataError, match=f"t.tsv: line 3: {message}"):
+        make_targets(task, rows)
+    with pytest.raises(DataError, match="line 3: .*--on_bad_input=skip"):
+        usable(task, rows)
+    left = usable(task, rows, "skip")
+    assert (left.lines, left.ids) == ([2, 4], ["0", "2"])
+    assert left.skipped == {"rows without a good label": 1}
+    assert "rows without a good label 1" in caplog.text
+    with pytest.raises(DataError, match="no row has a good label"):
+        usable(task, table([label]), "skip")
+
+
+def test_good_tables_are_not_copied():
+    rows = table("ab")
+    assert usable(SINGLE, rows, "skip") is rows
+    unlabelled = dataclasses.replace(rows, labels=None)
+    assert usable(SINGLE, unlabelled) is unlabelled
+
+
+def test_labels_decide_what_they_are_and_it_is_said(caplog):
+    caplog.set_level("INFO", logger="absl")
+    assert choose_problem_type(table(["pos", "neg"])) == SINGLE_LABEL
+    assert not caplog.text
+    assert choose_problem_type(table(["1", "5"])) == SINGLE_LABEL
+    assert "read as classes; --problem_type=regression" in caplog.text
+    assert choose_problem_type(table(["1", "4.5"])) == REGRESSION
+    assert "read as scores; --problem_type=single_label_classification" in caplog.text
+    assert choose_problem_type(table([("a",), ()])) == MULTI_LABEL
+    assert choose_problem_type(table(["1", "2"]), REGRESSION) == REGRESSION
+    assert choose_problem_type(table(["1.5", "2"]), SINGLE_LABEL) == SINGLE_LABEL
+
+
+def test_labels_of_two_kinds_are_not_guessed():
+    with pytest.raises(DataError, match="line 3: the label is 'n/a', but 2 rows"):
+        choose_problem_type(table(["1.5", "n/a", "2.0"]))
+    with pytest.raises(DataError, match="does not fit the labels, which are lists"):
+        choose_problem_type(table([("a",)]), SINGLE_LABEL)
+    with pytest.raises(DataError, match="--label_separator"):
+        choose_problem_type(table(["a;b"]), MULTI_LABEL)
+
+
+def test_the_training_table_defines_the_task():
+    scores = with_labels(table_task(), table(["1.5", "2.0"]))
+    assert (scores.labels, scores.selecting_metric) == ((), "pearson")
+    several = with_labels(table_task(), table([("b", "a"), (), ("c",)]))
+    assert (several.labels, several.selecting_metric) == (("a", "b", "c"), "f1")
+    numbers = with_labels(table_task(), table(["1", "2"]), problem_type=REGRESSION)
+    assert numbers.problem_type == REGRESSION
+    given = with_labels(table_task(["c", "b", "a"]), table([("b", "a"), ()]))
+    assert (given.labels, given.problem_type) == (("c", "b", "a"), MULTI_LABEL)
+    with pytest.raises(UsageError, match="labels: scores have none"):
+        with_labels(SINGLE, table(["1"]), problem_type=REGRESSION)
+
+
+def test_empty_labels_and_one_class():
+    rows = table(["a", "", "b"])
+    with pytest.raises(DataError, match="line 3: the label is empty"):
+        with_labels(table_task(), rows)
+    assert with_labels(table_task(), rows, on_bad_input="skip").labels == ("a", "b")
+    for labels in (["a", "a"], [("a",), ()], [(), ()]):
+        with pytest.raises(DataError, match="at least 2 different labels, received"):
+            with_labels(table_task(), table(labels))
+
 
 ORIGINAL = ("contradiction", "entailment", "neutral")
 HUGGING_FACE = ("entailment", "neutral", "contradiction")

@@ -8,13 +8,12 @@ import pytest
 from pyarrow import parquet
 
 from albert_tf.errors import DataError
+from albert_tf.tasks.texts.labels import find_labels, make_targets
 from albert_tf.tasks.texts.tables import (
     LabelledTableSettings,
     TableSettings,
     TableSource,
-    find_labels,
 )
-from albert_tf.tasks.texts.targets import make_targets
 from albert_tf.tasks.texts.text_classification import table_task
 
 
@@ -66,7 +65,7 @@ def test_pairs_gzip_bom_delimiter(tmp_path):
 
 def test_labels(tmp_path):
     table = read_table(write(tmp_path, "a.csv", "text,label\na,10\nb,9\nc,10\n"))
-    assert find_labels(table) == ["9", "10"]
+    assert find_labels(table) == ("9", "10")
     assert make_targets(table_task(["9", "10"]), table).tolist() == [1, 0, 1]
     with pytest.raises(
         DataError, match="line 3: expected one of the labels 10, received '9'"
@@ -96,7 +95,7 @@ def test_lists_are_several_labels(tmp_path, ending):
     table = read_table(path, text_column="a", text_pair_column="b", id_column="id")
     assert table.labels == [("good", "long"), ()]
     assert (table.ids, table.text_pairs) == (["q1", "q2"], ["y", ""])
-    assert find_labels(table) == ["good", "long"]
+    assert find_labels(table) == ("good", "long")
 
 
 def test_a_separator_divides_labels(tmp_path):
@@ -184,7 +183,7 @@ def test_labels_of_odd_types(tmp_path):
     path = write(
         tmp_path, "c.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 0}'
     )
-    assert find_labels(read_table(path)) == ["0", "1"]
+    assert find_labels(read_table(path)) == ("0", "1")
     assert read_table(path).texts == ["a", "5"]
 
 

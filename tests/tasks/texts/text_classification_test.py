@@ -1,10 +1,9 @@
-"""Classification of a table: labels, evaluation, predictions."""
+"""Classification of texts: metrics, answers, their files and reports."""
 
 import csv
 import dataclasses
 import io
 import json
-import pathlib
 import types
 
 import numpy as np
@@ -23,62 +22,34 @@ from albert_tf.tasks.task import (
 from albert_tf.tasks.texts.tables import TextTable
 from albert_tf.tasks.texts.text_classification import (
     FAMILY,
+    json_lines,
+    make_answers,
     table_task,
+    table_text,
     with_labels,
 )
-from albert_tf.tasks.texts.text_predictions import make_answers, table_text
-from albert_tf.text.load import load_tokenizer
 
-SPM = pathlib.Path(__file__).parents[2] / "golden/tokenization/spiece.model"
-
-
-def encoded(rows, truncated=None):
-    """Stands for `rows` as tokens, which answers and reports do not look at."""
-    count = len(rows)
-    truncated = np.array(truncated or [False] * count)
-    return EncodedExamples(None, np.arange(count + 1), {}, truncated)
+SINGLE = table_task(["a", "b"])
+MULTI = table_task(["a,x", "b"], MULTI_LABEL)
+SCORES = table_task(problem_type=REGRESSION)
 
 
 def table(labels):
-    lines = list(range(2, len(labels) + 2))
-    return TextTable("t.tsv", ["text"] * len(labels), None, list(labels), lines)
+    texts = [f"text {i}" for i in range(len(labels))]
+    return TextTable("t.tsv", texts, None, list(labels), list(range(2, 999)))
 
 
-def evaluate(task, logits, rows):
-    """What `albert-tf evaluate` does with the outputs of a model."""
-    answers = make_answers(task, logits)
-    warn_of_collapse(task, rows, answers)
-    return FAMILY.metrics(task, rows, answers)
-
-
-def predictions_table(logits, labels, known=None):
-    answers = make_answers(table_task(labels), logits)
-    return table_text(answers, [str(i) for i in range(len(answers))], known)
-
-
-def predictions_text(path, logits, labels):
-    """What `albert-tf predict` writes."""
-    task, rows = table_task(labels), table(labels)
-    rows = dataclasses.replace(rows, labels=None)
-    predictor = types.SimpleNamespace(task=task, options=task.options)
-    answers = make_answers(task, logits)
-    return prediction_contents(path, predictor, rows, answers)[path]
+def metrics_of(task, logits, rows):
+    return FAMILY.metrics(task, rows, make_answers(task, np.array(logits)))
 
 
 def test_metrics_depend_on_the_number_of_labels():
     logits = np.eye(3)[[0, 1, 1, 0]]
-    two = evaluate(table_task(["n", "p"]), logits[:, :2], table("nppp"))
-    assert list(two) == [
-        "accuracy",
-        "f1",
-        "precision",
-        "recall",
-        "matthews",
-        "majority_accuracy",
-    ]
+    two = metrics_of(table_task(["n", "p"]), logits[:, :2], table("nppp"))
+    assert " ".join(two) == ("accuracy f1 precision recall matthews majority_accuracy")
     assert two["precision"] == 1.0  # of "p" alone
     assert two["majority_accuracy"] == 0.75
-    three = evaluate(table_task(["n", "p", "x"]), logits, table("nppp"))
+    three = metrics_of(table_task(["n", "p", "x"]), logits, table("nppp"))
     assert three["precision"] == pytest.approx((0.5 + 1.0) / 2)
 
 
@@ -87,12 +58,12 @@ def test_f1_is_about_one_label_in_any_order_of_the_model(order):
     """Correct are n, p, p, p, and n, p, p, n are predicted."""
     task = dataclasses.replace(with_labels(table_task(), table("nppp")), labels=order)
     logits = np.eye(2)[[order.index(name) for name in "nppn"]]
-    values = evaluate(task, logits, table("nppp"))
+    values = metrics_of(task, logits, table("nppp"))
     assert (values["precision"], values["recall"]) == (1.0, pytest.approx(2 / 3))
     assert values["majority_accuracy"] == 0.75
     # `--labels=p,n` asks for the other one.
     asked = dataclasses.replace(table_task(("p", "n")), labels=order)
-    values = evaluate(asked, logits, table("nppp"))
+    values = metrics_of(asked, logits, table("nppp"))
     assert (values["precision"], values["recall"]) == (0.5, 1.0)
 
 
@@ -100,9 +71,6 @@ def test_labels_come_from_the_table_unless_given():
     assert with_labels(table_task(), table("baab")).labels == ("a", "b")
     given = table_task(["b", "a"])
     assert with_labels(given, table("aa")) is given
-    # The labels decide the metrics, too.
-    found = with_labels(table_task(), table("nppp"))
-    assert evaluate(found, np.eye(2)[[0, 1, 1, 0]], table("nppp"))["precision"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -117,58 +85,7 @@ def test_suspiciously_many_labels_need_a_confirmation(labels):
     assert with_labels(table_task(), table("ab")).labels == ("a", "b")
 
 
-def test_collapse_is_reported(caplog):
-    task, answers = table_task(["bad", "good"]), table(["bad", "good", "bad"])
-    logits = np.zeros((3, 2))
-    with caplog.at_level("WARNING"):
-        values = evaluate(task, logits, answers)
-    assert "predicts 'bad' for every text" in caplog.text
-    assert values["matthews"] == 0
-    caplog.clear()
-    logits[0, 1] = 1
-    evaluate(task, logits, answers)
-    assert not caplog.text
-
-
-LOGITS = np.log([[0.25, 0.75], [0.5, 0.5]])
-
-
-def test_predictions_with_known_labels():
-    text = predictions_table(LOGITS, ["a", "b"], ["b", "a"])
-    assert text == (
-        "index\tlabel\tprediction\tprobability_a\tprobability_b\n"
-        "0\tb\tb\t0.250000\t0.750000\n"
-        "1\ta\ta\t0.500000\t0.500000\n"
-    )
-
-
-def test_the_ending_selects_the_format():
-    labels = ["a,x", "b"]
-    tabs = predictions_text("p.tsv", LOGITS, labels)
-    assert (
-        tabs
-        == predictions_table(LOGITS, labels)
-        == predictions_text("p", LOGITS, labels)
-    )
-    rows = list(csv.DictReader(io.StringIO(predictions_text("p.csv", LOGITS, labels))))
-    assert rows[1]["prediction"] == "a,x"
-    assert rows[0]["probability_b"] == "0.750000"
-    lines = predictions_text("p.jsonl", LOGITS, labels).splitlines()
-    assert json.loads(lines[0]) == {
-        "index": 0,
-        "prediction": "b",
-        "probabilities": {"b": 0.75, "a,x": 0.25},
-    }
-    assert list(json.loads(lines[0])["probabilities"]) == ["b", "a,x"]
-
-
-def answers_of(task, logits, rows):
-    outputs = {"logits": np.array(logits, np.float32)}
-    return FAMILY.answers(task, rows, encoded(rows), outputs, Options())
-
-
-def test_rows_are_pairs_with_targets():
-    tokenizer = load_tokenizer(SPM)
+def test_rows_are_pairs_with_targets(tokenizer):
     rows = TextTable("t", ["a b", "word " * 99], ["c", "d"], ["y", "x"], [2, 3])
     task = table_task(["x", "y"])
     found = FAMILY.encode(task, rows, tokenizer, Options(max_seq_length=9))
@@ -177,32 +94,41 @@ def test_rows_are_pairs_with_targets():
     assert found.unit_splits.tolist() == [0, 1, 2]
     assert found.truncated.tolist() == [False, True]
     assert found.rows.lengths[1] == 9
-    unlabelled = dataclasses.replace(rows, labels=None)
-    assert FAMILY.encode(task, unlabelled, tokenizer, Options()).targets == {}
     with pytest.raises(DataError, match="t: line 2: expected one of the labels x, z"):
         FAMILY.encode(table_task(["x", "z"]), rows, tokenizer, Options())
-
-
-def test_empty_and_very_long_texts():
+    # Without labels; an empty text and a very long one.
     rows = TextTable("t", ["", "long " * 200_000], None, None, [1, 2])
-    found = FAMILY.encode(table_task("ab"), rows, load_tokenizer(SPM), Options())
+    found = FAMILY.encode(task, rows, tokenizer, Options())
+    assert found.targets == {}
     assert found.rows.lengths.tolist() == [2, 512]
     assert found.truncated.tolist() == [False, True]
 
 
-def test_metrics_of_glue_with_their_baseline():
-    rows = table("1101")
-    logits = [[0, 1], [1, 0], [1, 0], [0, 1]]
-    task = TASKS["mrpc"]
-    assert FAMILY.metrics(task, rows, answers_of(task, logits, rows)) == {
-        "accuracy": 0.75,
-        "f1": pytest.approx(0.8),
-        "majority_accuracy": 0.75,
-    }
-    task = TASKS["cola"]
-    values = FAMILY.metrics(task, rows, answers_of(task, logits, rows))
-    assert values["majority_matthews"] == 0
-    assert list(values) == ["matthews", "majority_accuracy", "majority_matthews"]
+@pytest.mark.parametrize(
+    ("name", "logits", "expected"),
+    [
+        (
+            "mrpc",
+            [[0, 1], [1, 0], [1, 0], [0, 1]],
+            {"accuracy": 0.75, "f1": 0.8, "majority_accuracy": 0.75},
+        ),
+        (
+            "cola",
+            [[0, 1], [1, 0], [1, 0], [0, 1]],
+            {"matthews": 3**-0.5, "majority_accuracy": 0.75, "majority_matthews": 0},
+        ),
+        (
+            "stsb",
+            [[1], [2], [3], [4]],
+            {"pearson": 0.976831, "spearman": 1, "mse": 6.25, "mean_mse": 8.1875},
+        ),
+    ],
+)
+def test_metrics_of_glue_with_their_baseline(name, logits, expected):
+    rows = table("1101" if name != "stsb" else ["1.0", "2.0", "6.0", "8.0"])
+    values = metrics_of(TASKS[name], logits, rows)
+    assert list(values) == [*expected, *set(values) - set(expected)]
+    assert {k: values[k] for k in expected} == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -212,32 +138,22 @@ def test_metrics_of_glue_with_their_baseline():
         (TASKS["cola"], "1101", [[0, 1]] * 4),
         (TASKS["stsb"], ["1.0", "2.0"], [[1], [2]]),
         (table_task("abc"), "abca", [[1, 0, 0]] * 4),
-        (table_task(problem_type=REGRESSION), ["1.0", "2.0"], [[1], [2]]),
-        (table_task("ab", problem_type=MULTI_LABEL), [("a",), ()], [[1, -1]] * 2),
+        (SCORES, ["1.0", "2.0"], [[1], [2]]),
+        (table_task("ab", MULTI_LABEL), [("a",), ()], [[1, -1]] * 2),
     ],
 )
 def test_names_of_metrics_are_known_without_a_model(task, labels, logits):
     rows = table(labels)
-    values = FAMILY.metrics(task, rows, answers_of(task, logits, rows))
     baselines = ("majority_", "mean_")
+    values = metrics_of(task, logits, rows)
     expected = [name for name in values if not name.startswith(baselines)]
     assert FAMILY.metric_names(task, rows) == expected
     assert task.selecting_metric in expected
 
 
-def test_scores_are_compared_with_the_mean():
-    task, rows = TASKS["stsb"], table(["1.0", "2.0", "6.0"])
-    values = FAMILY.metrics(task, rows, answers_of(task, [[1], [2], [3]], rows))
-    assert list(values) == ["pearson", "spearman", "mse", "mean_mse"]
-    assert values["spearman"] == pytest.approx(1)
-    assert values["mse"] == pytest.approx(3)
-    assert values["mean_mse"] == pytest.approx(14 / 3)
-
-
 def test_several_labels_are_compared_with_the_more_frequent_value():
-    task = table_task(["a", "b"], problem_type=MULTI_LABEL)
     rows = table([("a",), ("a", "b"), ()])
-    values = FAMILY.metrics(task, rows, answers_of(task, [[1, -1]] * 3, rows))
+    values = metrics_of(table_task("ab", MULTI_LABEL), [[1, -1]] * 3, rows)
     assert values["f1"] == values["majority_f1"] == pytest.approx(2 / 3)
     assert values["exact_match"] == pytest.approx(1 / 3)
 
@@ -247,50 +163,183 @@ def test_several_labels_are_compared_with_the_more_frequent_value():
     [
         (table_task("np"), "npn", [[1, 0]] * 3, [[1, 0], [0, 1], [1, 0]]),
         (
-            table_task("ab", problem_type=MULTI_LABEL),
+            table_task("ab", MULTI_LABEL),
             [("a",), (), ("b",)],
             [[-1, -2], [-3, -1], [-1, -1]],
             [[1, -2], [-3, -1], [-1, -1]],
         ),
         (
-            table_task(problem_type=REGRESSION),
+            SCORES,
             ["1", "5", "3"],
             [[2.5], [2.5001], [2.5]],
             [[2.4], [2.6], [2.5]],
         ),
     ],
 )
-def test_collapse(task, labels, same, other):
+def test_collapse(task, labels, same, other, caplog):
     rows = table(labels)
-    assert FAMILY.collapse(task, rows, answers_of(task, same, rows))
-    assert not FAMILY.collapse(task, rows, answers_of(task, other, rows))
+    answers = make_answers(task, np.array(same))
+    warn_of_collapse(task, rows, answers)
+    assert FAMILY.collapse(task, rows, answers) in caplog.text != ""
+    assert not FAMILY.collapse(task, rows, make_answers(task, np.array(other)))
     # Where all labels are equal, equal answers are right.
-    alike = table([labels[0]] * 3)
-    assert not FAMILY.collapse(task, alike, answers_of(task, same, alike))
-    broken = np.full_like(np.array(same, float), np.nan)
-    assert "not finite" in FAMILY.collapse(task, rows, answers_of(task, broken, rows))
-    unlabelled = dataclasses.replace(rows, labels=None)
-    assert not FAMILY.collapse(task, unlabelled, answers_of(task, same, unlabelled))
+    assert not FAMILY.collapse(task, table([labels[0]] * 3), answers)
+    assert not FAMILY.collapse(task, dataclasses.replace(rows, labels=None), answers)
+    broken = make_answers(task, np.full_like(np.array(same, float), np.nan))
+    assert "not finite" in FAMILY.collapse(task, rows, broken)
 
 
 def test_one_class_is_no_collapse_of_wnli(caplog):
     caplog.set_level("INFO", logger="absl")
-    rows, logits = table("0110"), [[1, 0]] * 4
-    wnli = TASKS["wnli"]
-    assert not FAMILY.collapse(wnli, rows, answers_of(wnli, logits, rows))
+    logits = np.array([[1, 0]] * 4)
+    wnli, rte = TASKS["wnli"], TASKS["rte"]
+    assert not FAMILY.collapse(wnli, table("0110"), make_answers(wnli, logits))
     assert "for wnli this is usual" in caplog.text
-    assert FAMILY.collapse(
-        TASKS["rte"],
-        table(["entailment", "not_entailment"]),
-        answers_of(TASKS["rte"], logits[:2], rows.select([0, 1])),
+    assert FAMILY.collapse(rte, table(rte.labels), make_answers(rte, logits[:2]))
+
+
+def test_decisions():
+    single = make_answers(SINGLE, np.array([[0.0, 0.0], [1.0, 3.0]]))
+    assert single.decisions.tolist() == [0, 1]  # the first of equals
+    np.testing.assert_allclose(single.scores.sum(-1), 1, rtol=1e-6)
+    several = make_answers(MULTI, np.array([[0.0, 1e-6], [-800.0, 800.0]]))
+    assert several.decisions.tolist() == [[False, True], [False, True]]
+    np.testing.assert_allclose(several.scores, [[0.5, 0.5], [0, 1]], atol=1e-6)
+    scores = make_answers(SCORES, np.array([[2.5], [-1]]))
+    assert scores.decisions.tolist() == scores.scores.tolist() == [2.5, -1]
+    assert [scores.text(0), several.text(1), single.text(1)] == [2.5, ["b"], "b"]
+
+
+@pytest.mark.parametrize(
+    ("task", "width"), [(SINGLE, 3), (SINGLE, 1), (MULTI, 1), (SCORES, 2)]
+)
+def test_models_of_another_width_are_refused(task, width):
+    with pytest.raises(DataError, match=r"expected a model with .*shape \(4, "):
+        make_answers(task, np.zeros((4, width)))
+
+
+LOGITS = np.log([[0.25, 0.75], [0.5, 0.5]])
+
+
+def test_predictions_with_known_labels():
+    rows = dataclasses.replace(table("ba"), ids=["q9", "1"])
+    answers = make_answers(SINGLE, LOGITS)
+    found = FAMILY.prediction_files(SINGLE, rows, answers, Options())
+    assert found[".tsv"] == (
+        "index\tlabel\tprediction\tprobability_a\tprobability_b\n"
+        "q9\tb\tb\t0.250000\t0.750000\n"
+        "1\ta\ta\t0.500000\t0.500000\n"
     )
+    first = json.loads(found[".jsonl"].splitlines()[0])
+    assert (first["index"], first["label"]) == ("q9", "b")
 
 
-def test_prediction_files_have_ids():
-    task, rows = table_task(["n", "p"]), table("np").select([1])
-    rows = dataclasses.replace(rows, ids=["q9"])
-    answers = answers_of(task, [[0, 0]], rows)
-    found = FAMILY.prediction_files(task, rows, answers, Options())
-    assert found[".tsv"].splitlines()[1].split("\t")[:3] == ["q9", "p", "n"]
-    assert json.loads(found[".jsonl"])["index"] == "q9"
-    assert json.loads(found[".jsonl"])["label"] == "p"
+def predictions_text(path, logits, labels):
+    """What `albert-tf predict` writes."""
+    task = table_task(labels)
+    rows = dataclasses.replace(table(labels), labels=None)
+    predictor = types.SimpleNamespace(task=task, options=task.options)
+    answers = make_answers(task, logits)
+    return prediction_contents(path, predictor, rows, answers)[path]
+
+
+def test_the_ending_selects_the_format():
+    labels = ["a,x", "b"]
+    tabs = predictions_text("p.tsv", LOGITS, labels)
+    assert tabs == predictions_text("p", LOGITS, labels)
+    assert tabs == table_text(make_answers(table_task(labels), LOGITS), ["0", "1"])
+    rows = list(csv.DictReader(io.StringIO(predictions_text("p.csv", LOGITS, labels))))
+    assert rows[1]["prediction"] == "a,x"
+    assert rows[0]["probability_b"] == "0.750000"
+    line = json.loads(predictions_text("p.jsonl", LOGITS, labels).splitlines()[0])
+    probabilities = {"b": 0.75, "a,x": 0.25}
+    assert line == {"index": 0, "prediction": "b", "probabilities": probabilities}
+    assert list(line["probabilities"]) == ["b", "a,x"]
+
+
+def test_scores_in_files():
+    answers = make_answers(SCORES, np.array([[2.5], [-0.125]]))
+    assert table_text(answers, ["x", "y"], ["3.000", "1"]) == (
+        "index\tlabel\tprediction\nx\t3.000\t2.500000\ny\t1\t-0.125000\n"
+    )
+    lines = json_lines(answers, ["0", "1"]).splitlines()
+    assert json.loads(lines[1]) == {"index": 1, "prediction": -0.125}
+
+
+def test_several_labels_in_files():
+    answers = make_answers(MULTI, np.array([[1.0, 2.0], [-1.0, -2.0]]))
+    known = [("b",), ("a,x", "b")]
+    rows = table_text(answers, ["0", "1"], known).splitlines()
+    # A comma is in a label, so another separator is taken.
+    assert rows[0] == "index\tlabel\tprediction\tprobability_a,x\tprobability_b"
+    assert rows[1].startswith("0\tb\ta,x;b\t0.731059\t0.880797")
+    assert rows[2].startswith("1\ta,x;b\t\t")
+    first = json.loads(json_lines(answers, ["q7", "q8"], known).splitlines()[0])
+    assert (first["label"], first["prediction"]) == (["b"], ["a,x", "b"])
+    # All separators are in a label.
+    answers = make_answers(table_task([",;| ", "b"], MULTI_LABEL), np.ones((1, 2)))
+    row = table_text(answers, ["0"]).splitlines()[1]
+    assert json.loads(row.split("\t")[1].strip('"').replace('""', '"')) == [",;| ", "b"]
+
+
+def report(task, logits, rows, truncated=False):
+    answers = make_answers(task, np.array(logits))
+    truncated = np.full(len(rows), truncated)
+    encoded = EncodedExamples(None, np.arange(len(rows) + 1), {}, truncated)
+    found = FAMILY.report(task, rows, answers, encoded)
+    json.dumps(found, allow_nan=False)
+    return found
+
+
+def test_the_report_of_one_label():
+    logits = [[0, 3], [2, 0], [0, 1], [0, 4]]
+    found = report(table_task(["n", "p", "x"][:2]), logits, table("nnnp"), True)
+    assert found["labels"] == ["n", "p"]
+    assert found["confusion"] == [[1, 2], [0, 1]]
+    row = {"label": "n", "precision": 1.0, "recall": pytest.approx(1 / 3), "f1": 0.5}
+    assert found["per_class"][0] == row | {"support": 3}
+    confidence = pytest.approx(1 / (1 + np.exp(-3)))
+    assert found["calibration"][0] == [confidence, False]
+    assert [is_right for _, is_right in found["calibration"]] == [0, 1, 0, 1]
+    assert [error["index"] for error in found["errors"]] == ["0", "2"]
+    row = {"index": "0", "text": "text 0", "label": "n", "prediction": "p"}
+    assert found["errors"][0] == row | {"score": confidence, "truncated": True}
+    unlabelled = dataclasses.replace(table("n"), labels=None)
+    assert report(table_task(["n", "p"]), [[0, 0]], unlabelled) == {}
+
+
+def test_classes_that_do_not_occur():
+    found = report(table_task("abc"), [[0, 1, 0]], table(["b"]))
+    assert found["confusion"] == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
+    assert [line["support"] for line in found["per_class"]] == [0, 1, 0]
+    assert found["errors"] == []
+
+
+def test_the_report_of_several_labels_and_of_scores():
+    rows = table([("a",), (), ("b",)])
+    task = table_task("ab", MULTI_LABEL)
+    found = report(task, [[1, -1], [2, 3], [1, 1]], rows)
+    assert "confusion" not in found
+    assert [line["precision"] for line in found["per_class"]] == [
+        pytest.approx(1 / 3),
+        0.5,
+    ]
+    assert len(found["calibration"]) == 6
+    assert [error["index"] for error in found["errors"]] == ["1", "2"]
+    assert found["errors"][1]["label"] == ["b"]
+    assert found["errors"][1]["prediction"] == ["a", "b"]
+    found = report(SCORES, [[1.0], [2.0]], table(["1.5", "9"]))
+    assert found["scatter"] == [[1.5, 1.0], [9.0, 2.0]]
+    assert [error["score"] for error in found["errors"]] == [7.0, 0.5]
+    assert set(found) == {"scatter", "errors"}
+
+
+def test_at_most_50_errors_with_short_texts():
+    count = 60
+    pairs = (["x" * 5000] * count, ["y" * 5000] * count)
+    rows = TextTable("t", *pairs, ["a"] * count, [0] * count)
+    found = report(SINGLE, [[0, i + 1] for i in range(count)], rows)
+    assert len(found["errors"]) == 50
+    assert found["errors"][0]["index"] == "59"
+    text = found["errors"][0]["text"]
+    assert len(text) <= 1000 and text[0] == "x" and "y" in text

@@ -19,10 +19,10 @@ from albert_tf.storage import folders, hubs
 from albert_tf.tasks.batches import BatchShape, make_training_dataset
 from albert_tf.tasks.texts.tables import LabelledTableSettings
 from albert_tf.tasks.texts.text_classification import (
+    make_answers,
     table_task,
     with_labels,
 )
-from albert_tf.tasks.texts.text_predictions import make_answers
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.seeds import finetune
@@ -319,7 +319,7 @@ def test_an_impossible_recorded_length_is_refused(finished, tmp_path):
         ({"dev_file": "", "metric": "f1"}, UsageError, "metric: there are no dev"),
         ({"dev_file": "", "num_seeds": 2}, UsageError, "num_seeds: there are no dev"),
         ({"task": "squad1"}, DataError, "train.tsv"),
-        ({"task": "ax"}, UsageError, "no split train"),
+        ({"task": "ax"}, UsageError, "no split 'train'"),
     ],
 )
 def test_bad_settings(tables, pretrained, tmp_path, changes, error, message):

@@ -20,8 +20,8 @@ from albert_tf.tasks.batches import (
     useful_token_rate,
 )
 from albert_tf.tasks.task import EncodedExamples
-from albert_tf.tasks.texts.tables import LabelledTableSettings
-from albert_tf.tasks.texts.text_classification import table_task, with_labels
+from albert_tf.tasks.text_classification import table_task, with_labels
+from albert_tf.tasks.text_tables import LabelledTableSettings
 from albert_tf.text import inputs
 from albert_tf.text.load import load_tokenizer
 from benchmarks import peer

@@ -24,7 +24,7 @@ from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.jobs.run import Job, Work
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.reports.environment import num_cores
-from albert_tf.tasks.texts.tables import TextFileSettings
+from albert_tf.tasks.text_tables import TextFileSettings
 from albert_tf.text.load import load_tokenizer
 from benchmarks import data_speed, peer
 from benchmarks.report import Report, Row

@@ -60,7 +60,7 @@ def _measure_data(values: Mapping[str, Any]) -> list[Row]:
 
 
 def _measure_finetuning(values: Mapping[str, Any]) -> list[Row]:
-    from albert_tf.tasks.texts.tables import LabelledTableSettings
+    from albert_tf.tasks.text_tables import LabelledTableSettings
     from benchmarks import finetune_speed
 
     for name in ("train_file", "spm_model_file"):

@@ -16,7 +16,7 @@ from albert_tf.cli import onednn
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.inference.bulk.settings import BulkSettings
-from albert_tf.tasks.texts.tables import TextFileSettings
+from albert_tf.tasks.text_tables import TextFileSettings
 
 _MODEL = flags.DEFINE_string(
     "model", None, "Model folder or checkpoint; its encoder is used.", required=True

@@ -45,7 +45,7 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 
 def main() -> None:
     """Finds the predictions, checks them and writes the zip."""
-    from albert_tf.tasks.texts import glue_submission
+    from albert_tf.tasks import glue_submission
 
     output_file = _OUTPUT_FILE.value
     if files.exists(output_file) and not _OVERWRITE.value:

@@ -13,7 +13,7 @@ from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import own_files, registry
 from albert_tf.tasks.own_files import DataSettings
 from albert_tf.tasks.task import FileSource, Task
-from albert_tf.tasks.texts.tables import Portions, TableSource, WholeTable
+from albert_tf.tasks.text_tables import Portions, TableSource, WholeTable
 
 TABLE = "table"
 _GIVEN = ("train", "dev", "test")

@@ -14,7 +14,7 @@ from albert_tf.tables.class_ids import find_names, renamed
 from albert_tf.tables.columns import file_format, usual_name
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import ReadingSettings
-from albert_tf.tasks import multiple_choice, tagging
+from albert_tf.tasks import multiple_choice, tagging, text_classification
 from albert_tf.tasks.choice_files import ChoiceTableSettings, read_choice_table
 from albert_tf.tasks.tagging_files import (
     TaggedExamples,
@@ -23,8 +23,7 @@ from albert_tf.tasks.tagging_files import (
     with_iob2,
 )
 from albert_tf.tasks.task import REGRESSION, Task
-from albert_tf.tasks.texts import text_classification
-from albert_tf.tasks.texts.tables import LabelledTableSettings
+from albert_tf.tasks.text_tables import LabelledTableSettings
 
 TEXTS, TOKENS, CHOICES = KINDS = ("texts", "tokens", "choices")
 # Endings of files with a word and its tag per line.

@@ -1,9 +1,8 @@
 """The tasks that have a name."""
 
 from albert_tf.errors import UsageError
-from albert_tf.tasks import multiple_choice, squad, tagging
+from albert_tf.tasks import glue, multiple_choice, squad, tagging
 from albert_tf.tasks.task import SINGLE_LABEL, Recipe, Task
-from albert_tf.tasks.texts import glue
 
 TASKS: dict[str, Task] = {
     task.name: task

@@ -15,11 +15,11 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import multiple_choice, registry, squad, tagging
+from albert_tf.tasks.glue import LABEL_ALIASES
+from albert_tf.tasks.labels import match_labels, sort_labels
 from albert_tf.tasks.own_files import OwnFileSettings
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
-from albert_tf.tasks.texts.glue import LABEL_ALIASES
-from albert_tf.tasks.texts.labels import match_labels, sort_labels
-from albert_tf.tasks.texts.text_classification import table_task
+from albert_tf.tasks.text_classification import table_task
 
 _TABLE = "table"
 _OF_TABLES = ("written", "table")

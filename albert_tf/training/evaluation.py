@@ -13,7 +13,7 @@ from albert_tf.errors import DataError
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import Forward, collect_outputs
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
-from albert_tf.tasks.texts.text_classification import ONE_CLASS_IS_NORMAL
+from albert_tf.tasks.text_classification import ONE_CLASS_IS_NORMAL
 from albert_tf.training.callbacks import BestWeights, Callback, Selection
 from albert_tf.training.examples import CALIBRATION, Split, dev_splits
 from albert_tf.training.start import class_weights

@@ -18,9 +18,9 @@ from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.exit_modes import FROZEN, NONE
+from albert_tf.tasks import labels
+from albert_tf.tasks.glue import LABEL_ALIASES
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
-from albert_tf.tasks.texts import labels
-from albert_tf.tasks.texts.glue import LABEL_ALIASES
 from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings

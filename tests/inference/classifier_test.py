@@ -8,7 +8,7 @@ from albert_tf.errors import UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassifier
-from albert_tf.tasks.texts.tables import TextTable
+from albert_tf.tasks.text_tables import TextTable
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.openings import count_openings
 from tests.tiny import CONFIG, SPIECE, record_calls

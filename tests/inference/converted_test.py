@@ -9,7 +9,7 @@ from albert_tf.inference.converted import accuracy_check, as_forward, labelled_c
 from albert_tf.inference.predictor import Predictor
 from albert_tf.tasks.own_files import DataSettings
 from albert_tf.tasks.registry import find_task
-from albert_tf.tasks.texts.tables import TextTable
+from albert_tf.tasks.text_tables import TextTable
 from tests.inference.predictor_test import CASES, make_model
 
 

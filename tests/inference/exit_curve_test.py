@@ -18,7 +18,7 @@ from albert_tf.inference.exit_curve import (
 )
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.classifiers import AlbertTextClassifier
-from albert_tf.tasks.texts.tables import TextTable
+from albert_tf.tasks.text_tables import TextTable
 from tests import exits
 
 KINDS = (

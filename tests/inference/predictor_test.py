@@ -21,7 +21,7 @@ from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.squad_files import Question, Questions
 from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.task import Options
-from albert_tf.tasks.texts.tables import TextTable
+from albert_tf.tasks.text_tables import TextTable
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.examples import Split

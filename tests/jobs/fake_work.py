@@ -17,7 +17,7 @@ from albert_tf.inference.bulk.engine import answer_file
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.jobs.folder import Part
 from albert_tf.storage import files
-from albert_tf.tasks.texts.tables import TextTable, WholeTable
+from albert_tf.tasks.text_tables import TextTable, WholeTable
 
 BULK = {"rows_per_part": 3, "max_batch_tokens": 5}
 

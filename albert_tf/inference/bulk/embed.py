@@ -28,8 +28,8 @@ from albert_tf.jobs.folder import Part
 from albert_tf.jobs.run import Job
 from albert_tf.tasks.batches import rounded_length
 from albert_tf.tasks.outputs import in_threads, sorted_batches
-from albert_tf.tasks.texts.tables import Portions
-from albert_tf.tasks.texts.text_classification import are_numbers
+from albert_tf.tasks.text_classification import are_numbers
+from albert_tf.tasks.text_tables import Portions
 from albert_tf.text import inputs
 
 _WRITERS = {

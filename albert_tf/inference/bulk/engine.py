@@ -18,7 +18,7 @@ from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.jobs.folder import Part, Workplace
 from albert_tf.jobs.run import Job, Work, open_runner
 from albert_tf.storage import files
-from albert_tf.tasks.texts.tables import Portions, TextTable
+from albert_tf.tasks.text_tables import Portions, TextTable
 from albert_tf.wording import count_of
 
 

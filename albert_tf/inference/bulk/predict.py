@@ -18,10 +18,10 @@ from albert_tf.inference.prediction_files import choose_format
 from albert_tf.inference.predictor import Predictor, find_task
 from albert_tf.jobs.folder import Part
 from albert_tf.jobs.run import Job
+from albert_tf.tasks import text_classification
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION
-from albert_tf.tasks.texts import text_classification
-from albert_tf.tasks.texts.tables import Portions, TextTable
-from albert_tf.tasks.texts.text_classification import Answers
+from albert_tf.tasks.text_classification import Answers
+from albert_tf.tasks.text_tables import Portions, TextTable
 
 _WRITERS = {
     "tsv": formats.write_text,

@@ -14,7 +14,7 @@ from albert_tf.inference.bulk.environment import environment
 from albert_tf.inference.bulk.settings import BulkSettings
 from albert_tf.inference.embedder import Embedder
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.tasks.texts.tables import TextFileSettings
+from albert_tf.tasks.text_tables import TextFileSettings
 from tests.tiny import CONFIG
 
 TEXTS = ["the cat sat", "a", "the dog " * 30, "", "it rained in May"] * 3

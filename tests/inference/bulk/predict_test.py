@@ -17,7 +17,7 @@ from albert_tf.inference.predictor import Predictor
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
-from albert_tf.tasks.texts.tables import TableSettings
+from albert_tf.tasks.text_tables import TableSettings
 from tests.tiny import CONFIG
 
 LABELS = {"single": ["a", "b, c", "d"], "several": ["a", "b"], "score": None}

@@ -9,7 +9,7 @@ import pytest
 
 from albert_tf.objectives.finetuning import SingleLabel
 from albert_tf.tasks.registry import find_task
-from albert_tf.tasks.texts.text_classification import table_task
+from albert_tf.tasks.text_classification import table_task
 from albert_tf.training.evaluation import CollapseDetector, loss_bounds
 
 TASK = table_task(("a", "b"))

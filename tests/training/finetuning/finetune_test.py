@@ -17,12 +17,12 @@ from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders, hubs
 from albert_tf.tasks.batches import BatchShape, make_training_dataset
-from albert_tf.tasks.texts.tables import LabelledTableSettings
-from albert_tf.tasks.texts.text_classification import (
+from albert_tf.tasks.text_classification import (
     make_answers,
     table_task,
     with_labels,
 )
+from albert_tf.tasks.text_tables import LabelledTableSettings
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.seeds import finetune

@@ -6,7 +6,7 @@ import pytest
 
 from albert_tf.errors import UsageError
 from albert_tf.tasks.registry import find_recipe
-from albert_tf.tasks.texts.tables import LabelledTableSettings
+from albert_tf.tasks.text_tables import LabelledTableSettings
 from albert_tf.training.finetune_settings import (
     CONTENT_OF,
     FinetuneSettings,

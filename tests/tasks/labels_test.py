@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
-from albert_tf.tasks.texts.glue import LABEL_ALIASES
-from albert_tf.tasks.texts.labels import (
+from albert_tf.tasks.glue import LABEL_ALIASES
+from albert_tf.tasks.labels import (
     choose_head,
     choose_problem_type,
     is_generic,
@@ -16,8 +15,9 @@ from albert_tf.tasks.texts.labels import (
     match_labels,
     usable,
 )
-from albert_tf.tasks.texts.tables import TextTable
-from albert_tf.tasks.texts.text_classification import table_task, with_labels
+from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
+from albert_tf.tasks.text_classification import table_task, with_labels
+from albert_tf.tasks.text_tables import TextTable
 
 SINGLE = table_task(["a", "b"])
 MULTI = table_task(["a", "b", "c"], MULTI_LABEL)

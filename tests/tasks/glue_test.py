@@ -4,9 +4,9 @@ import pytest
 
 from albert_tf.errors import DataError
 from albert_tf.heads import HEADS
+from albert_tf.tasks import glue
+from albert_tf.tasks.labels import make_targets
 from albert_tf.tasks.registry import TASKS, find_recipe
-from albert_tf.tasks.texts import glue
-from albert_tf.tasks.texts.labels import make_targets
 
 # The first lines of the released files; a quote is a character like any other.
 FILES = {

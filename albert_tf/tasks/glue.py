@@ -18,13 +18,13 @@ from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.tables.tfds_source import PREFIX
 from albert_tf.tasks.metrics import classification_metrics, regression_metrics
 from albert_tf.tasks.task import REGRESSION, SINGLE_LABEL, Recipe, Task
-from albert_tf.tasks.texts.tables import (
+from albert_tf.tasks.text_classification import FAMILY
+from albert_tf.tasks.text_tables import (
     LabelledTableSettings,
     TableSettings,
     TableSource,
     TextTable,
 )
-from albert_tf.tasks.texts.text_classification import FAMILY
 
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")

@@ -10,8 +10,8 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.tables.columns import Columns
 from albert_tf.tables.reader import read_columns
+from albert_tf.tasks import glue
 from albert_tf.tasks.task import REGRESSION, Task
-from albert_tf.tasks.texts import glue
 
 _LOWEST, _HIGHEST = 0.0, 5.0  # scores of STS-B
 

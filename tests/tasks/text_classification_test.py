@@ -19,8 +19,7 @@ from albert_tf.tasks.task import (
     Options,
     warn_of_collapse,
 )
-from albert_tf.tasks.texts.tables import TextTable
-from albert_tf.tasks.texts.text_classification import (
+from albert_tf.tasks.text_classification import (
     FAMILY,
     json_lines,
     make_answers,
@@ -28,6 +27,7 @@ from albert_tf.tasks.texts.text_classification import (
     table_text,
     with_labels,
 )
+from albert_tf.tasks.text_tables import TextTable
 
 SINGLE = table_task(["a", "b"])
 MULTI = table_task(["a,x", "b"], MULTI_LABEL)

@@ -6,12 +6,12 @@ import zipfile
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.registry import TASKS
-from albert_tf.tasks.texts.glue_submission import (
+from albert_tf.tasks.glue_submission import (
     PARTS,
     find_predictions,
     make_submission,
 )
+from albert_tf.tasks.registry import TASKS
 
 # What models predict for three rows, and what the leaderboard wants.
 ANSWERS = {

@@ -8,13 +8,13 @@ import pytest
 from pyarrow import parquet
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.texts.labels import find_labels, make_targets
-from albert_tf.tasks.texts.tables import (
+from albert_tf.tasks.labels import find_labels, make_targets
+from albert_tf.tasks.text_classification import table_task
+from albert_tf.tasks.text_tables import (
     LabelledTableSettings,
     TableSettings,
     TableSource,
 )
-from albert_tf.tasks.texts.text_classification import table_task
 
 
 def write(tmp_path, name, text):

@@ -18,6 +18,7 @@ from absl import logging
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
+from albert_tf.tasks import labels as text_labels
 from albert_tf.tasks import metrics
 from albert_tf.tasks.metrics import sigmoid, softmax
 from albert_tf.tasks.task import (
@@ -31,8 +32,7 @@ from albert_tf.tasks.task import (
     Options,
     Task,
 )
-from albert_tf.tasks.texts import labels as text_labels
-from albert_tf.tasks.texts.tables import AUTO, TextTable
+from albert_tf.tasks.text_tables import AUTO, TextTable
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 

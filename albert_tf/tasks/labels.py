@@ -18,7 +18,7 @@ from absl import logging
 from albert_tf.errors import DataError
 from albert_tf.tables.columns import BadRows
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
-from albert_tf.tasks.texts.tables import AUTO, TextTable
+from albert_tf.tasks.text_tables import AUTO, TextTable
 
 # What Hugging Face calls labels that have no name.
 _GENERIC = re.compile(r"label_?(\d+)", re.IGNORECASE)

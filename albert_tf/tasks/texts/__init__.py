@@ -1,1 +1,0 @@
-"""Classification and regression of texts and pairs; GLUE."""

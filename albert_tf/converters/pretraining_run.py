@@ -12,7 +12,7 @@ from albert_tf.converters import own_format, tf1, tokenizers
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError
 from albert_tf.storage import files, folders
-from albert_tf.storage.step_files import find_checkpoints
+from albert_tf.storage.streams import find_checkpoints
 from albert_tf.text.load import load_tokenizer
 
 NAME = "pretraining_run"

@@ -16,25 +16,20 @@ from typing import Any
 
 from albert_tf.errors import UsageError
 
+
+def numbered(names: str) -> frozenset[int]:
+    """Returns the numbers of the errors of a system, from their names in one text."""
+    return frozenset(getattr(errno, name) for name in names.split())
+
+
 # Seconds to wait before a call is repeated.
 WAITS = (0.2, 0.5, 1.0, 2.0, 4.0)
 # Bytes of a file to be sent that are kept in memory.
 _SPOOL = 1 << 24
-_TRANSIENT = {
-    errno.EAGAIN,
-    errno.ECONNABORTED,
-    errno.ECONNREFUSED,
-    errno.ECONNRESET,
-    errno.EHOSTDOWN,
-    errno.EHOSTUNREACH,
-    errno.EIO,
-    errno.ENETDOWN,
-    errno.ENETRESET,
-    errno.ENETUNREACH,
-    errno.ENOTCONN,
-    errno.ESTALE,
-    errno.ETIMEDOUT,
-}
+_TRANSIENT = numbered(
+    "EAGAIN ECONNABORTED ECONNREFUSED ECONNRESET EHOSTDOWN EHOSTUNREACH EIO "
+    "ENETDOWN ENETRESET ENETUNREACH ENOTCONN ESTALE ETIMEDOUT"
+)
 # TensorFlow's local file system ends its messages with the system's own words.
 _NUMBERS = {os.strerror(number): number for number in errno.errorcode}
 _NUMBERS_BY_CLASS = {

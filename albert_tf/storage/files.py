@@ -24,34 +24,17 @@ from albert_tf.storage.calls import (
     RemoteReader,
     RemoteWriter,
     gfile,
+    numbered,
     reason_of,
     repeated,
 )
 
 # What a wrong path causes, as opposed to a disk or network that fails.
-_WRONG_PATH = (
-    errno.EACCES,
-    errno.EEXIST,
-    errno.EISDIR,
-    errno.ENAMETOOLONG,
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
-)
+_WRONG_PATH = numbered("EACCES EEXIST EISDIR ENAMETOOLONG ENOENT ENOTDIR EPERM EROFS")
 # Some file systems cannot wait for the disk, or not for a folder.
-_NO_SYNC = (
-    errno.EACCES,
-    errno.EBADF,
-    errno.EINVAL,
-    errno.EISDIR,
-    errno.ENOSYS,
-    errno.ENOTSUP,
-    errno.EOPNOTSUPP,
-    errno.EPERM,
-)
+_NO_SYNC = numbered("EACCES EBADF EINVAL EISDIR ENOSYS ENOTSUP EOPNOTSUPP EPERM")
 # A path that cannot name anything.
-_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP)
+_NOTHING = numbered("ENOENT ENOTDIR ENAMETOOLONG ELOOP")
 # Half-written files, and locks that were never taken.
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.partial|\.lock-[0-9a-f]{8}")
 
@@ -418,7 +401,7 @@ def remove_tree(path: str) -> None:
         remove(path)
         return
     with contextlib.suppress(FileNotFoundError):
-        gfile(path).rmtree(path) if is_remote(path) else shutil.rmtree(path)
+        gfile(path).rmtree(path) if is_remote(path) else repeated(shutil.rmtree, path)
 
 
 def remove_empty_folder(path: str | os.PathLike) -> None:

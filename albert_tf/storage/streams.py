@@ -1,6 +1,7 @@
 """Reading and writing large files in pieces, on this machine or in a bucket.
 
-What `storage.files` does for small whole files. Local paths use the standard library,
+What `storage.files` does for small whole files, and paths of TensorFlow's checkpoints.
+Local paths use the standard library,
 so that worker processes need no TensorFlow.
 """
 
@@ -20,6 +21,7 @@ from typing import IO
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
+_INDEX = re.compile(r"step-(\d+)\.index")
 # What `escape` writes for one of these characters.
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
@@ -126,18 +128,6 @@ def _link_to(folder: str) -> str:
     return link
 
 
-def remove_folder(path: str) -> None:
-    """Removes a folder of files if it exists."""
-    if not files.is_folder(path):
-        return
-    if files.is_remote(path):
-        files.remove_tree(path)
-        return
-    for name in os.listdir(path):
-        files.remove(os.path.join(path, name))
-    os.rmdir(path)
-
-
 def write_atomically(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
     """Opens a temporary file that is renamed to `path` when the block has succeeded.
 
@@ -148,3 +138,20 @@ def write_atomically(path: str) -> contextlib.AbstractContextManager[IO[bytes]]:
         DataError: If the disk is full or the folder cannot be written to.
     """
     return files.open_atomically(path, error=DataError)
+
+
+def find_checkpoints(folder: str | os.PathLike) -> dict[int, str]:
+    """Returns the prefixes of the complete checkpoints in a folder, the latest first.
+
+    The files themselves are listed, not TensorFlow's file `checkpoint`, which may
+    be damaged. TensorFlow moves the index into place after everything else.
+
+    Args:
+        folder: str. Folder of checkpoints; may be missing.
+
+    Returns:
+        dict: prefixes such as `folder/step-20` by step.
+    """
+    names = files.list_folder(folder) if files.is_folder(folder) else []
+    steps = [int(found[1]) for found in map(_INDEX.fullmatch, names) if found]
+    return {n: files.join(folder, f"step-{n}") for n in sorted(steps, reverse=True)}

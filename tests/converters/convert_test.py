@@ -2,16 +2,21 @@ import json
 import os
 import pathlib
 import shutil
+import tarfile
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from albert_tf.converters import load, parity
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import hubs
-from tests.tiny import SPIECE
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.commands import run_command
+from tests.openings import count_openings
+from tests.tiny import CONFIG, SPIECE
 
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
@@ -121,11 +126,66 @@ def test_command(tmp_path, run_python):
     assert (result.returncode, result.stderr) == (0, "")
     assert "equal bit for bit: 32" in result.stdout
     assert (tmp_path / "m/model.ckpt-best.index").exists()
-    result = run_python(tool, *arguments)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: ")
-    assert "exists already" in result.stderr
-    assert run_python(tool, *arguments, "--overwrite").returncode == 0
-    result = run_python(tool, f"--input={tmp_path}", "--output=x", "--format=tf1")
-    assert result.returncode == 1
-    assert len(result.stderr.splitlines()) == 1
+    refused = run_command("convert_checkpoint", *arguments)
+    assert refused.code == 2 and "exists already" in refused.error
+    assert run_command("convert_checkpoint", *arguments, "--overwrite").code == 0
+    arguments = [f"--input={tmp_path}", "--output=x", "--format=tf1"]
+    refused = run_command("convert_checkpoint", *arguments)
+    assert refused.code == 1 and len(refused.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_each_checkpoint_is_opened_once(kind, model_folder, tmp_path, monkeypatch):
+    """Archives are large, and so are digests."""
+    source = model_folder("masked_lm")
+    if kind == "archive":
+        source = str(tmp_path / "mlm.tar.gz")
+        with tarfile.open(source, "w:gz") as f:
+            f.add(model_folder("masked_lm"), "mlm")
+    out = str(tmp_path / "out")
+    for command, paths in (  # a conversion opens what it has written, too
+        (lambda: convert_checkpoint(source, out, "huggingface"), 2),
+        (lambda: load.from_pretrained(source), 1),
+    ):
+        with monkeypatch.context() as patch:
+            counts = count_openings(patch)
+            command()
+        assert set(counts.values()) == {1}
+        opened = [path for what, path in counts if what == "open"]
+        assert source in opened and len(opened) == paths
+        assert ("extract", source) in counts or kind == "folder"
+
+
+def test_the_tokenizer_is_built_once(model_folder, tmp_path):
+    built = []
+    with load.open_checkpoint(model_folder("masked_lm")) as checkpoint:
+        build = checkpoint.tokenizer
+        checkpoint.tokenizer = lambda: built.append(1) or build()
+        load.write_checkpoint(checkpoint, tmp_path / "m", "huggingface")
+        assert checkpoint.make_tokenizer() is checkpoint.make_tokenizer()
+    assert len(built) == 1
+
+
+def texts_of(**options):
+    """A checkpoint with a tokenizer of these options."""
+    tokenizer = AlbertTokenizer(SPIECE, **options)
+    return Checkpoint("tf1", "m", CONFIG, {}, tokenizer=lambda: tokenizer)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_texts_that_differ_are_counted_and_shown(lower):
+    texts = parity.compare_texts(texts_of(), texts_of(do_lower_case=lower))
+    differ = texts["differ"]["reload"]
+    assert ("MiXeD CaSe iPhone NASA" in differ) == (not lower)
+    assert "" not in differ
+    report = parity.Report("a", "b", "tf1", "tf1", None, texts=texts)
+    line = report.to_text().split("\n")[-1]
+    count = f"{len(differ)} of {len(parity.TEXTS)}"
+    assert line.startswith(f"texts with other ids, re-loaded: {count}")
+    assert (", such as 'The" in line) == (not lower)
+
+
+def test_without_tokenizers_nothing_is_said():
+    bare = Checkpoint("tf1", "m", CONFIG, {})
+    assert parity.compare_texts(bare, bare) == {}
+    assert "texts" not in parity.Report("a", "b", "tf1", "tf1", None).to_text()

@@ -9,7 +9,7 @@ import pytest
 from albert_tf.data.records import shards
 from albert_tf.errors import DataError
 from albert_tf.storage import calls, files, streams
-from albert_tf.storage.step_files import find_checkpoints
+from albert_tf.storage.streams import find_checkpoints
 from tests.storage import flaky
 
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.data.records import shards
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import files, step_files, streams
+from albert_tf.storage import files, streams
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -176,7 +176,7 @@ def test_a_bucket_that_cannot_be_reached_is_not_an_empty_one(monkeypatch):
         files.make_folder,
         streams.glob,
         streams.size,
-        step_files.find_checkpoints,
+        streams.find_checkpoints,
         shards.find_shards,
     ):
         with pytest.raises(DataError, match="cannot be reached: Could not resolve"):
@@ -207,3 +207,14 @@ def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(DataError, match="cannot be reached: Permission denied"):
         shards.find_shards(str(tmp_path / "t"))
+
+
+def test_only_complete_checkpoints_are_found_the_latest_first(tmp_path):
+    assert streams.find_checkpoints(tmp_path / "absent") == {}
+    for name in ("step-9.index", "step-100.index", "step-20.data-00000-of-00001"):
+        (tmp_path / name).touch()
+    (tmp_path / "step-300_temp").mkdir()
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "step-9"')
+    found = streams.find_checkpoints(tmp_path)
+    assert list(found) == [100, 9]
+    assert found[100] == str(tmp_path / "step-100")

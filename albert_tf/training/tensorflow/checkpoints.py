@@ -20,7 +20,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.storage import files, streams
 from albert_tf.storage.calls import repeated
-from albert_tf.storage.step_files import find_checkpoints
+from albert_tf.storage.streams import find_checkpoints
 from albert_tf.training.tensorflow.strategy import digest_of
 
 # What reading a damaged file raises; a file cut short is an IndexError. Others, of a

@@ -1,0 +1,195 @@
+"""Every head in every format that has it, bit for bit, and refused by the others."""
+
+import itertools
+import json
+import os
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.converters import keras_model, load
+from albert_tf.converters.checkpoint import Checkpoint, Tensor
+from albert_tf.converters.convert import convert_checkpoint
+from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
+from albert_tf.heads import HEADS, find
+from albert_tf.models.base import weight_names
+from tests import exits
+from tests.tiny import CONFIG, make_model, randomize
+
+# What a fine-tuned model says about itself, by its head.
+KINDS = {
+    "text_classifier": [
+        (("no", "yes"), "single_label_classification"),
+        (("a", "b", "c"), "multi_label_classification"),
+        (None, "regression"),
+    ],
+    "token_classifier": [(("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), None)],
+}
+E_IS_D = {"embedding_size": 12}
+# Variants of the model, and the formats that have them.
+VARIANTS = {
+    "base": ({}, "albert_tf huggingface tf1"),
+    "BERT": ({"sharing": "none", **E_IS_D}, "albert_tf tf1"),
+    "groups": ({"num_hidden_groups": 2, "inner_group_num": 2}, "tf1"),
+    "uneven groups": ({"num_hidden_layers": 5, "num_hidden_groups": 3}, "tf1"),
+    "E = D": (E_IS_D, "tf1"),
+    "relu": ({"hidden_act": "relu"}, "tf1"),
+    "nothing shared": ({"sharing": "none"}, "tf1"),
+    "own norms": ({"share_layer_norm": False}, "tf1"),
+    "own norms in groups": (
+        {"share_layer_norm": False, "num_hidden_groups": 2, "inner_group_num": 2},
+        "albert_tf tf1",
+    ),
+    "attention": ({"sharing": "attention"}, "albert_tf"),
+    "ffn": ({"sharing": "ffn", "num_hidden_groups": 2}, "albert_tf"),
+    "projection": ({**E_IS_D, "embedding_projection": "always"}, "albert_tf"),
+}
+# The others have no layer norm that the original numbers over the whole graph.
+TF1_HEADS = (None, "pretraining", "masked_lm", "text_classifier")
+
+
+def cases():
+    for head, variant in itertools.product((None, *HEADS), VARIANTS):
+        kinds = KINDS.get(head, [(None, None)])
+        for format in VARIANTS[variant][1].split():
+            if format == "huggingface" and not find(head).huggingface_class:
+                continue
+            everywhere = format != "tf1" or variant in ("base", "BERT")
+            if not everywhere and head not in TF1_HEADS:
+                continue
+            for kind in kinds if variant == "base" else kinds[:1]:
+                name = "-".join(filter(None, (format, head, variant, kind[1])))
+                yield pytest.param(format, head, variant, *kind, id=name)
+
+
+@pytest.mark.parametrize(("format", "head", "variant", "labels", "kind"), list(cases()))
+def test_round_trip(tmp_path, format, head, variant, labels, kind):
+    changes = {"num_hidden_layers": 4, **VARIANTS[variant][0]}
+    if find(head).has_labels:
+        changes["num_labels"] = len(labels or "1")
+    model = randomize(make_model(head, vocab_size=41, **changes))
+    model.labels, model.problem_type = labels, kind
+    albert_tf.save_pretrained(model, tmp_path / "m", format=format)
+    again = albert_tf.from_pretrained(tmp_path / "m")
+    assert type(again) is type(model) and again.untrained_weights == []
+    assert (again.labels, again.problem_type) == (labels, kind)
+    assert again.config.layer_table() == model.config.layer_table()
+    assert format != "albert_tf" or again.config == model.config
+    found, expected = weight_names(again), weight_names(model)
+    # A head that does not use the pooler has none in Hugging Face.
+    kept = {n for n in expected if format != "huggingface" or "pooler" not in n}
+    assert kept <= set(found) <= set(expected)
+    for name, value in found.items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("parts", "head"),
+    [
+        ((), None),
+        (("mlm_head",), "masked_lm"),
+        (("mlm_head", "sop_head"), "pretraining"),
+        (("sop_head",), None),
+        (("classifier",), None),  # four heads have one
+    ],
+)
+def test_the_tensors_show_the_head(parts, head):
+    names = [f"{part}/bias" for part in ("backbone", *parts)]
+    tensors = {name: Tensor.of(name, np.zeros(1, np.float32)) for name in names}
+    assert Checkpoint("tf1", "m", CONFIG, tensors).guess_head() == head
+
+
+@pytest.fixture(scope="module")
+def beam(tmp_path_factory):
+    """A folder with a head that Hugging Face and KerasHub do not have."""
+    path = tmp_path_factory.mktemp("beam") / "source"
+    head = "beam_question_answering"
+    model = make_model(head, start_n_top=2, end_n_top=3, add_pooler=True)
+    albert_tf.save_pretrained(model, path)
+    return path
+
+
+def test_a_conversion_compares_every_score_and_keeps_the_options(beam, tmp_path):
+    report = convert_checkpoint(beam, tmp_path / "m", "tf1")
+    assert report.head == "beam_question_answering"
+    for name in ("start_logits", "end_logits", "cls_logits"):
+        assert report.outputs[name]["reload"] == 0
+    again = convert_checkpoint(tmp_path / "m", tmp_path / "back", "albert_tf")
+    assert again.parameters == report.parameters
+    model = albert_tf.from_pretrained(tmp_path / "back")
+    assert (model.start_n_top, model.end_n_top) == (2, 3)
+    model = albert_tf.from_pretrained(beam, end_n_top=4)
+    assert (model.start_n_top, model.end_n_top) == (2, 4)
+
+
+@pytest.mark.parametrize("format", ["albert_tf", "tf1"])
+def test_a_damaged_option_is_refused(beam, format, tmp_path):
+    with load.open_checkpoint(beam) as checkpoint:
+        checkpoint.head_options["end_n_top"] = True
+        load.write_checkpoint(checkpoint, tmp_path / "m", format)
+    with pytest.raises(DataError, match="end_n_top must be a positive integer"):
+        albert_tf.from_pretrained(tmp_path / "m")
+
+
+@pytest.mark.parametrize("format", ["huggingface", "keras_hub"])
+def test_formats_without_the_head_refuse_it_by_name(beam, format, tmp_path):
+    with pytest.raises(UsageError, match=f"{format} has no .*beam_question_answering"):
+        convert_checkpoint(beam, tmp_path / "m", format)
+    assert os.listdir(tmp_path) == []
+
+
+def test_another_head_or_none_can_be_converted(beam, tmp_path):
+    options = {"head": None, "ignore": "_head"}
+    report = convert_checkpoint(beam, tmp_path / "m", "huggingface", **options)
+    assert all("_head/" in name for name in report.only_in_source)
+    assert type(albert_tf.from_pretrained(tmp_path / "m")) is albert_tf.AlbertBackbone
+    with pytest.raises(DataError, match="holds no classifier"):
+        convert_checkpoint(beam, tmp_path / "x", "tf1", head="question_answering")
+    with pytest.warns(UntrainedWeightsWarning, match="classifier/kernel"):
+        model = albert_tf.from_pretrained(beam, head="question_answering")
+    assert isinstance(model, albert_tf.AlbertQuestionAnswering)
+
+
+@pytest.fixture(scope="module")
+def with_exits():
+    return exits.make_model()
+
+
+@pytest.fixture(scope="module")
+def exits_folder(with_exits, tmp_path_factory):
+    path = tmp_path_factory.mktemp("exits") / "m"
+    load.save_pretrained(with_exits, path)
+    return path
+
+
+def test_exits_are_kept_left_or_added(with_exits, exits_folder, tmp_path):
+    convert_checkpoint(exits_folder, tmp_path / "copy", "albert_tf")
+    again = load.from_pretrained(tmp_path / "copy")
+    assert again.num_exits == exits.LAYERS - 1 and again.untrained_weights == []
+    inputs = exits.make_inputs(3)
+    one, other = (exits.every_logit(m, inputs) for m in (with_exits, again))
+    np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-6)
+    plain = load.from_pretrained(exits_folder, num_exits=0)
+    assert plain.exits == []
+    assert load.from_pretrained(exits_folder, head=None).untrained_weights == []
+    plain.save_pretrained(tmp_path / "m")
+    stored = json.loads((tmp_path / "m/config.json").read_text())["model"]
+    assert "num_exits" not in stored  # as before there were any
+    with pytest.warns(UntrainedWeightsWarning, match="exit_1/pooler/kernel"):
+        load.from_pretrained(tmp_path / "m", num_exits=exits.LAYERS - 1)
+
+
+@pytest.mark.parametrize("format", ["huggingface", "keras_hub", "tf1"])
+def test_formats_that_cannot_express_exits(with_exits, tmp_path, format):
+    with pytest.raises(UsageError, match="exit_1"):
+        load.save_pretrained(with_exits, tmp_path / "m", format)
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_wrong_number_of_exits(with_exits, tmp_path):
+    with keras_model.from_model(with_exits) as checkpoint:
+        checkpoint.head_options["num_exits"] = 2
+        load.write_checkpoint(checkpoint, tmp_path / "m", "albert_tf")
+    with pytest.raises(DataError, match="num_exits must be 3, .* received 2"):
+        load.from_pretrained(tmp_path / "m")

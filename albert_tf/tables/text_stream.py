@@ -2,7 +2,8 @@
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files, streams
@@ -18,13 +19,16 @@ class TextStream:
 
     Args:
         path: str. Local or remote file.
+        on_bytes: callable or None. Called with the bytes as they are on disk, for a
+            checksum, and once with none at the end of the file.
 
     Attributes:
         path: str.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, on_bytes: Callable[[bytes], None] | None = None):
         self.path = path
+        self._on_bytes = on_bytes
         self._size = self._place = 0
 
     def fraction(self) -> float:
@@ -42,13 +46,7 @@ class TextStream:
         # Blocks without a line end are joined once: a file may be a single line.
         rest: list[bytes] = []
         lines = 0
-        for number, block in enumerate(self.blocks()):
-            if not number:
-                if block[:2] in _UTF16:
-                    raise DataError(
-                        f"{self.path}: UTF-16 or UTF-32 text, must be UTF-8"
-                    )
-                block = block.removeprefix(_BYTE_ORDER_MARK)
+        for block in self.text_blocks():
             end = block.rfind(b"\n") + 1
             if not end and b"\0" not in block:
                 rest.append(block)
@@ -64,8 +62,22 @@ class TextStream:
         """Yields the lines; see `numbered_lines`."""
         return numbered_lines(self.pieces())
 
-    def blocks(self) -> Iterator[bytes]:
-        """Yields the bytes, unpacked if they are gzipped.
+    def text_blocks(self) -> Iterator[bytes]:
+        """Yields the bytes without a byte order mark; see `blocks`.
+
+        Raises:
+            DataError: If the file cannot be read, or is UTF-16.
+        """
+        for number, block in enumerate(self.blocks()):
+            if not number and block[:2] in _UTF16:
+                raise DataError(f"{self.path}: UTF-16 or UTF-32 text, must be UTF-8")
+            yield block if number else block.removeprefix(_BYTE_ORDER_MARK)
+
+    def blocks(self, size: int | None = None) -> Iterator[bytes]:
+        """Yields the bytes, unpacked if they start as a gzip file.
+
+        Args:
+            size: int or None. Bytes of a block.
 
         Raises:
             DataError: If the file cannot be read.
@@ -78,13 +90,15 @@ class TextStream:
             else:
                 start = raw.read(2)
                 raw.seek(0)
-            is_packed = start == _GZIP or self.path.lower().endswith(".gz")
-            file = gzip.GzipFile(fileobj=raw) if is_packed else raw
+            source = _Watched(raw, self._on_bytes) if self._on_bytes else raw
+            file = gzip.GzipFile(fileobj=source) if start == _GZIP else source
             try:
-                while block := file.read(_BLOCK):
+                while block := file.read(size or _BLOCK):
                     self._place = raw.tell() if self._size else 0
                     yield block
                 self._place = self._size
+                if self._on_bytes:
+                    self._on_bytes(b"")
             except (gzip.BadGzipFile, EOFError, zlib.error) as e:
                 raise DataError(
                     f"{self.path}: damaged or truncated gzip file: {e}"
@@ -101,6 +115,20 @@ class TextStream:
                 end, problem = e.start, "not UTF-8 text"
         line = lines + data.count(b"\n", 0, end) + 1
         raise DataError(f"{self.path}: line {line}: {problem}")
+
+
+class _Watched:
+    """A binary file whose bytes are passed to a callback as they are read."""
+
+    def __init__(self, file: IO[bytes], on_bytes: Callable[[bytes], None]):
+        self._file = file
+        self._on_bytes = on_bytes
+
+    def read(self, count: int) -> bytes:
+        data = self._file.read(count)
+        if data:
+            self._on_bytes(data)
+        return data
 
 
 def read_text(path: str) -> str:

@@ -1,5 +1,6 @@
 """From unusual sources, languages and conditions to records."""
 
+import io
 import json
 import os
 import pathlib
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 
 from albert_tf.data.batches.pretraining import PretrainingData
-from albert_tf.data.corpus import source
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare.config import RecordConfig
@@ -18,6 +18,7 @@ from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError
 from albert_tf.storage import files
+from albert_tf.tables import text_stream
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
@@ -210,25 +211,21 @@ def test_a_disk_that_fails_while_reading(tokenizer, tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(INPUT.read_text() * 4)
     corpus = Corpus(str(path))
-    monkeypatch.setattr(source, "_CHUNK", 1 << 12)
+    monkeypatch.setattr(text_stream, "_BLOCK", 1 << 12)
     real = files.open_binary
 
-    class Failing:
-        def __init__(self, file):
-            self.file, self.calls = file, 0
+    class Failing(io.BufferedReader):
+        calls = 0
 
-        def read(self, count):
+        def read(self, count=-1):
             self.calls += 1
             if self.calls > 3:
                 raise OSError(5, "Input/output error")
-            return self.file.read(count)
-
-        def close(self):
-            self.file.close()
+            return super().read(count)
 
     def opened(name, mode="rb"):
         file = real(name, mode)
-        return Failing(file) if name == str(path) else file
+        return Failing(file.detach()) if name == str(path) else file
 
     monkeypatch.setattr(files, "open_binary", opened)
     with pytest.raises(DataError, match="a.txt: cannot be read: Input/output error"):
@@ -240,7 +237,6 @@ _BUILD = """
 import sys
 from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.config import RecordConfig
-from albert_tf.data.corpus import source
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare.pairs import PairConfig

@@ -1,4 +1,4 @@
-"""Reads the text formats of a corpus: lines, paragraphs, WikiExtractor, JSON Lines.
+"""The text formats of a corpus: lines, paragraphs, WikiExtractor, JSON Lines.
 
 A reader takes an iterator of decoded lines and yields texts (sentences for `lines`,
 paragraphs still to be split for the other formats) and None where a document ends.
@@ -11,7 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from albert_tf.data.corpus.source import MAX_LINE_BYTES
+from albert_tf.errors import DataError
 from albert_tf.tables.columns import BadRows
+from albert_tf.tables.text_stream import TextStream
 
 # A longer document is split.
 DOCUMENT_CHARS = 1 << 18
@@ -20,6 +22,18 @@ _PARAGRAPH_CHARS = 8192
 _DOC = re.compile(r"<doc\b[^>]*>")
 _SENTENCE_END = tuple(".!?。！？\"'”’)")
 _HALF = re.compile("[\ud800-\udfff]")
+# What `detect_format` looks at.
+_SAMPLE = 1 << 16
+_COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
+_TABLE_NAME = re.compile(r"\.(csv|tsv)(\.gz)?$", re.IGNORECASE)
+_JSON_START = re.compile(r'\[?\s*\{\s*"')
+# Text split into tokens, such as WikiText's, has blanks before the punctuation too.
+_INNER_END = re.compile(
+    r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w"
+    r"|\w [.!?](?: [\"'”’)]+)* +[\"'“‘(]* ?[A-Z]"
+)
+_LINE_ENDS = tuple(".!?:;…。！？।")
 
 
 def group_documents(
@@ -150,3 +164,54 @@ def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
         if line := line.strip():
             yield line
     yield None
+
+
+def detect_format(path: str) -> str:
+    """Returns the format of a file, judged by its first 64 KiB.
+
+    The module `corpus` describes the rule.
+
+    Raises:
+        DataError: If the file cannot be read or decompressed, or is not text.
+    """
+    blocks = TextStream(path).blocks(_SAMPLE)
+    sample = next(blocks, b"")
+    blocks.close()
+    if sample.startswith(b"PAR1"):
+        return "parquet"
+    for start, name in _COMPRESSED.items():
+        if sample.startswith(start):
+            raise DataError(
+                f"{path}: is compressed with {name}; only gzip is supported, unpack it"
+            )
+    text = sample.decode("utf-8-sig", errors="ignore").lstrip()
+    if text.startswith("<doc "):
+        return "wikiextractor"
+    first = text.partition("\n")[0]
+    if first.startswith("{"):
+        if len(text) == len(first):  # the line continues after the sample
+            return "jsonl"
+        try:
+            json.loads(first)
+            return "jsonl"
+        except (ValueError, RecursionError):
+            pass
+    if _JSON_NAME.search(path) or _JSON_START.match(text):
+        raise DataError(
+            f"{path}: looks like JSON, but its first line is not a JSON object; "
+            "convert it to JSON Lines (one object per line), or set --input_format"
+        )
+    if _TABLE_NAME.search(path):
+        return "table"
+    lines = [line.strip() for line in text.split("\n")]
+    followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
+    single = sum(
+        line.rstrip("\"'”’)」』").endswith(_LINE_ENDS) and not _INNER_END.search(line)
+        for line in followed
+    )
+    # Text with one line per paragraph has neighbouring lines only in headings.
+    around = zip(["", *lines[:-1]], lines, [*lines[1:], ""], strict=True)
+    joined = sum(len(line) for a, line, b in around if a or b)
+    bulk = 2 * joined >= sum(map(len, lines))
+    is_lines = followed and bulk and single >= 0.6 * len(followed)
+    return "lines" if is_lines else "paragraphs"

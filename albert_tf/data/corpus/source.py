@@ -1,71 +1,30 @@
-"""Reads one input file as a stream of lines."""
+"""Reads one file or data set of a corpus: lines, or the texts of a column."""
 
-import gzip
-import zlib
+import difflib
 from collections.abc import Callable, Iterator
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from albert_tf.errors import DataError
 from albert_tf.storage import files
+from albert_tf.tables import tfds_source
 from albert_tf.tables.columns import BadRows
+from albert_tf.tables.reader import ColumnReader
+from albert_tf.tables.text_stream import TextStream
 
 # A longer line is cut at white space, so that one line of 500 MB needs no memory.
 MAX_LINE_BYTES = 1 << 20
 # A JSON object cannot be cut; a longer line is bad input.
 MAX_JSON_BYTES = 64 << 20
-_CHUNK = 1 << 20
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_UTF32 = (b"\xff\xfe\0\0", b"\0\0\xfe\xff")
-_READ_ERRORS = (OSError, EOFError, zlib.error)
+_ROWS = 256
 
 
-def open_source(path: str, on_bytes: Callable[[bytes], None] | None = None) -> IO:
-    """Opens a file for reading; gzip is recognized by its first bytes.
+class Source(NamedTuple):
+    """One file or data set of a corpus."""
 
-    Args:
-        path: str. Local or remote path.
-        on_bytes: callable. Called with the bytes as they are on disk, for a checksum,
-            and once with none at the end of the file.
-    """
-    raw = _Watched(files.open_binary(path), on_bytes)
-    if raw.peek() == b"\x1f\x8b":
-        file = gzip.GzipFile(fileobj=raw, mode="rb")
-        file.myfileobj = raw  # closed together
-        return file
-    return raw
-
-
-class _Watched:
-    """A binary file whose bytes are passed to a callback as they are read."""
-
-    def __init__(self, file: IO[bytes], on_bytes: Callable[[bytes], None] | None):
-        self._file = file
-        self._on_bytes = on_bytes
-        self._head = file.read(2)
-        self._ended = False
-        if on_bytes and self._head:
-            on_bytes(self._head)
-
-    def peek(self) -> bytes:
-        return self._head
-
-    def read(self, count: int = -1) -> bytes:
-        head, self._head = self._head, b""
-        new = self._file.read(count - len(head) if count >= 0 else -1)
-        reads_file = count < 0 or count > len(head)
-        if self._on_bytes and (new or (reads_file and not self._ended)):
-            self._ended = not new
-            self._on_bytes(new)
-        return head + new
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.close()
+    name: str  # path, or `tfds:...`, `docstrings:...`
+    format: str  # one of FORMATS except auto, or "tfds", "docstrings"
+    size: int  # bytes, at most; 0 where unknown
+    modified: int = 0  # nanoseconds since 1970; 0 where unknown
 
 
 def read_lines(
@@ -85,45 +44,29 @@ def read_lines(
         DataError: If the file cannot be read, or (unless bad input is skipped) a line
             is not UTF-8 or contains NUL bytes.
     """
-    offset, skipping = 0, False
-    try:
-        with open_source(path, on_bytes) as file:
-            rest = b""
-            while data := file.read(_CHUNK):
-                if offset == 0 and not rest:
-                    data = _without_bom(data, path)
-                if skipping:  # the rest of a line that is too long
-                    end = data.find(b"\n") + 1
-                    skipping = not end
-                    offset += end or len(data)
-                    data = data[end or len(data) :]
-                rest += data
-                end = rest.rfind(b"\n") + 1
-                if not end and len(rest) >= max_bytes and cut:
-                    bad.counts["lines_cut"] += 1
-                    end = _cut_point(rest)
-                elif not end and len(rest) >= max_bytes:
-                    bad.report(
-                        "lines_too_long",
-                        f"{path}: byte {offset}: a line of more than {max_bytes} bytes",
-                    )
-                    rest, offset, skipping = b"", offset + len(rest), True
-                if end:
-                    yield from _decode(rest[:end], path, offset, bad)
-                    rest, offset = rest[end:], offset + end
-            if rest:
-                yield from _decode(rest, path, offset, bad)
-    except _READ_ERRORS as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: cannot be read: {reason}") from error
-
-
-def _without_bom(data: bytes, path: str) -> bytes:
-    if data[:4] in _UTF32:
-        raise DataError(f"{path}: byte 0: UTF-32 text, must be UTF-8")
-    if data[:2] in _UTF16:
-        raise DataError(f"{path}: byte 0: UTF-16 text, must be UTF-8")
-    return data.removeprefix(b"\xef\xbb\xbf")
+    offset, skipping, rest = 0, False, b""
+    for data in TextStream(path, on_bytes).text_blocks():
+        if skipping:  # the rest of a line that is too long
+            end = data.find(b"\n") + 1
+            skipping = not end
+            offset += end or len(data)
+            data = data[end or len(data) :]
+        rest += data
+        end = rest.rfind(b"\n") + 1
+        if not end and len(rest) >= max_bytes and cut:
+            bad.counts["lines_cut"] += 1
+            end = _cut_point(rest)
+        elif not end and len(rest) >= max_bytes:
+            bad.report(
+                "lines_too_long",
+                f"{path}: byte {offset}: a line of more than {max_bytes} bytes",
+            )
+            rest, offset, skipping = b"", offset + len(rest), True
+        if end:
+            yield from _decode(rest[:end], path, offset, bad)
+            rest, offset = rest[end:], offset + end
+    if rest:
+        yield from _decode(rest, path, offset, bad)
 
 
 def _cut_point(rest: bytes) -> int:
@@ -167,10 +110,63 @@ def _decode(data: bytes, path: str, offset: int, bad: BadRows) -> list[str]:
     return lines
 
 
-class Source(NamedTuple):
-    """One file or data set of a corpus."""
+def read_table(
+    source: Source, settings, bad: BadRows, on_bytes: Callable[[bytes], None]
+) -> Iterator[str]:
+    """Yields the strings of one column of a CSV, TSV or Parquet file.
 
-    name: str  # path, or `tfds:...`, `docstrings:...`
-    format: str  # one of FORMATS except auto, or "tfds", "docstrings"
-    size: int  # bytes, at most; 0 where unknown
-    modified: int = 0  # nanoseconds since 1970; 0 where unknown
+    Args:
+        source: `Source`. The file.
+        settings: `CorpusSettings`.
+        bad: `BadRows`. What to do with rows that cannot be used.
+        on_bytes: callable. See `TextStream`.
+
+    Raises:
+        UsageError: If pyarrow is needed and not installed.
+        DataError: If the file is damaged or has no such column.
+    """
+    path, column = source.name, settings.text_field
+    with files.reading(path) as file:
+        while data := file.read(1 << 20):
+            on_bytes(data)
+    on_bytes(b"")
+    kind = "parquet" if source.format == "parquet" else None
+    stream = ColumnReader(path, [column], **settings.layout, bad=bad, kind=kind)
+    for rows in stream.portions(_ROWS):
+        for number, value in enumerate(rows.values[column]):
+            if isinstance(value, str):
+                yield value
+            else:
+                bad.report(
+                    "rows_without_text",
+                    f"{rows.where(number)}: column {column!r} (--text_column) must "
+                    f"contain strings, received {value!r}",
+                )
+
+
+def read_tfds(source: Source, settings, bad: BadRows) -> Iterator[str]:
+    """Yields the texts of the training split of a TFDS data set, in stored order.
+
+    Args:
+        source: `Source`. Its name is, for example, `tfds:wikipedia/20230601.en`.
+        settings: `CorpusSettings`.
+        bad: `BadRows`. What to do with rows that cannot be used.
+
+    Raises:
+        DataError: If the set is not prepared, or has no such feature.
+    """
+    name, field = source.name, settings.text_field
+    path = tfds_source.prepared_folder(name, settings.tfds_data_dir, False)
+    with tfds_source.opened(name, path, "train") as (_, rows):
+        for row in rows:
+            if field not in row:
+                close = difflib.get_close_matches(field, list(row), 1)
+                raise DataError(
+                    f"{name}: has no feature {field!r} (--text_column), its features "
+                    f"are {', '.join(sorted(row))}"
+                    f"{f'; did you mean {close[0]!r}?' if close else ''}"
+                )
+            try:
+                yield row[field].decode()
+            except UnicodeDecodeError as error:
+                bad.report("rows_not_utf8", f"{name}: a text is not UTF-8: {error}")

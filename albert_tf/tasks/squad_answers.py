@@ -11,7 +11,7 @@ Legend: `N` questions, `R` rows, `S` starts and `E` ends per start of the beam h
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -86,37 +86,30 @@ class Answers:
 
 
 def make_answers(
-    questions: Questions,
-    encoded: EncodedExamples,
-    outputs: Outputs | Sequence[Outputs],
-    options: Options,
+    questions: Questions, encoded: EncodedExamples, outputs: Outputs, options: Options
 ) -> Answers:
     """Returns the answers to questions.
 
     Args:
         questions: `Questions`. Of SQuAD 1.1 or 2.0, as `unanswerable` says.
         encoded: `EncodedExamples`. From `encode_questions`.
-        outputs: dict, or sequence of them. Outputs of a model for all rows (see
-            `task.Family`), with 2 logits or of the beam head. Those of several models
-            are averaged: every (window, start, end), and the null scores.
+        outputs: dict. Outputs of a model for all rows (see `task.Family`), with 2
+            logits or of the beam head.
         options: `Options`.
 
     Raises:
         DataError: If an output is not finite.
-        UsageError: If no model is given, or questions were left out of the rows.
+        UsageError: If questions were left out of the rows.
     """
-    models = [outputs] if isinstance(outputs, Mapping) else list(outputs)
-    if not models:
-        raise UsageError("outputs: expected those of at least one model, received none")
-    for name, values in ((n, v) for model in models for n, v in model.items()):
+    for name, values in outputs.items():
         if not np.isfinite(values).all():
             raise DataError(
                 f"{questions.path}: the model's {name} are not finite; its weights are "
                 "damaged, or training diverged"
             )
-    is_beam = "start_log_probs" in models[0]
+    is_beam = "start_log_probs" in outputs
     candidates = (_BeamCandidates if is_beam else _LogitCandidates)(
-        encoded, models, options
+        encoded, outputs, options
     )
     bounds = np.searchsorted(
         encoded.detail.question, np.arange(len(questions) + 1)
@@ -177,14 +170,11 @@ def prediction_files(answers: Answers) -> dict[str, str]:
 class _LogitCandidates:
     """Pairs of the best starts and the best ends of a window, by their raw logits."""
 
-    def __init__(self, encoded, models: Sequence[Outputs], options: Options):
+    def __init__(self, encoded, outputs: Outputs, options: Options):
         self.splits = encoded.rows.splits
         self.count = options.n_best_size
-        # The mean of the logits is the mean of every pair.
-        self.start, self.end = (
-            np.mean([np.asarray(model[name], np.float64) for model in models], axis=0)
-            for name in ("start_logits", "end_logits")
-        )
+        self.start = np.asarray(outputs["start_logits"], np.float64)
+        self.end = np.asarray(outputs["end_logits"], np.float64)
 
     def of_row(self, row: int) -> tuple[np.ndarray, ...]:
         """Returns start, end, start score and end score of the pairs of a row."""
@@ -204,30 +194,23 @@ class _LogitCandidates:
 class _BeamCandidates:
     """The pairs of the beam head of a window, by their log-probabilities."""
 
-    def __init__(self, encoded, models: Sequence[Outputs], options: Options):
-        self.models = models
-        self.nulls = np.mean([np.asarray(m["cls_logits"], "f8") for m in models], 0)
+    def __init__(self, encoded, outputs: Outputs, options: Options):
+        self.outputs = outputs
+        count = outputs["start_index"].shape[1]
+        self.per_start = outputs["end_index"].shape[1] // count
 
     def of_row(self, row: int) -> tuple[np.ndarray, ...]:
         """Returns start, end, start score and end score of the pairs of a row."""
-        found: dict[tuple[int, int], list[tuple[float, float]]] = {}
-        for model in self.models:
-            starts, ends = model["start_index"][row], model["end_index"][row]
-            per_start = len(ends) // len(starts)
-            first = np.repeat(model["start_log_probs"][row], per_start)
-            second = model["end_log_probs"][row]
-            columns = (np.repeat(starts, per_start), ends, first, second)
-            for s, e, a, b in zip(
-                *(np.asarray(c).tolist() for c in columns), strict=True
-            ):
-                found.setdefault((s, e), []).append((a, b))
-        means = np.array([np.mean(scores, axis=0) for scores in found.values()])
-        pairs = np.array(list(found), np.int64)
-        return pairs[:, 0], pairs[:, 1], means[:, 0], means[:, 1]
+        starts, first, ends, last = (
+            np.asarray(self.outputs[name][row])
+            for name in ("start_index", "start_log_probs", "end_index", "end_log_probs")
+        )
+        starts, first = (np.repeat(x, self.per_start) for x in (starts, first))
+        return starts, ends, first.astype(np.float64), last.astype(np.float64)
 
     def null_score(self, rows: range) -> float:
         """Returns the smallest logit of "there is no answer"."""
-        return float(self.nulls[rows].min())
+        return float(self.outputs["cls_logits"][rows].min())
 
 
 def _of_question(

@@ -176,27 +176,6 @@ def test_beams_of_2_0(seed):
     assert answered
 
 
-def test_several_models_are_averaged():
-    one, two = logits(1), logits(2)
-    mean = {name: (one[name] + two[name]) / 2 for name in one}
-    both = squad_answers.make_answers(DEV, ENCODED, [one, two], OPTIONS)
-    alone = squad_answers.make_answers(DEV, ENCODED, mean, OPTIONS)
-    assert both.texts == alone.texts and both.null_scores == alone.null_scores
-    first = beams(3)
-    second = first | {"start_log_probs": first["start_log_probs"] - 1}
-    second["cls_logits"] = first["cls_logits"] + 1
-    both = squad_answers.make_answers(DEV, ENCODED, [first, second], OPTIONS)
-    alone = squad_answers.make_answers(DEV, ENCODED, first, OPTIONS)
-    assert [c.text for c in both.best] == [c.text for c in alone.best]
-    lower = np.subtract(
-        [c.start_score for c in alone.best if c.text],
-        [c.start_score for c in both.best if c.text],
-    )
-    assert len(lower) and np.allclose(lower, 0.5)
-    raised = np.subtract(both.null_scores, alone.null_scores)
-    assert np.allclose(raised, 0.5)
-
-
 def test_positions_are_those_of_the_text():
     answers = squad_answers.make_answers(DEV, ENCODED, logits(0), OPTIONS)
     for item, candidates in zip(DEV.items, answers.nbest, strict=True):
@@ -268,8 +247,6 @@ def test_what_cannot_be_answered():
     bad["end_logits"][3] = np.nan
     with pytest.raises(DataError, match="end_logits are not finite"):
         squad_answers.make_answers(DEV, ENCODED, bad, OPTIONS)
-    with pytest.raises(UsageError, match="at least one model"):
-        squad_answers.make_answers(DEV, ENCODED, [], OPTIONS)
     broken = dataclasses.replace(DEV.items[0], problem="broken")
     training = dataclasses.replace(DEV, items=[broken, *DEV.items[4:5]], training=True)
     skip = dataclasses.replace(OPTIONS, on_bad_input="skip")

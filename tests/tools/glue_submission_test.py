@@ -10,7 +10,7 @@ def run(*arguments):
 
 
 def test_the_zip_is_written_once_and_errors_are_one_line(tmp_path):
-    folder = tmp_path / "runs" / "WNLI"
+    folder = tmp_path / "runs" / "wnli"
     folder.mkdir(parents=True)
     rows = "".join(f"{i}\t{i % 2}\n" for i in range(146))
     (folder / "test_predictions.tsv").write_text("index\tprediction\n" + rows)

@@ -23,6 +23,7 @@ def setting(
     choices: Sequence[str] | None = None,
     aliases: Mapping[str, str] | None = None,
     repeated: bool = False,
+    identity: bool | str = True,
     **limits: float,
 ):
     """Returns a dataclass field with a help text.
@@ -34,16 +35,20 @@ def setting(
         aliases: dict or None. Other names of these values that the flag accepts.
         repeated: bool. Whether a field of type `tuple[str, ...]` takes one value per
             flag, which may be repeated, instead of one comma-separated list.
+        identity: bool or str. Whether the value decides the result of a run, which is
+            resumed only with the same one; a str instead names the content that decides
+            (see `training.run_folder`), or is `"follows"` for a value that other
+            settings or the content may decide.
         **limits: float. The range that `check_fields` knows: `minimum` or `above`,
             `maximum` or `below`; without the latter two, any finite number.
     """
     kwargs = {"default": default[0]} if default else {}
     metadata = {"help": text, "choices": choices, "aliases": aliases or {}}
-    metadata |= {"repeated": repeated, "limits": limits}
+    metadata |= {"repeated": repeated, "limits": limits, "identity": identity}
     return dataclasses.field(metadata=metadata, **kwargs)
 
 
-def redefined(base: type, name: str, *default, more: str = ""):
+def redefined(base: type, name: str, *default, more: str = "", **metadata):
     """Returns a field of a base class with another default, or more help.
 
     Args:
@@ -51,11 +56,13 @@ def redefined(base: type, name: str, *default, more: str = ""):
         name: str. Name of its field.
         *default: Default value, if it is another one.
         more: str. Sentences that are added to the help text.
+        **metadata: What else is different, such as `identity`.
     """
     field = {field.name: field for field in dataclasses.fields(base)}[name]
-    metadata = {**field.metadata, "help": f"{field.metadata['help']} {more}".strip()}
+    text = f"{field.metadata['help']} {more}".strip()
     return dataclasses.field(
-        default=default[0] if default else field.default, metadata=metadata
+        default=default[0] if default else field.default,
+        metadata={**field.metadata, "help": text, **metadata},
     )
 
 

@@ -43,10 +43,9 @@ def main() -> None:
     settings = read_settings(FinetuneSettings, base)
     # Before TensorFlow is imported, so that mistakes are reported at once.
     settings.check_source()
-    from albert_tf.training import examples
-    from albert_tf.training import finetune_folder as folder
+    from albert_tf.training import examples, replaced_folder
 
-    settings = folder.prepared(settings)
+    settings = replaced_folder.prepared(settings)
     read = examples.read_ahead(settings)
     from albert_tf.training.seeds import finetune
 

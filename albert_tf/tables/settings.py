@@ -54,10 +54,14 @@ class ReadingSettings:
     """Where prepared sets are, and what to do with input that cannot be used."""
 
     tfds_data_dir: str = setting(
-        "Folder of the prepared TensorFlow Datasets. Default: theirs.", ""
+        "Folder of the prepared TensorFlow Datasets. Default: theirs.",
+        "",
+        identity="data",
     )
     download: bool = setting(
-        "Let TensorFlow Datasets download a set that is not prepared.", False
+        "Let TensorFlow Datasets download a set that is not prepared.",
+        False,
+        identity="data",
     )
     on_bad_input: str = setting(
         "stop at input that cannot be used, or skip and count it.",

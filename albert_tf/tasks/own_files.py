@@ -60,6 +60,7 @@ class DataSettings(ReadingSettings, OwnFileSettings):
         "Folder with the official files of the task, or the name of a TensorFlow "
         "Datasets set, such as tfds:glue/mnli.",
         "",
+        identity="data",
     )
 
 

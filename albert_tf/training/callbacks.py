@@ -12,8 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from albert_tf.converters import safetensors_file
@@ -23,15 +21,9 @@ from albert_tf.converters.load import write_files
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.objective import Objective
-from albert_tf.reports.metrics_file import SAMPLES_FILE, MetricsFile
 from albert_tf.storage import files, folders
-from albert_tf.text.inputs import encode_masked, masked_inputs
-from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.pretrain_settings import PretrainSettings
-from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
-from albert_tf.training.tensorflow.strategy import helper_name
 
 # Log lines whose median is the usual value, and how many there must be of them.
 _WINDOW = 20
@@ -75,6 +67,9 @@ class Callback:
 
     def on_save(self) -> None:
         """Is called after a checkpoint was written."""
+
+    def on_end(self) -> None:
+        """Is called when training ends, whatever the reason."""
 
 
 class DivergedError(DataError):
@@ -220,26 +215,71 @@ class Selection:
         return value > self.best_value
 
 
-class BestWeights:
-    """Keeps weights of a run under the step they were reached at.
+# Of the folder of a model: which evaluation it is of.
+BEST_FILE = "best.json"
+_EVALUATED_ON = "evaluated_on"
+
+
+class KeepBest(Callback):
+    """Keeps what the best evaluation so far was of; may end a run that stays worse.
 
     Args:
-        folder: str. Folder of the files; made when it is needed.
+        path: str. Folder of what is kept; made when it is needed.
+        selection: `Selection`. Knows the evaluations on record.
+        averages: `WeightAverages` or None. Kept instead of the weights, if there are
+            any.
+        writes: bool. Whether this process writes.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        selection: Selection,
+        averages: WeightAverages | None,
+        writes: bool = True,
+    ):
+        self.path = path
+        self.selection = selection
+        self.writes = writes
+        self._averages = averages
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether there was no better evaluation for too long."""
+        return self.selection.should_stop
+
+    def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
+        """Keeps what belongs to the best evaluation so far."""
+        if self.selection.add(step, values) and self.writes:
+            averages = self._averages
+            with averages.in_place() if averages else contextlib.nullcontext():
+                self.save(step)
+
+    def save(self, step: int) -> None:
+        """Writes what is kept, completely or not at all."""
+        raise NotImplementedError
+
+
+class KeepWeights(KeepBest):
+    """Keeps weights under the step they were reached at, with those for a resumed run.
+
+    Args:
+        path, selection, averages, writes: As for `KeepBest`.
         model: Keras model of the run.
     """
 
-    def __init__(self, folder: str, model: keras.Model):
-        self.folder = folder
+    def __init__(self, path, model: keras.Model, selection, averages, writes):
+        super().__init__(path, selection, averages, writes)
         self._weights = weight_names(model)
 
     def save(self, step: int) -> None:
         """Writes the weights of a step, completely or not at all."""
-        files.make_folder(self.folder)
+        files.make_folder(self.path)
         tensors = {
             name: Tensor.of(name, keras.ops.convert_to_numpy(v.value))
             for name, v in self._weights.items()
         }
-        with files.open_atomically(self._path(step)) as f:
+        with files.open_atomically(self._file(step)) as f:
             safetensors_file.write(f, tensors, {"format": "albert_tf"})
 
     def restore(self, step: int) -> None:
@@ -248,30 +288,24 @@ class BestWeights:
         Raises:
             DataError: If there are none.
         """
-        path = self._path(step)
+        path = self._file(step)
         if not files.exists(path):
             raise DataError(f"{path}: the weights of the best evaluation are missing")
         tensors = safetensors_file.read(path)
         for name, variable in self._weights.items():
             variable.assign(tensors[name].read())
 
-    def keep_only(self, step: int | None) -> None:
-        """Removes the weights of all other steps."""
-        if not files.is_folder(self.folder):
+    def on_save(self) -> None:
+        """Removes the weights that a run continued from now on cannot need."""
+        if not self.writes or not files.is_folder(self.path):
             return
-        kept = None if step is None else self._path(step).rpartition("/")[2]
-        for name in files.list_folder(self.folder):
+        kept = f"step-{self.selection.best_step}.safetensors"
+        for name in files.list_folder(self.path):
             if name.endswith(".safetensors") and name != kept:
-                files.remove(files.join(self.folder, name))
+                files.remove(files.join(self.path, name))
 
-    def _path(self, step: int) -> str:
-        return files.join(self.folder, f"step-{step}.safetensors")
-
-
-BEST_FOLDER = "best"
-# Beside the model: which evaluation it is of.
-BEST_FILE = "best.json"
-_EVALUATED_ON = "evaluated_on"
+    def _file(self, step: int) -> str:
+        return files.join(self.path, f"step-{step}.safetensors")
 
 
 def check_metric(metric: str, objective: Objective, with_averages: bool) -> None:
@@ -287,15 +321,15 @@ def check_metric(metric: str, objective: Objective, with_averages: bool) -> None
     require(metric in names, f"--keep_best must be one of {', '.join(names)}", metric)
 
 
-class KeepBest(Callback):
+class KeepModel(KeepBest):
     """Writes the model after each evaluation that is better than all before it.
 
-    The file beside the model says which one was the best so far, so a resumed run
+    A file next to the model says which one was the best so far, so a resumed run
     compares with it. An evaluation that a resumed run repeats changes nothing. Numbers
     of other examples are not compared: the first evaluation of them is the best.
 
     Args:
-        folder: str. The folder to write, a model folder like that of the run.
+        path: str. The folder to write, a model folder like that of the run.
         metric: str. Name of the metric that decides. If it begins with `ema_`, the
             model has the averages.
         step: `TrainStep` of the run, with its model.
@@ -306,20 +340,19 @@ class KeepBest(Callback):
 
     def __init__(
         self,
-        folder: str,
+        path: str,
         metric: str,
         step: TrainStep,
         averages: WeightAverages,
         tokenizer: Any,
         evaluated_on: Mapping[str, Any],
     ):
-        self.folder = folder
-        self._train_step = step
-        self.tokenizer = tokenizer
-        self._averages = averages
         self._evaluated_on = dict(evaluated_on)
-        lines = _recorded(folder, metric, self._evaluated_on)
-        self._selection = Selection(metric, 0, lines)
+        selection = Selection(metric, 0, _recorded(path, metric, self._evaluated_on))
+        kept = averages if metric.startswith("ema_") else None
+        super().__init__(path, selection, kept)
+        self._train_step = step
+        self._tokenizer = tokenizer
 
     def on_evaluate(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the model if these metrics of it are the best ones so far.
@@ -327,7 +360,7 @@ class KeepBest(Callback):
         Raises:
             UsageError: If the metric is not among them.
         """
-        metric = self._selection.metric
+        metric = self.selection.metric
         if metric not in values:
             raise UsageError(
                 f"--keep_best={metric}: the evaluation data has no such metric, only "
@@ -336,33 +369,28 @@ class KeepBest(Callback):
         if not math.isfinite(values[metric]):
             logging.warning(
                 "%s: the %s of step %d is %s: the model is not kept",
-                *(self.folder, metric, step, values[metric]),
+                *(self.path, metric, step, values[metric]),
             )
-        if not self._selection.add(step, values):
-            return
+        super().on_evaluate(step, values)
+
+    def save(self, step: int) -> None:
+        """Writes the model, and of which evaluation it is."""
         record = {
-            "metric": metric,
-            "value": values[metric],
+            "metric": self.selection.metric,
+            "value": self.selection.best_value,
             "step": step,
             _EVALUATED_ON: self._evaluated_on,
         }
-        if metric.startswith("ema_"):
-            with self._averages.in_place():
-                self._write(record)
-        else:
-            self._write(record)
-
-    def _write(self, record: dict[str, Any]) -> None:
         self._train_step.mark_trained()
         names = folders.OWN_NAMES | {BEST_FILE}
         try:
-            with folders.writing(self.folder, overwrite=True, own_names=names) as out:
+            with folders.writing(self.path, overwrite=True, own_names=names) as out:
                 out.write_json(BEST_FILE, record)
                 model = self._train_step.model
-                write_files(from_model(model, self.tokenizer), out)
+                write_files(from_model(model, self._tokenizer), out)
         except (OSError, DataError, UsageError) as e:
             # No reason to end a run; the next better model is written.
-            logging.warning("%s: the model is not kept: %s", self.folder, e)
+            logging.warning("%s: the model is not kept: %s", self.path, e)
 
 
 def _recorded(
@@ -396,103 +424,3 @@ def _recorded(
 def _describe(evaluated_on: Mapping[str, Any]) -> str:
     """Returns the examples of evaluations for people; of a digest, the beginning."""
     return " ".join(f"{k}={str(v)[:12]}" for k, v in evaluated_on.items())
-
-
-_TOP_K = 5
-# The weights that a line is of, in the words of --export_weights.
-_LAST, _AVERAGE = "last", "average"
-
-
-class Samples(Callback, contextlib.AbstractContextManager):
-    """Writes `samples.jsonl`: one line per evaluation, with averages one more.
-
-    Does nothing without texts or held-out data, in workers other than the chief, and on
-    a TPU, which would have to compile a second program for a few rows.
-
-    Args:
-        folder: `RunFolder`.
-        first_step: int. Step at which the run continues. Later lines are removed.
-        settings, step, averages, tokenizer: Those of the run, whose model answers.
-    """
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        first_step: int,
-        settings: PretrainSettings,
-        step: TrainStep,
-        averages: WeightAverages,
-        tokenizer: Tokenizer,
-    ):
-        self._step = step
-        self._averages = averages
-        self._tokenizer = tokenizer
-        self._texts: list[str] = []
-        self._file: MetricsFile | None = None
-        if helper_name(step.strategy):
-            return
-        if settings.eval_file and not isinstance(
-            step.strategy, tf.distribute.TPUStrategy
-        ):
-            self._read(settings.sample_texts, settings.max_seq_length)
-        path = folder.join(SAMPLES_FILE)
-        if self._texts or files.exists(path):
-            self._file = MetricsFile(path, first_step)
-
-    def _read(self, texts: Sequence[str], longest: int) -> None:
-        """Makes the batch of the texts; all evaluations share it, and one graph."""
-        rows = []
-        for text in filter(None, texts):
-            try:
-                row = encode_masked(self._tokenizer, text, longest, "--max_seq_length")
-            except UsageError as e:
-                logging.warning("--sample_texts: one is left out: %s", e)
-            else:
-                self._texts.append(text)
-                rows.append(row)
-        if not rows:
-            return
-        batch, self._masks = masked_inputs(self._tokenizer, rows, longest)
-        # An equal share for each device.
-        shares = self._step.num_shares
-        number = -(-len(rows) // shares) * shares
-        self._batch = {k: np.resize(v, (number, v.shape[1])) for k, v in batch.items()}
-
-    def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
-        """Writes the answers of now, unless they are on record."""
-        if not self._texts:
-            return
-        self._append(step, _LAST)
-        if self._averages:
-            with self._averages.in_place():
-                self._append(step, _AVERAGE)
-
-    def _append(self, step: int, weights: str) -> None:
-        key = {"step": step, "weights": weights}
-        # An evaluation that a resumed run repeats.
-        if not any(key.items() <= line.items() for line in self._file.lines):
-            self._file.append({**key, "answers": self._answers()})
-
-    def _answers(self) -> list[dict[str, Any]]:
-        """Returns of each text, for each mask, the best tokens and probabilities."""
-        logits = self._step.predict(self._batch)["mlm_logits"].astype(np.float32)
-        # A model's table may be larger than the vocabulary.
-        logits = logits[..., : self._tokenizer.vocab_size]
-        answers = []
-        # The last rows may be repetitions.
-        for text, masks, rows in zip(self._texts, self._masks, logits, strict=False):
-            best = [self._best(row) for row in rows[: len(masks)]]
-            answers.append({"text": text, "masks": best})
-        return answers
-
-    def _best(self, logits: np.ndarray) -> list[list[Any]]:
-        scores = np.exp(logits - logits.max())
-        scores /= scores.sum()
-        best = np.argsort(-scores, kind="stable")[:_TOP_K].tolist()
-        return [
-            [self._tokenizer.id_to_text(i), float(f"{scores[i]:.4g}")] for i in best
-        ]
-
-    def __exit__(self, *exception):
-        if self._file:
-            self._file.settle()

@@ -14,9 +14,8 @@ from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import Forward, collect_outputs
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
 from albert_tf.tasks.text_classification import ONE_CLASS_IS_NORMAL
-from albert_tf.training.callbacks import BestWeights, Callback, Selection
+from albert_tf.training.callbacks import Callback
 from albert_tf.training.examples import CALIBRATION, Split, dev_splits
-from albert_tf.training.start import class_weights
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.strategy import share
 
@@ -89,118 +88,6 @@ class Evaluator:
         )
 
 
-class CollapseDetector:
-    """Notices training that has collapsed to the same answer for everything.
-
-    It speaks after the warm-up, when two evaluations in a row or the last one show it.
-
-    Args:
-        task: `Task`.
-        targets: dict. Targets of the training examples.
-        num_warmup_steps: int. Evaluations of the warm-up are not judged.
-        num_train_steps: int. Steps of the whole run.
-        class_weights: sequence of float. Weights of the classes in the loss; empty for
-            equal ones.
-        label_smoothing: float. Smoothing of the labels in the loss.
-    """
-
-    def __init__(
-        self,
-        task: Task,
-        targets: Mapping[str, np.ndarray],
-        num_warmup_steps: int,
-        num_train_steps: int,
-        class_weights: Sequence[float] = (),
-        label_smoothing: float = 0.0,
-    ):
-        self.task = task
-        self.num_warmup_steps = num_warmup_steps
-        self.num_train_steps = num_train_steps
-        self._bounds = loss_bounds(task, targets, class_weights, label_smoothing)
-
-    def find(
-        self,
-        step: int,
-        examples: Any,
-        answers: Any,
-        lines: Sequence[Mapping[str, Any]],
-    ) -> tuple[str, bool]:
-        """Judges an evaluation.
-
-        Args:
-            step: int. Step of the evaluation.
-            examples: Evaluated examples.
-            answers: Answers to them.
-            lines: sequence of dict. Metrics on record, of all steps so far.
-
-        Returns:
-            What looks collapsed, or an empty string; and whether it is certain.
-        """
-        if step <= self.num_warmup_steps:
-            return "", False
-        reason = self.task.family.collapse(self.task, examples, answers)
-        reason = reason or self._loss_at_chance(step, lines)
-        before = [line for line in lines if line["split"] == "eval"]
-        again = bool(before) and bool(before[-1].get("collapsed"))
-        return reason, bool(reason) and (again or step == self.num_train_steps)
-
-    def _loss_at_chance(self, step: int, lines: Sequence[Mapping[str, Any]]) -> str:
-        since = max(self.num_warmup_steps, step // 2)
-        losses = [
-            line["loss"]
-            for line in lines
-            if line["split"] == "train" and line["step"] > since
-        ]
-        if self._bounds is None or not losses or 2 * step < self.num_train_steps:
-            return ""
-        mean = sum(losses) / len(losses)
-        right, guessing = self._bounds
-        if mean < right + _CHANCE * (guessing - right):
-            return ""
-        return f"the loss is {mean:.4f}, that of guessing {guessing:.4f}"
-
-
-def loss_bounds(
-    task: Task,
-    targets: Mapping[str, np.ndarray],
-    class_weights: Sequence[float] = (),
-    label_smoothing: float = 0.0,
-) -> tuple[float, float] | None:
-    """Returns the losses of knowing every label, and only how frequent each class is.
-
-    Without weights and smoothing these are 0 and the entropy of the classes.
-
-    Args:
-        task: `Task`.
-        targets: dict. Targets of the training examples.
-        class_weights: sequence of float. As for `CollapseDetector`.
-        label_smoothing: float. As for `CollapseDetector`.
-
-    Returns:
-        Two floats, or None for tasks other than single-label classification of texts,
-        and for those where good models are no better.
-    """
-    if task.problem_type != SINGLE_LABEL or len(task.labels) < 2:
-        return None
-    if task.name in ONE_CLASS_IS_NORMAL:
-        return None
-    labels, count = np.asarray(targets[features.LABELS]), len(task.labels)
-    shares = np.bincount(labels, minlength=count) / len(labels)
-    weighted = shares * np.asarray(class_weights or [1.0] * count)
-    total = float(weighted.sum())
-    if not total:
-        return None
-    # The loss is the mean of weight times cross-entropy with the smoothed label, so
-    # the best constant answer is the weighted mean of the smoothed labels.
-    smooth = lambda p: (1 - label_smoothing) * p + label_smoothing / count  # noqa: E731
-    one = np.eye(count)[0]
-    return total * _entropy(smooth(one)), total * _entropy(smooth(weighted / total))
-
-
-def _entropy(shares: np.ndarray) -> float:
-    return -sum(p * math.log(p) for p in shares.tolist() if p)
-
-
 class DevEvaluation:
     """Measures the dev splits, with the averages of the weights if there are any.
 
@@ -239,97 +126,122 @@ class DevEvaluation:
         return share(self._strategy, values)[0]
 
 
-class Collapse(Callback):
-    """Notices a collapse, and warns or ends the run.
+def loss_bounds(
+    task: Task,
+    targets: Mapping[str, np.ndarray],
+    class_weights: Sequence[float] = (),
+    label_smoothing: float = 0.0,
+) -> tuple[float, float] | None:
+    """Returns the losses of knowing every label, and only how frequent each class is.
+
+    Without weights and smoothing these are 0 and the entropy of the classes.
 
     Args:
-        run: `finetune.Run`.
+        task: `Task`.
+        targets: dict. Targets of the training examples.
+        class_weights: sequence of float. Weights of the classes in the loss; empty for
+            equal ones.
+        label_smoothing: float. Smoothing of the labels in the loss.
+
+    Returns:
+        Two floats, or None for tasks other than single-label classification of texts,
+        and for those where good models are no better.
+    """
+    if task.problem_type != SINGLE_LABEL or len(task.labels) < 2:
+        return None
+    if task.name in ONE_CLASS_IS_NORMAL:
+        return None
+    labels, count = np.asarray(targets[features.LABELS]), len(task.labels)
+    shares = np.bincount(labels, minlength=count) / len(labels)
+    weighted = shares * np.asarray(class_weights or [1.0] * count)
+    total = float(weighted.sum())
+    if not total:
+        return None
+    # The loss is the mean of weight times cross-entropy with the smoothed label, so
+    # the best constant answer is the weighted mean of the smoothed labels.
+    smooth = lambda p: (1 - label_smoothing) * p + label_smoothing / count  # noqa: E731
+    one = np.eye(count)[0]
+    return total * _entropy(smooth(one)), total * _entropy(smooth(weighted / total))
+
+
+def _entropy(shares: np.ndarray) -> float:
+    return -sum(p * math.log(p) for p in shares.tolist() if p)
+
+
+class Collapse(Callback):
+    """Notices training that has collapsed to the same answer for everything.
+
+    It warns or ends the run after the warm-up, when two evaluations in a row or the
+    last one show it.
+
+    Args:
+        run: `finetune.Finetuning`.
         evaluation: `DevEvaluation`.
-        lines: list of dict. Metrics on record.
+        evaluations: sequence of dict. Evaluations on record.
         recorded: callable. Returns what has been recorded, for the lines of training.
     """
 
     def __init__(
         self,
-        run,
+        run: Any,
         evaluation: DevEvaluation,
-        lines: list[dict],
+        evaluations: Sequence[Mapping[str, Any]],
         recorded: Callable[[], list[dict]],
     ):
-        self._strategy = run.strategy
-        self._must_end = run.settings.on_collapse != "warn"
+        self._run = run
         self._evaluation = evaluation
         self._recorded = recorded
-        self._evaluations = [line for line in lines if line["split"] == "eval"]
-        self._detector = CollapseDetector(
-            run.task,
-            run.data.train.targets,
-            run.settings.num_warmup_steps,
-            run.settings.num_train_steps,
-            class_weights(run.settings, run.task, run.data.train),
-            run.settings.label_smoothing,
-        )
+        self._evaluations = list(evaluations)
+        smoothing = run.settings.label_smoothing
+        targets = run.data.train.targets
+        self._bounds = loss_bounds(run.task, targets, run.class_weights, smoothing)
         self._has_warned = False
 
     def on_evaluate(self, step: int, values: dict[str, Any]) -> None:
         """Judges the evaluation; raises CollapsedError if the run is to end."""
-        train = [line for line in self._recorded() if line["split"] == "train"]
-        examples, answers = self._evaluation.examples, self._evaluation.answers
-        lines = train + self._evaluations
-        found = self._detector.find(step, examples, answers, lines)
-        reason, certain = share(self._strategy, found)[0]
+        reason, certain = share(self._run.strategy, self.find(step))[0]
         if certain:
             self._report(step, reason)
         if reason:
             values["collapsed"] = 1.0
         self._evaluations.append({"split": "eval", "step": step, **values})
 
+    def find(self, step: int) -> tuple[str, bool]:
+        """Returns what looks collapsed, or an empty string; and whether certainly."""
+        settings, task = self._run.settings, self._run.task
+        if step <= settings.num_warmup_steps:
+            return "", False
+        examples, answers = self._evaluation.examples, self._evaluation.answers
+        reason = task.family.collapse(task, examples, answers)
+        reason = reason or self._loss_at_chance(step)
+        again = self._evaluations and self._evaluations[-1].get("collapsed")
+        last = step == settings.num_train_steps
+        return reason, bool(reason) and (bool(again) or last)
+
+    def _loss_at_chance(self, step: int) -> str:
+        settings = self._run.settings
+        since = max(settings.num_warmup_steps, step // 2)
+        losses = [
+            line["loss"]
+            for line in self._recorded()
+            if line["split"] == "train" and line["step"] > since
+        ]
+        early = 2 * step < settings.num_train_steps
+        if self._bounds is None or not losses or early:
+            return ""
+        mean = sum(losses) / len(losses)
+        right, guessing = self._bounds
+        if mean < right + _CHANCE * (guessing - right):
+            return ""
+        return f"the loss is {mean:.4f}, that of guessing {guessing:.4f}"
+
     def _report(self, step: int, reason: str) -> None:
         text = (
             f"training collapsed at step {step}: {reason}; try a lower "
             "--learning_rate, a longer warm-up, a larger batch or another --seed"
         )
-        if self._must_end:
+        if self._run.settings.on_collapse != "warn":
             raise CollapsedError(text)
         if not self._has_warned:
             self._has_warned = True
             logging.warning("%s", text)
-
-
-class KeepWeights(Callback):
-    """Keeps the best weights, and ends a run that has not become better for long.
-
-    Args:
-        best: `BestWeights`.
-        selection: `Selection`. Knows the evaluations on record.
-        averages: `WeightAverages`. What is kept, if there are any.
-        writes: bool. Whether this process keeps the best weights.
-    """
-
-    def __init__(
-        self,
-        best: BestWeights,
-        selection: Selection,
-        averages: WeightAverages,
-        writes: bool,
-    ):
-        self._best = best
-        self._selection = selection
-        self._averages = averages
-        self._writes = writes
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether there was no better evaluation for too long."""
-        return self._selection.should_stop
-
-    def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
-        """Keeps the weights of the best evaluation so far."""
-        if self._selection.add(step, values) and self._writes:
-            with self._averages.in_place():
-                self._best.save(step)
-
-    def on_save(self) -> None:
-        """Removes the weights that a run continued from now on cannot need."""
-        if self._writes:
-            self._best.keep_only(self._selection.best_step)

@@ -10,12 +10,15 @@ import numpy as np
 from absl import logging
 
 from albert_tf import features
+from albert_tf.config import AlbertConfig
 from albert_tf.converters.detect import check_path
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
 from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
+from albert_tf.tasks.registry import find_recipe
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
+from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
 
@@ -257,6 +260,36 @@ def read_ahead(
     if not settings.download:
         prepared_folder(settings.data_dir, settings.tfds_data_dir or None, False)
     return None
+
+
+def recipe_of(settings: FinetuneSettings, task: Task) -> dict[str, Any]:
+    """Returns the values of the recipe that is asked for, or else of the task's."""
+    recipe = find_recipe(settings.recipe) if settings.recipe else task.recipe
+    return dataclasses.asdict(recipe) if recipe else {}
+
+
+def with_lengths(
+    settings: FinetuneSettings, task: Task, config: AlbertConfig
+) -> tuple[FinetuneSettings, Task]:
+    """Decides the sizes of rows: those given, the recipe's, the task's, the model's."""
+    longest = config.max_position_embeddings
+    length = settings.max_seq_length
+    if length is None:
+        recipe = recipe_of(settings, task)
+        length = min(recipe.get("max_seq_length", task.options.max_seq_length), longest)
+    check_max_seq_length(length, pairs=False, longest=longest)
+    names = [field.name for field in dataclasses.fields(task.options)]
+    given = {name: getattr(settings, name, None) for name in names}
+    given["max_seq_length"] = length
+    chosen = {name: value for name, value in given.items() if value is not None}
+    options = dataclasses.replace(task.options, **chosen)
+    budget = length - options.max_query_length - 3
+    if settings.doc_stride is None and budget > 0:
+        # In short rows, the usual step would be longer than a window.
+        stride = min(options.doc_stride, -(-budget // 2))
+        options = dataclasses.replace(options, doc_stride=stride)
+    settings = dataclasses.replace(settings, max_seq_length=length)
+    return settings, dataclasses.replace(task, options=options)
 
 
 def encode(

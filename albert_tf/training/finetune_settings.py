@@ -3,10 +3,10 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.objectives.exit_modes import FROZEN, MODES
 from albert_tf.settings import redefined, setting
 from albert_tf.tasks.own_files import DataSettings
@@ -14,55 +14,6 @@ from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.settings import TrainingSettings, usual_log_steps
 
 ON_COLLAPSE = ("warn", "stop", "restart")
-# They change how a run is carried out or watched, not what it computes, so a run may be
-# resumed with other values.
-NOT_IN_IDENTITY = frozenset(
-    {
-        "output_dir",
-        "overwrite",
-        "allow_other_versions",
-        "log_steps",
-        "save_checkpoints_steps",
-        "keep_checkpoint_max",
-        "distribution",
-        "num_devices",
-        "tpu_name",
-        "worker_timeout",
-    }
-)
-# Settings that name content, and the key under which the content is on record.
-CONTENT_OF = {
-    "train_file": "data",
-    "dev_file": "data",
-    "test_file": "data",
-    "data_dir": "data",
-    "tfds_data_dir": "data",
-    "download": "data",
-    "init_checkpoint": "init_checkpoint",
-    "spm_model_file": "tokenizer",
-    "do_lower_case": "tokenizer",
-    "keep_accents": "tokenizer",
-    "preset": "config",
-    "albert_config_file": "config",
-}
-# Settings that recipe, model, data or other settings decide if they are not given; see
-# `RunFolder`.
-FOLLOWS = (
-    "learning_rate",
-    "train_batch_size",
-    "dropout",
-    "max_seq_length",
-    "num_train_steps",
-    "num_warmup_steps",
-    "eval_steps",
-    "fixed_length",
-    "doc_stride",
-    "keep",
-)
-# Settings that are gone, and the value with which a run begun by an earlier version is
-# this one.
-RETIRED = {"search": ()}
-
 # What else of a config a setting replaces that is given beside it: the steps of a
 # recipe, and their warm-up, are for all of its examples.
 _REPLACES = {
@@ -97,15 +48,22 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     value of the recipe, or else a default that `resolved` computes.
     """
 
+    kind: ClassVar[str] = "finetune"
+    retired: ClassVar[Mapping[str, Any]] = {"search": ()}
+
+    do_lower_case: bool | None = _shared("do_lower_case", identity="tokenizer")
+    keep_accents: bool | None = _shared("keep_accents", identity="tokenizer")
     task: str = setting(
         "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad1, squad2, race, "
         "swag, codah, conll2003, wnut17, or table for files of your own.",
         "table",
     )
     train_file: str = setting(
-        "Your own training examples (or a task's, instead of --data_dir).", ""
+        "Your own training examples (or a task's, instead of --data_dir).",
+        "",
+        identity="data",
     )
-    dev_file: str = setting("Examples to evaluate on.", "")
+    dev_file: str = setting("Examples to evaluate on.", "", identity="data")
     dev_fraction: float | None = setting(
         "Share of the training examples to hold back as dev examples, of all labels "
         "alike, where there are none. Default: 0.1 of a data_dir whose test examples "
@@ -114,24 +72,32 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         minimum=0,
         below=1,
     )
-    test_file: str = setting("Examples to predict at the end; need no labels.", "")
+    test_file: str = setting(
+        "Examples to predict at the end; need no labels.", "", identity="data"
+    )
     init_checkpoint: str = setting(
         "Pretrained model: a folder or checkpoint in any supported format, or a name "
         "such as hf://owner/name.",
         "",
+        identity="init_checkpoint",
     )
     from_scratch: bool = setting(
         "Start from random weights, for comparison with a pretrained model.", False
     )
-    preset: str = setting("With from_scratch: released model to take sizes from.", "")
+    preset: str = setting(
+        "With from_scratch: released model to take sizes from.", "", identity="config"
+    )
     albert_config_file: str = setting(
         "With from_scratch: JSON file with the model's sizes. With init_checkpoint: "
         "the checkpoint's own, as the original's commands give it; needed only where "
         "the checkpoint has none.",
         "",
+        identity="config",
     )
     spm_model_file: str = setting(
-        "SentencePiece model or tokenizer.json, if the model has none.", ""
+        "SentencePiece model or tokenizer.json, if the model has none.",
+        "",
+        identity="tokenizer",
     )
     labels: tuple[str, ...] = setting(
         "Label names in the order of the class indices, or of the class ids (from 0, "
@@ -149,7 +115,9 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         choices=("", "beam", "span"),
     )
     doc_stride: int | None = setting(
-        "SQuAD: tokens from the start of one window to the next. Default: 128.", None
+        "SQuAD: tokens from the start of one window to the next. Default: 128.",
+        None,
+        identity="follows",
     )
     max_query_length: int | None = setting(
         "SQuAD: tokens kept of a question. Default: 64.", None, minimum=1
@@ -163,7 +131,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
     max_qa_length: int | None = setting(
         "RACE: tokens kept of a question with a choice. Default: 128.", None, minimum=1
     )
-    overwrite: bool = setting("Replace existing output.", False)
+    overwrite: bool = setting("Replace existing output.", False, identity=False)
     recipe: str = setting(
         "Take learning_rate, train_batch_size, dropout, num_train_steps, "
         "num_warmup_steps and max_seq_length from this row of the paper's Table 14, "
@@ -171,16 +139,26 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         "precedence.",
         "",
     )
-    learning_rate: float | None = _shared("learning_rate", more="Default: 2e-5.")
-    train_batch_size: int | None = _shared("train_batch_size", more="Default: 32.")
+    learning_rate: float | None = _shared(
+        "learning_rate", more="Default: 2e-5.", identity="follows"
+    )
+    train_batch_size: int | None = _shared(
+        "train_batch_size", more="Default: 32.", identity="follows"
+    )
     dropout: float | None = setting(
-        "Dropout of the encoder. Default: the checkpoint's.", None, minimum=0, below=1
+        "Dropout of the encoder. Default: the checkpoint's.",
+        None,
+        minimum=0,
+        below=1,
+        identity="follows",
     )
     num_train_steps: int | None = _shared(
-        "num_train_steps", more="Default: those of num_train_epochs."
+        "num_train_steps",
+        more="Default: those of num_train_epochs.",
+        identity="follows",
     )
     num_warmup_steps: int | None = _shared(
-        "num_warmup_steps", more="Default: 10% of all."
+        "num_warmup_steps", more="Default: 10% of all.", identity="follows"
     )
     warmup_proportion: float | None = setting(
         "Share of the updates during which the learning rate rises, instead of "
@@ -190,7 +168,9 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         maximum=1,
     )
     max_seq_length: int | None = _shared(
-        "max_seq_length", more="Default: the model's maximum, at most 512."
+        "max_seq_length",
+        more="Default: the model's maximum, at most 512.",
+        identity="follows",
     )
     num_train_epochs: float | None = setting(
         "Passes over the training examples, instead of num_train_steps. Default: 3.",
@@ -230,10 +210,14 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         True,
     )
     fixed_length: bool = setting(
-        "Pad every batch to max_seq_length; implied by --distribution=tpu.", False
+        "Pad every batch to max_seq_length; implied by --distribution=tpu.",
+        False,
+        identity="follows",
     )
     jit_compile: bool = _shared("jit_compile", more="Implies fixed_length.")
-    eval_steps: int | None = _shared("eval_steps", more="Default: an epoch.")
+    eval_steps: int | None = _shared(
+        "eval_steps", more="Default: an epoch.", identity="follows"
+    )
     metric: str = setting(
         "Metric on the dev examples that selects the weights to keep; any name but one "
         "of the task's is refused with the list. Default: the task's.",
@@ -243,6 +227,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         "Weights of the model: those with the best metric, or the last ones.",
         "best",
         choices=("best", "last"),
+        identity="follows",
     )
     early_stopping_patience: int = setting(
         "Stop after this many evaluations without a better metric; 0: never.",
@@ -265,37 +250,37 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         Raises:
             UsageError: If they are not.
         """
-        if not self.output_dir:
-            raise UsageError("--output_dir: required, but not given")
-        if bool(self.data_dir) == bool(self.train_file):
-            raise UsageError(
-                "exactly one of --data_dir (a task's official files) and --train_file "
-                f"must be given, received {self.data_dir!r} and {self.train_file!r}"
-            )
-        if self.data_dir and (self.dev_file or self.test_file):
-            raise UsageError(
-                "--dev_file, --test_file: only with --train_file; --data_dir has files "
-                "of its own"
-            )
-        sizes = [self.preset, self.albert_config_file]
+        require(self.output_dir, "--output_dir: required, but not given")
+        require(
+            bool(self.data_dir) != bool(self.train_file),
+            "exactly one of --data_dir (a task's official files) and --train_file "
+            "must be given",
+            *(self.data_dir, self.train_file),
+        )
+        require(
+            self.train_file or not (self.dev_file or self.test_file),
+            "--dev_file, --test_file: only with --train_file; --data_dir has files of "
+            "its own",
+        )
         if self.from_scratch:
-            if self.init_checkpoint:
-                raise UsageError(
-                    "--from_scratch: cannot be combined with --init_checkpoint, "
-                    "received both"
-                )
-            if sum(map(bool, sizes)) != 1 or not self.spm_model_file:
-                raise UsageError(
-                    "--from_scratch: requires --spm_model_file and either --preset or "
-                    "--albert_config_file"
-                )
-        elif not self.init_checkpoint:
-            raise UsageError(
-                "--init_checkpoint: required; to train from random weights, pass "
-                "--from_scratch"
+            sizes = bool(self.preset) + bool(self.albert_config_file)
+            require(
+                not self.init_checkpoint,
+                "--from_scratch: cannot be combined with --init_checkpoint, received "
+                "both",
             )
-        elif self.preset:
-            raise UsageError("--preset: only with --from_scratch")
+            require(
+                sizes == 1 and self.spm_model_file,
+                "--from_scratch: requires --spm_model_file and either --preset or "
+                "--albert_config_file",
+            )
+            return
+        require(
+            self.init_checkpoint,
+            "--init_checkpoint: required; to train from random weights, pass "
+            "--from_scratch",
+        )
+        require(not self.preset, "--preset: only with --from_scratch")
 
     def resolved(
         self, num_examples: int, recipe: dict[str, Any] | None = None
@@ -351,11 +336,8 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             ("warmup_proportion", "num_warmup_steps"),
         ):
             values = getattr(self, one), getattr(self, other)
-            if None not in values:
-                raise UsageError(
-                    f"--{one}: cannot be combined with {other}, received {values[0]} "
-                    f"and {values[1]}"
-                )
+            rule = f"--{one}: cannot be combined with {other}"
+            require(None in values, rule, *values)
         self.check_values()
 
     def check_values(self) -> None:
@@ -363,13 +345,12 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         self.check_training()
         if self.max_seq_length is not None:
             check_max_seq_length(self.max_seq_length, pairs=False)
-        if self.exits == FROZEN and (
-            self.early_stopping_patience or self.num_seeds > 1
-        ):
-            raise UsageError(
-                "--exits: frozen leaves every metric as it is, so that "
-                "early_stopping_patience and num_seeds have nothing to compare"
-            )
+        require(
+            self.exits != FROZEN
+            or not (self.early_stopping_patience or self.num_seeds > 1),
+            "--exits: frozen leaves every metric as it is, so that "
+            "early_stopping_patience and num_seeds have nothing to compare",
+        )
 
     def needs_dev(self) -> list[str]:
         """Returns the given settings that mean nothing without dev examples."""
@@ -380,11 +361,6 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             "num_seeds": self.num_seeds > 1,
         }
         return [name for name, is_given in asked.items() if is_given]
-
-    def identity(self) -> dict[str, Any]:
-        """Returns the settings that decide the trained weights."""
-        values = dataclasses.asdict(self)
-        return {k: v for k, v in values.items() if k not in NOT_IN_IDENTITY}
 
 
 _RECIPE_FIELDS = (

@@ -78,11 +78,11 @@ def train(
     intervals: Intervals,
     checkpoints: TrainingCheckpoints,
     progress: Progress,
-    evaluate: Evaluate | None = None,
-    callbacks: Sequence[Callback] = (),
-    lines: Sequence[Mapping[str, Any]] = (),
-    signals: StopSignals | None = None,
-    end: int | None = None,
+    evaluate: Evaluate | None,
+    callbacks: Sequence[Callback],
+    lines: Sequence[Mapping[str, Any]],
+    signals: StopSignals,
+    end: int,
 ) -> None:
     """Trains from the restored step to the last one.
 
@@ -102,22 +102,15 @@ def train(
             checkpoint and its evaluation begins with that evaluation; one that a signal
             stopped between two log lines makes the next one the same to the bit as if
             it had not been stopped.
-        signals: `StopSignals`, already watching; None: its own.
-        end: int or None. Last step of the run, if this is only a part of it.
+        signals: `StopSignals`, already watching.
+        end: int. Last step of the run, of which this may be only a part.
 
     Raises:
         DivergedError: If training diverges.
         DataError: If the last checkpoint cannot be written.
         Stopped: If SIGINT or SIGTERM arrived, after a checkpoint.
     """
-    if signals is None:
-        with StopSignals() as signals:
-            return train(
-                *(step, batches, intervals, checkpoints, progress, evaluate),
-                *(callbacks, lines, signals, end),
-            )
     iterator = iter(batches)
-    end = end or intervals.num_train_steps
     done, last = checkpoints.step, intervals.num_train_steps
     evaluated = {line["step"] for line in lines if line["split"] == "eval"}
     if evaluate and intervals.evaluation_is_due(done) and done not in evaluated:

@@ -10,10 +10,9 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.config import AlbertConfig
 from albert_tf.converters.keras_model import build_model, from_model
+from albert_tf.converters.load import write_files
 from albert_tf.figure import drawn_if_possible
-from albert_tf.objectives.objective import Objective
 from albert_tf.reports.cards import model_card
 from albert_tf.reports.figures import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
@@ -26,33 +25,29 @@ from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
 from albert_tf.tasks.outputs import as_forward
 from albert_tf.tasks.task import warn_of_collapse
-from albert_tf.training import finetune_folder
-from albert_tf.training.callbacks import Selection
+from albert_tf.training import replaced_folder
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.examples import CALIBRATION, dev_splits
-from albert_tf.training.pretrain_batches import SkippedBatches
-from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
 
 # Metrics on record -> what people call the split.
 _SHOWN = {"eval": "dev"}
 
 
-def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
-    """Evaluates the trained model once more and writes the finished finetune_folder.
+def finish(run: Any) -> dict[str, Any]:
+    """Evaluates the trained model once more and writes the finished replaced_folder.
 
     The evaluation is that of `evaluate` and `predict`, in float32, so that they give
     the same numbers.
 
     Args:
-        run: `finetune.Run`. Its model has the weights to keep.
-        run_folder: `RunFolder`.
-        selection: `Selection`. Which weights these are.
+        run: `finetune.Finetuning`. Its model has the weights to keep, those of its
+            `selection`.
 
     Returns:
         The content of `metrics.json`.
     """
-    settings, task = run.settings, run.task
+    settings, task, selection = run.settings, run.task, run.selection
     run.step.mark_trained()
     model = _in_float32(run)
     evaluator = Evaluator(
@@ -66,12 +61,12 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     task = dataclasses.replace(task, options=evaluator.options)
     model.task = saved.describe(task)
     main = next(iter(evaluator.dev_splits()), None)
-    lines = read_metrics(run_folder.join(METRICS_FILE))
+    lines = read_metrics(run.folder.join(METRICS_FILE))
     lines = [line for line in lines if line["split"] != UNFINISHED]
-    warning = _without_best(run, selection)
+    warning = _without_best(run)
     if warning:
         logging.warning("%s", warning)
-    results = _results(run, selection, lines)
+    results = _results(run, lines)
     if main is not None:
         # Metrics of the other dev splits already have the split's name before them.
         others = tuple(f"{name}_" for name in evaluator.dev_splits() if name != main)
@@ -91,7 +86,7 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
         if split.is_labelled:
             values = evaluator.metrics(name, answers)
             results |= {f"{name}_{key}": value for key, value in values.items()}
-            with drawn_if_possible(finetune_folder.REPORT):
+            with drawn_if_possible(replaced_folder.REPORT):
                 shown[name] = task.family.report(
                     task, split.examples, answers, split.encoded
                 )
@@ -99,15 +94,18 @@ def finish(run, run_folder: RunFolder, selection: Selection) -> dict[str, Any]:
     text = files.to_json(results, indent=2) + "\n"
     results = json.loads(text)
     contents["metrics.jsonl"] = _json_lines(lines)
-    contents[finetune_folder.METRICS] = _bytes(text)
+    contents[replaced_folder.METRICS] = _bytes(text)
     history = [{**line, "split": _SHOWN.get(line["split"], "train")} for line in lines]
     best = selection.best_step if settings.keep == "best" else None
-    with drawn_if_possible("curves.png"):
-        contents["curves.png"] = draw_curves(history, selection.metric, best)
-    with drawn_if_possible(finetune_folder.REPORT):
-        report = _report(run, results, shown, selection, warning)
-        contents |= _page(run_folder.path, report)
-    finetune_folder.write(settings, run_folder, model, run.tokenizer, contents)
+    with drawn_if_possible(CURVES_FILE):
+        contents[CURVES_FILE] = draw_curves(history, selection.metric, best)
+    with drawn_if_possible(replaced_folder.REPORT):
+        report = _report(run, results, shown, warning)
+        contents |= _page(run.folder.path, report)
+    checkpoint = from_model(model, run.start.tokenizer)
+    replaced_folder.write(
+        run.folder, contents, lambda out: write_files(checkpoint, out, "albert_tf")
+    )
     return results
 
 
@@ -116,11 +114,11 @@ def _page(path: str, report: TaskReport) -> dict[str, bytes]:
     data = files.to_json(dataclasses.asdict(report))
     report = TaskReport.from_dict(json.loads(data))
     page = render_run(read_run(path), is_finished=True, report=report)
-    return {REPORT_DATA: _bytes(data), finetune_folder.REPORT: page}
+    return {REPORT_DATA: _bytes(data), replaced_folder.REPORT: page}
 
 
-def _report(run, results, shown, selection, warning: str) -> TaskReport:
-    settings = run.settings
+def _report(run, results, shown, warning: str) -> TaskReport:
+    settings, selection = run.settings, run.selection
     return TaskReport(
         task=run.task.name,
         model=settings.init_checkpoint or "random weights",
@@ -142,8 +140,9 @@ def _report(run, results, shown, selection, warning: str) -> TaskReport:
     )
 
 
-def _without_best(run, selection: Selection) -> str:
+def _without_best(run) -> str:
     """Returns what to say if no evaluation can be the best one."""
+    selection = run.selection
     if run.settings.keep != "best" or not selection.has_no_number:
         return ""
     return (
@@ -156,15 +155,15 @@ def _in_float32(run) -> keras.Model:
     model = run.step.model
     if model.compute_dtype == "float32":
         return model
-    with from_model(model, run.tokenizer) as checkpoint:
+    with from_model(model, run.start.tokenizer) as checkpoint:
         rebuilt = build_model(checkpoint, report=logging.info)
     rebuilt.max_seq_length = model.max_seq_length
     return rebuilt
 
 
-def _results(run, selection: Selection, lines: list[dict]) -> dict[str, Any]:
+def _results(run, lines: list[dict]) -> dict[str, Any]:
     """Returns what `metrics.json` says about the run itself."""
-    settings, task = run.settings, run.task
+    settings, task, selection = run.settings, run.task, run.selection
     last = max((line["step"] for line in lines), default=settings.num_train_steps)
     kept = last
     if settings.keep == "best" and selection.best_step is not None:
@@ -206,31 +205,20 @@ def _bytes(text: str | bytes) -> bytes:
 CURVES_FILE = "curves.png"
 
 
-def write_outputs(
-    folder: RunFolder,
-    settings: PretrainSettings,
-    config: AlbertConfig,
-    objective: Objective,
-    tokenizer,
-    keeps_masks: bool,
-) -> None:
+def write_outputs(run: Any) -> None:
     """Writes curves, page and model card of a run that has reached its last step.
 
     Args:
-        folder: `RunFolder`. Holds the metrics.
-        settings: `PretrainSettings`.
-        config: `AlbertConfig`. Config of the model.
-        objective: `Objective`. What was learned.
-        tokenizer: `Tokenizer`. The one that the records were made with.
-        keeps_masks: bool. Whether the masks are those in the training records.
+        run: `pretrain.Pretraining`.
     """
+    folder = run.folder
     metrics = read_metrics(folder.join(METRICS_FILE))
     with drawn_if_possible(CURVES_FILE):
         files.write_bytes(folder.join(CURVES_FILE), draw_curves(metrics))
     write_report(folder, is_finished=True)
-    skipped = SkippedBatches(folder, writes=False).entries
     text = model_card(
-        settings, config, objective, metrics, tokenizer, keeps_masks, skipped
+        *(run.settings, run.config, run.objective, metrics, run.tokenizer),
+        *(run.data.keeps_masks, run.data.skipped.entries),
     )
     files.write_text(folder.join("README.md"), text)
 
@@ -242,9 +230,9 @@ def write_report(folder: RunFolder, **known: Any) -> None:
         folder: `RunFolder`.
         **known: Fields of `RunFiles` that the folder does not show yet.
     """
-    with drawn_if_possible(finetune_folder.REPORT):
+    with drawn_if_possible(replaced_folder.REPORT):
         page = render_run(read_run(folder.path), **known)
-        files.write_bytes(folder.join(finetune_folder.REPORT), page)
+        files.write_bytes(folder.join(replaced_folder.REPORT), page)
 
 
 @contextlib.contextmanager

@@ -1,55 +1,50 @@
 """A pretraining run, from its settings to a folder with a model."""
 
 import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.config import AlbertConfig
 from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.load import open_checkpoint, save_pretrained
 from albert_tf.converters.table import GROWABLE, differences, grow
 from albert_tf.converters.tokenizers import choose_tokenizer
-from albert_tf.errors import DataError, UsageError
+from albert_tf.data.batches.pretraining import data_errors
+from albert_tf.errors import DataError, require
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.objective import Objective
 from albert_tf.objectives.pretraining import OBJECTIVES
-from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
-from albert_tf.training import outputs
-from albert_tf.training import pretrain_inputs as limits
-from albert_tf.training.callbacks import BEST_FOLDER, check_metric
-from albert_tf.training.pretrain_batches import RunBatches
-from albert_tf.training.pretrain_inputs import (
-    check_sizes,
-    content_of,
-    load_config,
-    load_run_tokenizer,
+from albert_tf.training import loop, outputs, pretrain_inputs
+from albert_tf.training.callbacks import (
+    Callback,
+    DivergedError,
+    DivergenceGuard,
+    KeepModel,
+    check_metric,
 )
-from albert_tf.training.pretrain_settings import (
-    CONTENT_OF,
-    FOLLOWS,
-    PretrainSettings,
-    phases_of,
-)
-from albert_tf.training.run import CHECKPOINT_FOLDER, train
+from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.progress import Progress
+from albert_tf.training.run import Run, devices
 from albert_tf.training.run_folder import (
-    FINISHED,
+    BEST_FOLDER,
+    CHECKPOINT_FOLDER,
     RunFolder,
-    describe_command,
     held,
     tidy_finished,
 )
-from albert_tf.training.tensorflow.checkpoints import latest_step
-from albert_tf.training.tensorflow.step import TrainStep
-from albert_tf.training.tensorflow.strategy import (
-    check_agreement,
-    create_strategy,
-    helper_name,
-    worker_errors,
+from albert_tf.training.samples import Samples
+from albert_tf.training.tensorflow.checkpoints import (
+    TrainingCheckpoints,
+    WeightAverages,
+    latest_step,
 )
+from albert_tf.training.tensorflow.step import TrainStep
 
 MODEL_FOLDER = "model"
 _FOLDERS = (CHECKPOINT_FOLDER, BEST_FOLDER, MODEL_FOLDER)
@@ -71,200 +66,242 @@ def pretrain(settings: PretrainSettings) -> str:
         UsageError: If a setting, or the output folder, cannot be used.
         DataError: If an input file is invalid, or the training diverges.
     """
-    objective = _find_objective(settings)
-    strategy = create_strategy(
-        settings.distribution,
-        num_devices=settings.num_devices,
-        tpu_name=settings.tpu_name,
-        worker_timeout=settings.worker_timeout,
-    )
-    with worker_errors(strategy):
-        local = {*CONTENT_OF, "output_dir", "eval_file"}
-        check_agreement(strategy, describe_command(settings, local))
-        return _pretrain(settings, objective, strategy)
+    objective = find_objective(settings)
+    with devices(settings) as strategy:
+        run = Pretraining(settings, strategy, objective)
+        run.execute()
+        return run.result()
 
 
-def _pretrain(
-    settings: PretrainSettings, objective: Objective, strategy: tf.distribute.Strategy
-) -> str:
-    replicas = strategy.num_replicas_in_sync
-    folder = RunFolder(
-        settings.output_dir,
-        settings.identity(),
-        settings.defaults(),
-        CONTENT_OF,
-        {"num_train_steps": settings.change_num_train_steps},
-        follows=FOLLOWS,
-    )
-    model_folder = folder.join(MODEL_FOLDER)
-    with _open_start(settings.init_checkpoint) as start:
-        config = load_config(settings, start)
-        tokenizer = load_run_tokenizer(settings)
-        _check_sizes(settings, config, tokenizer, strategy)
-        if start is None:
-            warn_if_small(tokenizer, config.vocab_size)
-        else:
-            choose_tokenizer(start, tokenizer)  # refuses that of other weights
-            folder.origin = start.origin
-        data = RunBatches(settings, objective, tokenizer, replicas)
-        folder.check_content(
-            content_of(config, tokenizer, data.records, start, data.more_records)
-        )
-        finished = _is_finished(folder, is_chief=not helper_name(strategy))
-        held_out = data.evaluated_on() if settings.eval_file else None
-        facts = {"held-out data": held_out, FINISHED: finished}
-        check_agreement(strategy, {**folder.content, **facts})
-        if finished:
-            return model_folder
-        folder.check_versions(settings.allow_other_versions)
-        if settings.deterministic:
-            tf.config.experimental.enable_op_determinism()
-        _check_length(settings, folder)
-        step = _make_step(settings, config, objective, strategy, start)
-    # Nothing is written before all inputs are known to be valid.
-    if helper_name(strategy):
-        train(settings, folder, data, step, strategy)
-        return model_folder
-    files.make_folder(folder.path)
-    with held(folder.path, *_FOLDERS):
-        folder.begin()
-        _store_tokenizer(folder, tokenizer)
-        with outputs.report_of_a_stopped_run(folder):
-            train(settings, folder, data, step, strategy)
-        outputs.write_outputs(
-            folder, settings, config, objective, tokenizer, data.keeps_masks
-        )
-        step.mark_trained()
-        save_pretrained(
-            step.model,
-            model_folder,
-            tokenizer=tokenizer,
-            overwrite=True,  # one that `held` has put back is not that of this run
-        )
-        folders.restore(folder.join(BEST_FOLDER))  # its upload may have failed
-        folder.finish()
-    return model_folder
-
-
-def _is_finished(folder: RunFolder, is_chief: bool) -> bool:
-    """Returns whether the model of the run is there, and whole.
+def find_objective(settings: PretrainSettings) -> Objective:
+    """Returns what the settings say is learned.
 
     Raises:
-        DataError: If it is damaged and there is no checkpoint to make it from.
+        UsageError: If there is no such objective, or no such metric of it to keep.
     """
-    model = folder.join(MODEL_FOLDER)
-    if folder.model_is_outdated or not folders.is_complete(model):
-        return False
-    if is_chief:
-        tidy_finished(folder.path, *_FOLDERS)
-    try:
-        folders.verify(model)
-    except folders.DamagedError as e:
-        if latest_step(folder.join(CHECKPOINT_FOLDER)) is None:
-            raise DataError(
-                f"{e}; no checkpoint is left to make the model from; another "
-                "--output_dir begins anew"
-            ) from None
-        logging.warning("%s; the model is made again from the last checkpoint", e)
-        folder.model_is_outdated = True
-        return False
-    return True
-
-
-def _find_objective(settings: PretrainSettings) -> Objective:
     name = settings.objective
-    if name not in OBJECTIVES:
-        raise UsageError(
-            f"--objective must be one of {', '.join(OBJECTIVES)}, received {name!r}"
-        )
+    require(
+        name in OBJECTIVES, f"--objective must be one of {', '.join(OBJECTIVES)}", name
+    )
     if settings.keep_best:
-        with_averages = bool(settings.ema_decay)
-        check_metric(settings.keep_best, OBJECTIVES[name], with_averages)
+        check_metric(settings.keep_best, OBJECTIVES[name], bool(settings.ema_decay))
     return OBJECTIVES[name].with_pair_weight(settings.pair_loss_weight)
 
 
-def _check_length(settings: PretrainSettings, folder: RunFolder) -> None:
-    reached = latest_step(folder.join(CHECKPOINT_FOLDER)) or 0
-    if reached > settings.num_train_steps:
-        raise UsageError(
+class Pretraining(Run):
+    """One pretraining run."""
+
+    title = "pretrain"
+
+    def __init__(
+        self,
+        settings: PretrainSettings,
+        strategy: tf.distribute.Strategy,
+        objective: Objective,
+    ):
+        super().__init__(settings, strategy)
+        self.objective = objective
+        self.asynchronous = settings.async_checkpoint
+        if self.asynchronous is None:
+            self.asynchronous = settings.distribution in ("one_device", "mirrored")
+        self._error: DivergedError | None = None
+
+    @contextlib.contextmanager
+    def open_inputs(self) -> Iterator[Mapping[str, Any]]:
+        """Opens the initial checkpoint, once for all that is read from it, and more."""
+        settings, path = self.settings, self.settings.init_checkpoint
+        self.folder = RunFolder(settings)
+        with open_checkpoint(path) if path else contextlib.nullcontext() as start:
+            self.start = start
+            self.config = pretrain_inputs.load_config(settings, start)
+            self.tokenizer = pretrain_inputs.load_run_tokenizer(settings)
+            pretrain_inputs.check_sizes(settings, self.config, self.tokenizer)
+            pretrain_inputs.check_batches(settings, self.config, self.strategy)
+            if start is None:
+                warn_if_small(self.tokenizer, self.config.vocab_size)
+            else:
+                choose_tokenizer(start, self.tokenizer)  # refuses that of other weights
+                self.folder.origin = start.origin
+            replicas = self.strategy.num_replicas_in_sync
+            self.data = RunBatches(settings, self.objective, self.tokenizer, replicas)
+            self.folder.check_content(
+                pretrain_inputs.content_of(
+                    *(self.config, self.tokenizer, self.data.records, start),
+                    self.data.more_records,
+                )
+            )
+            held_out = self.data.evaluated_on() if settings.eval_file else None
+            yield {"held-out data": held_out}
+
+    def is_finished(self) -> bool:
+        """Returns whether the model of the run is there, and whole.
+
+        Raises:
+            DataError: If it is damaged and there is no checkpoint to make it from.
+        """
+        model = self.result()
+        if self.folder.model_is_outdated or not folders.is_complete(model):
+            return False
+        if not self.helper:
+            tidy_finished(self.folder.path, *_FOLDERS)
+        try:
+            folders.verify(model)
+        except folders.DamagedError as e:
+            if latest_step(self.folder.join(CHECKPOINT_FOLDER)) is None:
+                raise DataError(
+                    f"{e}; no checkpoint is left to make the model from; another "
+                    "--output_dir begins anew"
+                ) from None
+            logging.warning("%s; the model is made again from the last checkpoint", e)
+            self.folder.model_is_outdated = True
+            return False
+        return True
+
+    def result(self) -> str:
+        """Returns the folder of the model."""
+        return self.folder.join(MODEL_FOLDER)
+
+    def make_step(self) -> TrainStep:
+        """Makes the model, with the weights to start from, and its step."""
+        settings = self.settings
+        self.folder.check_versions()
+        if settings.deterministic:
+            tf.config.experimental.enable_op_determinism()
+        reached = latest_step(self.folder.join(CHECKPOINT_FOLDER)) or 0
+        require(
+            reached <= settings.num_train_steps,
             f"--num_train_steps must be at least {reached}, the step that the run in "
-            f"--output_dir={settings.output_dir} has reached, received "
-            f"{settings.num_train_steps}"
+            f"--output_dir={settings.output_dir} has reached",
+            settings.num_train_steps,
         )
-
-
-def _store_tokenizer(folder: RunFolder, tokenizer) -> None:
-    """Writes the tokenizer to the run, so that its checkpoints can be used alone."""
-    path = folder.join(tokenizer.file_name)
-    if not files.exists(path):
-        files.write_bytes(path, tokenizer.model)
-
-
-def _check_sizes(
-    settings: PretrainSettings,
-    config: AlbertConfig,
-    tokenizer,
-    strategy: tf.distribute.Strategy,
-) -> None:
-    check_sizes(settings, config, tokenizer)
-    for phase in phases_of(settings):
-        size = phase.settings.train_batch_size
-        given = size == settings.train_batch_size
-        flag = "train_batch_size" if given else "sequence_length_schedule"
-        limits.check_batch_size(
-            *(phase.settings, config, strategy.num_replicas_in_sync, flag),
-            sharing=len(strategy.extended.worker_devices),
-        )
-
-
-def _open_start(path: str):
-    """Opens the initial checkpoint, once for all that is read from it, if any."""
-    return open_checkpoint(path) if path else contextlib.nullcontext()
-
-
-def _make_step(settings, config, objective, strategy, start) -> TrainStep:
-    dtype = "mixed_bfloat16" if settings.precision == "bfloat16" else "float32"
-    with strategy.scope():
-        model = _make_model(settings, config, objective, start, dtype)
-        optimizer = create_optimizer(
-            settings.optimizer,
+        return self.build_step(
+            self._make_model,
+            self.objective,
+            fuse=settings.fuse_elementwise,
             learning_rate=settings.peak_learning_rate,
-            num_train_steps=settings.num_train_steps,
-            num_warmup_steps=settings.num_warmup_steps,
-            weight_decay_rate=settings.weight_decay_rate,
-            clip_norm=settings.clip_norm,
             poly_power=settings.poly_power,
             start_warmup_step=settings.start_warmup_step,
-            learning_rate_schedule=settings.learning_rate_schedule,
-            num_decay_steps=settings.num_decay_steps,
-            ema_decay=settings.ema_decay,
         )
-    keras.utils.set_random_seed(settings.seed)
-    return TrainStep(
-        model,
-        objective,
-        optimizer,
-        strategy,
-        seed=settings.seed,
-        accumulation=settings.gradient_accumulation_steps,
-        jit_compile=settings.jit_compile,
-        fuse=settings.fuse_elementwise,
-    )
 
-
-def _make_model(settings, config, objective, start, dtype):
-    if start is None:
-        kind = find_head(objective.head).load_class()
-        model = kind(config, seed=settings.seed, dtype=dtype)
-        model.mark_untrained()
-        return model
-    if settings.grow:
-        start = grow(start, config)
-    found = differences(start.config, config)
-    if found:
+    def _make_model(self, dtype: str) -> keras.Model:
+        settings, start = self.settings, self.start
+        if start is None:
+            kind = find_head(self.objective.head).load_class()
+            model = kind(self.config, seed=settings.seed, dtype=dtype)
+            model.mark_untrained()
+            return model
+        if settings.grow:
+            start = grow(start, self.config)
+        found = differences(start.config, self.config)
         hint = "; --grow allows it" if set(found) <= set(GROWABLE) else ""
-        raise UsageError(
+        require(
+            not found,
             f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
-            f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}"
+            f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}",
         )
-    return build_model(start, objective.head, seed=settings.seed, dtype=dtype)
+        return build_model(start, self.objective.head, seed=settings.seed, dtype=dtype)
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[None]:
+        """Holds the folder, with the tokenizer, which its checkpoints need."""
+        files.make_folder(self.folder.path)
+        with held(self.folder.path, *_FOLDERS):
+            self.folder.begin()
+            path = self.folder.join(self.tokenizer.file_name)
+            if not files.exists(path):
+                files.write_bytes(path, self.tokenizer.model)
+            yield
+
+    @property
+    def phases(self) -> Sequence[Any]:
+        """More than one if sequences grow longer."""
+        return self.data.phases
+
+    def train(self) -> None:
+        """Trains; a run that is stopped leaves a page of what it has reached."""
+        skipped = SkippedBatches(self.folder.path, writes=not self.helper)
+        self.data.skipped = skipped
+        self.facts = {"batches left out": skipped.entries}
+        with contextlib.ExitStack() as stack:
+            if not self.helper:
+                stack.enter_context(outputs.report_of_a_stopped_run(self.folder))
+            stack.enter_context(data_errors())
+            super().train()
+
+    def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
+        """Returns the batches of an input pipeline, without those left out."""
+        return self.data.train(start, pipelines, pipeline)
+
+    def restored(self, checkpoints: TrainingCheckpoints, first: int | None) -> None:
+        """Leaves the batch out at which the run has diverged."""
+        self._note = None
+        if self._error:
+            phase = self.data.phase_of(self._error.step - 1).first_step
+            self._note = self.data.skipped.add(self._error, checkpoints.step, phase)
+        elif first is None and self.settings.on_divergence == "rollback":
+            checkpoints.save(wait=True)  # what the run can go back to at first
+
+    def began(self, progress: Progress) -> None:
+        """Says what is trained on, or what was left out."""
+        if self._note:
+            progress.log(f"warning: {self.data.skipped.describe(self._note)}")
+            progress.note("skipped", self._note["restored_step"], self._note)
+            return
+        progress.log(self.data.summary)
+        if self.settings.scale_learning_rate:
+            progress.log(self.settings.describe_learning_rate())
+
+    def evaluation(self, averages: WeightAverages) -> loop.Evaluate | None:
+        """Returns a function that evaluates, or None without held-out data."""
+        return self.data.make_evaluate(self.step, self.strategy, averages)
+
+    def callbacks(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        progress: Progress,
+        averages: WeightAverages,
+    ) -> list[Callback]:
+        """Returns what answers to sentences, and what keeps the best model."""
+        settings, folder, data = self.settings, self.folder, self.data
+        first, weights = progress.first_step, (self.step, averages, self.tokenizer)
+        found: list[Callback] = [Samples(folder.path, first, settings, *weights)]
+        if settings.keep_best and not self.helper:
+            path = folder.join(BEST_FOLDER)
+            kept = KeepModel(path, settings.keep_best, *weights, data.evaluated_on())
+            found.append(kept)
+        return found
+
+    def guard(self, lines: Sequence[Mapping[str, Any]]) -> DivergenceGuard:
+        """Returns what judges the steps after `lines`."""
+        return DivergenceGuard(
+            lines,
+            max_loss_ratio=self.settings.max_loss_ratio,
+            max_norm_ratio=self.settings.max_grad_norm_ratio,
+        )
+
+    def diverged(self, error: DivergedError) -> None:
+        """Ends the run, or lets it go back to the last checkpoint."""
+        if self.settings.on_divergence == "stop":
+            phase = self.data.phase_of(error.step - 1).first_step
+            raise DataError(
+                f"{error}; --on_divergence=rollback leaves "
+                f"{self.data.skipped.name(error, phase)} out"
+            ) from error
+        self._error = error
+
+    def trained(self, averages: WeightAverages, last: int) -> None:
+        """Gives the model the weights that `export_weights` names."""
+        if self.settings.export_weights == "average":
+            averages.replace_weights()
+
+    def finish(self) -> str:
+        """Writes curves, page, card and model."""
+        outputs.write_outputs(self)
+        self.step.mark_trained()
+        # One in the way, which `held` has put back, is not that of this run.
+        save_pretrained(
+            self.step.model, self.result(), tokenizer=self.tokenizer, overwrite=True
+        )
+        folders.restore(self.folder.join(BEST_FOLDER))  # its upload may have failed
+        self.folder.finish()
+        return self.result()

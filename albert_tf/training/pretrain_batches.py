@@ -23,7 +23,6 @@ from albert_tf.storage import files
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError
 from albert_tf.training.pretrain_settings import Phase, PretrainSettings, phases_of
-from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 
@@ -35,12 +34,12 @@ class SkippedBatches:
     """The batches that a run leaves out, numbered from 0 in their order.
 
     Args:
-        folder: `RunFolder`. Holds the record.
+        folder: str. Folder of the run, with the record.
         writes: bool. Whether this process writes the record; others keep it in memory.
     """
 
-    def __init__(self, folder: RunFolder, writes: bool):
-        self._path = folder.join(SKIPPED_FILE)
+    def __init__(self, folder: str, writes: bool):
+        self._path = files.join(folder, SKIPPED_FILE)
         self._writes = writes
         self.entries: list[dict[str, Any]] = []
         if files.exists(self._path):
@@ -102,6 +101,14 @@ class SkippedBatches:
             files.write_text(self._path, text)
         return entry
 
+    def describe(self, entry: Mapping[str, Any]) -> str:
+        """Returns a line for people about an entry."""
+        return (
+            f"diverged at step {entry['diverged_at']:,}: "
+            f"{_name(entry['batch'], entry['phase'])} is left out, and training goes "
+            f"on from step {entry['restored_step']:,}"
+        )
+
     def leave_out(
         self, dataset: tf.data.Dataset, first: int, phase: int = 0
     ) -> tf.data.Dataset:
@@ -120,15 +127,6 @@ class SkippedBatches:
             lambda number, _: tf.reduce_all(number != left_out)
         )
         return kept.map(lambda _, batch: batch)
-
-
-def describe(entry: Mapping[str, Any]) -> str:
-    """Returns a line for people about an entry of `SkippedBatches`."""
-    return (
-        f"diverged at step {entry['diverged_at']:,}: "
-        f"{_name(entry['batch'], entry['phase'])} is left out, and training goes on "
-        f"from step {entry['restored_step']:,}"
-    )
 
 
 def _name(batch: int, phase: int) -> str:
@@ -154,6 +152,7 @@ class RunBatches:
         records: `RecordSet`. The training records, those of the longest sequences.
         more_records: dict. The other ones, by their length.
         summary: str. Number of examples, for people.
+        skipped: `SkippedBatches` or None. Those that a run leaves out.
         keeps_masks: bool. Whether the masks are those in the training records.
 
     Raises:
@@ -172,6 +171,7 @@ class RunBatches:
         self.settings = settings
         self.objective = objective
         self.tokenizer = tokenizer
+        self.skipped: SkippedBatches | None = None
         common: dict[str, Any] = {
             "tokenizer": tokenizer,
             "max_seq_length": settings.max_seq_length,
@@ -229,13 +229,12 @@ class RunBatches:
         start_step: int,
         num_pipelines: int = 1,
         pipeline: int = 0,
-        skipped: SkippedBatches | None = None,
     ) -> tf.data.Dataset:
         """Returns the training batches of one input pipeline, from a step on.
 
         They are those of the step's phase, without end and without those skipped.
         """
-        phase = self.phase_of(start_step)
+        phase, skipped = self.phase_of(start_step), self.skipped
         number = start_step - phase.first_step
         if skipped:
             number = skipped.batch_after(start_step, phase.first_step)

@@ -19,7 +19,7 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import files
 from albert_tf.text.load import check_options, load_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
-from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
 
 
 def check_files(settings: PretrainSettings) -> None:
@@ -139,6 +139,25 @@ MAX_ELEMENTS = 2**31 - 1
 # Where Linux says which control groups a process is in, and what they may use.
 _OWN_GROUPS = pathlib.Path("/proc/self/cgroup")
 _GROUPS = pathlib.Path("/sys/fs/cgroup")
+
+
+def check_batches(
+    settings: PretrainSettings, config: AlbertConfig, strategy: Any
+) -> None:
+    """Checks the batches of every phase; see `check_batch_size`.
+
+    Args:
+        settings: `PretrainSettings`.
+        config: `AlbertConfig`. Config of the model.
+        strategy: `tf.distribute.Strategy`.
+    """
+    for phase in phases_of(settings):
+        given = phase.settings.train_batch_size == settings.train_batch_size
+        check_batch_size(
+            *(phase.settings, config, strategy.num_replicas_in_sync),
+            "train_batch_size" if given else "sequence_length_schedule",
+            sharing=len(strategy.extended.worker_devices),
+        )
 
 
 def check_batch_size(

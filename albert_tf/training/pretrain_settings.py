@@ -12,64 +12,14 @@ import re
 from typing import Any
 
 from albert_tf.data.masking.config import most_predictions
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.reports.samples import MASK, PROMPTS
 from albert_tf.settings import redefined, setting
-from albert_tf.training.settings import Intervals, TrainingSettings
+from albert_tf.training.settings import Intervals, Phase, TrainingSettings
 
 # The batch of ALBERT's pretraining, to which its rate of 0.00176 belongs. LAMB's paper
 # (arXiv:1904.00962) has for BERT and this batch the same rate and warm-up of 1/40.
 REFERENCE_BATCH_SIZE = 4096
-
-# They change how a run is carried out or watched, not what it computes, so a run may be
-# resumed with other values.
-NOT_IN_IDENTITY = frozenset(
-    {
-        "output_dir",
-        "eval_file",
-        "eval_batch_size",
-        "max_eval_steps",
-        "eval_masked_lm_prob",
-        "eval_ngram",
-        "eval_steps",
-        "log_steps",
-        "save_checkpoints_steps",
-        "keep_checkpoint_max",
-        "keep_best",
-        "sample_texts",
-        "async_checkpoint",
-        "iterations_per_loop",
-        "distribution",
-        "num_devices",
-        "tpu_name",
-        "worker_timeout",
-        "deterministic",
-        # The same sums, in another order of operations.
-        "fuse_elementwise",
-        # The records decide; these only fill in what their card does not say.
-        "do_lower_case",
-        "keep_accents",
-        "change_num_train_steps",
-        "allow_other_versions",
-        # The same batch, divided otherwise.
-        "gradient_accumulation_steps",
-        "on_divergence",
-        "max_loss_ratio",
-        "max_grad_norm_ratio",
-    }
-)
-# Settings that name content, and the key under which `identity.content_of` describes
-# that content: a run goes on with the same content in another place.
-CONTENT_OF = {
-    "input_file": "data",
-    "spm_model_file": "tokenizer",
-    "preset": "config",
-    "albert_config_file": "config",
-    "init_checkpoint": "init_checkpoint",
-}
-# See `RunFolder`.
-FOLLOWS = ("max_predictions_per_seq",)
-
 
 _shared = functools.partial(redefined, TrainingSettings)
 
@@ -84,14 +34,16 @@ class PretrainSettings(TrainingSettings):
 
     input_file: str = setting(
         "TFRecords: the prefix given to create_pretraining_data, or paths separated "
-        "by commas."
+        "by commas.",
+        identity="data",
     )
     spm_model_file: str = setting(
         "Tokenizer that the records were made with: a SentencePiece model, the "
-        "tokenizer.json of a byte-level BPE, or a folder with either."
+        "tokenizer.json of a byte-level BPE, or a folder with either.",
+        identity="tokenizer",
     )
     eval_file: str = setting(
-        "Held-out TFRecords; without them there is no evaluation.", ""
+        "Held-out TFRecords; without them there is no evaluation.", "", identity=False
     )
     objective: str = setting(
         "What to learn: albert, or bert for records of --pair_policy=nsp.", "albert"
@@ -106,10 +58,15 @@ class PretrainSettings(TrainingSettings):
         "Size of the model, such as albert_base_v2. Exclusive with "
         "--albert_config_file. Without either: that of --init_checkpoint.",
         "",
+        identity="config",
     )
-    albert_config_file: str = setting("JSON file with the sizes of the model.", "")
+    albert_config_file: str = setting(
+        "JSON file with the sizes of the model.", "", identity="config"
+    )
     init_checkpoint: str = setting(
-        "Checkpoint with the initial weights, in any format of from_pretrained.", ""
+        "Checkpoint with the initial weights, in any format of from_pretrained.",
+        "",
+        identity="init_checkpoint",
     )
     grow: bool = setting(
         "Accept an --init_checkpoint with fewer layers or groups than the config: "
@@ -130,6 +87,7 @@ class PretrainSettings(TrainingSettings):
         "they hold masks, or masked_lm_prob of max_seq_length, 77 of 512.",
         None,
         minimum=1,
+        identity="follows",
     )
     masking: str = setting(
         "albert, bert, bert_wwm, roberta, spanbert or electra.", "albert"
@@ -140,7 +98,7 @@ class PretrainSettings(TrainingSettings):
         "Put several short examples into one row; batch sizes then count rows.", False
     )
     train_batch_size: int = _shared("train_batch_size", 4096)
-    eval_batch_size: int = _shared("eval_batch_size", 64)
+    eval_batch_size: int = _shared("eval_batch_size", 64, identity=False)
     optimizer: str = _shared("optimizer", "lamb")
     learning_rate: float = _shared("learning_rate", 0.00176)
     scale_learning_rate: bool = setting(
@@ -156,6 +114,10 @@ class PretrainSettings(TrainingSettings):
         "ema_decay",
         more="The average is saved and evaluated (ema_loss, …) with the weights.",
     )
+    # The same batch, divided otherwise.
+    gradient_accumulation_steps: int = _shared(
+        "gradient_accumulation_steps", identity=False
+    )
     export_weights: str = setting(
         "Weights of model/: the last ones, or with --ema_decay their average.",
         "last",
@@ -166,6 +128,7 @@ class PretrainSettings(TrainingSettings):
         "Continue a run made with another --num_train_steps: end it early, or go on. "
         "The learning rate follows the schedule of the new number.",
         False,
+        identity=False,
     )
     num_warmup_steps: int = _shared("num_warmup_steps", 3125)
     start_warmup_step: int = setting(
@@ -179,48 +142,59 @@ class PretrainSettings(TrainingSettings):
         "Metric of the evaluations, such as loss, mlm_accuracy or ema_loss: the model "
         "with the best value is kept in best/, beside the checkpoints.",
         "",
+        identity=False,
     )
     sample_texts: tuple[str, ...] = setting(
         "Sentence with [MASK] that the model fills in at each evaluation, for "
         "samples.jsonl; may be repeated. Empty: none. Not on a TPU.",
         PROMPTS,
         repeated=True,
+        identity=False,
     )
     async_checkpoint: bool | None = setting(
         "Continue training while a checkpoint is written. Default: on one machine.",
         None,
+        identity=False,
     )
     iterations_per_loop: int = setting(
-        "Steps per call of the compiled graph.", 100, minimum=1
+        "Steps per call of the compiled graph.", 100, minimum=1, identity=False
     )
-    eval_steps: int = _shared("eval_steps", 5000)
+    eval_steps: int = _shared("eval_steps", 5000, identity=False)
     max_eval_steps: int = setting(
-        "Maximum number of batches per evaluation; 0: all.", 100, minimum=0
+        "Maximum number of batches per evaluation; 0: all.",
+        100,
+        minimum=0,
+        identity=False,
     )
     eval_masked_lm_prob: float | None = setting(
         "Fraction of the tokens to mask in evaluations. Default: --masked_lm_prob.",
         None,
+        identity=False,
     )
     eval_ngram: int | None = setting(
         "With --masking=albert: maximum number of words masked together in "
         "evaluations. Default: --ngram.",
         None,
         minimum=1,
+        identity=False,
     )
     on_divergence: str = setting(
         "When a loss or gradient is not finite, or far above the usual: stop, or "
         "rollback to the last checkpoint and leave that batch out.",
         "stop",
         choices=("stop", "rollback"),
+        identity=False,
     )
     max_loss_ratio: float = setting(
         "A loss above this multiple of its running median is a divergence; 0: off.",
         3.0,
+        identity=False,
     )
     max_grad_norm_ratio: float = setting(
         "A gradient norm above this multiple of its running median is a divergence; 0: "
         "off.",
         100.0,
+        identity=False,
     )
     jit_compile: bool = _shared(
         "jit_compile",
@@ -231,42 +205,39 @@ class PretrainSettings(TrainingSettings):
         "On CPUs, compile the activation gelu_new and its gradient with XLA, one loop "
         "each.",
         True,
+        identity=False,
     )
     deterministic: bool = setting(
-        "The same command gives the same bits; slower on a GPU.", True
+        "The same command gives the same bits; slower on a GPU.", True, identity=False
     )
 
     def __post_init__(self):
         """Refuses settings that no run can have, before anything is read."""
         for name in ("input_file", "output_dir", "spm_model_file"):
-            if not getattr(self, name):
-                raise UsageError(f"--{name} is required")
+            require(getattr(self, name), f"--{name} is required")
         self._check_start()
-        if self.keep_best and not self.eval_file:
-            raise UsageError(
-                f"--keep_best requires --eval_file, received {self.keep_best!r} alone"
-            )
+        require(
+            self.eval_file or not self.keep_best,
+            f"--keep_best requires --eval_file, received {self.keep_best!r} alone",
+        )
         for text in filter(None, self.sample_texts):
-            if MASK not in text:
-                raise UsageError(
-                    f"--sample_texts must contain {MASK}, received {text!r}"
-                )
+            require(MASK in text, f"--sample_texts must contain {MASK}", text)
         self.check_training()
-        if self.export_weights == "average" and not self.ema_decay:
-            raise UsageError(
-                "--export_weights=average requires an --ema_decay, received 0"
-            )
-        if self.num_warmup_steps > self.num_train_steps:
-            raise UsageError(
-                f"--num_warmup_steps must be at most --num_train_steps="
-                f"{self.num_train_steps}, received {self.num_warmup_steps}"
-            )
+        require(
+            self.export_weights == "last" or self.ema_decay,
+            "--export_weights=average requires an --ema_decay",
+            0,
+        )
+        require(
+            self.num_warmup_steps <= self.num_train_steps,
+            f"--num_warmup_steps must be at most --num_train_steps="
+            f"{self.num_train_steps}",
+            self.num_warmup_steps,
+        )
         for name in ("max_loss_ratio", "max_grad_norm_ratio"):
             value = getattr(self, name)
-            if value != 0 and not 1 < value < math.inf:
-                raise UsageError(
-                    f"--{name} must be above 1, or 0 for none, received {value}"
-                )
+            fits = value == 0 or 1 < value < math.inf
+            require(fits, f"--{name} must be above 1, or 0 for none", value)
         if self.sequence_length_schedule:
             phases_of(self)  # checks them, and the settings of each phase
 
@@ -274,14 +245,16 @@ class PretrainSettings(TrainingSettings):
         """Checks where the sizes and the weights of the model come from."""
         has_start = bool(self.init_checkpoint) and not self.grow
         given = bool(self.preset) + bool(self.albert_config_file)
-        if given > 1 or not (given or has_start):
-            raise UsageError(
-                "exactly one of --preset and --albert_config_file must be given, or "
-                "--init_checkpoint without --grow, whose config is then taken; "
-                f"received {self.preset!r} and {self.albert_config_file!r}"
-            )
-        if self.grow and not self.init_checkpoint:
-            raise UsageError("--grow requires --init_checkpoint, received none")
+        require(
+            given == 1 or (has_start and not given),
+            "exactly one of --preset and --albert_config_file must be given, or "
+            "--init_checkpoint without --grow, whose config is then taken",
+            *(self.preset, self.albert_config_file),
+        )
+        require(
+            self.init_checkpoint or not self.grow,
+            "--grow requires --init_checkpoint, received none",
+        )
 
     def input_files(self) -> list[str]:
         """Returns `input_file` of each phase, from the shortest sequences on."""
@@ -318,10 +291,13 @@ class PretrainSettings(TrainingSettings):
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""
-        values = dataclasses.asdict(self)
         # Earlier versions recorded their default of 77.
-        values["max_predictions_per_seq"] = self.num_predictions
-        return {k: v for k, v in values.items() if k not in NOT_IN_IDENTITY}
+        predictions = {"max_predictions_per_seq": self.num_predictions}
+        return {**super().identity(), **predictions}
+
+    def changeable(self) -> dict[str, bool]:
+        """Returns settings with which a run may go on; see `TrainingSettings`."""
+        return {"num_train_steps": self.change_num_train_steps}
 
     def intervals(self) -> Intervals:
         """Returns when the training loop logs, saves and evaluates."""
@@ -331,26 +307,6 @@ class PretrainSettings(TrainingSettings):
 # Stands in --input_file for the length of a phase.
 PLACEHOLDER = "{length}"
 _PART = re.compile(r"(\d+):(\d+)(?::(\d+))?")
-
-
-@dataclasses.dataclass(frozen=True)
-class Phase:
-    """Consecutive steps with rows of one length.
-
-    Attributes:
-        first_step: int. Updates made before it.
-        last_step: int. Updates made when it ends.
-        settings: `PretrainSettings`. As of a run of this length alone.
-    """
-
-    first_step: int
-    last_step: int
-    settings: Any
-
-    def intervals(self) -> Intervals:
-        """Returns when something is due; the end of the phase is the end of a run."""
-        intervals = self.settings.intervals()
-        return dataclasses.replace(intervals, num_train_steps=self.last_step)
 
 
 def phases_of(settings: Any) -> list[Phase]:
@@ -396,28 +352,25 @@ def _parse(schedule: str) -> list[tuple[int, int, int | None]]:
     lengths = [length for length, *_ in parts]
     numbers = [number for part in parts for number in part if number is not None]
     rising = lengths == sorted(set(lengths))
-    if len(parts) < len(matches) or 0 in numbers or not rising:
-        raise UsageError(
-            "--sequence_length_schedule must be rising lengths with positive numbers "
-            "of steps and perhaps batch sizes, such as 128:9000,512:1000 or "
-            f"128:9000:4096,512:1000:1024, received {schedule!r}"
-        )
+    require(
+        rising and len(parts) == len(matches) and 0 not in numbers,
+        "--sequence_length_schedule must be rising lengths with positive numbers "
+        "of steps and perhaps batch sizes, such as 128:9000,512:1000 or "
+        "128:9000:4096,512:1000:1024",
+        schedule,
+    )
     return parts
 
 
 def _check(settings: Any, parts: list[tuple[int, int, int | None]]) -> None:
     schedule = f"--sequence_length_schedule={settings.sequence_length_schedule}"
-    total, longest = sum(steps for _, steps, _ in parts), parts[-1][0]
-    if settings.num_train_steps != total:
-        raise UsageError(
-            f"--num_train_steps must be {total}, the sum of {schedule}, received "
-            f"{settings.num_train_steps}"
-        )
-    if settings.max_seq_length != longest:
-        raise UsageError(
-            f"--max_seq_length must be {longest}, the longest of {schedule}, received "
-            f"{settings.max_seq_length}"
-        )
+    for name, value, what in (
+        ("num_train_steps", sum(steps for _, steps, _ in parts), "sum"),
+        ("max_seq_length", parts[-1][0], "longest"),
+    ):
+        given = getattr(settings, name)
+        fits = given == value
+        require(fits, f"--{name} must be {value}, the {what} of {schedule}", given)
     if len(parts) > 1 and PLACEHOLDER not in settings.input_file:
         raise UsageError(
             f"--input_file must contain {PLACEHOLDER} with {schedule}, because each "

@@ -13,7 +13,6 @@ from absl import logging
 
 from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
 from albert_tf.storage import calls, files
-from albert_tf.training.run_folder import RunFolder
 
 TENSORBOARD_FOLDER = "tensorboard"
 
@@ -26,7 +25,7 @@ class Progress(contextlib.AbstractContextManager):
     """Shows and records a run; does nothing in workers other than the chief.
 
     Args:
-        folder: `RunFolder`. Where `metrics.jsonl` and `tensorboard/` are written.
+        folder: str. Where `metrics.jsonl` and `tensorboard/` are written.
         first_step: int. Number of steps already done.
         num_steps: int. Number of steps of the whole run.
         chief: bool. Whether this worker writes.
@@ -36,7 +35,7 @@ class Progress(contextlib.AbstractContextManager):
 
     def __init__(
         self,
-        folder: RunFolder,
+        folder: str,
         first_step: int,
         num_steps: int,
         chief: bool,
@@ -44,16 +43,15 @@ class Progress(contextlib.AbstractContextManager):
         title: str,
         shown: Mapping[str, str],
     ):
+        self.first_step = first_step
         self.chief = chief
         self.shown = shown
         if not chief:
             return
-        self.metrics = MetricsFile(folder.join(METRICS_FILE), first_step)
-        drop_later_steps(
-            folder.join(TENSORBOARD_FOLDER), first_step, self.metrics.early_steps
-        )
+        self.metrics = MetricsFile(files.join(folder, METRICS_FILE), first_step)
+        where = files.join(folder, TENSORBOARD_FOLDER)
+        drop_later_steps(where, first_step, self.metrics.early_steps)
         try:
-            where = folder.join(TENSORBOARD_FOLDER)
             self.writer = calls.repeated(tf.summary.create_file_writer, where)
         except OSError as e:
             logging.warning(

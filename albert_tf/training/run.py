@@ -1,165 +1,287 @@
-"""The training of a pretraining run, from its last checkpoint to its end."""
+"""One training, from its inputs to its outputs, as `pretrain` and `finetune` run it.
 
+Everything random is a function of the seed and the step, and every decision follows
+from the metrics on record, so a run that was killed continues as if it had not been.
+"""
+
+import abc
+import contextlib
 import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
-from albert_tf.data.batches.pretraining import data_errors
-from albert_tf.errors import DataError
+from albert_tf.objectives.objective import Objective
+from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.metrics_file import METRICS_FILE, lines_until, read_metrics
 from albert_tf.training import loop
-from albert_tf.training.callbacks import (
-    BEST_FOLDER,
-    DivergedError,
-    DivergenceGuard,
-    KeepBest,
-    Samples,
-)
-from albert_tf.training.loop import StopSignals
-from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches, describe
-from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.callbacks import Callback, DivergedError, DivergenceGuard
 from albert_tf.training.progress import Progress
-from albert_tf.training.run_folder import EVALUATED, RunFolder
+from albert_tf.training.run_folder import (
+    CHECKPOINT_FOLDER,
+    EVALUATED,
+    FINISHED,
+    RunFolder,
+    describe_command,
+)
+from albert_tf.training.settings import Phase, TrainingSettings
 from albert_tf.training.tensorflow.checkpoints import (
     TrainingCheckpoints,
     WeightAverages,
 )
 from albert_tf.training.tensorflow.step import TrainStep, distribute
-from albert_tf.training.tensorflow.strategy import check_agreement, helper_name
+from albert_tf.training.tensorflow.strategy import (
+    check_agreement,
+    create_strategy,
+    helper_name,
+    worker_errors,
+)
 
-CHECKPOINT_FOLDER = "checkpoints"
+_OPTIMIZER_SETTINGS = (
+    *("learning_rate", "num_train_steps", "num_warmup_steps", "weight_decay_rate"),
+    *("clip_norm", "learning_rate_schedule", "num_decay_steps", "ema_decay"),
+)
 
 
-def train(
-    settings: PretrainSettings,
-    folder: RunFolder,
-    data: RunBatches,
-    step: TrainStep,
-    strategy: tf.distribute.Strategy,
-) -> None:
-    """Trains from the last checkpoint, if there is one, to the end."""
-    helper = helper_name(strategy)
-    asynchronous = settings.async_checkpoint
-    if asynchronous is None:
-        asynchronous = settings.distribution in ("one_device", "mirrored")
-    checkpoints = TrainingCheckpoints(
-        folder.join(CHECKPOINT_FOLDER),
-        step.model,
-        step.optimizer,
-        seed=settings.seed,
-        keep=settings.keep_checkpoint_max,
-        asynchronous=asynchronous,
-        helper=helper,
+@contextlib.contextmanager
+def devices(settings: TrainingSettings) -> Iterator[tf.distribute.Strategy]:
+    """Makes the strategy of a run; compares what all workers were given.
+
+    Raises:
+        UsageError: If the devices do not exist.
+        DataError: If the workers differ, or one of them ends.
+    """
+    strategy = create_strategy(
+        settings.distribution,
+        num_devices=settings.num_devices,
+        tpu_name=settings.tpu_name,
+        worker_timeout=settings.worker_timeout,
     )
-    skipped = SkippedBatches(folder, writes=not helper)
-    facts = {"batches left out": skipped.entries, **checkpoints.facts()}
-    check_agreement(strategy, facts)
-    try:
-        with StopSignals() as signals:
-            _train_to_end(settings, folder, data, step, checkpoints, skipped, signals)
-    finally:
-        # Nothing may be written after the lock of the folder is released.
-        checkpoints.settle()
+    with worker_errors(strategy):
+        check_agreement(strategy, describe_command(settings))
+        yield strategy
 
 
-def _train_to_end(settings, folder, data, step, checkpoints, skipped, signals) -> None:
-    """Trains, going back to a checkpoint after each divergence if that is asked for."""
-    error = note = None
-    while True:
-        first = checkpoints.restore(folder.join(CHECKPOINT_FOLDER))
-        if error:
-            phase = data.phase_of(error.step - 1)
-            note = skipped.add(error, checkpoints.step, phase.first_step)
-        elif first is None and settings.on_divergence == "rollback":
-            checkpoints.save(wait=True)  # what the run can go back to at first
-        check_agreement(step.strategy, checkpoints.facts())
+class Run(abc.ABC):
+    """A training; derived classes say what it starts from and what it leaves.
+
+    Args:
+        settings: `TrainingSettings`.
+        strategy: `tf.distribute.Strategy`.
+
+    Attributes:
+        helper: str. Name of a worker that is not the chief; empty in the chief.
+        folder: `RunFolder`. Known while the inputs are open.
+        step: `TrainStep`. Known once the inputs are known to be valid.
+        facts: dict. What workers compare before the run is restored.
+    """
+
+    title: str
+    asynchronous = False
+
+    def __init__(self, settings: Any, strategy: tf.distribute.Strategy):
+        self.settings = settings
+        self.strategy = strategy
+        self.helper = helper_name(strategy)
+        self.facts: dict[str, Any] = {}
+        self.folder: RunFolder
+        self.step: TrainStep
+
+    @abc.abstractmethod
+    def open_inputs(self) -> contextlib.AbstractContextManager[Mapping[str, Any]]:
+        """Reads and checks what the run starts from, and opens its folder.
+
+        Yields facts that workers compare, in addition to the content.
+        """
+
+    @abc.abstractmethod
+    def is_finished(self) -> bool:
+        """Returns whether the folder holds what the run would leave."""
+
+    @abc.abstractmethod
+    def result(self) -> Any:
+        """Returns what the finished run left."""
+
+    @abc.abstractmethod
+    def make_step(self) -> TrainStep:
+        """Makes model, objective and optimizer; nothing has been written yet."""
+
+    @abc.abstractmethod
+    def taken(self) -> contextlib.AbstractContextManager[None]:
+        """Holds the folder, in which the run is begun."""
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """Parts of the run, each with batches of its own."""
+        return [Phase(0, self.settings.num_train_steps, self.settings)]
+
+    @abc.abstractmethod
+    def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
+        """Returns the batches of an input pipeline, from those of step `start` on."""
+
+    @abc.abstractmethod
+    def evaluation(self, averages: WeightAverages) -> loop.Evaluate | None:
+        """Returns a function that measures on held-out data, or None without any."""
+
+    @abc.abstractmethod
+    def callbacks(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        progress: Progress,
+        averages: WeightAverages,
+    ) -> list[Callback]:
+        """Returns what the loop calls; `lines` are the metrics on record."""
+
+    def guard(self, lines: Sequence[Mapping[str, Any]]) -> DivergenceGuard:
+        """Returns what judges the steps after `lines`."""
+        return DivergenceGuard(lines)
+
+    def restored(self, checkpoints: TrainingCheckpoints, first: int | None) -> None:
+        """Is called with the restored checkpoints; `first` is None without any."""
+        return
+
+    def began(self, progress: Progress) -> None:
+        """Is called before the first step."""
+        return
+
+    def diverged(self, error: DivergedError) -> None:
+        """Raises what ends the run, or returns: it goes back to the last checkpoint."""
+        raise error
+
+    @abc.abstractmethod
+    def trained(self, averages: WeightAverages, last: int) -> None:
+        """Is called after the last step; gives the model the weights to keep."""
+
+    @abc.abstractmethod
+    def finish(self) -> Any:
+        """Writes what the run leaves; returns `result`."""
+
+    def execute(self) -> Any:
+        """Runs the training, or what is left of it; returns `result`.
+
+        Only the chief returns anything, unless the run was finished before.
+        """
+        with self.open_inputs() as facts:
+            finished = self.is_finished()
+            facts = {**self.folder.content, **facts, FINISHED: finished}
+            check_agreement(self.strategy, facts)
+            if finished:
+                return self.result()
+            self.step = self.make_step()
+        if self.helper:
+            self.train()
+            return None
+        # Nothing is written or removed before all that can be wrong has been checked.
+        with self.taken():
+            self.train()
+            return self.finish()
+
+    def build_step(
+        self,
+        make_model: Callable[[str], keras.Model],
+        objective: Objective,
+        *,
+        forward: str | None = None,
+        fuse: bool = False,
+        **optimizer: Any,
+    ) -> TrainStep:
+        """Returns the step of the run.
+
+        Args:
+            make_model: callable. Returns the model with a Keras dtype policy.
+            objective: `Objective`.
+            forward: str or None. Method of the model that computes what is trained on.
+            fuse: bool. See `TrainStep`.
+            **optimizer: Arguments of `create_optimizer`, instead of the settings.
+        """
+        settings = self.settings
+        given = {name: getattr(settings, name) for name in _OPTIMIZER_SETTINGS}
+        with self.strategy.scope():
+            bfloat16 = settings.precision == "bfloat16"
+            model = make_model("mixed_bfloat16" if bfloat16 else "float32")
+            adam = create_optimizer(settings.optimizer, **{**given, **optimizer})
+        keras.utils.set_random_seed(settings.seed)
+        return TrainStep(
+            model,
+            objective,
+            adam,
+            self.strategy,
+            seed=settings.seed,
+            accumulation=settings.gradient_accumulation_steps,
+            jit_compile=settings.jit_compile,
+            fuse=fuse,
+            forward=getattr(model, forward) if forward else None,
+        )
+
+    def train(self) -> None:
+        """Trains from the last checkpoint, if there is one, to the end."""
+        settings, step = self.settings, self.step
+        checkpoints = TrainingCheckpoints(
+            self.folder.join(CHECKPOINT_FOLDER),
+            step.model,
+            step.optimizer,
+            seed=settings.seed,
+            keep=settings.keep_checkpoint_max,
+            asynchronous=self.asynchronous,
+            helper=self.helper,
+        )
+        check_agreement(self.strategy, {**self.facts, **checkpoints.facts()})
         try:
-            _train_on(
-                *(settings, folder, data, step, checkpoints, skipped, note), signals
-            )
-            return
-        except DivergedError as e:
-            if settings.on_divergence == "stop":
-                phase = data.phase_of(e.step - 1).first_step
-                raise DataError(
-                    f"{e}; --on_divergence=rollback leaves {skipped.name(e, phase)} out"
-                ) from e
-            error = e
+            with loop.StopSignals() as signals:
+                while not self._train_on(checkpoints, signals):
+                    checkpoints.settle()
+        finally:
+            # Nothing may be written after the lock of the folder is released.
             checkpoints.settle()
 
-
-def _train_on(
-    settings, folder, data, step, checkpoints, skipped, note, signals
-) -> None:
-    """Trains from the restored step; `note` is what made the run go back to it."""
-    strategy, first = step.strategy, checkpoints.step
-    averages = WeightAverages(step.model, step.optimizer)
-    # Every worker reads them, because all of them take part in an evaluation.
-    metrics = read_metrics(folder.join(METRICS_FILE))
-    lines = lines_until(metrics, first)
-    evaluated = [line["step"] for line in lines if line["split"] == "eval"]
-    check_agreement(strategy, {EVALUATED: evaluated})
-    bar = Progress(
-        folder,
-        first,
-        settings.num_train_steps,
-        chief=not helper_name(strategy),
-        title="pretrain",
-        shown=step.objective.shown,
-    )
-    samples = Samples(folder, first, settings, step, averages, data.tokenizer)
-    with bar as progress, samples, data_errors():
-        if note:
-            progress.log(f"warning: {describe(note)}")
-            progress.note("skipped", first, note)
-        else:
-            progress.log(data.summary)
-            if settings.scale_learning_rate:
-                progress.log(settings.describe_learning_rate())
-        if first:
-            progress.log(f"continuing from step {first}")
-        evaluate = data.make_evaluate(step, strategy, averages)
-        callbacks = [samples]
-        if settings.keep_best and not helper_name(strategy):
-            callbacks.append(_keep_best(settings, folder, data, step, averages))
-        for phase in data.phases:
-            start = max(checkpoints.step, phase.first_step)
-            if start > phase.last_step:
-                continue
-            loop.train(
-                step,
-                distribute(
-                    strategy, functools.partial(data.train, start, skipped=skipped)
-                ),
-                phase.intervals(),
-                checkpoints,
-                progress,
-                evaluate,
-                [*callbacks, _guard(settings, lines, phase)],
-                lines,
-                signals,
-                end=settings.num_train_steps,
-            )
-            lines.append({"split": "eval", "step": phase.last_step})
-    if settings.export_weights == "average":
-        averages.replace_weights()
-
-
-def _guard(settings, lines, phase) -> DivergenceGuard:
-    return DivergenceGuard(
-        # Longer sequences have another usual loss.
-        [line for line in lines if line["step"] > phase.first_step],
-        max_loss_ratio=settings.max_loss_ratio,
-        max_norm_ratio=settings.max_grad_norm_ratio,
-    )
-
-
-def _keep_best(settings, folder, data, step, averages) -> KeepBest:
-    return KeepBest(
-        folder.join(BEST_FOLDER),
-        settings.keep_best,
-        step,
-        averages,
-        data.tokenizer,
-        data.evaluated_on(),
-    )
+    def _train_on(self, checkpoints: TrainingCheckpoints, signals) -> bool:
+        """Trains from the last checkpoint; returns whether to the end."""
+        self.restored(
+            checkpoints, checkpoints.restore(self.folder.join(CHECKPOINT_FOLDER))
+        )
+        check_agreement(self.strategy, checkpoints.facts())
+        step, first, last = self.step, checkpoints.step, self.settings.num_train_steps
+        averages = WeightAverages(step.model, step.optimizer)
+        # Every worker reads them, because all of them take part in an evaluation.
+        lines = lines_until(read_metrics(self.folder.join(METRICS_FILE)), first)
+        evaluated = [line["step"] for line in lines if line["split"] == "eval"]
+        check_agreement(self.strategy, {EVALUATED: evaluated})
+        bar = Progress(
+            self.folder.path,
+            first,
+            last,
+            chief=not self.helper,
+            title=self.title,
+            shown=step.objective.shown,
+        )
+        with bar as progress, contextlib.ExitStack() as stack:
+            self.began(progress)
+            if first:
+                progress.log(f"continuing from step {first}")
+            evaluate = self.evaluation(averages)
+            callbacks = self.callbacks(lines, progress, averages)
+            for callback in callbacks:
+                stack.callback(callback.on_end)
+            for phase in self.phases:
+                start = max(checkpoints.step, phase.first_step)
+                if start > phase.last_step:
+                    continue
+                # Longer sequences have another usual loss.
+                usual = [line for line in lines if line["step"] > phase.first_step]
+                batches = distribute(
+                    self.strategy, functools.partial(self.batches, start)
+                )
+                try:
+                    loop.train(
+                        *(step, batches, phase.intervals(), checkpoints, progress),
+                        *(evaluate, [*callbacks, self.guard(usual)], lines, signals),
+                        end=last,
+                    )
+                except DivergedError as e:
+                    self.diverged(e)
+                    return False
+                lines.append({"split": "eval", "step": phase.last_step})
+        self.trained(averages, checkpoints.step)
+        return True

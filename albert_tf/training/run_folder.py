@@ -1,18 +1,21 @@
-"""The folder of a run: which run it holds, and whether that run may be continued."""
+"""The folder of a run: which run it holds, and whether that run may be continued.
+
+`replaced_folder` has what only the folder of a fine-tuning run needs, whose place the
+finished model takes.
+"""
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.reports.environment import (
     CODE,
     ONEDNN,
@@ -21,8 +24,11 @@ from albert_tf.reports.environment import (
 )
 from albert_tf.storage import digests, files, folders
 from albert_tf.storage.lock import LOCK_FILE, locked
+from albert_tf.training.settings import TrainingSettings
 
 RUN_FILE = "run.json"
+CHECKPOINT_FOLDER = "checkpoints"
+BEST_FOLDER = "best"
 # Facts that workers compare: a folder that not all see, or see late, has others.
 EVALUATED = "evaluations on record"
 FINISHED = "finished run in --output_dir"
@@ -66,72 +72,60 @@ def tidy_finished(path: str, *inside: str) -> None:
 class RunFolder:
     """Opens the folder of a run, or prepares to make it.
 
+    A folder with another identity is refused, and nothing in it is touched. A setting
+    that is not on record had its default, or, of those that are gone, its value in
+    `retired`. A setting that names content, such as a path, is compared itself only if
+    the content is not on record, as in runs of earlier versions. Settings that may be
+    computed from others, or from the content, are compared last, so that what is named
+    is what was given.
+
     Args:
-        path: str. Path of the folder.
-        identity: dict. Settings that decide the result. A folder with another identity
-            is refused, and nothing in it is touched.
-        defaults: dict. Default values of settings. A run recorded before a setting
-            existed was made with the setting's default.
-        content_of: dict. Settings that name content, such as paths, and the key of
-            that content for `check_content`. They are compared themselves only if
-            the content is not on record, as in runs of earlier versions.
-        changeable: dict. Settings with which a run may be continued although they
-            differ, and whether the user said so.
-        kind: str. What the run does, on record; empty for pretraining.
-        follows: sequence of str. Settings that may be computed from others, or from the
-            content. They are compared last, in this order, so that what is named is
-            what was given.
-        retired: dict. Settings of earlier versions that are gone, and the value with
-            which such a run is today's.
+        settings: `TrainingSettings`. They say how each of them is compared.
+        replaces: bool. Whether another run, which is in the folder, is to be removed.
 
     Attributes:
         model_is_outdated: bool. Whether the model in the folder, if there is one, was
             made before a setting was changed.
-        origin: str or None. What `begin` records of the initial checkpoint beside its
-            content: its name on a hub, with the commit.
+        origin: str or None. What `begin` records of the initial checkpoint in addition
+            to its content: its name on a hub, with the commit.
 
     Raises:
         UsageError: If the folder holds another run, or anything else.
         DataError: If the record of the run in it is damaged.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike,
-        identity: Mapping[str, Any],
-        defaults: Mapping[str, Any] | None = None,
-        content_of: Mapping[str, str] | None = None,
-        changeable: Mapping[str, bool] | None = None,
-        kind: str = "",
-        follows: Sequence[str] = (),
-        retired: Mapping[str, Any] | None = None,
-    ):
-        self.path = os.fspath(path)
-        self._kind = {"kind": kind} if kind else {}
-        self.identity = _as_read(identity)
+    def __init__(self, settings: TrainingSettings, replaces: bool = False):
+        self.path = os.fspath(settings.output_dir)
+        self.settings = settings
+        self.identity = _as_read(settings.identity())
         self.content: dict[str, Any] = {}
         self.model_is_outdated = False
         self.origin: str | None = None
-        self._content_of = dict(content_of or {})
-        self._changeable = dict(changeable or {})
+        self.replaces = replaces
         self._changed: dict[str, Any] = {}
-        self._defaults = _as_read(defaults or {})
-        self._retired = _as_read(retired or {})
-        self._follows = tuple(follows)
+        compared = settings.in_identity()
+        self._follows = [name for name, how in compared.items() if how == "follows"]
+        named = {n: how for n, how in compared.items() if isinstance(how, str)}
+        self._content_of = {n: how for n, how in named.items() if how != "follows"}
         if files.exists(self.path) and not files.is_folder(self.path):
             raise UsageError(f"--output_dir={self.path}: must be a folder, is a file")
         found = files.list_folder(self.path) if files.is_folder(self.path) else []
         # What a process killed at its start leaves behind.
         found = [name for name in found if not _LEFTOVER.fullmatch(name)]
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
-        self._was_begun = RUN_FILE in found
+        self._was_begun = RUN_FILE in found and not replaces
         if self._was_begun:
-            self._recorded = self._read()
-            self._check_kind()
+            self._recorded = self.record()
+            kind = self._recorded.get("kind", "")
+            require(
+                kind == settings.kind,
+                f"--output_dir={self.path}: holds another run, of the kind "
+                f"{kind or 'pretraining'!r}",
+            )
             names = {*self._recorded["settings"], *self.identity}
             self._check_settings(sorted(names - set(self._follows)))
             self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
-        elif found:
+        elif found and not replaces:
             raise UsageError(
                 f"--output_dir={self.path}: must be empty or hold this run, holds "
                 f"{found[0]!r}; give another folder"
@@ -144,7 +138,15 @@ class RunFolder:
 
     def record(self) -> dict[str, Any]:
         """Returns what is recorded of the run."""
-        return self._read()
+        path = self.join(RUN_FILE)
+        try:
+            record = dict(json.loads(files.read_text(path)))
+            parts = {"settings": record["settings"], "content": record.get("content")}
+            return record | {name: dict(part or {}) for name, part in parts.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            if isinstance(e, DataError):
+                raise
+            raise DataError(f"{path}: must be the JSON record of a run") from None
 
     def join(self, *names: str) -> str:
         """Returns a path inside the folder."""
@@ -153,10 +155,8 @@ class RunFolder:
     def check_content(self, content: Mapping[str, Any]) -> None:
         """Compares the content that the run depends on with what is on record.
 
-        Then the settings that follow from it.
-
-        What is not on record, because an earlier version did not know it, is not
-        compared.
+        Then the settings that follow from it. What is not on record, because an earlier
+        version did not know it, is not compared.
 
         Args:
             content: dict. Digests, or dicts of values, by name. `begin` records it.
@@ -180,12 +180,11 @@ class RunFolder:
         if self._was_begun:
             self._check_settings(self._follows)
 
-    def check_versions(self, allow_others: bool) -> None:
+    def check_versions(self) -> None:
         """Compares the versions of the code with those on record.
 
-        Args:
-            allow_others: bool. Whether a run may be continued with others, which
-                `begin` then records.
+        With `allow_other_versions` a run is continued with others, which `begin` then
+        records.
 
         Raises:
             UsageError: If they differ and may not.
@@ -193,7 +192,7 @@ class RunFolder:
         before = self._recorded.get(_VERSIONS, {})
         now = versions(CODE)
         changed = {k: v for k, v in before.items() if k in CODE and v != now[k]}
-        if changed and not allow_others:
+        if changed and not self.settings.allow_other_versions:
             parts = [f"{k} {v} (here {now[k]})" for k, v in changed.items()]
             raise UsageError(
                 f"--output_dir={self.path}: the run began with {', '.join(parts)}; "
@@ -206,9 +205,10 @@ class RunFolder:
         """Makes the folder and records the run in it, or what was changed in it."""
         files.make_folder(self.path)
         if not files.exists(self.join(RUN_FILE)):
+            kind = self.settings.kind
             self._write(
                 {
-                    **self._kind,
+                    **({"kind": kind} if kind else {}),
                     "settings": self.identity,
                     "content": self.content,
                     **({"init_checkpoint": self.origin} if self.origin else {}),
@@ -233,16 +233,13 @@ class RunFolder:
             logging.warning(
                 "%s: began with %s=%s, continues with %s: the weights are equal up to "
                 "rounding only",
-                self.path,
-                ONEDNN,
-                before,
-                now,
+                *(self.path, ONEDNN, before, now),
             )
 
     def finish(self) -> None:
         """Records that the model in the folder is that of the run's settings."""
         if self.model_is_outdated:
-            record = self._read()
+            record = self.record()
             record.pop(_OUTDATED, None)
             self._write(record)
             self.model_is_outdated = False
@@ -250,39 +247,23 @@ class RunFolder:
     def _write(self, record: Mapping[str, Any]) -> None:
         files.write_text(self.join(RUN_FILE), files.to_json(record, indent=2) + "\n")
 
-    def _read(self) -> dict[str, Any]:
-        path = self.join(RUN_FILE)
-        try:
-            record = dict(json.loads(files.read_text(path)))
-            parts = {"settings": record["settings"], "content": record.get("content")}
-            return record | {name: dict(part or {}) for name, part in parts.items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            if isinstance(e, DataError):
-                raise
-            raise DataError(f"{path}: must be the JSON record of a run") from None
-
-    def _check_kind(self) -> None:
-        found, expected = (r.get("kind", "") for r in (self._recorded, self._kind))
-        if found != expected:
-            raise UsageError(
-                f"--output_dir={self.path}: holds another run, of the kind "
-                f"{found or 'pretraining'!r}"
-            )
-
     def _check_settings(self, names: Iterable[str]) -> None:
         recorded, content = self._recorded["settings"], self._recorded["content"]
+        defaults = _as_read(self.settings.defaults())
+        retired = _as_read(self.settings.retired)
+        changeable = self.settings.changeable()
         for name in names:
             if self._content_of.get(name) in content:
                 continue
-            old = recorded.get(name, self._defaults.get(name))
-            new = self.identity.get(name, self._retired.get(name))
+            old = recorded.get(name, defaults.get(name))
+            new = self.identity.get(name, retired.get(name))
             if old == new:
                 continue
-            if self._changeable.get(name):
+            if changeable.get(name):
                 self._changed[name] = old
                 self.model_is_outdated = True
                 continue
-            hint = f" (--change_{name} allows it)" if name in self._changeable else ""
+            hint = f" (--change_{name} allows it)" if name in changeable else ""
             raise UsageError(
                 f"--output_dir={self.path}: holds another run, with "
                 f"--{name}={old!r}; received --{name}={new!r}{hint}"
@@ -295,19 +276,19 @@ class RunFolder:
         return f" ({', '.join(given)})" if given else ""
 
 
-def describe_command(settings: Any, local: Collection[str]) -> dict[str, Any]:
+def describe_command(settings: TrainingSettings) -> dict[str, Any]:
     """Returns what must be the same in all workers of a run, before any file is read.
 
-    Args:
-        settings: Dataclass. What the command was given.
-        local: collection of str. Settings that may differ from machine to machine, such
-            as paths.
+    Not the settings that may differ from machine to machine, such as paths.
     """
-    found = versions(CODE)
+    found, compared = versions(CODE), settings.in_identity()
     facts = {f"version of {name}": found[name] for name in CODE}
     facts["source of albert_tf"] = _source()
-    values = dataclasses.asdict(settings)
-    return facts | {f"--{k}": v for k, v in values.items() if k not in local}
+    for name, value in vars(settings).items():
+        is_path = name in ("output_dir", "eval_file")
+        if not is_path and compared.get(name, True) in (True, "follows"):
+            facts[f"--{name}"] = value
+    return facts
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import os
 import statistics
 from typing import Any
 
+import tensorflow as tf
 from absl import logging
 
 from albert_tf.errors import UsageError
@@ -16,11 +17,12 @@ from albert_tf.figure import drawn_if_possible
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
 from albert_tf.storage import digests, files, folders
-from albert_tf.training import finetune_folder as folder
+from albert_tf.training import replaced_folder
 from albert_tf.training.callbacks import lower_is_better
 from albert_tf.training.evaluation import CollapsedError
-from albert_tf.training.finetune import content_of, finetune_once, open_inputs
+from albert_tf.training.finetune import Finetuning, finetune_once
 from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.replaced_folder import TRIALS_FOLDER
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
 # After so many collapses in a row, another seed is no cure.
@@ -49,18 +51,21 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
             "num_seeds, on_collapse=restart: not with "
             "distribution=multi_worker, whose workers would have to agree on them"
         )
-    settings = folder.prepared(settings)
-    with open_inputs(settings, read) as (_, start, data):
-        content = content_of(start, data)
+    settings = replaced_folder.prepared(settings)
+    command = Finetuning(settings, tf.distribute.get_strategy(), read)
+    with command.read_inputs() as content:
+        origin = command.start.origin
+    # As given: each seed resolves the settings for itself.
+    folder = replaced_folder.open_run(settings, content)
+    if folder.is_finished:
+        replaced_folder.tidy(folder.path)
+        return files.read_json(folder.join(replaced_folder.METRICS))
+    folder.origin = origin
+    with replaced_folder.taken(folder):
         # A branch on a hub may move before the last trial begins.
-        start_from = start.origin or settings.init_checkpoint
-    run = folder.open_run(settings, content)
-    if run is not None and run.is_finished:
-        folder.tidy(settings.output_dir)
-        return files.read_json(run.join(folder.METRICS))
-    with folder.taken(settings, content, run, start.origin) as run:
-        pinned = dataclasses.replace(settings, init_checkpoint=start_from)
-        return _finish(settings, run, _run_seeds(pinned))
+        start = origin or settings.init_checkpoint
+        pinned = dataclasses.replace(settings, init_checkpoint=start)
+        return _finish(folder, _run_seeds(pinned))
 
 
 def _run_seeds(settings: FinetuneSettings) -> list[dict]:
@@ -71,7 +76,7 @@ def _run_seeds(settings: FinetuneSettings) -> list[dict]:
         name = f"seed_{seed}"
         trial = dataclasses.replace(
             settings,
-            output_dir=files.join(settings.output_dir, folder.TRIALS_FOLDER, name),
+            output_dir=files.join(settings.output_dir, TRIALS_FOLDER, name),
             seed=seed,
             num_seeds=1,
             on_collapse="warn" if settings.on_collapse == "warn" else "stop",
@@ -92,9 +97,7 @@ def _run_seeds(settings: FinetuneSettings) -> list[dict]:
     return results
 
 
-def _finish(
-    settings: FinetuneSettings, run: RunFolder, trials: list[dict]
-) -> dict[str, Any]:
+def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
     """Compares the runs and puts the best one's folder in the command's place."""
     metric = trials[0]["results"].get("metric")
     for trial in trials:
@@ -112,20 +115,20 @@ def _finish(
         "runs": [{k: v for k, v in t.items() if k != "results"} for t in trials],
     }
     results = {**best["results"], "trials": summary}
-    source = files.join(settings.output_dir, folder.TRIALS_FOLDER, best["name"])
+    source = folder.join(TRIALS_FOLDER, best["name"])
     contents = {name: data for name, data in _read_tree(source) if name != RUN_FILE}
-    contents[folder.METRICS] = _json(results)
-    contents[folder.TRIALS_FILE] = _json(trials)
-    contents.pop(folder.REPORT, None)
-    with drawn_if_possible(folder.REPORT):
-        name = os.path.basename(settings.output_dir)
-        contents[folder.REPORT] = render_run(
-            read_run(source, name, run.record()),
+    contents[replaced_folder.METRICS] = _json(results)
+    contents[replaced_folder.TRIALS_FILE] = _json(trials)
+    contents.pop(replaced_folder.REPORT, None)
+    with drawn_if_possible(replaced_folder.REPORT):
+        name = os.path.basename(folder.path)
+        contents[replaced_folder.REPORT] = render_run(
+            read_run(source, name, folder.record()),
             is_finished=True,
             trials=trials,
             best_trial=best["name"],
         )
-    folder.write_contents(settings, run, contents)
+    replaced_folder.write(folder, contents)
     return results
 
 

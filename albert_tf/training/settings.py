@@ -1,9 +1,10 @@
 """The settings that pretraining and fine-tuning share, checked without TensorFlow."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.optimizers.arguments import (
     ONLY_ORIGINAL,
     SCHEDULES,
@@ -70,19 +71,23 @@ class TrainingSettings:
 
     output_dir: str = setting(
         "Folder of the run: new, empty, or holding this same run, which is resumed. At "
-        "the end it can be loaded like any model."
+        "the end it can be loaded like any model.",
+        identity=False,
     )
     allow_other_versions: bool = setting(
         "Continue a run that other versions of albert_tf, TensorFlow or Keras began.",
         False,
+        identity=False,
     )
     do_lower_case: bool | None = setting(
         "Lower-case text, if neither the model nor the records say. Default: true.",
         None,
+        identity=False,
     )
     keep_accents: bool | None = setting(
         "Keep accents, if neither the model nor the records say. Default: false.",
         None,
+        identity=False,
     )
     train_batch_size: int | None = setting(
         "Examples per step, over all devices.", None, minimum=1
@@ -134,11 +139,14 @@ class TrainingSettings:
         "Steps between lines of metrics. Default: 100, or less in short runs.",
         None,
         minimum=1,
+        identity=False,
     )
     save_checkpoints_steps: int = setting(
-        "Steps between checkpoints to resume from.", 500, minimum=1
+        "Steps between checkpoints to resume from.", 500, minimum=1, identity=False
     )
-    keep_checkpoint_max: int = setting("Number of checkpoints to keep.", 2, minimum=1)
+    keep_checkpoint_max: int = setting(
+        "Number of checkpoints to keep.", 2, minimum=1, identity=False
+    )
     precision: str = setting(
         "float32, or bfloat16 (weights stay float32).",
         "float32",
@@ -148,21 +156,25 @@ class TrainingSettings:
         "one_device, mirrored, multi_worker (TF_CONFIG), or tpu with the packages of "
         "requirements-tpu.txt.",
         "one_device",
+        identity=False,
     )
     num_devices: int | None = setting(
         "With --distribution=mirrored: number of GPUs, or of logical CPU devices.",
         None,
         minimum=1,
+        identity=False,
     )
     tpu_name: str = setting(
         "With --distribution=tpu: name or address of the TPU; local on a TPU VM.",
         "local",
+        identity=False,
     )
     worker_timeout: int = setting(
         "With --distribution=multi_worker: seconds to wait for the other workers at "
         "the start; 0: without end.",
         600,
         minimum=0,
+        identity=False,
     )
     jit_compile: bool = setting(
         "Compile the whole step with XLA (a TPU always does).", False
@@ -174,6 +186,11 @@ class TrainingSettings:
         maximum=2**31 - 1,
     )
 
+    # What `run.json` says the run does; of a run of pretraining it says nothing.
+    kind: ClassVar[str] = ""
+    # Settings of earlier versions, with the value of a run that is one of today.
+    retired: ClassVar[Mapping[str, Any]] = {}
+
     def check_training(self) -> None:
         """Raises a UsageError if a value is out of its range, or does not fit others.
 
@@ -182,11 +199,11 @@ class TrainingSettings:
         check_fields(self)
         self._check_schedule()
         batch, parts = self.train_batch_size, self.gradient_accumulation_steps
-        if batch is not None and batch % parts:
-            raise UsageError(
-                "--train_batch_size must be a multiple of "
-                f"--gradient_accumulation_steps, received {batch} and {parts}"
-            )
+        require(
+            batch is None or batch % parts == 0,
+            "--train_batch_size must be a multiple of --gradient_accumulation_steps",
+            *(batch, parts),
+        )
 
     def _check_schedule(self) -> None:
         own = {k: getattr(self, k) for k in ONLY_ORIGINAL if hasattr(self, k)}
@@ -195,17 +212,11 @@ class TrainingSettings:
         if steps is None:
             return
         if None in (self.num_train_steps, self.num_warmup_steps):
-            if steps < 1:
-                raise UsageError(
-                    f"--num_decay_steps must be positive, received {steps}"
-                )
+            require(steps > 0, "--num_decay_steps must be positive", steps)
             return  # Checked again once they are known.
         most = self.num_train_steps - self.num_warmup_steps
-        if not 0 < steps <= most:
-            raise UsageError(
-                f"--num_decay_steps must be from 1 to {most}, the steps after the "
-                f"warm-up, received {steps}"
-            )
+        rule = f"must be from 1 to {most}, the steps after the warm-up"
+        require(0 < steps <= most, f"--num_decay_steps {rule}", steps)
 
     def intervals(self, iterations_per_loop: int = 20) -> Intervals:
         """Returns when the training loop logs, saves and evaluates."""
@@ -225,3 +236,40 @@ class TrainingSettings:
             for field in dataclasses.fields(cls)
             if field.default is not dataclasses.MISSING
         }
+
+    @classmethod
+    def in_identity(cls) -> dict[str, bool | str]:
+        """Returns how settings are compared when a run is resumed, by their names."""
+        found = {f.name: f.metadata["identity"] for f in dataclasses.fields(cls)}
+        return {name: how for name, how in found.items() if how}
+
+    def identity(self) -> dict[str, Any]:
+        """Returns the settings that decide the trained weights."""
+        return {name: getattr(self, name) for name in self.in_identity()}
+
+    def changeable(self) -> dict[str, bool]:
+        """Returns settings with which a run may go on although they differ.
+
+        The value is whether the user said so, with `--change_` before the name.
+        """
+        return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """Consecutive steps with rows of one length.
+
+    Attributes:
+        first_step: int. Updates made before it.
+        last_step: int. Updates made when it ends.
+        settings: `TrainingSettings`. As of a run of this length alone.
+    """
+
+    first_step: int
+    last_step: int
+    settings: Any
+
+    def intervals(self) -> Intervals:
+        """Returns when something is due; the end of the phase is the end of a run."""
+        intervals = self.settings.intervals()
+        return dataclasses.replace(intervals, num_train_steps=self.last_step)

@@ -12,6 +12,7 @@ from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.text.load import load_tokenizer
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.tiny import CONFIG, SPIECE
@@ -25,7 +26,16 @@ def make_model(step):
 def made_run(tmp_path_factory):
     """A run that was stopped after step 4."""
     path = tmp_path_factory.mktemp("runs") / "base"
-    folder = RunFolder(path, {"num_train_steps": 9, "spm_model_file": str(SPIECE)})
+    folder = RunFolder(
+        PretrainSettings(
+            input_file="x",
+            output_dir=str(path),
+            spm_model_file=str(SPIECE),
+            preset="albert_base_v2",
+            num_train_steps=9,
+            num_warmup_steps=0,
+        )
+    )
     tokenizer = load_tokenizer(SPIECE)
     folder.check_content(
         {

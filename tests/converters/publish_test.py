@@ -7,6 +7,7 @@ import albert_tf
 from albert_tf.converters import publish
 from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import UsageError
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.run_folder import RunFolder
 from tests.tiny import CONFIG
 
@@ -19,7 +20,8 @@ CARD = f"# Model card\n\n![curves](curves.png)\n\n{NUMBERS}\n"
 def run(tmp_path_factory):
     """A pretraining run with its card, as far as loading its model needs it."""
     folder = tmp_path_factory.mktemp("runs") / "base"
-    RunFolder(folder, {"num_train_steps": 6}).begin()
+    given = {"input_file": "x", "spm_model_file": "y", "preset": "albert_base_v2"}
+    RunFolder(PretrainSettings(output_dir=str(folder), **given)).begin()
     model = albert_tf.AlbertMaskedLM(CONFIG, seed=1)
     albert_tf.save_pretrained(model, folder / "model")
     (folder / "README.md").write_text(CARD)

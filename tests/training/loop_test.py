@@ -1,5 +1,6 @@
 """What the loop does after which step, with a step that only counts."""
 
+import contextlib
 import os
 import signal
 
@@ -102,18 +103,31 @@ INTERVALS = Intervals(
 )
 
 
+def train(
+    recorder,
+    step=None,
+    evaluate=None,
+    callbacks=(),
+    lines=(),
+    intervals=INTERVALS,
+    end=None,
+):
+    step = step or CountingStep(recorder.step)
+    with StopSignals() as signals:
+        loop.train(
+            *(step, [], intervals, recorder, recorder, evaluate, callbacks, lines),
+            *(signals, end or intervals.num_train_steps),
+        )
+
+
+def evaluate():
+    return {"loss": -1.0}
+
+
 def run(done=0, evaluated_steps=(), **options):
-    recorder = Recorder(done)
-    loop.train(
-        CountingStep(done, **options),
-        [],
-        INTERVALS,
-        recorder,
-        recorder,
-        lambda: {"loss": -1.0},
-        [DivergenceGuard()],
-        [{"split": "eval", "step": step} for step in evaluated_steps],
-    )
+    recorder, step = Recorder(done), CountingStep(done, **options)
+    lines = [{"split": "eval", "step": step} for step in evaluated_steps]
+    train(recorder, step, evaluate, [DivergenceGuard()], lines)
     return recorder.events
 
 
@@ -129,7 +143,7 @@ def test_everything_happens_when_it_is_due():
 
 def test_a_line_tells_tokens_their_share_and_trust_ratios():
     recorder = Recorder()
-    loop.train(CountingStep(), [], INTERVALS, recorder, recorder)
+    train(recorder)
     assert [
         (line["step"], line["tokens"], line["useful_token_rate"], line["trust_ratios"])
         for line in recorder.lines
@@ -156,7 +170,7 @@ def test_no_checkpoint_after_an_infinite_gradient():
     recorder = Recorder()
     step = CountingStep(bad_gradient_at=4)
     with pytest.raises(DivergedError, match="gradient norm is inf at step 4") as found:
-        loop.train(step, [], INTERVALS, recorder, recorder, None, [DivergenceGuard()])
+        train(recorder, step, callbacks=[DivergenceGuard()])
     assert recorder.events.count("save") == 1
     assert found.value.step == 4
 
@@ -177,7 +191,7 @@ def test_a_loss_far_above_the_usual_one():
     guard = DivergenceGuard(max_loss_ratio=1.9)
     # The losses count from 0, so that their median stays behind.
     with pytest.raises(DivergedError, match=r"the loss is 3 at step 4, 3.0 times"):
-        loop.train(CountingStep(), [], intervals, recorder, recorder, None, [guard])
+        train(recorder, callbacks=[guard], intervals=intervals)
 
 
 @pytest.mark.parametrize("at", [1, 3, 4, 5])
@@ -186,7 +200,7 @@ def test_a_signal_ends_the_run_after_a_checkpoint(at):
     recorder = Recorder()
     step = CountingStep(signal_at=at)
     with pytest.raises(Stopped, match=r"stopped at step (\d) of 7; the same") as found:
-        loop.train(step, [], INTERVALS, recorder, recorder, lambda: {"loss": -1.0})
+        train(recorder, step, evaluate)
     assert recorder.events[-2:] == ["save", "finish"]
     assert f"stopped at step {step.done} " in str(found.value)
     assert found.value.exit_code == 143
@@ -195,11 +209,7 @@ def test_a_signal_ends_the_run_after_a_checkpoint(at):
     assert signal.getsignal(signal.SIGTERM) is before
     # Continued, the run ends as any other.
     rest = Recorder(step.done)
-    loop.train(
-        *(CountingStep(step.done), [], INTERVALS, rest, rest),
-        lambda: {"loss": -1.0},
-        lines=recorder.lines,
-    )
+    train(rest, evaluate=evaluate, lines=recorder.lines)
     assert rest.events[-4:] == run()[-4:]
 
 
@@ -218,15 +228,12 @@ def test_a_stopped_run_measures_as_one_that_was_not(stops):
         num_train_steps=13, log_steps=3, save_checkpoints_steps=7, iterations_per_loop=1
     )
     whole, recorder, lines = Recorder(), Recorder(), []
-    loop.train(CountingStep(), [], intervals, whole, whole)
+    train(whole, intervals=intervals)
     for stop in [*stops, None]:
         step = CountingStep(recorder.step, signal_at=stop)
-        arguments = (step, [], intervals, recorder, recorder)
-        if stop is None:
-            loop.train(*arguments, lines=lines)
-        else:
-            with pytest.raises(Stopped):
-                loop.train(*arguments, lines=lines)
+        ends = pytest.raises(Stopped) if stop else contextlib.nullcontext()
+        with ends:
+            train(recorder, step, lines=lines, intervals=intervals)
         # What a process that begins now reads; a kill may follow before the next line.
         lines = lines_until(lines + recorder.lines, step.done)
         recorder = Recorder(step.done)
@@ -244,15 +251,14 @@ def test_the_time_of_a_stopped_run_counts(monkeypatch):
     with pytest.raises(Stopped):
         step = CountingStep(signal_at=2)
         intervals = Intervals(9, log_steps=3, iterations_per_loop=1)
-        loop.train(step, [], intervals, recorder, recorder)
+        train(recorder, step, intervals=intervals)
     early, unfinished = recorder.lines
     assert unfinished["seconds"] == 2.0 / early["tokens_per_second"] > 0
     # Sums of an objective that has changed since then are of no use.
     for name, tokens in (("loss_sum", 3.0), ("other_sum", 1.0)):
         sums = {**unfinished["sums"], name: 1.0}
         rest = Recorder(2)
-        arguments = (CountingStep(2), [], intervals, rest, rest)
-        loop.train(*arguments, lines=[{**unfinished, "sums": sums}])
+        train(rest, lines=[{**unfinished, "sums": sums}], intervals=intervals)
         assert rest.lines[0]["tokens"] == tokens
 
 
@@ -262,7 +268,7 @@ def test_a_signal_at_the_last_step_changes_nothing():
 
 def test_a_checkpoint_that_failed_is_tried_again_with_the_next_line():
     recorder = Recorder(failures=[True])
-    loop.train(CountingStep(), [], INTERVALS, recorder, recorder)
+    train(recorder)
     assert recorder.events == [
         *(("train", 2, 0.5), "fail", ("train", 3, 2.0), "save"),
         *(("train", 4, 3.0), "save", ("train", 6, 4.5), "save"),
@@ -274,7 +280,7 @@ def test_a_checkpoint_that_failed_is_tried_again_with_the_next_line():
 
 def test_a_checkpoint_lost_in_the_background_is_written_again():
     recorder = Recorder(lost=[False, True])
-    loop.train(CountingStep(), [], INTERVALS, recorder, recorder)
+    train(recorder)
     assert recorder.events[:4] == [("train", 2, 0.5), "save", ("train", 3, 2.0), "save"]
     assert "disk: is full; it is tried again now" in recorder.said[0]
 
@@ -283,15 +289,12 @@ def test_a_part_of_a_run_ends_it_only_for_a_signal(monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     # A checkpoint at the end of a part may fail ...
     recorder = Recorder(6, failures=[True])
-    loop.train(CountingStep(6), [], INTERVALS, recorder, recorder, end=9)
+    train(recorder, end=9)
     assert recorder.events[1:] == ["fail", "finish"]
     # ... and a signal that arrives there is not lost.
-    with StopSignals() as signals:
-        os.kill(os.getpid(), signal.SIGTERM)
-        recorder = Recorder(6)
-        options = {"signals": signals, "end": 9}
-        with pytest.raises(Stopped, match="stopped at step 7 of 9"):
-            loop.train(CountingStep(6), [], INTERVALS, recorder, recorder, **options)
+    recorder = Recorder(6)
+    with pytest.raises(Stopped, match="stopped at step 7 of 9"):
+        train(recorder, CountingStep(6, signal_at=7), end=9)
     assert recorder.events[1:] == ["save", "finish"]
 
 
@@ -301,23 +304,23 @@ def test_a_checkpoint_lost_at_the_end_of_a_part_ends_no_run():
             raise DataError("disk: is full")
 
     recorder = Losing(6)
-    loop.train(CountingStep(6), [], INTERVALS, recorder, recorder, end=9)
+    train(recorder, end=9)
     assert recorder.said == ["warning: disk: is full; training goes on"]
     recorder = Losing(6)
     with pytest.raises(DataError, match="disk: is full"):
-        loop.train(CountingStep(6), [], INTERVALS, recorder, recorder)
+        train(recorder)
 
 
 def test_the_last_checkpoint_must_succeed(monkeypatch):
     pauses = []
     monkeypatch.setattr("time.sleep", pauses.append)
     recorder = Recorder(done := 6, failures=[True, True])
-    loop.train(CountingStep(done), [], INTERVALS, recorder, recorder)
+    train(recorder)
     assert recorder.events[1:] == ["fail", "fail", "save", "finish"]
     assert len(pauses) == 2
     recorder = Recorder(done, failures=[True] * 9)
     with pytest.raises(DataError, match="does not answer"):
-        loop.train(CountingStep(done), [], INTERVALS, recorder, recorder)
+        train(recorder)
     assert "finish" not in recorder.events
 
 

@@ -8,7 +8,6 @@ import tensorflow as tf
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
 from albert_tf.storage import files
 from albert_tf.training.progress import Pace, Progress
-from albert_tf.training.run_folder import RunFolder
 
 
 @pytest.fixture(params=["local", "remote"])
@@ -17,7 +16,11 @@ def folder(request, tmp_path):
     if request.param == "remote":
         path = f"ram://{tmp_path.name}-{os.getpid()}"
         files.make_folder(path)
-    return RunFolder(path, {})
+    return path
+
+
+def read(folder):
+    return read_metrics(files.join(folder, METRICS_FILE))
 
 
 def record(folder, first, steps):
@@ -28,7 +31,7 @@ def record(folder, first, steps):
 
 
 def events(folder):
-    path = folder.join("tensorboard")
+    path = files.join(folder, "tensorboard")
     for name in files.list_folder(path):
         for content in tf.data.TFRecordDataset(files.join(path, name)):
             event = tf.compat.v1.Event.FromString(content.numpy())
@@ -48,8 +51,8 @@ def test_steps_after_the_last_checkpoint_are_shown_once(folder):
 
 def test_an_event_cut_off_by_a_kill(folder):
     record(folder, 0, [2, 4])
-    (name,) = files.list_folder(folder.join("tensorboard"))
-    path = folder.join("tensorboard", name)
+    (name,) = files.list_folder(files.join(folder, "tensorboard"))
+    path = files.join(folder, "tensorboard", name)
     files.write_bytes(path, files.read_bytes(path)[:-3])
     record(folder, 3, [4])
     assert [step for step, *_ in events(folder)] == [2, 4]
@@ -69,9 +72,7 @@ def test_numbers_by_weight_have_a_curve_each(folder):
 
 def test_a_line_that_a_signal_ended_early_stays_until_the_next_one(folder):
     def lines():
-        return [
-            (m["split"], m["step"]) for m in read_metrics(folder.join(METRICS_FILE))
-        ]
+        return [(m["split"], m["step"]) for m in read(folder)]
 
     def train(first, *steps):
         bar = Progress(folder, first, 9, chief=True, title="run", shown={})
@@ -103,7 +104,7 @@ def test_a_run_begins_without_tensorboard_on_a_full_disk(folder, monkeypatch, ca
     monkeypatch.setattr(tf.summary, "create_file_writer", fail)
     record(folder, 0, [2])
     assert "tensorboard is not written: No space left on device" in caplog.text
-    assert [line["step"] for line in read_metrics(folder.join(METRICS_FILE))] == [2]
+    assert [line["step"] for line in read(folder)] == [2]
 
 
 def counts(seconds_per_step, total, fixed=False):

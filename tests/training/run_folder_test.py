@@ -8,11 +8,8 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.environment import ONEDNN
 from albert_tf.storage import files
 from albert_tf.storage.lock import locked
-from albert_tf.training.pretrain_settings import (
-    CONTENT_OF,
-    FOLLOWS,
-    PretrainSettings,
-)
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.run_folder import (
     RUN_FILE,
     RunFolder,
@@ -27,10 +24,7 @@ def settings(folder, **changes):
 
 
 def open_folder(folder, **changes):
-    new = settings(folder, **changes)
-    return RunFolder(
-        new.output_dir, new.identity(), new.defaults(), CONTENT_OF, follows=FOLLOWS
-    )
+    return RunFolder(settings(folder, **changes))
 
 
 @pytest.fixture
@@ -89,10 +83,18 @@ def test_a_run_from_before_a_setting_existed_may_continue(old_run):
 
 
 def test_a_setting_that_is_gone_must_have_had_its_default(tmp_path):
-    RunFolder(tmp_path, {"seed": 1, "search": ()}).begin()
-    RunFolder(tmp_path, {"seed": 1}, retired={"search": ()})
-    with pytest.raises(UsageError, match=r"--search=\[\]; received --search=\['x'\]"):
-        RunFolder(tmp_path, {"seed": 1}, retired={"search": ("x",)})
+    given = FinetuneSettings(output_dir=str(tmp_path))
+    RunFolder(given).begin()
+    record = json.loads((tmp_path / RUN_FILE).read_text())
+    for value in ([], ["x"]):
+        record["settings"]["search"] = value
+        (tmp_path / RUN_FILE).write_text(json.dumps(record))
+        if value:
+            message = r"--search=\['x'\]; received --search=\[\]"
+            with pytest.raises(UsageError, match=message):
+                RunFolder(given)
+        else:
+            RunFolder(given)
 
 
 def test_a_setting_without_a_default_must_be_recorded(old_run):
@@ -122,8 +124,7 @@ def test_content_may_move(run_with_content):
         albert_config_file="c.json",
     )
     # "spm" is not on record by content, so its path is compared.
-    folder = RunFolder(new.output_dir, new.identity(), new.defaults(), CONTENT_OF)
-    folder.check_content(CONTENT)
+    RunFolder(new).check_content(CONTENT)
     with pytest.raises(UsageError, match="--spm_model_file='spm'; received .*'other'"):
         open_folder(run_with_content, spm_model_file="other")
 
@@ -203,8 +204,8 @@ def test_a_run_killed_while_it_writes_its_record(tmp_path, monkeypatch):
 
 
 def open_with_steps(folder, steps, allowed):
-    identity = {"num_train_steps": steps}
-    return RunFolder(folder, identity, changeable={"num_train_steps": allowed})
+    lengths = {"num_train_steps": steps, "num_warmup_steps": 1}
+    return open_folder(folder, **lengths, change_num_train_steps=allowed)
 
 
 def test_the_length_of_a_run_may_be_changed_by_saying_so(tmp_path):
@@ -222,7 +223,7 @@ def test_the_length_of_a_run_may_be_changed_by_saying_so(tmp_path):
     assert not open_with_steps(tmp_path, 12, False).model_is_outdated
     record = json.loads((tmp_path / RUN_FILE).read_text())
     assert record["changed_from"] == [{"num_train_steps": 9}]
-    assert record["settings"] == {"num_train_steps": 12} and record["versions"]
+    assert record["settings"]["num_train_steps"] == 12 and record["versions"]
 
 
 def edit_version(folder, package, version):
@@ -239,19 +240,20 @@ def test_other_versions_continue_a_run_only_by_saying_so(tmp_path):
     folder = open_folder(tmp_path)
     message = rf"began with keras 1.0 \(here {now['keras']}\); .*--allow_other_versions"
     with pytest.raises(UsageError, match=message):
-        folder.check_versions(allow_others=False)
-    folder.check_versions(allow_others=True)
+        folder.check_versions()
+    folder = open_folder(tmp_path, allow_other_versions=True)
+    folder.check_versions()
     folder.begin()
     record = json.loads((tmp_path / RUN_FILE).read_text())
     assert record["versions"] == now
     assert record["changed_from"][0]["versions"]["keras"] == "1.0"
     again = open_folder(tmp_path)
-    again.check_versions(allow_others=False)
+    again.check_versions()
     assert not again.model_is_outdated
 
 
 def test_all_settings_but_the_local_ones_are_shared_with_the_code(tmp_path):
-    facts = describe_command(settings(tmp_path, seed=3), {"output_dir"})
+    facts = describe_command(settings(tmp_path, seed=3))
     assert facts["--seed"] == 3 and facts["version of keras"]
     assert len(facts["source of albert_tf"]) == 64
     assert "--output_dir" not in facts and "version of python" not in facts

@@ -9,7 +9,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training import finetune
-from albert_tf.training.callbacks import BestWeights
+from albert_tf.training.callbacks import KeepWeights
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from tests.training.finetuning.runs import CONFIG, SPM_MODEL, run, write_table
@@ -22,7 +22,7 @@ def test_averages_are_what_is_kept(tmp_path, monkeypatch, keep):
     model = AlbertPretrainer(CONFIG, seed=3)
     save_pretrained(model, start, tokenizer=AlbertTokenizer(SPM_MODEL))
     kept, finished = {}, {}
-    save, train = BestWeights.save, finetune._train
+    save, trained = KeepWeights.save, finetune.Finetuning.trained
     replace = WeightAverages.replace_weights
 
     def save_and_copy(self, step):
@@ -33,14 +33,13 @@ def test_averages_are_what_is_kept(tmp_path, monkeypatch, keep):
         finished.update({k: v.numpy() for k, v in self.averages.items()})
         replace(self)
 
-    def train_and_copy(run, folder):
-        selection = train(run, folder)
-        finished["best"] = selection.best_step
-        return selection
+    def trained_and_copy(run, averages, last):
+        trained(run, averages, last)
+        finished["best"] = run.selection.best_step
 
-    monkeypatch.setattr(BestWeights, "save", save_and_copy)
+    monkeypatch.setattr(KeepWeights, "save", save_and_copy)
     monkeypatch.setattr(WeightAverages, "replace_weights", copy_and_replace)
-    monkeypatch.setattr(finetune, "_train", train_and_copy)
+    monkeypatch.setattr(finetune.Finetuning, "trained", trained_and_copy)
     run(
         tmp_path / "run",
         init_checkpoint=str(start),

@@ -6,13 +6,14 @@ import pytest
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
-from albert_tf.training.callbacks import BestWeights
+from albert_tf.training.callbacks import KeepWeights, Selection
 from tests.training.finetuning.runs import CONFIG
 
 
 def test_weights_come_back(tmp_path):
     model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
-    best = BestWeights(str(tmp_path / "best"), model)
+    selection = Selection("accuracy", 0, [{"step": 5, "accuracy": 1.0}])
+    best = KeepWeights(str(tmp_path / "best"), model, selection, None, True)
     best.save(3)
     values = {n: np.array(v) for n, v in weight_names(model).items()}
     for variable in model.weights:
@@ -22,7 +23,7 @@ def test_weights_come_back(tmp_path):
     best.restore(3)
     for name, variable in weight_names(model).items():
         np.testing.assert_array_equal(variable, values[name])
-    best.keep_only(5)
+    best.on_save()
     assert [path.name for path in (tmp_path / "best").iterdir()] == [
         "step-5.safetensors"
     ]

@@ -1,6 +1,7 @@
 """Evaluation during a run, and the signs of a collapse."""
 
 import dataclasses
+import functools
 import math
 import types
 
@@ -10,26 +11,28 @@ import pytest
 from albert_tf.objectives.finetuning import SingleLabel
 from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.text_classification import table_task
-from albert_tf.training.evaluation import CollapseDetector, loss_bounds
+from albert_tf.training.evaluation import Collapse, loss_bounds
 
 TASK = table_task(("a", "b"))
 TARGETS = {"labels": np.array([0] * 9 + [1])}
 CHANCE = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
 
 
-class Family:
-    """Says what it is told about any answers."""
-
-    def __init__(self, reason=""):
-        self.reason = reason
-
-    def collapse(self, task, examples, answers):
-        return self.reason
-
-
-def detector(reason="", **kwargs):
-    task = dataclasses.replace(TASK, family=Family(reason))
-    return CollapseDetector(task, TARGETS, 10, 100, **kwargs)
+def find(step, reason="", losses=(), evaluations=(), **changes):
+    """Returns what is found at a step, if the family sees `reason` in the answers."""
+    family = types.SimpleNamespace(collapse=lambda task, examples, answers: reason)
+    settings = types.SimpleNamespace(
+        num_warmup_steps=10, num_train_steps=100, label_smoothing=0.0
+    )
+    run = types.SimpleNamespace(
+        task=dataclasses.replace(TASK, family=family),
+        data=types.SimpleNamespace(train=types.SimpleNamespace(targets=TARGETS)),
+        settings=settings,
+        class_weights=changes.pop("class_weights", ()),
+    )
+    vars(settings).update(changes)
+    evaluation = types.SimpleNamespace(examples=None, answers=None)
+    return Collapse(run, evaluation, evaluations, lambda: losses).find(step)
 
 
 def losses(value, until=80):
@@ -68,42 +71,41 @@ def test_smoothing_leaves_room_between_right_and_guessing():
     """With much smoothing, the loss of a perfect model is near that of guessing."""
     right, guessing = loss_bounds(TASK, TARGETS, (), 0.9)
     assert right > 0.97 * guessing
-    judge = detector(label_smoothing=0.9).find
-    assert judge(80, None, None, losses(right)) == ("", False)
-    assert judge(80, None, None, losses(guessing))[0]
+    judge = functools.partial(find, 80, label_smoothing=0.9)
+    assert judge(losses=losses(right)) == ("", False)
+    assert judge(losses=losses(guessing))[0]
 
 
 def test_evaluations_of_the_warm_up_are_not_judged():
-    assert detector("one class").find(10, None, None, []) == ("", False)
+    assert find(10, "one class") == ("", False)
 
 
-def test_two_evaluations_in_a_row_are_certain():
-    found = detector("one class").find(20, None, None, [])
-    assert found == ("one class", False)
-    lines = [{"split": "eval", "step": 20, "collapsed": 1.0}]
-    assert detector("one class").find(30, None, None, lines) == ("one class", True)
-    lines = [{"split": "eval", "step": 20}]
-    assert detector("one class").find(30, None, None, lines) == ("one class", False)
-    assert detector("one class").find(100, None, None, lines) == ("one class", True)
+@pytest.mark.parametrize(
+    ("step", "evaluations", "certain"),
+    [
+        (20, [], False),
+        (30, [{"split": "eval", "step": 20, "collapsed": 1.0}], True),
+        (30, [{"split": "eval", "step": 20}], False),
+        (100, [{"split": "eval", "step": 20}], True),
+    ],
+)
+def test_two_evaluations_in_a_row_are_certain(step, evaluations, certain):
+    found = find(step, "one class", evaluations=evaluations)
+    assert found == ("one class", certain)
 
 
 @pytest.mark.parametrize(("loss", "stays"), [(CHANCE, True), (0.8 * CHANCE, False)])
 def test_a_loss_at_chance(loss, stays):
-    reason, certain = detector().find(80, None, None, losses(loss))
+    reason, certain = find(80, losses=losses(loss))
     assert bool(reason) == stays and not certain
     # Not in the first half of the training.
-    assert detector().find(40, None, None, losses(loss, 40)) == ("", False)
+    assert find(40, losses=losses(loss, 40)) == ("", False)
 
 
 def test_a_weighted_loss_is_compared_with_weighted_guessing():
     weights = (0.2, 5.0)
     _, guessing = loss_bounds(TASK, TARGETS, weights)
     assert guessing > 1.2 * CHANCE
-    judge = detector(class_weights=weights).find
-    assert judge(80, None, None, losses(guessing))[0]
-    assert not judge(80, None, None, losses(0.9 * guessing))[0]
-
-
-def test_the_detector_needs_no_losses():
-    line = types.MappingProxyType({"split": "eval", "step": 50})
-    assert detector().find(60, None, None, [line]) == ("", False)
+    judge = functools.partial(find, 80, class_weights=weights)
+    assert judge(losses=losses(guessing))[0]
+    assert not judge(losses=losses(0.9 * guessing))[0]

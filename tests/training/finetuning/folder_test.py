@@ -9,7 +9,7 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
-from albert_tf.training import finetune_folder as folder
+from albert_tf.training import replaced_folder as folder
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.tensorflow.step import TrainStep
 from tests.training.finetuning.runs import run

@@ -25,7 +25,7 @@ MOMENTS = {
     "step": (step.TrainStep, "train"),
     "checkpoint": (checkpoints.TrainingCheckpoints, "save"),
     "evaluation": (evaluation.Evaluator, "metrics"),
-    "best weights": (best.BestWeights, "save"),
+    "best weights": (best.KeepWeights, "save"),
     "model": (folders.FolderWriter, "write_manifest"),
     "upload": (tf.io.gfile, "copy"),
 }

@@ -8,7 +8,6 @@ from albert_tf.errors import UsageError
 from albert_tf.tasks.registry import find_recipe
 from albert_tf.tasks.text_tables import LabelledTableSettings
 from albert_tf.training.finetune_settings import (
-    CONTENT_OF,
     FinetuneSettings,
     beside,
 )
@@ -81,7 +80,6 @@ def test_defaults():
 def test_every_setting_of_a_table_is_there():
     names = {field.name for field in dataclasses.fields(FinetuneSettings)}
     assert {field.name for field in dataclasses.fields(LabelledTableSettings)} < names
-    assert set(CONTENT_OF) < names
 
 
 def test_what_does_not_change_the_result_is_no_identity():

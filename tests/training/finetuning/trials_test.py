@@ -88,7 +88,7 @@ def test_a_collapsed_run_is_begun_again_with_the_next_seed(
         return {"metric": "dev_accuracy", "dev_accuracy": 0.5, "step": 1}
 
     monkeypatch.setattr(trials, "finetune_once", finetune_once)
-    monkeypatch.setattr(trials, "_finish", lambda settings, run, found: found)
+    monkeypatch.setattr(trials, "_finish", lambda run, found: found)
     found = run(
         tmp_path / "o",
         **tables,

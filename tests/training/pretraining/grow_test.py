@@ -63,7 +63,7 @@ def test_another_depth_is_refused_unless_asked_for(small, tmp_path):
 def test_the_config_is_that_of_the_checkpoint(small, tmp_path):
     given = settings(tmp_path, init_checkpoint=str(small), albert_config_file="")
     with open_checkpoint(str(small)) as start:
-        assert pretrain.load_config(given, start) == start.config
+        assert pretrain.pretrain_inputs.load_config(given, start) == start.config
     pretrain.pretrain(given)
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert record["content"]["config"]["num_hidden_layers"] == 2

@@ -15,7 +15,7 @@ from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.storage import folders
 from albert_tf.training import pretrain
-from albert_tf.training.callbacks import KeepBest, check_metric
+from albert_tf.training.callbacks import KeepModel, check_metric
 from albert_tf.training.pretrain_batches import RunBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
@@ -34,7 +34,7 @@ def keeper(folder, model, metric, tokenizer, ema_decay=0.0, examples=EXAMPLES):
     averages = WeightAverages(model, optimizer)
     for average in averages.averages.values():
         average.assign(average + 0.25)
-    return KeepBest(str(folder), metric, step, averages, tokenizer, examples)
+    return KeepModel(str(folder), metric, step, averages, tokenizer, examples)
 
 
 def read(folder):

@@ -105,7 +105,7 @@ def test_the_weight_of_the_pair_loss_is_that_of_the_settings(name):
         objective=name,
         pair_loss_weight=0.5,
     )
-    weights = [term.loss_weight for term in pretrain._find_objective(settings).terms]
+    weights = [term.loss_weight for term in pretrain.find_objective(settings).terms]
     assert weights == [1.0, 0.5]
 
 
@@ -233,10 +233,10 @@ def test_a_new_head_is_drawn_from_the_seed(config_file, tmp_path):
             seed=seed,
         )
         strategy = tf.distribute.get_strategy()
-        objective = OBJECTIVES["albert"]
-        with load.open_checkpoint(settings.init_checkpoint) as start:
-            step = pretrain._make_step(settings, config, objective, strategy, start)
-        found = weight_names(step.model)
+        run = pretrain.Pretraining(settings, strategy, OBJECTIVES["albert"])
+        run.config = config
+        with load.open_checkpoint(settings.init_checkpoint) as run.start:
+            found = weight_names(run._make_model("float32"))
         return {name: value.numpy().tobytes() for name, value in found.items()}
 
     one = weights(1)

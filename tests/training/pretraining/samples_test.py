@@ -12,7 +12,7 @@ from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.samples import PROMPTS
-from albert_tf.training import callbacks as samples
+from albert_tf.training import samples
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from tests import tiny
@@ -54,8 +54,9 @@ def make(tmp_path, tokenizer):
         settings = types.SimpleNamespace(
             sample_texts=texts, max_seq_length=16, eval_file=eval_file
         )
-        folder = types.SimpleNamespace(join=lambda name: str(tmp_path / name))
-        return samples.Samples(folder, first, settings, step, averages, tokenizer)
+        return samples.Samples(
+            str(tmp_path), first, settings, step, averages, tokenizer
+        )
 
     return make
 
@@ -113,7 +114,8 @@ def test_a_resumed_run_writes_the_same_file(make, tmp_path):
 def test_lines_that_cannot_be_written_are_written_at_the_end(
     make, tmp_path, monkeypatch
 ):
-    with make(Step()) as made, monkeypatch.context() as patch:
+    made = make(Step())
+    with monkeypatch.context() as patch:
 
         def full(*args, **kwargs):
             raise OSError("disk full")
@@ -121,7 +123,7 @@ def test_lines_that_cannot_be_written_are_written_at_the_end(
         patch.setattr("builtins.open", full)
         made.on_evaluate(2, {})
         assert not (tmp_path / "samples.jsonl").stat().st_size
-        patch.undo()
+    made.on_end()
     assert [line["step"] for line in read(tmp_path)] == [2]
 
 

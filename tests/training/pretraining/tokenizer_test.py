@@ -121,7 +121,7 @@ def test_the_initial_checkpoint_is_opened_once(records, tmp_path, monkeypatch):
         do_lower_case=None,
         output_dir=str(tmp_path / "r"),
     )
-    monkeypatch.setattr(pretrain_module, "train", _stop)
+    monkeypatch.setattr(pretrain_module.Pretraining, "train", _stop)
     counts = count_openings(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         pretrain(settings)

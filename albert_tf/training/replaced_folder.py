@@ -1,4 +1,4 @@
-"""The folder of a fine-tuning run: free or taken, unfinished, finished.
+"""The folder of a fine-tuning run, whose place the finished model takes.
 
 While a run is unfinished, its folder holds its record, metrics and checkpoints and is
 no model. The finished folder, with the model, takes its place in one step.
@@ -10,54 +10,38 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.reports.metrics_file import METRICS_FILE, PARTS
 from albert_tf.reports.run_files import REPORT_FILE
 from albert_tf.storage import files, folders
-from albert_tf.training.finetune_settings import (
-    CONTENT_OF,
-    FOLLOWS,
-    RETIRED,
-    FinetuneSettings,
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.run_folder import (
+    BEST_FOLDER,
+    CHECKPOINT_FOLDER,
+    RUN_FILE,
+    RunFolder,
+    held,
+    tidy_finished,
 )
-from albert_tf.training.run_folder import RUN_FILE, RunFolder, held, tidy_finished
 
-# Recorded in `run.json`. Earlier versions, for texts only, wrote the first.
-_KINDS = ("finetune_text_classifier", "finetune")
-KIND = _KINDS[-1]
-CHECKPOINT_FOLDER = "checkpoints"
-BEST_FOLDER = "best"
+# Recorded in `run.json`, the first one by earlier versions, for texts only.
+_KINDS = ("finetune_text_classifier", FinetuneSettings.kind)
 TRIALS_FOLDER = "trials"
 TRIALS_FILE = "trials.json"
 METRICS = "metrics.json"
 REPORT = "report.html"
-# Files of a run beside those of its model; predictions are recognized by their names.
+# What only an unfinished run needs.
+_TEMPORARY = (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS)
+# Files of a run in addition to those of its model; the last two are what
+# `evaluate --exits_curve` writes. Predictions are recognized by their names.
+_RUN_NAMES = {RUN_FILE, METRICS, METRICS_FILE, REPORT, REPORT_FILE, TRIALS_FILE}
+_RUN_NAMES |= {"curves.png", "tensorboard", ".lock", "exits.json", "exits.png"}
 _PREDICTIONS = re.compile(
     r"((dev|test|ax)(_(mis)?matched)?_)?predictions"
     r"(\.(tsv|jsonl|json)|_nbest\.json|_null_odds\.json)"
-)
-_RUN_NAMES = frozenset(
-    {
-        RUN_FILE,
-        METRICS,
-        METRICS_FILE,
-        METRICS_FILE + PARTS,
-        "curves.png",
-        REPORT,
-        REPORT_FILE,
-        "tensorboard",
-        CHECKPOINT_FOLDER,
-        BEST_FOLDER,
-        TRIALS_FOLDER,
-        TRIALS_FILE,
-        # What `evaluate --exits_curve` writes beside the model.
-        "exits.json",
-        "exits.png",
-        ".lock",
-    }
 )
 
 
@@ -82,21 +66,16 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
         # A link, or the current folder, cannot be replaced by renaming.
         path = os.path.realpath(path)
         folders.restore(path)
-    check_free(path, settings.overwrite)
-    check_writable(path)
+    _check_free(path, settings.overwrite)
+    if not files.is_remote(path):
+        _check_writable(path)
     return dataclasses.replace(settings, output_dir=path)
 
 
-def check_free(path: str, overwrite: bool) -> None:
+def _check_free(path: str, overwrite: bool) -> None:
     """Checks that a folder is free, or holds a run that may be continued or replaced.
 
-    Args:
-        path: str. Path of the folder.
-        overwrite: bool. Whether another fine-tuning run may be replaced; any other
-            content is never replaced.
-
-    Raises:
-        UsageError: If the folder holds something that may not be replaced.
+    Nothing but a fine-tuning run is ever replaced.
     """
     if not files.exists(path):
         return
@@ -123,24 +102,16 @@ def check_free(path: str, overwrite: bool) -> None:
         )
 
 
-def check_writable(path: str) -> None:
+def _check_writable(path: str) -> None:
     """Checks, before hours of training, that a local folder can be created.
 
     Nothing is left on the disk.
-
-    Args:
-        path: str. Path of the folder.
-
-    Raises:
-        UsageError: If it cannot be created.
     """
-    if files.is_remote(path):
-        return
-    if os.path.ismount(path):
-        raise UsageError(
-            f"output_dir: {path} is a mount point, which cannot be replaced by the "
-            "finished folder; give a folder inside it"
-        )
+    require(
+        not os.path.ismount(path),
+        f"output_dir: {path} is a mount point, which cannot be replaced by the "
+        "finished folder; give a folder inside it",
+    )
     parent = os.path.dirname(os.path.abspath(path))
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
@@ -153,17 +124,15 @@ def check_writable(path: str) -> None:
         ) from None
 
 
-def open_run(
-    settings: FinetuneSettings, content: Mapping[str, Any]
-) -> RunFolder | None:
+def open_run(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
     """Opens the folder of a run, to begin it or to continue it; changes nothing.
 
     Args:
         settings: `FinetuneSettings`. Resolved settings.
-        content: dict. Digests by the keys of `settings.CONTENT_OF`.
+        content: dict. See `RunFolder.check_content`.
 
     Returns:
-        The `RunFolder`, or None if it holds another run, or a damaged one, that may be
+        The `RunFolder`, which replaces another run in it, or a damaged one, that may be
         replaced.
 
     Raises:
@@ -171,9 +140,12 @@ def open_run(
         DataError: If the run in it is finished, but damaged, and may not be replaced.
     """
     try:
-        run = _open(settings, content)
+        run = RunFolder(settings)
+        run.check_content(content)
         if run.is_finished:
             folders.verify(run.path)
+        else:
+            run.check_versions()
         return run
     except folders.DamagedError as e:
         if not settings.overwrite:
@@ -185,70 +157,39 @@ def open_run(
             raise UsageError(
                 f"{e}; give another folder, or --overwrite to replace that run"
             ) from None
-    return None
+    run = RunFolder(settings, replaces=True)
+    run.check_content(content)
+    return run
 
 
 @contextlib.contextmanager
-def taken(
-    settings: FinetuneSettings,
-    content: Mapping[str, Any],
-    run: RunFolder | None,
-    origin: str | None = None,
-) -> Iterator[RunFolder]:
+def taken(run: RunFolder) -> Iterator[None]:
     """Holds the folder of a run, in which the run is begun, inside a `with` statement.
-
-    Args:
-        settings: `FinetuneSettings`. Resolved settings.
-        content: dict. As for `open_run`.
-        run: `RunFolder` or None. What `open_run` returned; for None, the other run in
-            the folder is removed.
-        origin: str or None. See `RunFolder`.
 
     Raises:
         UsageError: If another process holds the folder.
     """
-    path = settings.output_dir
-    files.make_folder(path)
-    with held(path, BEST_FOLDER, CHECKPOINT_FOLDER):
-        if run is None:
-            _remove_run(path)
-            run = _open(settings, content)
-        run.origin = origin
+    files.make_folder(run.path)
+    with held(run.path, BEST_FOLDER, CHECKPOINT_FOLDER):
+        if run.replaces:
+            _remove_run(run.path)
         run.begin()
-        yield run
+        yield
 
 
 def write(
-    settings: FinetuneSettings,
     run: RunFolder,
-    model,
-    tokenizer,
     contents: Mapping[str, bytes],
+    write_model: Callable[[folders.FolderWriter], None] = lambda out: None,
 ) -> None:
     """Puts the finished folder in the place of the unfinished one.
 
     Args:
-        settings: `FinetuneSettings`.
         run: `RunFolder`. The run; its record is kept, and its events for TensorBoard.
-        model: Keras model. Trained.
-        tokenizer: `Tokenizer`. The model's.
-        contents: dict. Contents of other files by name.
+        contents: dict. Contents of files by name.
+        write_model: callable. Writes the files of the model, if `contents` lacks them.
     """
-    from albert_tf.converters import load
-    from albert_tf.converters.keras_model import from_model
-
-    with _writing(settings, run, contents) as out:
-        checkpoint = from_model(model, tokenizer)
-        load.write_files(checkpoint, out, "albert_tf")
-
-
-@contextlib.contextmanager
-def _writing(
-    settings: FinetuneSettings, run: RunFolder, contents: Mapping[str, bytes]
-) -> Iterator[folders.FolderWriter]:
-    """Yields a writer of the finished folder, to which the other contents are added."""
-    path = settings.output_dir
-    events = _read_events(path)
+    path, events = run.path, _read_events(run.path)
     record = {**run.record(), "finished": True}
     replaced = own_names(path) | {name.partition("/")[0] for name in contents}
     with contextlib.ExitStack() as stack:
@@ -259,7 +200,7 @@ def _writing(
         else:
             writing = folders.writing(path, True, replaced, last=RUN_FILE)
             out = stack.enter_context(writing)
-        yield out
+        write_model(out)
         for name, data in {**events, **contents}.items():
             out.write(name, data)
         out.write_json(RUN_FILE, record)
@@ -279,8 +220,7 @@ def tidy(path: str) -> None:
 
 def _unneeded(path: str) -> list[str]:
     """Returns what in a finished remote folder only an unfinished run needs."""
-    only = (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS)
-    names = filter(only.__contains__, files.list_folder(path))
+    names = filter(_TEMPORARY.__contains__, files.list_folder(path))
     return [*(files.join(path, name) for name in names), *folders.leftovers(path)]
 
 
@@ -289,42 +229,11 @@ def _remove_unneeded(path: str) -> None:
         files.remove_tree(found)
 
 
-def write_contents(
-    settings: FinetuneSettings, run: RunFolder, contents: Mapping[str, bytes]
-) -> None:
-    """Puts a finished folder of ready files in the place of the unfinished one.
-
-    Args:
-        settings: `FinetuneSettings`.
-        run: `RunFolder`. The run; its record is kept.
-        contents: dict. Contents of all other files by name.
-    """
-    with _writing(settings, run, contents):
-        pass
-
-
-def _open(settings: FinetuneSettings, content: Mapping[str, Any]) -> RunFolder:
-    run = RunFolder(
-        settings.output_dir,
-        settings.identity(),
-        settings.defaults(),
-        CONTENT_OF,
-        kind=KIND,
-        follows=FOLLOWS,
-        retired=RETIRED,
-    )
-    run.check_content(content)
-    if not run.is_finished:
-        run.check_versions(settings.allow_other_versions)
-    return run
-
-
 def _remove_run(path: str) -> None:
-    """Removes a run, of which `check_free` has seen that nothing else is with it."""
+    """Removes a run, of which `prepared` has seen that nothing else is with it."""
     # Whatever happens now, this is not a finished run any more.
-    files.write_text(
-        files.join(path, RUN_FILE), json.dumps({"kind": KIND, "settings": {}}) + "\n"
-    )
+    record = {"kind": FinetuneSettings.kind, "settings": {}}
+    files.write_text(files.join(path, RUN_FILE), json.dumps(record) + "\n")
     for name in sorted(own_names(path) - {RUN_FILE, ".lock"}) + [RUN_FILE]:
         files.remove_tree(files.join(path, name))
 
@@ -332,9 +241,8 @@ def _remove_run(path: str) -> None:
 def own_names(path: str) -> set[str]:
     """What a run that is replaced may consist of; nothing else is ever deleted."""
     present = files.list_folder(path) if files.is_folder(path) else []
-    own = {name for name in present if files.is_leftover(name)}
-    own |= {name for name in present if _PREDICTIONS.fullmatch(name)}
-    return {*folders.OWN_NAMES, *_RUN_NAMES, *own}
+    own = {n for n in present if files.is_leftover(n) or _PREDICTIONS.fullmatch(n)}
+    return {*folders.OWN_NAMES, *_RUN_NAMES, *_TEMPORARY, *own}
 
 
 def _read_events(path: str) -> dict[str, bytes]:

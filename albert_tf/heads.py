@@ -21,6 +21,8 @@ PROBLEM_TYPES = (
     "multi_label_classification",
     "single_label_classification",
 )
+# How classifiers on every layer are trained.
+NONE, JOINT, FROZEN = EXIT_MODES = ("none", "joint", "frozen")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,27 +1,117 @@
 """Objectives of fine-tuning: one for each kind of answer, as sums and counts.
 
-`training.tensorflow.step` takes these objectives as it takes those of pretraining. All
-computations are in float32.
+Sums and counts add up over micro-batches and replicas. `training.tensorflow.step` takes
+these objectives as it takes those of pretraining. All computations are in float32.
 
-Legend: `U` examples, `C` labels, `K` choices, `L` words, `B` rows, `T` tokens.
+Legend: `U` examples, `C` labels, `K` choices, `L` words or layers, `B` rows, `T` tokens
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 from keras import ops
 
 from albert_tf import features
-from albert_tf.errors import UsageError
-from albert_tf.objectives.finetuning_base import (
-    FinetuningObjective,
-    hits_of,
-    keep_unmasked,
-    number_of,
-)
-from albert_tf.objectives.objective import cross_entropy
+from albert_tf.errors import UsageError, require
+from albert_tf.heads import FROZEN, JOINT, NONE
+from albert_tf.objectives.pretraining import cross_entropy
+
+_MASKED = -1e30  # finite, so that no gradient becomes nan
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuningObjective:
+    """Means over the answers of a batch; a subclass says which, by `values`."""
+
+    # Names of the means, the loss that is differentiated first.
+    measures: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
+
+    @property
+    def sum_names(self) -> tuple[str, ...]:
+        """Names of what `sums` returns."""
+        return (*(f"{name}_sum" for name in self.measures), "count")
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Metrics that a progress bar shows, with short names."""
+        accuracies = [name for name in self.measures if name.endswith("accuracy")]
+        return {n: n.replace("accuracy", "acc") for n in ("loss", *accuracies)}
+
+    def values(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what is summed, by measure: float32 tensors of any shape."""
+        raise NotImplementedError
+
+    def weights(self, batch: Mapping[str, Any]):
+        """Returns the number of answers of a batch, which losses are divided by.
+
+        Args:
+            batch: dict. A batch, or a part of it: the numbers of the parts add up.
+
+        Returns:
+            float32 scalar.
+        """
+        return number_of(batch[features.LABELS])
+
+    def sums(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the sums of a batch or of a part of it.
+
+        Args:
+            outputs: Outputs of the model.
+            batch: dict. The batch that the outputs belong to.
+
+        Returns:
+            dict of float32 scalars by `sum_names`.
+        """
+        values = self.values(outputs, batch)
+        sums = {f"{name}_sum": ops.sum(values[name]) for name in self.measures}
+        return {**sums, "count": self.weights(batch)}
+
+    def loss(self, sums: Mapping[str, Any], weights):
+        """Returns the loss to differentiate: the share that some sums have in it.
+
+        Args:
+            sums: dict. `sums` of a part of a batch.
+            weights: float32 scalar. `weights` of the whole batch.
+        """
+        return sums["loss_sum"] / ops.maximum(weights, 1.0)
+
+    def metrics(self, sums: Mapping[str, np.float32]) -> dict[str, float]:
+        """Returns the means, as Python numbers.
+
+        Args:
+            sums: dict of scalars. `sums`, possibly added up over batches.
+        """
+        count = max(float(sums["count"]), 1.0)
+        return {name: float(sums[f"{name}_sum"]) / count for name in self.measures}
+
+    def describe(self, step: int, values: Mapping[str, float]) -> str:
+        """Returns one line for people about an evaluation.
+
+        Args:
+            step: int. Number of updates of the weights.
+            values: dict. Metrics of the evaluation, the objective's or the task's.
+        """
+        parts = [f"{k.replace('_', ' ')} {v:.3f}" for k, v in values.items()]
+        return f"step {step}: eval {', '.join(parts)}"
+
+
+def keep_unmasked(mask, logits):
+    """Returns logits with -1e30 where the mask is 0."""
+    return ops.where(ops.cast(mask, "bool"), logits, _MASKED)
+
+
+def hits_of(logits, labels):
+    """Returns 1 where the largest of logits `[..., C]` is the label, else 0."""
+    hits = ops.equal(ops.argmax(logits, axis=-1), ops.cast(labels, "int32"))
+    return ops.cast(hits, "float32")
+
+
+def number_of(labels):
+    """Returns the number of elements as a float32 scalar."""
+    return ops.sum(ops.ones_like(labels, dtype="float32"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,8 +257,17 @@ class Span(FinetuningObjective):
         return number_of(batch[features.START_POSITIONS])
 
     def values(self, outputs, batch):
-        mask = batch[features.PADDING_MASK] if self.mask_padding else None
-        return _span_values(outputs, batch, mask)
+        losses, values = [], {}
+        for name, key in (
+            ("start", features.START_POSITIONS),
+            ("end", features.END_POSITIONS),
+        ):
+            logits = ops.cast(outputs[f"{name}_logits"], "float32")
+            if self.mask_padding:
+                logits = keep_unmasked(batch[features.PADDING_MASK], logits)
+            losses.append(cross_entropy(logits, batch[key]))
+            values[f"{name}_accuracy"] = hits_of(logits, batch[key])
+        return {"loss": 0.5 * (losses[0] + losses[1]), **values}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,20 +349,12 @@ def for_task(
     kind = _BY_HEAD.get(head)
     if head == "text_classifier":
         kind = _BY_PROBLEM_TYPE.get(problem_type or "single_label_classification")
-        if kind is None:
-            raise UsageError(
-                f"problem_type must be one of {', '.join(_BY_PROBLEM_TYPE)}, received "
-                f"{problem_type!r}"
-            )
-    if kind is None:
-        raise UsageError(
-            f"head must be one of text_classifier, {', '.join(_BY_HEAD)}, received "
-            f"{head!r}"
-        )
-    if not 0 <= label_smoothing < 1:
-        raise UsageError(
-            f"label_smoothing must be in [0, 1), received {label_smoothing!r}"
-        )
+        known = ", ".join(_BY_PROBLEM_TYPE)
+        require(kind, f"problem_type must be one of {known}", problem_type)
+    known = ", ".join(_BY_HEAD)
+    require(kind, f"head must be one of text_classifier, {known}", head)
+    is_share = 0 <= label_smoothing < 1
+    require(is_share, "label_smoothing must be in [0, 1)", label_smoothing)
     weights = tuple(float(weight) for weight in class_weights)
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
         raise UsageError(
@@ -282,19 +373,66 @@ def for_task(
     return kind()
 
 
-def _span_values(outputs, batch, mask) -> dict[str, Any]:
-    losses, values = [], {}
-    for name, key in (
-        ("start", features.START_POSITIONS),
-        ("end", features.END_POSITIONS),
-    ):
-        logits = ops.cast(outputs[f"{name}_logits"], "float32")
-        if mask is not None:
-            logits = keep_unmasked(mask, logits)
-        losses.append(cross_entropy(logits, batch[key]))
-        values[f"{name}_accuracy"] = hits_of(logits, batch[key])
-    return {"loss": 0.5 * (losses[0] + losses[1]), **values}
-
-
 def _labelled(batch):
     return ops.cast(batch[features.LABELS] >= 0, "float32")
+
+
+@dataclasses.dataclass(frozen=True)
+class WithExits(FinetuningObjective):
+    """The losses of all layers' classifiers in place of the last one's.
+
+    "joint" is the mean of the `L` losses, weighted by the index of the layer (PABEE,
+    arXiv:2006.04152, section 3.2). "frozen" is the mean of the losses of the exits
+    alone (the second stage of DeeBERT, arXiv:2004.12993, section 3.2): the rest of the
+    model does not depend on it.
+
+    Outputs: `logits`, as `task` takes them, and `exit_logits`, a tuple of such logits.
+    Metrics besides `loss` and the task's: `final_loss`, that of the last layer, and
+    `exit_1_loss` and so on.
+
+    Args:
+        task: `FinetuningObjective`. Of a text classifier without exits.
+        num_exits: int. `L - 1`.
+        mode: str. "joint" or "frozen".
+    """
+
+    task: FinetuningObjective
+    num_exits: int
+    mode: str = JOINT
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the means, the loss that is differentiated first."""
+        exits = [f"exit_{layer}_loss" for layer in range(1, self.num_exits + 1)]
+        return (*self.task.measures, "final_loss", *exits)
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Metrics that a progress bar shows, with short names."""
+        return self.task.shown
+
+    def weights(self, batch):
+        return self.task.weights(batch)
+
+    def values(self, outputs, batch):
+        values = self.task.values(outputs["logits"], batch)
+        losses = {
+            f"exit_{layer}_loss": self.task.values(logits, batch)["loss"]
+            for layer, logits in enumerate(outputs["exit_logits"], start=1)
+        }
+        final = values["loss"]
+        parts = list(losses.values())
+        if self.mode == FROZEN:
+            loss = sum(parts) / len(parts)
+        else:
+            weighted = enumerate([*parts, final], start=1)
+            total = sum(range(1, len(parts) + 2))
+            loss = sum(layer * part for layer, part in weighted) / total
+        return {**values, **losses, "loss": loss, "final_loss": final}
+
+
+def with_exits(
+    task: FinetuningObjective, num_exits: int, mode: str
+) -> FinetuningObjective:
+    """Returns the objective of a run: that of its task if no exits are trained."""
+    return task if mode == NONE else WithExits(task, num_exits, mode)

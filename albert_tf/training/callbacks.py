@@ -20,7 +20,7 @@ from albert_tf.converters.keras_model import from_model
 from albert_tf.converters.load import write_files
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.models.base import weight_names
-from albert_tf.objectives.objective import Objective
+from albert_tf.objectives.pretraining import Objective
 from albert_tf.storage import files, folders
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep

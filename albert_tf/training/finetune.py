@@ -9,9 +9,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.errors import require
-from albert_tf.objectives.exit_modes import NONE
-from albert_tf.objectives.exits import with_exits
-from albert_tf.objectives.finetuning import for_task
+from albert_tf.heads import NONE
+from albert_tf.objectives.finetuning import for_task, with_exits
 from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from albert_tf.errors import require
-from albert_tf.objectives.exit_modes import FROZEN, MODES
+from albert_tf.heads import EXIT_MODES, FROZEN
 from albert_tf.settings import redefined, setting
 from albert_tf.tasks.own_files import DataSettings
 from albert_tf.text.inputs import check_max_seq_length
@@ -202,7 +202,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
         "can stop early: joint (with the model) or frozen (on a fine-tuned model, "
         "which stays as it is).",
         "none",
-        choices=MODES,
+        choices=EXIT_MODES,
     )
     packing: bool = setting(
         "Put several short examples of a batch into one row. Changes no result, but "

@@ -15,8 +15,7 @@ from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.batches.pretraining import data_errors
 from albert_tf.errors import DataError, require
 from albert_tf.heads import find as find_head
-from albert_tf.objectives.objective import Objective
-from albert_tf.objectives.pretraining import OBJECTIVES
+from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop, outputs, pretrain_inputs

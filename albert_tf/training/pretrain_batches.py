@@ -17,7 +17,7 @@ from albert_tf.data.batches.pretraining import PretrainingData, data_errors
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.records import card, shards
 from albert_tf.errors import DataError, UsageError
-from albert_tf.objectives.objective import Objective
+from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.metrics_file import SKIPPED_FILE
 from albert_tf.storage import files
 from albert_tf.training import loop

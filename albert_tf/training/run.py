@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.objectives.objective import Objective
+from albert_tf.objectives.pretraining import Objective
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.reports.metrics_file import METRICS_FILE, lines_until, read_metrics
 from albert_tf.training import loop

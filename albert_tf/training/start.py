@@ -16,8 +16,8 @@ from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.heads import FROZEN, NONE
 from albert_tf.heads import find as find_head
-from albert_tf.objectives.exit_modes import FROZEN, NONE
 from albert_tf.tasks import labels
 from albert_tf.tasks.glue import LABEL_ALIASES
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task

@@ -16,8 +16,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.finetuning import BeamSpan, SingleLabel
-from albert_tf.objectives.objective import cross_entropy
-from albert_tf.objectives.pretraining import pretraining_loss
+from albert_tf.objectives.pretraining import cross_entropy, pretraining_loss
 from tests import tiny
 from tests.tiny import assert_same_weights, randomize
 

@@ -11,8 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters.tf1_names import name_table
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
-from albert_tf.objectives.objective import cross_entropy
-from albert_tf.objectives.pretraining import pretraining_loss
+from albert_tf.objectives.pretraining import cross_entropy, pretraining_loss
 from tests.tf1_weights import load_golden_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base"

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.objectives.exits import with_exits
-from albert_tf.objectives.finetuning import for_task
+from albert_tf.objectives.finetuning import for_task, with_exits
 
 RNG = np.random.default_rng(0)
 LABELS = np.array([0, 2, 1, 1], "int32")

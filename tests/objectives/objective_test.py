@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.objectives.objective import cross_entropy
-from albert_tf.objectives.pretraining import ALBERT, pretraining_loss
+from albert_tf.objectives.pretraining import ALBERT, cross_entropy, pretraining_loss
 
 B, P, V = 3, 5, 11
 

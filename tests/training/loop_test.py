@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import DataError, Stopped
-from albert_tf.objectives.objective import Objective
+from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.metrics_file import lines_until, unfinished_at
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError, DivergenceGuard

@@ -23,7 +23,7 @@ from albert_tf.models.base import weight_names
 
 
 class StepObjective(Protocol):
-    """What a step needs to know of an objective; see `objectives.objective`."""
+    """What a step needs to know of an objective; see `objectives.pretraining`."""
 
     @property
     def sum_names(self) -> Sequence[str]:

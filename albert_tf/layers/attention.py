@@ -9,7 +9,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from albert_tf.layers.ops import TruncatedNormal, gather_places, linear
+from albert_tf.layers.ops import gather_places, linear, plus, truncated_normal_dense
 
 # Added to the scores of masked keys, as in the original. Finite on purpose: a row
 # without real tokens then attends as if unmasked, and nothing becomes NaN.
@@ -93,16 +93,12 @@ class SelfAttention(keras.layers.Layer):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.num_attention_heads = num_attention_heads
-        self.initializer_range = initializer_range
-        self.seed = seed
         names = ("query", "key", "value", "output")
         self.dense = {
-            name: keras.layers.Dense(
+            name: truncated_normal_dense(
                 hidden_size,
-                kernel_initializer=TruncatedNormal(
-                    stddev=initializer_range,
-                    seed=None if seed is None else seed + number,
-                ),
+                initializer_range,
+                plus(seed, number),
                 dtype=self.dtype_policy,
                 name=name,
             )
@@ -186,12 +182,3 @@ class SelfAttention(keras.layers.Layer):
         q = linear(q, w.qkv_kernel[:, :D], w.qkv_bias[:D])
         k, v = map(readers.gather, heads(w.qkv_kernel[:, D:], w.qkv_bias[D:]))
         return ops.reshape(q, (-1, N, 1, D // N)), k, v
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "num_attention_heads": self.num_attention_heads,
-            "initializer_range": self.initializer_range,
-            "seed": self.seed,
-        }

@@ -9,7 +9,7 @@ from keras import ops
 
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.layer_norm import LayerNorm
-from albert_tf.layers.ops import TruncatedNormal
+from albert_tf.layers.ops import TruncatedNormal, plus
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -70,7 +70,7 @@ class FactorizedEmbedding(keras.layers.Layer):
 
     def build(self, input_shape=None):
         for number, (name, size) in enumerate(self.sizes.items()):
-            seed = None if self.seed is None else self.seed + number
+            seed = plus(self.seed, number)
             weight = self.add_weight(
                 name=name,
                 shape=(size, self.embedding_size),
@@ -116,19 +116,6 @@ class FactorizedEmbedding(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape):
         return (*input_shape, self.embedding_size)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "vocab_size": self.sizes["word_embeddings"],
-            "max_position_embeddings": self.sizes["position_embeddings"],
-            "type_vocab_size": self.sizes["token_type_embeddings"],
-            "embedding_size": self.embedding_size,
-            "initializer_range": self.initializer_range,
-            "layer_norm_eps": self.layer_norm.epsilon,
-            "dropout": self.dropout.rate,
-            "seed": self.seed,
-        }
 
 
 def _look_up(table, ids):

@@ -13,7 +13,11 @@ from albert_tf.layers.attention import SelfAttention, attention_bias
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.feed_forward import FeedForward
 from albert_tf.layers.layer_norm import LayerNorm
-from albert_tf.layers.ops import TruncatedNormal, gather_places
+from albert_tf.layers.ops import (
+    ConfiguredLayer,
+    gather_places,
+    truncated_normal_dense,
+)
 
 
 class EncoderTensors(NamedTuple):
@@ -32,7 +36,7 @@ class EncoderOutput(NamedTuple):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class SharedEncoder(keras.layers.Layer):
+class SharedEncoder(ConfiguredLayer):
     """Post-layer-norm transformer blocks that share weights (ALBERT, section 3.1).
 
     `config.layer_table()` lists the attention, feed-forward and layer norms that each
@@ -58,19 +62,16 @@ class SharedEncoder(keras.layers.Layer):
     """
 
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.seed = seed
+        super().__init__(config, seed, **kwargs)
         self.table = config.layer_table()
         policy = self.dtype_policy
         seeds = _SeedCounter(seed)
         self.embedding_projection = None
         if config.has_embedding_projection:
-            self.embedding_projection = keras.layers.Dense(
+            self.embedding_projection = truncated_normal_dense(
                 config.hidden_size,
-                kernel_initializer=TruncatedNormal(
-                    stddev=config.initializer_range, seed=seeds.take(1)
-                ),
+                config.initializer_range,
+                seeds.take(1),
                 dtype=policy,
                 name="embedding_projection",
             )
@@ -202,14 +203,6 @@ class SharedEncoder(keras.layers.Layer):
         )
         n = len(self.table)
         return EncoderOutput(hidden, (hidden,) * (n + 1), (probs,) * n)
-
-    def get_config(self):
-        config = self.config.to_dict()
-        return {**super().get_config(), "config": config, "seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
 
 
 def _layer_norms(part, count, config, policy):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from albert_tf.layers.ops import TruncatedNormal, get_activation, linear
+from albert_tf.layers.ops import get_activation, linear, plus, truncated_normal_dense
 
 
 class FeedForwardTensors(NamedTuple):
@@ -45,15 +45,11 @@ class FeedForward(keras.layers.Layer):
         self.hidden_size = hidden_size
         self.intermediate_size = intermediate_size
         self.activation = activation
-        self.initializer_range = initializer_range
-        self.seed = seed
         self.intermediate, self.output_dense = (
-            keras.layers.Dense(
+            truncated_normal_dense(
                 size,
-                kernel_initializer=TruncatedNormal(
-                    stddev=initializer_range,
-                    seed=None if seed is None else seed + number,
-                ),
+                initializer_range,
+                plus(seed, number),
                 dtype=self.dtype_policy,
                 name=name,
             )
@@ -79,13 +75,3 @@ class FeedForward(keras.layers.Layer):
         inner = linear(x, w.intermediate_kernel, w.intermediate_bias)
         inner = get_activation(self.activation)(inner)
         return linear(inner, w.output_kernel, w.output_bias)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "hidden_size": self.hidden_size,
-            "intermediate_size": self.intermediate_size,
-            "activation": self.activation,
-            "initializer_range": self.initializer_range,
-            "seed": self.seed,
-        }

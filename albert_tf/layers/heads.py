@@ -10,19 +10,11 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.layer_norm import LayerNorm
-from albert_tf.layers.ops import TruncatedNormal, get_activation
-
-
-def truncated_normal_dense(
-    units: int, config: AlbertConfig, seed: int | None, **kwargs
-) -> keras.layers.Dense:
-    """Returns a dense layer with the original's initial values."""
-    initializer = TruncatedNormal(stddev=config.initializer_range, seed=seed)
-    return keras.layers.Dense(units, kernel_initializer=initializer, **kwargs)
+from albert_tf.layers.ops import ConfiguredLayer, get_activation, plus
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class MaskedLMHead(keras.layers.Layer):
+class MaskedLMHead(ConfiguredLayer):
     """Scores the vocabulary, with the token table as output weights.
 
     A dense layer to E dimensions, activation, layer norm, then the tied table and a
@@ -42,12 +34,8 @@ class MaskedLMHead(keras.layers.Layer):
     """
 
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
-        super().__init__(**kwargs)
-        self.config = config
-        self.seed = seed
-        self.dense = truncated_normal_dense(
-            config.embedding_size, config, seed, dtype=self.dtype_policy, name="dense"
-        )
+        super().__init__(config, seed, **kwargs)
+        self.dense = self.add_dense(config.embedding_size, "dense")
         self.layer_norm = LayerNorm(
             epsilon=config.mlm_layer_norm_eps or config.layer_norm_eps,
             dtype=self.dtype_policy,
@@ -80,17 +68,9 @@ class MaskedLMHead(keras.layers.Layer):
         shape = (*x.shape[:2], self.config.vocab_size)
         return keras.KerasTensor(shape, "float32")
 
-    def get_config(self):
-        config = self.config.to_dict()
-        return {**super().get_config(), "config": config, "seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
-
 
 @keras.saving.register_keras_serializable("albert_tf")
-class ExitHead(keras.layers.Layer):
+class ExitHead(ConfiguredLayer):
     """Classifies from the states of one layer: a pooler, dropout and a dense layer.
 
     Args:
@@ -110,24 +90,13 @@ class ExitHead(keras.layers.Layer):
     def __init__(
         self, config: AlbertConfig, num_labels: int, seed: int | None = None, **kwargs
     ):
-        super().__init__(**kwargs)
-        self.config = config
+        super().__init__(config, seed, **kwargs)
         self.num_labels = num_labels
-        self.seed = seed
-        part = lambda number: None if seed is None else seed + number  # noqa: E731
-        policy = self.dtype_policy
-        self.pooler = truncated_normal_dense(
-            config.hidden_size,
-            config,
-            seed,
-            activation="tanh",
-            dtype=policy,
-            name="pooler",
+        self.pooler = self.add_dense(config.hidden_size, "pooler", activation="tanh")
+        self.dropout = Dropout(
+            config.classifier_dropout_prob, plus(seed, 1), dtype=self.dtype_policy
         )
-        self.dropout = Dropout(config.classifier_dropout_prob, part(1), dtype=policy)
-        self.classifier = truncated_normal_dense(
-            num_labels, config, part(2), dtype=policy, name="classifier"
-        )
+        self.classifier = self.add_dense(num_labels, "classifier", 2)
 
     def build(self, input_shape=None):
         shape = (None, self.config.hidden_size)
@@ -147,15 +116,10 @@ class ExitHead(keras.layers.Layer):
         return keras.KerasTensor((first.shape[0], self.num_labels), "float32")
 
     def get_config(self):
-        own = {"config": self.config.to_dict(), "num_labels": self.num_labels}
-        return {**super().get_config(), **own, "seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+        return {**super().get_config(), "num_labels": self.num_labels}
 
 
-class _AnswerLayer(keras.layers.Layer):
+class _AnswerLayer(ConfiguredLayer):
     """What the two parts of the beam head share: a config, and float32 throughout.
 
     Masked logits of -1e30 do not exist in float16, and log-probabilities that rank
@@ -164,23 +128,7 @@ class _AnswerLayer(keras.layers.Layer):
     """
 
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
-        super().__init__(**{**kwargs, "dtype": "float32"})
-        self.config = config
-        self.seed = seed
-
-    def _dense(self, units: int, name: str, part: int, **kwargs) -> keras.layers.Dense:
-        seed = None if self.seed is None else self.seed + part
-        return truncated_normal_dense(
-            units, self.config, seed, dtype="float32", name=name, **kwargs
-        )
-
-    def get_config(self):
-        config = self.config.to_dict()
-        return {**super().get_config(), "config": config, "seed": self.seed}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})
+        super().__init__(config, seed, **{**kwargs, "dtype": "float32"})
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -204,11 +152,11 @@ class AnswerEnd(_AnswerLayer):
 
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
-        self.dense_0 = self._dense(config.hidden_size, "dense_0", 0)
+        self.dense_0 = self.add_dense(config.hidden_size, "dense_0")
         self.layer_norm = LayerNorm(
             epsilon=config.layer_norm_eps, dtype="float32", name="layer_norm"
         )
-        self.dense_1 = self._dense(1, "dense_1", 1)
+        self.dense_1 = self.add_dense(1, "dense_1", 1)
 
     def build(self, x_shape=None, starts_shape=None):
         D = self.config.hidden_size
@@ -255,13 +203,13 @@ class Answerability(_AnswerLayer):
 
     def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
         super().__init__(config, seed, **kwargs)
-        self.dense_0 = self._dense(config.hidden_size, "dense_0", 0, activation="tanh")
+        self.dense_0 = self.add_dense(config.hidden_size, "dense_0", activation="tanh")
         self.dropout = Dropout(
             config.classifier_dropout_prob,
-            None if seed is None else seed + 2,
+            plus(seed, 2),
             dtype="float32",
         )
-        self.dense_1 = self._dense(1, "dense_1", 1, use_bias=False)
+        self.dense_1 = self.add_dense(1, "dense_1", 1, use_bias=False)
 
     def build(self, start_shape=None, first_shape=None):
         self.dense_0.build((None, 2 * self.config.hidden_size))

@@ -46,9 +46,6 @@ class LayerNorm(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return input_shape
 
-    def get_config(self):
-        return {**super().get_config(), "epsilon": self.epsilon}
-
 
 def _normalize(x, gamma, beta, epsilon):
     def normal_and_inverse(x):

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 import keras
 from keras import ops
 
+from albert_tf.config import AlbertConfig
+
 _COMPILE = contextvars.ContextVar("albert_tf_fusion", default=None)
 
 
@@ -185,3 +187,44 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
         if _SKIP.get():
             return ops.zeros(shape, dtype=dtype)
         return super().__call__(shape, dtype=dtype)
+
+
+def plus(seed: int | None, number: int) -> int | None:
+    """Returns another seed, or None for None."""
+    return None if seed is None else seed + number
+
+
+def truncated_normal_dense(
+    units: int, stddev: float, seed: int | None, **kwargs
+) -> keras.layers.Dense:
+    """Returns a dense layer with the original's initial values."""
+    initializer = TruncatedNormal(stddev=stddev, seed=seed)
+    return keras.layers.Dense(units, kernel_initializer=initializer, **kwargs)
+
+
+class ConfiguredLayer(keras.layers.Layer):
+    """A layer built from an `AlbertConfig` and a seed."""
+
+    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.seed = seed
+
+    def add_dense(self, units: int, name: str, part: int = 0, **kwargs):
+        """Returns a dense layer of the same dtype, with a seed of its own."""
+        return truncated_normal_dense(
+            units,
+            self.config.initializer_range,
+            plus(self.seed, part),
+            dtype=self.dtype_policy,
+            name=name,
+            **kwargs,
+        )
+
+    def get_config(self):
+        config = self.config.to_dict()
+        return {**super().get_config(), "config": config, "seed": self.seed}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "config": AlbertConfig.from_dict(config["config"])})

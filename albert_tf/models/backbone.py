@@ -13,8 +13,7 @@ from albert_tf.errors import UsageError
 from albert_tf.layers.attention import Readers
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.heads import truncated_normal_dense
-from albert_tf.layers.ops import gather_positions
+from albert_tf.layers.ops import gather_positions, truncated_normal_dense
 from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 
 
@@ -93,7 +92,7 @@ class AlbertBackbone(ConfiguredModel):
         if add_pooler:
             self.pooler = truncated_normal_dense(
                 config.hidden_size,
-                config,
+                config.initializer_range,
                 self.seed_of(3),
                 activation="tanh",
                 dtype=policy,

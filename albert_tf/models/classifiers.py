@@ -14,8 +14,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS, problem_type_of
 from albert_tf.layers.dropout import Dropout
-from albert_tf.layers.heads import ExitHead, truncated_normal_dense
-from albert_tf.layers.ops import gather_places
+from albert_tf.layers.heads import ExitHead
+from albert_tf.layers.ops import gather_places, truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs
 
@@ -57,7 +57,11 @@ class _Classifier(ConfiguredModel):
         rate = config.classifier_dropout_prob if self.has_dropout else 0.0
         self.dropout = Dropout(rate, self.seed_of(6), dtype=policy)
         self.classifier = truncated_normal_dense(
-            num_labels, config, self.seed_of(7), dtype=policy, name="classifier"
+            num_labels,
+            config.initializer_range,
+            self.seed_of(7),
+            dtype=policy,
+            name="classifier",
         )
         self._add_layers()
         self.build()

@@ -7,11 +7,8 @@ import keras
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.heads import (
-    MaskedLMHead,
-    truncated_normal_dense,
-)
-from albert_tf.layers.ops import gather_positions
+from albert_tf.layers.heads import MaskedLMHead
+from albert_tf.layers.ops import gather_positions, truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs
 
@@ -49,7 +46,7 @@ class AlbertPretrainer(ConfiguredModel):
         )
         # Without dropout, as in the original; Hugging Face's model has 0.1 here.
         self.sop_head = truncated_normal_dense(
-            2, config, self.seed_of(5), dtype=policy, name="sop_head"
+            2, config.initializer_range, self.seed_of(5), dtype=policy, name="sop_head"
         )
         self.build()
 

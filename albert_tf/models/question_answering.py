@@ -8,12 +8,8 @@ from keras import ops
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.layers.heads import (
-    Answerability,
-    AnswerEnd,
-    truncated_normal_dense,
-)
-from albert_tf.layers.ops import gather_positions
+from albert_tf.layers.heads import Answerability, AnswerEnd
+from albert_tf.layers.ops import gather_positions, truncated_normal_dense
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 
@@ -80,7 +76,11 @@ class AlbertBeamQuestionAnswering(ConfiguredModel):
             config, add_pooler=add_pooler, seed=seed, dtype=policy, name="backbone"
         )
         self.start_head = truncated_normal_dense(
-            1, config, self.seed_of(7), dtype="float32", name="start_head"
+            1,
+            config.initializer_range,
+            self.seed_of(7),
+            dtype="float32",
+            name="start_head",
         )
         self.end_head = AnswerEnd(config, self.seed_of(8), name="end_head")
         self.answer_head = Answerability(config, self.seed_of(9), name="answer_head")

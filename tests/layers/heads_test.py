@@ -15,9 +15,8 @@ from albert_tf.layers.heads import (
     AnswerEnd,
     ExitHead,
     MaskedLMHead,
-    truncated_normal_dense,
 )
-from albert_tf.layers.ops import gather_positions
+from albert_tf.layers.ops import gather_positions, truncated_normal_dense
 from tests.tiny import tiny_config
 
 B, P, T = 2, 3, 7
@@ -134,7 +133,7 @@ def test_an_exit(rng):
 
 
 def test_dense_starts_as_the_original():
-    dense = truncated_normal_dense(40, CONFIG.replace(initializer_range=0.02), seed=1)
+    dense = truncated_normal_dense(40, 0.02, seed=1)
     dense.build((None, 400))
     kernel = dense.kernel.numpy()
     assert np.abs(kernel).max() <= 0.04

@@ -361,8 +361,7 @@ def make_training_dataset(
     """
     import tensorflow as tf
 
-    from albert_tf.data.batches.order import shuffled
-    from albert_tf.data.batches.python_op import python_op
+    from albert_tf.data.batches.graph_ops import python_op, shuffled
 
     check(encoded, shape, batch_size, num_pipelines)
     make = batch_maker(encoded, shape)

@@ -12,7 +12,7 @@ from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.load import open_checkpoint, save_pretrained
 from albert_tf.converters.table import GROWABLE, differences, grow
 from albert_tf.converters.tokenizers import choose_tokenizer
-from albert_tf.data.batches.pretraining import data_errors
+from albert_tf.data.batches.reader import data_errors
 from albert_tf.errors import DataError, require
 from albert_tf.heads import find as find_head
 from albert_tf.objectives.pretraining import OBJECTIVES, Objective

@@ -13,7 +13,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.data.batches.pretraining import PretrainingData, data_errors
+from albert_tf.data.batches.pretraining import PretrainingData
+from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.records import card, shards
 from albert_tf.errors import DataError, UsageError

@@ -1,5 +1,6 @@
 """Examples with the structure of real ones, made from a seed, and files of them."""
 
+import inspect
 import pathlib
 
 import numpy as np
@@ -98,3 +99,12 @@ def write(folder: pathlib.Path, rows: list[dict], num_shards: int = 3) -> str:
         path = tfrecord.shard_name(str(folder / "set"), shard, num_shards)
         tfrecord.write_shard(path, tf_example.serialize_batch(columns))
     return str(folder / "set-*-of-*.tfrecord")
+
+
+def make_dataset(pattern, **arguments):
+    """A data set of batches; takes the arguments of `PretrainingData` and `batches`."""
+    from albert_tf.data.batches.pretraining import PretrainingData
+
+    of_batches = inspect.signature(PretrainingData.batches).parameters
+    how = {k: arguments.pop(k) for k in list(arguments) if k in of_batches}
+    return PretrainingData(pattern, **arguments).batches(**how)

@@ -22,7 +22,7 @@ from albert_tf import features
 from albert_tf.data import keyed_random
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.masking.ops import NUMPY
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 
 _IN_ROW = (
     features.MASK_POSITIONS,
@@ -117,10 +117,8 @@ def make_plan(
     counts = np.bincount(lengths, minlength=max_seq_length + 1).tolist()
     if max_examples_per_row is None:
         max_examples_per_row = _enough_examples(counts, max_seq_length)
-    if max_examples_per_row < 1:
-        raise UsageError(
-            f"max_examples_per_row must be at least 1, received {max_examples_per_row}"
-        )
+    rule = "max_examples_per_row must be at least 1"
+    require(max_examples_per_row >= 1, rule, max_examples_per_row)
     groups = _best_fit(counts, max_seq_length, max_examples_per_row)
     slots = np.concatenate([np.tile(row, count) for row, count in groups])
     sizes = np.concatenate([np.full(count, len(row)) for row, count in groups])

@@ -18,86 +18,21 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.data import keyed_random
-from albert_tf.data.batches.order import shuffled
+from albert_tf.data.batches.graph_ops import python_op, shuffled
 from albert_tf.data.batches.packing import PackPlan, make_plan, pack_batch
-from albert_tf.data.batches.python_op import python_op
-from albert_tf.data.batches.reader import ExampleReader, data_errors
+from albert_tf.data.batches.reader import ExampleReader
 from albert_tf.data.masking.apply import mask_batch, unmask
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo, most_predictions
 from albert_tf.data.masking.ops_graph import TENSORFLOW
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.wording import count_of
-
-__all__ = [
-    "PretrainingData",
-    "data_errors",
-    "make_pretraining_dataset",
-]
-
-
-def make_pretraining_dataset(
-    pattern: str | Sequence[str],
-    *,
-    tokenizer,
-    global_batch_size: int,
-    max_seq_length: int,
-    seed: int,
-    max_predictions_per_seq: int | None = None,
-    start_step: int = 0,
-    masking: MaskingConfig | None = None,
-    remask: bool = False,
-    with_spans: bool = False,
-    is_training: bool = True,
-    num_input_pipelines: int = 1,
-    input_pipeline_id: int = 0,
-    packing: bool = False,
-    max_examples_per_row: int | None = None,
-) -> tf.data.Dataset:
-    """Reads records, ours or the original's, into batches.
-
-    Training is endless and shuffled: each epoch has a new order and new masks.
-    Evaluation is one pass in the order of the files, masked as epoch 0. Its last batch
-    is filled with rows of padding whose weights are 0 (`sentence_order_weights` `[b]`
-    marks them), so that shapes are static, every worker takes the same number of
-    steps, and means over weights are exact.
-
-    Iterate inside `with data_errors():` to get errors in the content as `DataError`.
-
-    Args:
-        global_batch_size, start_step, is_training, num_input_pipelines,
-            input_pipeline_id: As for `PretrainingData.batches`.
-        others: As for `PretrainingData`.
-
-    Returns:
-        `tf.data.Dataset`. As from `PretrainingData.batches`.
-
-    Raises:
-        UsageError: If the arguments do not fit together.
-        DataError: If the records do not fit them.
-    """
-    data = PretrainingData(
-        pattern,
-        tokenizer=tokenizer,
-        max_seq_length=max_seq_length,
-        max_predictions_per_seq=max_predictions_per_seq,
-        seed=seed,
-        masking=masking,
-        remask=remask,
-        with_spans=with_spans,
-        packing=packing,
-        max_examples_per_row=max_examples_per_row,
-    )
-    return data.batches(
-        global_batch_size,
-        start_step=start_step,
-        is_training=is_training,
-        num_input_pipelines=num_input_pipelines,
-        input_pipeline_id=input_pipeline_id,
-    )
 
 
 class PretrainingData:
-    """Opens records and, for packed rows, plans them once, for any number of data sets.
+    """Records, ours or the original's, as batches; rows are packed by one plan.
+
+    Iterate inside `with reader.data_errors():` to get errors in the content as
+    `DataError`.
 
     Args:
         pattern: str or Sequence. A path, a glob, a comma-separated list of them or a
@@ -159,11 +94,11 @@ class PretrainingData:
             remask,
         )
         self.keeps_masks = reader.is_static and not remask
-        if self.keeps_masks and (with_spans or packing):
-            raise UsageError(
-                f"{reader.records.paths[0]}: already contains masks; with_spans and "
-                "packing need records made with --masking=dynamic, or remask"
-            )
+        require(
+            not (self.keeps_masks and (with_spans or packing)),
+            f"{reader.records.paths[0]}: already contains masks; with_spans and "
+            "packing need records made with --masking=dynamic, or remask",
+        )
         self.records = reader.records
         self._pad_id = reader.vocab.pad_id
         self._seed = seed
@@ -189,7 +124,13 @@ class PretrainingData:
         num_input_pipelines: int = 1,
         input_pipeline_id: int = 0,
     ) -> tf.data.Dataset:
-        """Returns a data set of batches; see also `make_pretraining_dataset`.
+        """Returns a data set of batches.
+
+        Training is endless and shuffled: each epoch has a new order and new masks.
+        Evaluation is one pass in the order of the files, masked as epoch 0. Its last
+        batch is filled with rows of padding whose weights are 0
+        (`sentence_order_weights` `[b]` marks them), so that shapes are static, every
+        worker takes the same number of steps, and means over weights are exact.
 
         Args:
             global_batch_size: int. B, the number of rows per step over all pipelines.
@@ -207,11 +148,16 @@ class PretrainingData:
             `sentence_order_labels` int32 `[b]` if the records have them; packed rows
             as described in `packing.pack_batch`.
         """
-        _check_arguments(
-            global_batch_size, num_input_pipelines, input_pipeline_id, start_step
+        source, seed, pipelines = self._source, self._seed, num_input_pipelines
+        require(
+            pipelines >= 1 and global_batch_size >= 1 > global_batch_size % pipelines,
+            f"global_batch_size must be a positive multiple of {num_input_pipelines=}",
+            global_batch_size,
         )
-        source, seed = self._source, self._seed
-        num_rows = global_batch_size // num_input_pipelines
+        rule = f"input_pipeline_id must be in [0, {pipelines})"
+        require(0 <= input_pipeline_id < pipelines, rule, input_pipeline_id)
+        require(start_step >= 0, "start_step must not be negative", start_step)
+        num_rows = global_batch_size // pipelines
 
         @tf.autograph.experimental.do_not_convert  # nothing to convert, only slow
         def make_batch(step):
@@ -322,17 +268,3 @@ def _blank_rows(batch: dict, inside, pad_id: int) -> dict:
         blank = tf.constant(pad_id if name == features.TOKEN_IDS else 0, values.dtype)
         batch[name] = tf.where(here, values, blank)
     return batch
-
-
-def _check_arguments(batch_size: int, pipelines: int, pipeline: int, step: int) -> None:
-    if batch_size < 1 or pipelines < 1 or batch_size % pipelines:
-        raise UsageError(
-            "global_batch_size must be a positive multiple of num_input_pipelines="
-            f"{pipelines}, received {batch_size}"
-        )
-    if not 0 <= pipeline < pipelines:
-        raise UsageError(
-            f"input_pipeline_id must be in [0, {pipelines}), received {pipeline}"
-        )
-    if step < 0:
-        raise UsageError(f"start_step must not be negative, received {step}")

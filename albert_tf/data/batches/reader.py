@@ -13,11 +13,11 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data.batches.python_op import python_op
+from albert_tf.data.batches.graph_ops import python_op
 from albert_tf.data.masking.config import VocabInfo
 from albert_tf.data.records import card, schema
 from albert_tf.data.records.tfrecord import RecordSet
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.wording import count_of
 
@@ -105,11 +105,9 @@ class ExampleReader:
                     max_predictions_per_seq,
                 )
             for name, (stored, given) in pairs.items():
-                if stored != given:
-                    raise DataError(
-                        f"{self.records.paths[0]}: was written with {name}="
-                        f"{stored}, which cannot be changed, received {given}"
-                    )
+                rule = f"{self.records.paths[0]}: was written with {name}={stored}"
+                rule += ", which cannot be changed"
+                require(stored == given, rule, given, error=DataError)
         self._num_predictions = form["num_predictions"]
         self._check_cards()
         sample = np.linspace(0, len(self.records) - 1, _NUM_SAMPLED).astype(np.int64)

@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 
 _CHOICES = {
     "unit": ("whole_word", "piece"),
@@ -84,28 +84,24 @@ class MaskingConfig:
 
     def __post_init__(self):
         for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise UsageError(
-                    f"{name} must be one of {', '.join(choices)}, "
-                    f"received {getattr(self, name)!r}"
-                )
+            value = getattr(self, name)
+            require(
+                value in choices, f"{name} must be one of {', '.join(choices)}", value
+            )
         for name in ("max_ngram", "max_predictions_per_seq"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
-                raise UsageError(
-                    f"{name} must be a positive integer, received {value!r}"
-                )
-        if self.max_ngram > _MAX_NGRAM:
-            raise UsageError(
-                f"max_ngram must be at most {_MAX_NGRAM}, received {self.max_ngram}"
-            )
+            is_positive = isinstance(value, int) and value >= 1
+            require(is_positive, f"{name} must be a positive integer", value)
+        rule = f"max_ngram must be at most {_MAX_NGRAM}"
+        require(self.max_ngram <= _MAX_NGRAM, rule, self.max_ngram)
         check_probability(self.masked_lm_prob)
         rest = 1 - self.mask_fraction - self.random_fraction
-        if min(self.mask_fraction, self.random_fraction, rest + 1e-9) < 0:
-            raise UsageError(
-                "mask_fraction and random_fraction must not be negative and add up to "
-                f"at most 1, received {self.mask_fraction} and {self.random_fraction}"
-            )
+        require(
+            min(self.mask_fraction, self.random_fraction, rest + 1e-9) >= 0,
+            "mask_fraction and random_fraction must not be negative and add up to at "
+            "most 1",
+            *(self.mask_fraction, self.random_fraction),
+        )
 
     @classmethod
     def from_preset(cls, name: str, **changes) -> Self:
@@ -115,10 +111,7 @@ class MaskingConfig:
             name: str. albert, bert, bert_wwm, roberta, spanbert or electra.
             **changes: Values of attributes to change.
         """
-        if name not in _PRESETS:
-            raise UsageError(
-                f"masking must be one of {', '.join(_PRESETS)}, received {name!r}"
-            )
+        require(name in _PRESETS, f"masking must be one of {', '.join(_PRESETS)}", name)
         return cls(**(_PRESETS[name] | changes))
 
     def ngram_probabilities(self) -> np.ndarray:
@@ -163,15 +156,13 @@ class VocabInfo:
 
     def __post_init__(self):
         wrong = [i for i in self.special_ids if not 0 <= i < self.vocab_size]
-        if wrong:
-            raise UsageError(
-                f"special ids must be in [0, {self.vocab_size}), received {wrong[0]}"
-            )
-        if not len(self.text_ids()):
-            raise UsageError(
-                f"a vocabulary needs tokens of text, received {self.vocab_size} "
-                f"tokens of which {len(self.special_ids)} are special"
-            )
+        rule = f"special ids must be in [0, {self.vocab_size})"
+        require(not wrong, rule, *wrong[:1])
+        require(
+            len(self.text_ids()),
+            f"a vocabulary needs tokens of text, received {self.vocab_size} tokens of "
+            f"which {len(self.special_ids)} are special",
+        )
 
     @classmethod
     def from_tokenizer(cls, tokenizer) -> Self:

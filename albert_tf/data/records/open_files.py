@@ -1,16 +1,34 @@
-"""Keeps a bounded number of record files open, shared by all threads that read them."""
+"""Random access to record files: a bounded number stay open, remote ones are copied.
+
+A bucket answers a read of one record with half a megabyte or more, and only after a
+round trip, while training reads records in random order, again in every epoch. A whole
+file is therefore copied as soon as reading single records from it has cost a tenth of
+its size; a few records are read directly.
+"""
 
 import mmap
+import os
+import shutil
+import tempfile
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO
 
-from albert_tf.data.records.local_copy import LocalCopy
+from absl import logging
+
 from albert_tf.errors import DataError
-from albert_tf.storage import files
+from albert_tf.storage import files, streams
 
 # A process may open about a thousand files; the rest are for others in it.
 MAX_OPEN = 256
+# What TensorFlow reads at least when a file is read at a new place.
+READ_AHEAD = 512 << 10
+# One thread copies this many bytes; a usual shard is as large.
+_PIECE = 128 << 20
+_BLOCK = 4 << 20
+_THREADS = 8
 
 
 class OpenFiles:
@@ -24,9 +42,6 @@ class OpenFiles:
         self._paths = paths
         # Local: file number -> its mapped memory, which threads read at once.
         self._mapped: OrderedDict[int, mmap.mmap] = OrderedDict()
-        # Remote: open files that no thread uses now, the oldest first. Seeking and
-        # reading are two steps, so that threads cannot share one.
-        self._idle: list[tuple[int, object]] = []
         self._copies = LocalCopy(paths)
         self._any_remote = any(map(files.is_remote, paths))
         self._lock = threading.Lock()
@@ -50,12 +65,13 @@ class OpenFiles:
             remote = [n for n in numbers if files.is_remote(self._paths[n])]
             self._copies.expect(remote)
 
-    def read(self, number: int, *ranges: tuple[int, int]) -> list[bytes]:
-        """Reads byte ranges of a file; those beyond its end are short.
+    def read(self, number: int, offset: int, size: int) -> bytes:
+        """Reads a range of bytes of a file; one beyond its end is short.
 
         Args:
             number: int. Index of the file in `paths`.
-            *ranges: (offset, size) of each range.
+            offset: int.
+            size: int.
 
         Raises:
             DataError: If the file cannot be read.
@@ -63,18 +79,13 @@ class OpenFiles:
         path = self._paths[number]
         try:
             if not files.is_remote(path):
-                mapped = self._map(number)
-                return [mapped[offset : offset + size] for offset, size in ranges]
-            copied = [self._copies.read(number, *one) for one in ranges]
-            if None not in copied:
+                return self._map(number)[offset : offset + size]
+            copied = self._copies.read(number, offset, size)
+            if copied is not None:
                 return copied
-            file = self._take(number)
-            contents = []
-            for offset, size in ranges:
+            with files.open_binary(path) as file:
                 file.seek(offset)
-                contents.append(file.read(size))
-            self._give_back(number, file)
-            return contents
+                return file.read(size)
         except OSError as error:
             raise DataError(
                 f"{path}: cannot be read: {files.reason_of(error)}"
@@ -102,17 +113,115 @@ class OpenFiles:
                 self._mapped.move_to_end(number)
             return mapped
 
-    def _take(self, number: int):
-        with self._lock:
-            for k, (other, file) in enumerate(self._idle):
-                if other == number:
-                    del self._idle[k]
-                    return file
-        return files.open_binary(self._paths[number])
 
-    def _give_back(self, number: int, file) -> None:
+class LocalCopy:
+    """A temporary file with copies of whole remote files.
+
+    The file has no name, so its space is freed however the process ends.
+
+    Args:
+        paths: Sequence. Paths of the remote files.
+    """
+
+    def __init__(self, paths: Sequence[str]):
+        self._paths = paths
+        self._sizes: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        self._spent: Counter[int] = Counter()
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._lock = threading.Lock()
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Prepares for reading one range of each of these files.
+
+        Args:
+            numbers: Index of a file in `paths`, once for each range.
+
+        Raises:
+            DataError: If a file cannot be copied.
+        """
+        counts = Counter(n for n in numbers if n not in self._starts)
+        if not counts:
+            return
         with self._lock:
-            self._idle.append((number, file))
-            old = self._idle.pop(0)[1] if len(self._idle) > MAX_OPEN else None
-        if old is not None:
-            old.close()
+            new = []
+            for number, count in counts.items():
+                if number not in self._starts:
+                    self._spent[number] += count * READ_AHEAD
+                    if self._spent[number] > self._size(number) // 10:
+                        new.append(number)
+            if new:
+                self._copy(new)
+
+    def read(self, number: int, offset: int, size: int) -> bytes | None:
+        """Returns a range of a file, short at its end; None if it is not copied."""
+        start = self._starts.get(number)
+        if start is None:
+            return None
+        size = min(size, self._sizes[number] - offset)
+        return os.pread(self._file.fileno(), max(size, 0), start + offset)
+
+    def _size(self, number: int) -> int:
+        if number not in self._sizes:
+            self._sizes[number] = streams.size(self._paths[number])
+        return self._sizes[number]
+
+    def _copy(self, numbers: Sequence[int]) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="albert_tf-")  # noqa: SIM115
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(self._size, numbers))
+            total = sum(self._sizes[number] for number in numbers)
+            self._check_space(total)
+            logging.info(
+                "copying %d record files (%.1f MB) to %s, %s first",
+                len(numbers),
+                total / 1e6,
+                tempfile.gettempdir(),
+                self._paths[numbers[0]],
+            )
+            starts, jobs = {}, []
+            for number in numbers:
+                starts[number] = self._end
+                self._end += self._sizes[number]
+                pieces = range(0, self._sizes[number], _PIECE)
+                jobs += [(number, starts[number], at) for at in pieces]
+            list(pool.map(lambda job: self._copy_piece(*job), jobs))
+        self._starts |= starts
+
+    def _check_space(self, needed: int) -> None:
+        folder = tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
+        if needed > free:
+            raise DataError(
+                f"{self._paths[0]} and the files read with it: copies need "
+                f"{needed:,} bytes in {folder}, where {free:,} are free; set the "
+                "environment variable TMPDIR to a folder with more room"
+            )
+
+    def _copy_piece(self, number: int, start: int, at: int) -> None:
+        """Copies one piece of a file, from byte `at` on."""
+        path = self._paths[number]
+        end = min(self._sizes[number], at + _PIECE)
+        try:
+            with files.open_binary(path) as source:
+                source.seek(at)
+                while at < end:
+                    block = source.read(min(_BLOCK, end - at))
+                    if not block:
+                        raise OSError("became shorter while it was read")
+                    _write_at(self._file, block, start + at)
+                    at += len(block)
+        except OSError as error:
+            raise DataError(
+                f"{path}: cannot be copied to {tempfile.gettempdir()}: "
+                f"{files.reason_of(error)}"
+            ) from error
+
+
+def _write_at(file: IO[bytes], data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(file.fileno(), view, at)
+        view, at = view[count:], at + count

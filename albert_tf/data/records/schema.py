@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from albert_tf import features
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 
 if TYPE_CHECKING:
     from albert_tf.data.records.tfrecord import RecordSet
@@ -30,58 +28,37 @@ def describe(records: RecordSet) -> dict[str, int | str | None]:
     Raises:
         DataError: If the first record is neither.
     """
-    first = records.example(0)
-    form, length, predictions = record_form(first, records.paths[0])
+    example, where = records.example(0), records.paths[0]
+    for name in (features.INPUT_IDS, features.SEGMENT_IDS):
+        _require(
+            name in example,
+            where,
+            f"a pretraining record needs the feature {name!r}",
+            example,
+        )
+    is_static = any(name in example for name in _MASKS)
+    if is_static:
+        per_token = (features.SEGMENT_IDS, features.INPUT_MASK)
+        for name in (*_MASKS, features.INPUT_MASK, features.NEXT_SENTENCE_LABELS):
+            _require(name in example, where, f"a masked record needs {name!r}", example)
+        predictions = {len(example[name]) for name in _MASKS}
+        rule = f"{where}: the masked_lm_* features differ in length"
+        require(len(predictions) == 1, rule, error=DataError)
+    else:
+        per_token = (features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
+        rule = f"a record without masks needs {features.TOKEN_BOUNDARY!r}"
+        _require(features.TOKEN_BOUNDARY in example, where, rule, example)
+    length = len(example[features.INPUT_IDS])
+    wrong = {k: len(example[k]) for k in per_token if len(example[k]) != length}
+    rule = f"{where}: {features.INPUT_IDS} has {length} values, others {wrong}"
+    require(not wrong, rule, error=DataError)
     return {
-        "form": form,
-        "sequence_length": length,
-        "num_predictions": predictions,
+        "form": "static" if is_static else "dynamic",
+        "sequence_length": length if is_static else None,
+        "num_predictions": predictions.pop() if is_static else None,
     }
 
 
-def record_form(
-    example: dict[str, np.ndarray], where: str
-) -> tuple[str, int | None, int | None]:
-    """Returns (form, S, P) of a parsed example; S and P are None for a dynamic one.
-
-    Raises:
-        DataError: If features are missing or differ in length.
-    """
-    for name in (features.INPUT_IDS, features.SEGMENT_IDS):
-        if name not in example:
-            raise DataError(
-                f"{where}: a pretraining record needs the feature {name!r}, "
-                f"this one has {', '.join(sorted(example)) or 'none'}"
-            )
-    length = len(example[features.INPUT_IDS])
-    is_static = any(name in example for name in _MASKS)
-    if is_static:
-        predictions = _num_predictions(example, where)
-        per_token = (features.SEGMENT_IDS, features.INPUT_MASK)
-    else:
-        predictions = None
-        per_token = (features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
-        if features.TOKEN_BOUNDARY not in example:
-            raise DataError(
-                f"{where}: a record without masks needs {features.TOKEN_BOUNDARY!r}, "
-                f"this one has {', '.join(sorted(example)) or 'none'}"
-            )
-    lengths = {name: len(example[name]) for name in per_token}
-    wrong = {name: n for name, n in lengths.items() if n != length}
-    if wrong:
-        raise DataError(
-            f"{where}: {features.INPUT_IDS} has {length} values, others {wrong}"
-        )
-    if is_static:
-        return "static", length, predictions
-    return "dynamic", None, None
-
-
-def _num_predictions(example: dict[str, np.ndarray], where: str) -> int:
-    needed = {*_MASKS, features.INPUT_MASK, features.NEXT_SENTENCE_LABELS}
-    if missing := sorted(needed - set(example)):
-        raise DataError(f"{where}: a masked record lacks {missing}")
-    lengths = {len(example[name]) for name in _MASKS}
-    if len(lengths) > 1:
-        raise DataError(f"{where}: the masked_lm_* features differ in length")
-    return lengths.pop()
+def _require(condition: bool, where: str, rule: str, example: dict) -> None:
+    names = ", ".join(sorted(example)) or "none"
+    require(condition, f"{where}: {rule}, this one has {names}", error=DataError)

@@ -17,7 +17,7 @@ import numpy as np
 from albert_tf.data.records import shards as shard_files
 from albert_tf.data.records import tf_example
 from albert_tf.data.records.open_files import OpenFiles
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files, streams
 
 _HEADER = struct.Struct("<QI")
@@ -37,14 +37,8 @@ def masked_crc(data: bytes) -> int:
 def frame(payload: bytes) -> bytes:
     """Returns a payload framed as a record of a file."""
     length = struct.pack("<Q", len(payload))
-    return b"".join(
-        (
-            length,
-            _FOOTER.pack(masked_crc(length)),
-            payload,
-            _FOOTER.pack(masked_crc(payload)),
-        )
-    )
+    crcs = [_FOOTER.pack(masked_crc(part)) for part in (length, payload)]
+    return b"".join((length, crcs[0], payload, crcs[1]))
 
 
 def index_path(path: str) -> str:
@@ -91,15 +85,13 @@ class RecordSet:
         pattern: str or Sequence. A path, a glob, a comma-separated list of them, or a
             sequence of paths; also a prefix as given to `create_pretraining_data`
             (there is no file of that name, but `<prefix>-*-of-*.tfrecord`).
-        verify: bool. Whether to check the checksum of each payload.
 
     Raises:
         DataError: If no file matches, or a file is not a complete TFRecord file.
     """
 
-    def __init__(self, pattern: str | Sequence[str], verify: bool = True):
+    def __init__(self, pattern: str | Sequence[str]):
         self.paths = shard_files.find_shards(pattern)
-        self.verify = verify
         self._indexes = load_indexes(self.paths)
         counts = [len(index) for index in self._indexes]
         self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -121,10 +113,8 @@ class RecordSet:
         """
         indices = np.asarray(indices, np.int64).reshape(-1)
         wrong = indices[(indices < 0) | (indices >= len(self))]
-        if len(wrong):
-            raise UsageError(
-                f"record number must be in [0, {len(self)}), received {wrong[0]}"
-            )
+        rule = f"record number must be in [0, {len(self)})"
+        require(not len(wrong), rule, *wrong[:1].tolist())
         shards = np.searchsorted(self._starts, indices, side="right") - 1
         numbers = indices - self._starts[shards]
         self._files.expect(shards.tolist())
@@ -136,12 +126,11 @@ class RecordSet:
 
     def example(self, index: int) -> dict[str, np.ndarray]:
         """Reads and parses one record, without TensorFlow."""
-        shard = int(np.searchsorted(self._starts, index, side="right")) - 1
         try:
             return tf_example.parse(self[index])
         except DataError as error:
-            number = index - self._starts[shard]
-            raise DataError(f"{self.paths[shard]}: record {number}: {error}") from None
+            path, number = self.locate(index)
+            raise DataError(f"{path}: record {number}: {error}") from None
 
     def counts(self) -> dict[str, int]:
         """Returns the number of records by path."""
@@ -170,17 +159,16 @@ class RecordSet:
     def _read_one(self, shard: int, number: int) -> bytes:
         offset = int(self._indexes[shard][number])
         where = f"{self.paths[shard]}: record {number} at byte {offset}"
-        (head,) = self._files.read(shard, (offset, _HEADER.size))
-        if len(head) < _HEADER.size:
-            raise DataError(f"{where}: the file ends inside the record")
+        cut = f"{where}: the file ends inside the record"
+        head = self._files.read(shard, offset, _HEADER.size)
+        require(len(head) == _HEADER.size, cut, error=DataError)
         length, _ = _HEADER.unpack(head)
         end = length + _FOOTER.size
-        (body,) = self._files.read(shard, (offset + _HEADER.size, end))
-        if len(body) < end:
-            raise DataError(f"{where}: the file ends inside the record")
+        body = self._files.read(shard, offset + _HEADER.size, end)
+        require(len(body) == end, cut, error=DataError)
         payload = body[:length]
         crc = _FOOTER.unpack_from(body, length)[0]
-        if self.verify and crc != masked_crc(payload):
+        if crc != masked_crc(payload):
             raise DataError(f"{where}: checksum does not match, the file is damaged")
         return payload
 

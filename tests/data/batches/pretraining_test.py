@@ -9,16 +9,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.batches.pretraining import (
-    data_errors,
-    make_pretraining_dataset,
-)
+from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.masking import choice
 from albert_tf.data.masking.apply import MaskingConfig, VocabInfo, unmask
 from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError, UsageError
-from tests.data.synthetic_records import VOCAB, make_example, mask_example, write
+from tests.data.synthetic_records import (
+    VOCAB,
+    make_dataset,
+    make_example,
+    mask_example,
+    write,
+)
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "tf1_data"
 ORIGINAL = str(GOLDEN / "seq128_pred20.tfrecord")
@@ -46,7 +49,7 @@ def make(pattern, **changes):
         "max_predictions_per_seq": 5,
         "seed": 19,
     }
-    return make_pretraining_dataset(pattern, **(arguments | changes))
+    return make_dataset(pattern, **(arguments | changes))
 
 
 def make_original(**changes):

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.data.batches.pretraining import PretrainingData
-from albert_tf.data.records import local_copy, tfrecord
+from albert_tf.data.records import open_files, tfrecord
 from albert_tf.errors import DataError
 from albert_tf.storage import files
 from tests.data.synthetic_records import VOCAB, make_example, write
@@ -128,9 +128,9 @@ def test_after_the_first_batch_a_step_waits_for_nothing(prefix, traffic, scratch
 
 
 def test_a_few_records_are_read_without_a_copy(prefix, payloads, traffic, monkeypatch):
-    monkeypatch.setattr(local_copy, "READ_AHEAD", 1000)
+    monkeypatch.setattr(open_files, "READ_AHEAD", 1000)
     monkeypatch.setattr(
-        local_copy.LocalCopy, "_copy", lambda *unused: pytest.fail("copied")
+        open_files.LocalCopy, "_copy", lambda *unused: pytest.fail("copied")
     )
     records = tfrecord.RecordSet(prefix)
     assert records[7] == payloads[7]
@@ -138,10 +138,10 @@ def test_a_few_records_are_read_without_a_copy(prefix, payloads, traffic, monkey
 
 
 def test_small_batches_also_lead_to_a_copy(prefix, payloads, monkeypatch, scratch):
-    monkeypatch.setattr(local_copy, "READ_AHEAD", 1000)
-    copied, copy = [], local_copy.LocalCopy._copy
+    monkeypatch.setattr(open_files, "READ_AHEAD", 1000)
+    copied, copy = [], open_files.LocalCopy._copy
     monkeypatch.setattr(
-        local_copy.LocalCopy,
+        open_files.LocalCopy,
         "_copy",
         lambda self, numbers: copied.append(list(numbers)) or copy(self, numbers),
     )
@@ -152,8 +152,8 @@ def test_small_batches_also_lead_to_a_copy(prefix, payloads, monkeypatch, scratc
 
 
 def test_pieces_are_put_together(prefix, payloads, monkeypatch, scratch):
-    monkeypatch.setattr(local_copy, "_PIECE", 100_000)
-    monkeypatch.setattr(local_copy, "_BLOCK", 30_000)
+    monkeypatch.setattr(open_files, "_PIECE", 100_000)
+    monkeypatch.setattr(open_files, "_BLOCK", 30_000)
     assert tfrecord.RecordSet(prefix).read(range(RECORDS)) == payloads
 
 
@@ -192,7 +192,7 @@ def test_packing_reads_every_byte_once(tmp_path, traffic):
 
 def test_too_little_room_for_a_copy(prefix, monkeypatch, scratch):
     usage = types.SimpleNamespace(free=1000)
-    monkeypatch.setattr(local_copy.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(open_files.shutil, "disk_usage", lambda path: usage)
     records = tfrecord.RecordSet(prefix)
     with pytest.raises(DataError, match="1,000 are free; set .* TMPDIR") as error:
         records.read(range(RECORDS))
@@ -204,7 +204,7 @@ def test_a_file_that_shrinks_before_it_is_copied(payloads, scratch):
     tf.io.gfile.makedirs(folder)
     path = files.join(folder, "a.tfrecord")
     tfrecord.write_shard(path, payloads[:10])
-    copy = local_copy.LocalCopy([path])
+    copy = open_files.LocalCopy([path])
     copy._sizes[0] = files_size(path) + 5
     with pytest.raises(DataError, match="a.tfrecord: .* became shorter"):
         copy.expect([0] * 9)

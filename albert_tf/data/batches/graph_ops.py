@@ -1,4 +1,4 @@
-"""Calls Python from the threads of a data set, and lets the process end.
+"""Operations of data sets: calls of Python, and the order of an epoch.
 
 A data set is computed ahead. Python stops every thread that calls it once the process
 is ending, so that the batch at work is never finished, and its iterator, which waits
@@ -65,3 +65,30 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], output_types):
         return _CALLS.run(function, arguments)
 
     return tf.numpy_function(call, inputs, output_types, stateful=False)
+
+
+def shuffled(rows, size: int, seed: int):
+    """Returns the place of each row of the endless stream in its epoch's permutation.
+
+    There is no table of the order.
+
+    Args:
+        rows: int64 `[n]`. Consecutive numbers.
+        size: int. N.
+        seed: int. Seed of the permutations.
+
+    Returns:
+        int64 `[n]` numbers in `[0, N)`, and int64 `[n]` epochs.
+    """
+    epochs, places = rows // size, rows % size
+    num_epochs = (rows.shape[0] - 1) // size + 2
+
+    def permuted(epoch):
+        return tf.random.experimental.index_shuffle(
+            places, tf.stack([tf.constant(seed, tf.int64), epoch]), size - 1
+        )
+
+    first = epochs[0]
+    every = tf.map_fn(permuted, first + tf.range(num_epochs, dtype=tf.int64))
+    numbers = tf.gather(tf.transpose(every), epochs - first, batch_dims=1)
+    return tf.ensure_shape(numbers, rows.shape), epochs

@@ -4,7 +4,7 @@ import time
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.batches.python_op import Calls, python_op
+from albert_tf.data.batches.graph_ops import Calls, python_op
 
 
 def test_values_and_errors_are_those_of_the_function():

@@ -15,6 +15,7 @@ from albert_tf.export.text_inputs import (
     MAX_TEXT_BYTES,
     Signature,
     TextInputs,
+    checked,
     ints,
     strings,
     texts,
@@ -234,9 +235,7 @@ def _answers(logits: tf.Tensor) -> dict[str, tf.Tensor]:
 
 def _checked_width(choices: tf.Tensor, name: str) -> tf.Tensor:
     width = tf.shape(choices)[1]
-    check = tf.debugging.Assert(width > 0, [f"{name}: at least one choice"])
-    with tf.control_dependencies([check]):
-        return tf.identity(width)
+    return checked(width, (width > 0, f"{name}: at least one choice"))
 
 
 def _texts(length: int, size: int) -> dict[str, np.ndarray]:

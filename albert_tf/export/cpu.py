@@ -8,7 +8,7 @@ import pathlib
 
 from absl import logging
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _NATIVE = frozenset({"avx512_bf16", "amx_bf16"})
@@ -47,12 +47,12 @@ def check(precision: str, will_run: bool) -> None:
     if not found:
         logging.warning("%s; cannot tell what this machine has", _NEEDS)
         return
-    if "avx512f" not in found and will_run:
-        raise UsageError(
-            f"precision: {_NEEDS} to run the warm-up requests, because without AVX-512 "
-            "oneDNN may abort the process, received a CPU without AVX-512. Export on "
-            "another machine, or without requests (warmup_batch_sizes empty)"
-        )
+    require(
+        "avx512f" in found or not will_run,
+        f"precision: {_NEEDS} to run the warm-up requests, because without AVX-512 "
+        "oneDNN may abort the process, received a CPU without AVX-512. Export on "
+        "another machine, or without requests (warmup_batch_sizes empty)",
+    )
     logging.warning(
         "%s; this one has neither. On such CPUs the model was 3.7 times slower than in "
         "float32 (AVX-512), or ended the server's process (AVX2)",

@@ -6,7 +6,8 @@ version of Keras may choose instead.
 """
 
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from tensorflow.core.framework import types_pb2
@@ -21,7 +22,8 @@ MODEL_FILE = "saved_model.pb"
 _SENTENCEPIECE = "SentencepieceOp"
 _CALLABLE = "__saved_model"  # what the loader adds for itself begins like this
 
-_COMPUTE = """
+_ALLOWED = """
+    # What the models compute with.
     AddV2 All Any ArgMax BatchMatMulV2 BiasAdd BroadcastTo Cast ConcatV2 Const Cumsum
     Einsum Equal Erfc ExpandDims Fill FloorDiv FloorMod GatherNd GatherV2 GreaterEqual
     Identity IdentityN Less LessEqual LogicalAnd MatMul Max Maximum Mean Min Minimum Mul
@@ -29,55 +31,31 @@ _COMPUTE = """
     Range RealDiv Relu Reshape Rsqrt Select SelectV2 Shape Sigmoid Softmax Square
     SquaredDifference Squeeze StopGradient StridedSlice Sub Sum Tanh TensorScatterUpdate
     Tile Transpose Unpack UpperBound Where
-"""
-_ALSO_COMPUTE = """
+    # What another version of Keras may choose instead.
     Abs Add AddN BatchMatMulV3 Bitcast BroadcastArgs Ceil Erf Exp Expm1 Floor
     FusedBatchNormV3 Greater LeakyRelu Log Log1p LogicalNot LogicalOr
     LogSoftmax OnesLike PadV2 Rank Reciprocal Round ScatterNd Selu Sign Size Slice
     Softplus Split SplitV Sqrt TensorScatterAdd ZerosLike
-"""
-# Control flow, calls of the graph's own functions, inputs, checks of inputs.
-_STRUCTURE = """
+    # Control flow, calls of the graph's own functions, inputs, checks of inputs.
     Assert EnsureShape If PartitionedCall Placeholder PlaceholderWithDefault
     StatefulPartitionedCall StatelessIf StatelessWhile While
-"""
-_STRINGS = """
+    # Strings.
     ParseExampleV2 StaticRegexFullMatch StaticRegexReplace StringJoin StringLength
     StringStrip Substr UnicodeDecode UnicodeEncode UnicodeTranscode UnsortedSegmentJoin
-"""
-# For byte-level BPE; its table is filled from constants in the graph.
-_BYTE_BPE = """
+    # For byte-level BPE; its table is filled from constants in the graph.
     DecodeRaw DenseBincount HashTableV2 LookupTableFindV2 LookupTableImportV2
     StringSplit StringSplitV2 UnsortedSegmentSum
-"""
-# For question answering.
-_QUESTIONS = "Exp Pad ReverseV2 TopKV2 Unique UnsortedSegmentMax UnsortedSegmentMin"
-# From TensorFlow Text; part of every TensorFlow Serving since 2.13.
-_TENSORFLOW_TEXT = """
+    # For question answering.
+    Exp Pad ReverseV2 TopKV2 Unique UnsortedSegmentMax UnsortedSegmentMin
+    # From TensorFlow Text; part of every TensorFlow Serving since 2.13.
     NormalizeUTF8 SentencepieceOp SentencepieceTokenizeOp
     SentencepieceTokenizeWithOffsetsOp
-"""
-# A SavedModel reads its own variables with these. The loader determines the file
-# names; no signature can change them.
-_VARIABLES = """
+    # A SavedModel reads its own variables with these. The loader determines the file
+    # names; no signature can change them.
     AssignVariableOp DisableCopyOnRead MergeV2Checkpoints ReadVariableOp RestoreV2
     SaveV2 ShardedFilename VarHandleOp VarIsInitializedOp
 """
-
-ALLOWED_OPS = frozenset(
-    " ".join(
-        [
-            _COMPUTE,
-            _ALSO_COMPUTE,
-            _STRUCTURE,
-            _STRINGS,
-            _BYTE_BPE,
-            _QUESTIONS,
-            _TENSORFLOW_TEXT,
-            _VARIABLES,
-        ]
-    ).split()
-)
+ALLOWED_OPS = frozenset(re.sub("#.*", "", _ALLOWED).split())
 
 
 def operations(path: str | os.PathLike) -> set[str]:
@@ -114,7 +92,7 @@ def read_saved_model(path: str | os.PathLike) -> saved_model_pb2.SavedModel:
         raise DataError(f"{file}: not a SavedModel: {e}") from None
 
 
-def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> set[str]:
+def check_operations(path: str | os.PathLike) -> set[str]:
     """Checks that a SavedModel contains only allowed operations.
 
     A SavedModel is a program: it can read and write files when it is loaded or run.
@@ -126,7 +104,6 @@ def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> se
 
     Args:
         path: str or path. The folder.
-        extra: Collection of str. Further operations to allow.
 
     Returns:
         set of str. The operations in the SavedModel.
@@ -136,7 +113,7 @@ def check_operations(path: str | os.PathLike, extra: Collection[str] = ()) -> se
             SentencePiece model.
     """
     found = operations(path)
-    if strangers := sorted(found - ALLOWED_OPS - set(extra)):
+    if strangers := sorted(found - ALLOWED_OPS):
         names = ", ".join(strangers)
         raise DataError(f"{path}: operations that are not allowed: {names}")
     saved_model = read_saved_model(path)

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.converters.keras_model import head_of
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.export.question_rows import (
     MAX_WINDOWS,
     Candidates,
@@ -108,17 +108,13 @@ def answering_of(
 def _check(given: Mapping[str, Any]) -> None:
     """Raises a UsageError if an option is unknown or of another type."""
     for name, value in given.items():
-        if name not in _OPTIONS:
-            raise UsageError(
-                f"answering: expected options among {', '.join(_OPTIONS)}, received "
-                f"{name}"
-            )
+        known = ", ".join(_OPTIONS)
+        message = f"answering: expected options among {known}, received {name}"
+        require(name in _OPTIONS, message)
         kinds = _OPTIONS[name]
         right = isinstance(value, kinds) and (kinds is bool or value is not True)
-        if not right or value != value:
-            raise UsageError(
-                f"answering: {name} must be {_KIND_NAMES[kinds]}, received {value!r}"
-            )
+        message = f"answering: {name} must be {_KIND_NAMES[kinds]}"
+        require(right and value == value, message, value)
 
 
 def make_question_signatures(
@@ -178,12 +174,7 @@ def make_answer(model: keras.Model, inputs: QuestionInputs, answering: Answering
     """Returns the function from questions and contexts to answers."""
 
     def answer(question, context):
-        same = tf.debugging.Assert(
-            tf.size(question) == tf.size(context),
-            ["context: expected one for each question"],
-        )
-        with tf.control_dependencies([same]):
-            windows = inputs(question, context)
+        windows = inputs(question, context)
         found = run_model(model, windows.inputs, answering.options)
         return answers_of(found, windows, answering, _is_beam(model))
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.export import manifest, saved_model
 from albert_tf.export.runtimes import (
     NUM_THREADS,
@@ -120,8 +120,7 @@ def export_for_runtime(
 def _labels(graph: TokensGraph, labels: Sequence[str] | None) -> list[str]:
     if graph.head.has_labels:
         return saved_model.names_of_labels(graph.model, labels)
-    if labels is not None:
-        raise UsageError(f"labels: {type(graph.model).__name__} has none")
+    require(labels is None, f"labels: {type(graph.model).__name__} has none")
     return []
 
 
@@ -180,11 +179,12 @@ def _difference(
                 error = np.abs(got[name] - values).max() / max(1.0, values.std())
                 worst = float(np.maximum(worst, error))  # keeps NaN, unlike max()
     limit = _TOLERANCE.get(quantization, np.inf)
-    if not worst <= limit:
-        raise DataError(
-            f"{type(graph.model).__name__}: the {runtime.name} model differs from the "
-            f"Keras model by {worst:.2g} in random rows; expected at most {limit:.0e}"
-        )
+    require(
+        worst <= limit,
+        f"{type(graph.model).__name__}: the {runtime.name} model differs from the "
+        f"Keras model by {worst:.2g} in random rows; expected at most {limit:.0e}",
+        error=DataError,
+    )
     return worst
 
 

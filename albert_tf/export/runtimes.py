@@ -21,7 +21,7 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.converters.keras_model import head_of
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.export.settings import PACKAGES, check_packages, check_quantization
 from albert_tf.heads import find
 from albert_tf.models.tensorflow import fast_forward
@@ -389,10 +389,7 @@ def find_runtime(name: str, quantization: str) -> Runtime:
         UsageError: If there is no such runtime or it has no such quantization, or if a
             package that it needs is not installed.
     """
-    if name not in RUNTIMES:
-        raise UsageError(
-            f"format: must be one of {', '.join(RUNTIMES)}, received {name!r}"
-        )
+    require(name in RUNTIMES, f"format: must be one of {', '.join(RUNTIMES)}", name)
     check_quantization(name, quantization)
     check_packages(name)
     return RUNTIMES[name]

@@ -13,14 +13,19 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.converters.keras_model import from_model, head_of
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.export import cpu, manifest, warmup
 from albert_tf.export.choices import choice_options
 from albert_tf.export.question_rows import QuestionInputs
 from albert_tf.export.questions import answering_of, make_question_signatures
 from albert_tf.export.signatures import CLASSIFY_METHOD, TOP_K, make_signatures
 from albert_tf.export.tags import tag_labels
-from albert_tf.export.text_inputs import Signature, TextInputs, token_inputs
+from albert_tf.export.text_inputs import (
+    Signature,
+    TextInputs,
+    checked,
+    token_inputs,
+)
 from albert_tf.heads import CHOICES, LABELS, TAGS, find, problem_type_of
 from albert_tf.models.classifiers import label_names
 from albert_tf.models.tensorflow import elastic_forward, fast_forward
@@ -146,14 +151,13 @@ def export_saved_model(
 def _target(path: str | os.PathLike, version: int | None) -> str:
     target = os.fspath(path).rstrip("/")
     if version is not None:
-        if version < 1:
-            raise UsageError(f"version must be positive, received {version}")
+        require(version > 0, "version must be positive", version)
         target = files.join(target, str(version))
-    if set(target) & set("[\\"):
-        raise UsageError(
-            f"{target}: must have neither [ nor \\ in it; TensorFlow would not find "
-            "the model there"
-        )
+    require(
+        not set(target) & set("[\\"),
+        f"{target}: must have neither [ nor \\ in it; TensorFlow would not find the "
+        "model there",
+    )
     folders.check_free(target)
     return target
 
@@ -165,16 +169,14 @@ def _check_arguments(model, labels, top_k: int | None, answering) -> None:
         "labels": labels is not None and not head.has_labels,
         "top_k": top_k is not None and not head.has_masked_lm,
     }
+    kind = type(model).__name__
     for name, is_unused in unused.items():
-        if is_unused:
-            raise UsageError(f"{name}: {type(model).__name__} has no use for it")
-    if top_k is not None and top_k < 1:
-        raise UsageError(f"top_k must be positive, received {top_k}")
-    if answering and not head.answers_spans:
-        raise UsageError(
-            f"answering: {type(model).__name__} does not answer questions, received "
-            f"{', '.join(answering)}"
-        )
+        require(not is_unused, f"{name}: {kind} has no use for it")
+    require(
+        head.answers_spans or not answering,
+        f"answering: {kind} does not answer questions, received "
+        f"{', '.join(answering or ())}",
+    )
 
 
 def checked_length(
@@ -195,11 +197,12 @@ def checked_length(
     if length is None:
         length = _trained_length(model) or longest
     inputs.check_max_seq_length(length, pairs=True, longest=longest)
-    if tokenizer.vocab_size > model.config.vocab_size:
-        raise UsageError(
-            f"tokenizer: expected at most vocab_size={model.config.vocab_size} tokens, "
-            f"as the model has, received {tokenizer.vocab_size}"
-        )
+    require(
+        tokenizer.vocab_size <= model.config.vocab_size,
+        f"tokenizer: expected at most vocab_size={model.config.vocab_size} tokens, as "
+        "the model has",
+        tokenizer.vocab_size,
+    )
     return length
 
 
@@ -277,18 +280,14 @@ def _checking_shapes(signature: Signature) -> Callable:
 
     @functools.wraps(signature.function)  # the names of its arguments
     def function(*values):
-        checked = {
+        given = {
             name: tf.ensure_shape(value, shape)
             for (name, shape), value in zip(shapes.items(), values, strict=True)
         }
-        rows = tf.stack([tf.shape(value)[0] for value in checked.values()])
-        same = tf.debugging.Assert(
-            tf.reduce_all(rows == rows[0]),
-            [f"{', '.join(shapes)}: expected the same number of rows, received", rows],
-        )
-        with tf.control_dependencies([same]):
-            checked = {name: tf.identity(value) for name, value in checked.items()}
-        return signature.function(**checked)
+        rows = tf.stack([tf.shape(value)[0] for value in given.values()])
+        message = f"{', '.join(shapes)}: expected the same number of rows, received"
+        rule = (tf.reduce_all(rows == rows[0]), message, rows)
+        return signature.function(**checked(given, rule))
 
     return function
 
@@ -338,14 +337,14 @@ def read_exits(path: str | os.PathLike | None, model: keras.Model) -> Curve | No
     if path is None:
         return None
     numbers = files.read_json(path)
-    if not isinstance(numbers, dict) or "weights" not in numbers:
-        raise DataError(f"{path}: not written by evaluate --exits_curve")
+    is_curve = isinstance(numbers, dict) and "weights" in numbers
+    message = f"{path}: not written by evaluate --exits_curve"
+    require(is_curve, message, error=DataError)
     with from_model(model) as checkpoint:
         digest = checkpoint.digest()
     if numbers["weights"] != digest:
         message = f"exits_curve: {path} is about other weights than the model's"
-        if os.path.basename(path) != EXITS:
-            raise UsageError(message)
+        require(os.path.basename(path) == EXITS, message)
         logging.warning("%s; it is left out of the manifest", message)
         return None
     picture = os.fspath(path).removesuffix(".json") + ".png"

@@ -13,7 +13,7 @@ import os
 import re
 from typing import Any
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
 
 # A release whose TensorFlow Text has every operation of the models: all since 2.13.
@@ -52,16 +52,15 @@ def make_server_files(path: str | os.PathLike) -> dict[str, str]:
     """
     path = os.fspath(path).rstrip("/")
     remote = files.is_remote(path)
-    if remote and not re.fullmatch(r"\w+://[^/]+/.+", path):
-        raise UsageError(
-            f"output_dir: expected a folder below the bucket, received {path}"
-        )
+    below = not remote or re.fullmatch(r"\w+://[^/]+/.+", path)
+    require(below, f"output_dir: expected a folder below the bucket, received {path}")
     parent, name = os.path.split(path if remote else os.path.abspath(path))
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-        raise UsageError(
-            "output_dir: expected a last name of letters, digits, '.', '_' and '-', "
-            f"which becomes the model's name, received {name!r}"
-        )
+    require(
+        re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name),
+        "output_dir: expected a last name of letters, digits, '.', '_' and '-', which "
+        "becomes the model's name",
+        name,
+    )
     image = re.sub(r"[^a-z0-9]+", "-", name.lower())
     if not image[0].isalpha():
         image = f"model-{image}"

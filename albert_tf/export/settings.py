@@ -5,7 +5,7 @@ import importlib.util
 import math
 from typing import Any
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.export.server_files import MAX_BATCH_SIZE
 from albert_tf.models.exit_rules import RULE_HELP, ExitRule
 from albert_tf.settings import setting
@@ -23,24 +23,27 @@ PACKAGES = {
     "onnx": ("onnx", "onnxruntime", "tf2onnx"),
     "openvino": ("openvino",),
 }
+_OF_RUNTIMES = ("quantization", "eval_file", "max_accuracy_drop")
+_OF_SAVED_MODELS = (
+    *("version", "server_files", "precision", "exit", "exits_curve", "null_threshold"),
+    *("n_best_size", "top_k", "warmup_batch_sizes"),
+)
 
 
 def check_packages(format: str) -> None:
     """Raises a `UsageError` if a package that a runtime needs is not installed."""
     for package in PACKAGES[format]:
-        if importlib.util.find_spec(package) is None:
-            raise UsageError(
-                f"format: {format} needs {package}; pip install 'albert_tf[{format}]'"
-            )
+        require(
+            importlib.util.find_spec(package),
+            f"format: {format} needs {package}; pip install 'albert_tf[{format}]'",
+        )
 
 
 def check_quantization(format: str, quantization: str) -> None:
     """Raises a `UsageError` if a runtime has no such quantization."""
-    if quantization not in QUANTIZATIONS[format]:
-        raise UsageError(
-            f"quantization: must be one of {', '.join(QUANTIZATIONS[format])} for "
-            f"{format}, received {quantization!r}"
-        )
+    known = QUANTIZATIONS[format]
+    message = f"quantization: must be one of {', '.join(known)} for {format}"
+    require(quantization in known, message, quantization)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,47 +137,28 @@ class ExportSettings:
 
     def __post_init__(self):
         sizes = self.warmup_batch_sizes
-        if not all(x.isdecimal() and 0 < int(x) <= MAX_BATCH_SIZE for x in sizes):
-            raise UsageError(
-                "--warmup_batch_sizes: expected positive numbers, at most "
-                f"{MAX_BATCH_SIZE} (with a larger request a server that batches does "
-                f"not load the model), received {','.join(sizes)}"
-            )
+        require(
+            all(x.isdecimal() and 0 < int(x) <= MAX_BATCH_SIZE for x in sizes),
+            "--warmup_batch_sizes: expected positive numbers, at most "
+            f"{MAX_BATCH_SIZE} (with a larger request a server that batches does not "
+            f"load the model), received {','.join(sizes)}",
+        )
         drop = self.max_accuracy_drop
-        if drop is not None and not math.isfinite(drop):
-            raise UsageError(f"max_accuracy_drop: must be a number, received {drop}")
+        finite = drop is None or math.isfinite(drop)
+        require(finite, "max_accuracy_drop: must be a number", drop)
         if self.exit:
             ExitRule.parse(self.exit)
-        if self.server_files and self.version is None:
-            raise UsageError("server_files: needs --version, received none")
+        versioned = self.version is not None or not self.server_files
+        require(versioned, "server_files: needs --version, received none")
+        wanted, others = "saved_model", _OF_SAVED_MODELS
         if self.format == "saved_model":
-            wanted, others = (
-                ", ".join(QUANTIZATIONS),
-                {
-                    "quantization": self.quantization != "none",
-                    "eval_file": bool(self.eval_file),
-                    "max_accuracy_drop": self.max_accuracy_drop is not None,
-                },
-            )
+            wanted, others = ", ".join(QUANTIZATIONS), _OF_RUNTIMES
         else:
             check_quantization(self.format, self.quantization)
-            wanted, others = (
-                "saved_model",
-                {
-                    "version": self.version is not None,
-                    "server_files": self.server_files,
-                    "precision": self.precision != "float32",
-                    "exit": bool(self.exit),
-                    "exits_curve": bool(self.exits_curve),
-                    "null_threshold": self.null_threshold is not None,
-                    "n_best_size": self.n_best_size is not None,
-                    "top_k": self.top_k is not None,
-                    "warmup_batch_sizes": self.warmup_batch_sizes != ("1", "8"),
-                },
-            )
-        for name, is_set in others.items():
-            if is_set:
-                raise UsageError(f"{name}: only with --format={wanted}")
+        for field in dataclasses.fields(self):
+            given = getattr(self, field.name) != field.default
+            message = f"{field.name}: only with --format={wanted}"
+            require(not given or field.name not in others, message)
 
     @property
     def runtime_options(self) -> dict[str, Any]:

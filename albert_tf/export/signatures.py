@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.converters.keras_model import head_of
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.export.choices import make_choice_signatures
 from albert_tf.export.row_steps import in_steps, run_padded
 from albert_tf.export.tags import make_tag_signatures
@@ -21,6 +21,7 @@ from albert_tf.export.text_inputs import (
     TOKENS,
     Signature,
     TextInputs,
+    checked,
     ints,
     strings,
     text_request,
@@ -186,9 +187,8 @@ def _elastic_signatures(
         *given, num_layers = texts_and_depth
         inside = (num_layers >= 1) & (num_layers <= most)
         message = f"num_layers: from 1 to {most}, received"
-        check = tf.debugging.Assert(tf.reduce_all(inside), [message, num_layers])
-        with tf.control_dependencies([check]):
-            depth = tf.identity(num_layers)
+        rule = (tf.reduce_all(inside), message, num_layers)
+        depth = checked(num_layers, rule)
         with tf.control_dependencies([depth]):
             inputs = text_inputs(*given)
         return answer(inputs, num_layers=depth)
@@ -264,14 +264,8 @@ def _embed_layer_signature(
     def embed_layer(text, layer):
         inside = (layer >= -num_layers - 1) & (layer <= num_layers)
         message = f"layer: from {-num_layers - 1} to {num_layers}, received"
-        checks = [
-            tf.debugging.Assert(
-                tf.size(layer) == tf.size(text), ["layer: expected one for each text"]
-            ),
-            tf.debugging.Assert(tf.reduce_all(inside), [message, layer]),
-        ]
-        with tf.control_dependencies(checks):
-            layer = tf.where(layer < 0, layer + num_layers + 1, layer)
+        layer = checked(layer, (tf.reduce_all(inside), message, layer))
+        layer = tf.where(layer < 0, layer + num_layers + 1, layer)
         nothing = _no_vectors(backbone, ["mean_output", "cls_output"])
         return run_padded(run, text_inputs(text), nothing, layer=layer)
 
@@ -311,9 +305,7 @@ def _masked_lm_signature(model: keras.Model, from_tokens: Callable) -> Signature
         inputs = from_tokens(token_ids, lengths, segment_ids)
         inside = (mask_positions >= 0) & (mask_positions < tf.shape(token_ids)[1])
         message = "mask_positions: from 0 to the columns of token_ids - 1"
-        check = tf.debugging.Assert(tf.reduce_all(inside), [message])
-        with tf.control_dependencies([check]):
-            places = tf.identity(mask_positions)
+        places = checked(mask_positions, (tf.reduce_all(inside), message))
         nothing = tf.zeros([0, tf.shape(places)[1], model.config.vocab_size])
         # A mask may be in any column.
         least = tf.shape(token_ids)[1]
@@ -356,8 +348,7 @@ def _fill_mask_signature(
     """
     tokenizer = text_inputs.tokenizer
     size = tokenizer.vocab_size
-    if not 1 <= top_k <= size:
-        raise UsageError(f"top_k must be from 1 to {size}, received {top_k}")
+    require(1 <= top_k <= size, f"top_k must be from 1 to {size}", top_k)
     names = tf.constant([tokenizer.id_to_text(i) for i in range(size)])
     nothing = (tf.zeros([0, top_k]), tf.zeros([0, top_k], tf.int32))
 

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.export.row_steps import in_steps, run_padded
 from albert_tf.export.text_inputs import (
     MAX_TEXT_BYTES,
@@ -74,11 +74,11 @@ def tag_labels(
     if labels is None:
         labels = saved.task_of(model, model.head, None).labels
     found = list(labels) or [f"LABEL_{i}" for i in range(model.num_labels)]
-    if len(found) != model.num_labels or not all(found):
-        raise UsageError(
-            f"labels: expected {model.num_labels} names, as many as the model has "
-            f"labels, none of them empty, received {found!r:.200}"
-        )
+    require(
+        len(found) == model.num_labels and all(found),
+        f"labels: expected {model.num_labels} names, as many as the model has labels, "
+        f"none of them empty, received {found!r:.200}",
+    )
     return found
 
 

@@ -8,8 +8,8 @@ Legend: `B` batch, `T` sequence.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -206,15 +206,12 @@ def token_inputs(
     most = config.max_position_embeddings
     rows, width = tf.unstack(tf.shape(token_ids))
     # Different shapes would be broadcast, and answered.
-    rules = [
+    same_shape = tf.reduce_all(tf.shape(segment_ids) == [rows, width])
+    mask = checked(
+        tf.sequence_mask(lengths, width, tf.int32),
         (tf.shape(lengths)[0] == rows, "lengths: one for each row of token_ids"),
-        (
-            tf.reduce_all(tf.shape(segment_ids) == [rows, width]),
-            "segment_ids: of the shape of token_ids",
-        ),
-    ]
-    with tf.control_dependencies(_assertions(rules)):
-        mask = tf.sequence_mask(lengths, width, tf.int32)
+        (same_shape, "segment_ids: of the shape of token_ids"),
+    )
     token_ids, segment_ids = token_ids * mask, segment_ids * mask
     rules = [
         (width <= most, f"token_ids: at most {most} columns"),
@@ -225,16 +222,27 @@ def token_inputs(
             f"segment_ids: from 0 to {type_vocab_size - 1}",
         ),
     ]
-    with tf.control_dependencies(_assertions(rules)):
-        return {
-            features.TOKEN_IDS: tf.identity(token_ids),
-            features.SEGMENT_IDS: segment_ids,
-            features.PADDING_MASK: mask,
-        }
+    inputs = {
+        features.TOKEN_IDS: token_ids,
+        features.SEGMENT_IDS: segment_ids,
+        features.PADDING_MASK: mask,
+    }
+    return checked(inputs, *rules)
 
 
-def _assertions(rules: Sequence[tuple[tf.Tensor, str]]) -> list:
-    return [tf.debugging.Assert(rule, [message]) for rule, message in rules]
+def checked(values: Any, *rules: tuple) -> Any:
+    """Returns tensors, if rules hold when they are run.
+
+    Args:
+        values: Structure of tensors.
+        *rules: tuples of a condition, a message, and perhaps tensors to show.
+
+    Raises:
+        InvalidArgumentError: When run, if a condition does not hold.
+    """
+    checks = [tf.debugging.Assert(rule, shown) for rule, *shown in rules]
+    with tf.control_dependencies(checks):
+        return tf.nest.map_structure(tf.identity, values)
 
 
 def _within(values, low, high) -> tf.Tensor:

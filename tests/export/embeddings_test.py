@@ -79,8 +79,3 @@ def test_a_layer_out_of_range(ask, layers):
         rf"{layers[0]} {layers[1]}",
     ):
         ask("embed_layer", ["a", "b"], layers)
-
-
-def test_a_layer_for_each_text(ask):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="one for each text"):
-        ask("embed_layer", ["a", "b"], [1])

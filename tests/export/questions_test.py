@@ -245,6 +245,3 @@ def test_refuses(tokenizer):
         questions.answering_of(model, None, {"unanswerable": 1})
     with pytest.raises(UsageError, match="doc_stride must be from 1 to"):
         questions.answering_of(model, None, {"doc_stride": 300})
-    pair = Pair("2.0", tokenizer)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="one for each question"):
-        pair.graph(as_tensor(["a"]), as_tensor(["b", "c"]))

@@ -1,21 +1,23 @@
 """Models by name, from hubs that run in a thread of this process."""
 
+import contextlib
 import pathlib
 import socket
 import sys
 
+import huggingface_hub
 import pytest
+from huggingface_hub import constants
 
 import albert_tf
 from albert_tf.converters import load
 from albert_tf.errors import DataError, UsageError
-from tests.conftest import ROOT
+from albert_tf.storage import hubs
 from tests.storage import hub_server
-from tests.storage.hub_client import Client
 from tests.storage.hub_server import names_in, read
-from tests.tiny import CONFIG, SPIECE
+from tests.tiny import GOLDEN, make_model
 
-HF = ROOT / "tests/golden/hf_tiny/AlbertForPreTraining"
+HF = GOLDEN / "hf_tiny/AlbertForPreTraining"
 # What a download must bring, and what it must leave.
 SAFE = {
     "config.json": b"{}",
@@ -33,22 +35,39 @@ PROGRAMS = {
 
 
 @pytest.fixture(scope="module")
-def hub():
-    with hub_server.serve() as hub:
-        yield hub
+def server():
+    with hub_server.serve() as server:
+        yield server
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    return tmp_path_factory.mktemp("hub")
+@pytest.fixture
+def hub(server, tmp_path, monkeypatch):
+    """The hub, which both libraries of this process ask, with a token and new caches.
 
-
-@pytest.fixture(scope="module")
-def client(hub, home):
-    """A process with a token, whose cache all tests share."""
-    client = Client(home, HF_ENDPOINT=hub.url, HF_TOKEN=hub_server.TOKEN)
-    yield client
-    client.close()
+    huggingface_hub has read its settings when it was imported; kagglehub, whose address
+    is fixed, reads them at each call and gets the hub as its proxy.
+    """
+    template = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_URL_HOSTS", frozenset({"127.0.0.1"}))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    for name in ("HTTP_PROXY", "NO_PROXY", "KAGGLE_KERNEL_RUN_TYPE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {
+        "HF_TOKEN": hub_server.TOKEN,
+        "no_proxy": "127.0.0.1",
+        "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
+        "KAGGLE_API_TOKEN": hub_server.TOKEN,
+        "KAGGLEHUB_CACHE": str(tmp_path / "kaggle"),
+        "HOME": str(tmp_path),
+        "http_proxy": server.url,
+    }.items():
+        monkeypatch.setenv(name, value)
+    huggingface_hub.close_session()
+    server.requests.clear()
+    return server
 
 
 @pytest.fixture
@@ -56,8 +75,15 @@ def name(hub, request):
     """The name of a repository of its own for each test."""
     name = f"owner/{request.node.name.replace('test_', '')[:40]}"
     hub.repositories[name] = {"main": SAFE | PROGRAMS}
-    hub.requests.clear()
     return name
+
+
+@contextlib.contextmanager
+def refused(message):
+    """Expects an error of one line."""
+    with pytest.raises(DataError, match=message) as error:
+        yield
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -96,197 +122,216 @@ def test_a_missing_library_is_named(monkeypatch):
             load.open_checkpoint(name)
 
 
-def test_nothing_is_imported_before_it_is_used(hub, name, home):
-    client = Client(home, HF_ENDPOINT=hub.url)
-    try:
-        with pytest.raises(UsageError):
-            client("download", name="hf://owner")
-        assert client("heavy") == []
-        client("download", name=f"hf://{name}")
-        assert client("heavy") == ["huggingface_hub"]
-    finally:
-        stderr = client.close()
-    # Nor is a line logged for each request.
-    assert "HTTP Request" not in stderr
+def test_nothing_is_imported_before_it_is_used(run_python):
+    code = """
+import sys
+from albert_tf.storage import hubs
+try:
+    hubs.download("hf://owner")
+except ValueError:
+    heavy = {"huggingface_hub", "kagglehub", "tensorflow", "keras"}
+    sys.exit(", ".join(heavy & set(sys.modules)) or 0)
+"""
+    assert run_python("-c", code).returncode == 0
 
 
-def test_only_files_that_cannot_run_are_downloaded(hub, client, name):
-    found = client("download", name=f"hf://{name}")
-    assert names_in(found["folder"]) == set(SAFE)
+def test_only_files_that_cannot_run_are_downloaded(hub, name):
+    found = hubs.download(f"hf://{name}")
+    assert names_in(found.folder) == set(SAFE)
     for file in PROGRAMS:
         assert not hub.asked(f"/{file}"), file
     commit = hub.commit_of(name, "main")
-    assert found["origin"] == f"hf://{name}@{commit}"
+    assert found.origin == f"hf://{name}@{commit}"
     assert {token for _, _, token in hub.requests} == {hub_server.TOKEN}
 
 
-def test_sharded_weights_are_downloaded(hub, client, name):
+def test_sharded_weights_are_downloaded(hub, name):
     shards = {f"model-0000{i}-of-00002.safetensors": bytes(9) for i in (1, 2)}
     index = {"model.safetensors.index.json": b"{}", "config.json": b"{}"}
     hub.repositories[name]["main"] = shards | index | PROGRAMS
-    found = client("download", name=f"hf://{name}")
-    assert names_in(found["folder"]) == {*shards, *index}
+    found = hubs.download(f"hf://{name}")
+    assert names_in(found.folder) == {*shards, *index}
 
 
-def test_a_revision_is_a_branch_a_tag_or_a_commit(hub, client, name):
+def test_a_revision_is_a_branch_a_tag_or_a_commit(hub, name):
     hub.repositories[name]["v1.0"] = {**SAFE, "README.md": b"# the first"}
     commit = hub.commit_of(name, "v1.0")
     for revision in ("v1.0", commit):
-        found = client("download", name=f"hf://{name}@{revision}")
-        assert pathlib.Path(found["folder"], "README.md").read_text() == "# the first"
-        assert found["origin"] == f"hf://{name}@{commit}"
-    with pytest.raises(DataError, match=f"{name}@v2: Revision Not Found"):
-        client("download", name=f"hf://{name}@v2")
+        found = hubs.download(f"hf://{name}@{revision}")
+        assert pathlib.Path(found.folder, "README.md").read_text() == "# the first"
+        assert found.origin == f"hf://{name}@{commit}"
+    with refused(f"{name}@v2: Revision Not Found"):
+        hubs.download(f"hf://{name}@v2")
 
 
-def test_a_repository_without_a_safe_file_says_so(hub, client, name, home):
+def test_a_repository_without_a_safe_file_says_so(hub, name, tmp_path):
     hub.repositories[name]["main"] = {"config.json": b"{}"} | PROGRAMS
-    with pytest.raises(DataError, match="no model.safetensors; files such as pytorch"):
-        client("download", name=f"hf://{name}")
+    with refused("no model.safetensors; files such as pytorch_model.bin may contain"):
+        hubs.download(f"hf://{name}")
     assert not hub.asked("pytorch_model.bin")
     # Nor is one taken that another program has put into the cache.
-    (config,) = home.rglob(f"models--{name.replace('/', '--')}/**/config.json")
+    (config,) = tmp_path.rglob("models--*/snapshots/*/config.json")
     (config.parent / "pytorch_model.bin").write_bytes(b"a pickle")
-    with pytest.raises(DataError, match="no model.safetensors"):
-        client("download", name=f"hf://{name}")
+    with refused("no model.safetensors"):
+        hubs.download(f"hf://{name}")
 
 
-def test_what_is_missing_or_private(hub, client, name, home):
-    with pytest.raises(DataError, match="owner/absent: Repository Not Found"):
-        client("download", name="hf://owner/absent")
+def test_what_is_missing_or_private(hub, name, monkeypatch):
+    with refused("owner/absent: Repository Not Found"):
+        hubs.download("hf://owner/absent")
+    hub.repositories[f"{name}-gated"] = {"main": {**SAFE, "README.md": b"# gated"}}
+    hub.gated.add(f"{name}-gated")
+    with refused("gated: Cannot access.*set HF_TOKEN"):
+        hubs.download(f"hf://{name}-gated")
     hub.private.add(name)
-    stranger = Client(home / "..", HF_ENDPOINT=hub.url, HF_HOME=str(home / "stranger"))
-    try:
-        with pytest.raises(DataError, match="Repository Not Found.*set HF_TOKEN"):
-            stranger("download", name=f"hf://{name}")
-    finally:
-        stranger.close()
-    assert client("download", name=f"hf://{name}")["folder"]
-    gated = f"{name}-gated"
-    hub.repositories[gated] = {"main": {**SAFE, "README.md": b"# gated"}}
-    hub.gated.add(gated)
-    with pytest.raises(DataError, match="gated: Cannot access.*set HF_TOKEN"):
-        client("download", name=f"hf://{gated}")
+    assert hubs.download(f"hf://{name}").folder
+    monkeypatch.setenv("HF_TOKEN", "")
+    hub.repositories[name]["new"] = {**SAFE, "README.md": b"# new"}
+    with refused("Repository Not Found.*set HF_TOKEN"):
+        hubs.download(f"hf://{name}@new")
 
 
-def test_the_cache_serves_without_a_network(hub, client, name, home):
-    first = client("download", name=f"hf://{name}")
+def test_the_cache_serves_without_a_network(hub, name, monkeypatch):
+    first = hubs.download(f"hf://{name}")
     hub.requests.clear()
-    offline = Client(home, HF_ENDPOINT=hub.url, HF_HUB_OFFLINE="1")
-    taken = socket.socket()  # nobody listens on its port
-    taken.bind(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    unreachable = Client(home, HF_ENDPOINT=url)
-    try:
-        for other in (offline, unreachable):
-            assert other("download", name=f"hf://{name}") == first
-        with pytest.raises(DataError, match="owner/new: Cannot find.*HF_HUB_OFFLINE=0"):
-            offline("download", name="hf://owner/new")
-        with pytest.raises(DataError, match="owner/new: .*check your .*connection"):
-            unreachable("download", name="hf://owner/new")
-    finally:
-        offline.close()
-        unreachable.close()
-        taken.close()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert hubs.download(f"hf://{name}") == first
+    with refused("owner/new: Cannot find.*HF_HUB_OFFLINE=0"):
+        hubs.download("hf://owner/new")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with socket.socket() as taken:  # nobody listens on its port
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        assert hubs.download(f"hf://{name}") == first
+        with refused("owner/new: .*check your .*connection"):
+            hubs.download("hf://owner/new")
     assert not hub.requests
 
 
 def test_an_interrupted_download_is_resumed_and_never_taken_for_a_model(
-    hub, client, name
+    hub, name, monkeypatch
 ):
     hub.cut.add("model.safetensors")
-    with pytest.raises(DataError, match="Server error.*run it again; complete files"):
-        client("download", name=f"hf://{name}")
-    client("offline", value=True)
-    try:
-        with pytest.raises(
-            DataError, match="is incomplete: .*model.safetensors.*offline"
-        ):
-            client("download", name=f"hf://{name}")
-    finally:
-        client("offline", value=False)
-        hub.cut.clear()
-        hub.requests.clear()
-    found = client("download", name=f"hf://{name}")
-    assert names_in(found["folder"]) == set(SAFE)
-    whole = pathlib.Path(found["folder"], "model.safetensors").read_bytes()
-    assert whole == SAFE["model.safetensors"]
+    with refused("Server error.*run it again; complete files"):
+        hubs.download(f"hf://{name}")
+    with monkeypatch.context() as patch, refused("is incomplete: .*safetensors.*off"):
+        patch.setattr(constants, "HF_HUB_OFFLINE", True)
+        hubs.download(f"hf://{name}")
+    hub.cut.clear()
+    hub.requests.clear()
+    folder = pathlib.Path(hubs.download(f"hf://{name}").folder)
+    assert names_in(folder) == set(SAFE)
+    assert (folder / "model.safetensors").read_bytes() == SAFE["model.safetensors"]
     assert hub.asked("model.safetensors")["GET"] == 1
     assert not hub.asked("config.json")["GET"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A model folder with a masked LM and a tokenizer."""
-    path = tmp_path_factory.mktemp("models") / "mlm"
-    model = albert_tf.AlbertMaskedLM(CONFIG, seed=1)
-    albert_tf.save_pretrained(model, path, tokenizer=SPIECE)
-    return path
-
-
 @pytest.mark.slow
-def test_a_model_by_name_is_the_model_of_its_folder(hub, client, name, folder, home):
+def test_a_model_by_name_is_the_model_of_its_folder(hub, name, model_folder):
+    folder = model_folder("masked_lm")
     hub.repositories[name]["main"] = read(folder) | PROGRAMS
-    found = client("load", path=f"hf://{name}")
-    with load.open_checkpoint(folder) as checkpoint:
-        assert found == {
-            "path": f"hf://{name}",
-            "origin": f"hf://{name}@{hub.commit_of(name, 'main')}",
-            "digest": checkpoint.digest(),
-            "format": "albert_tf",
-            "vocabulary": checkpoint.make_tokenizer().sha256,
-        }
     hub.repositories[name]["theirs"] = read(HF)
-    found = client("load", path=f"hf://{name}@theirs")
-    with load.open_checkpoint(HF) as checkpoint:
-        assert found["digest"] == checkpoint.digest()
-    assert found["format"] == "huggingface"
+    for place, path in ((folder, f"hf://{name}"), (HF, f"hf://{name}@theirs")):
+        with load.open_checkpoint(place) as one, load.open_checkpoint(path) as other:
+            assert (other.format, other.digest()) == (one.format, one.digest())
+            assert other.path == path
+            commit = hub.commit_of(name, "theirs" if place is HF else "main")
+            assert other.origin == f"hf://{name}@{commit}"
     # A damaged file is named as the user named it, not by its place in the cache.
     hub.repositories[name]["main"]["model.safetensors"] += b"\0"
-    with pytest.raises(DataError, match=f"^hf://{name}/model.safetensors: is not the"):
-        client("load", path=f"hf://{name}")
+    with refused(f"^hf://{name}/model.safetensors: is not the"):
+        load.open_checkpoint(f"hf://{name}")
     # Without the prefix, a name is a folder, which nobody looks up.
     hub.requests.clear()
-    with pytest.raises(DataError, match=f"^{name}: no such file or folder"):
-        client("load", path=name)
+    with refused(f"^{name}: no such file or folder"):
+        load.open_checkpoint(name)
     assert not hub.requests
 
 
 @pytest.mark.slow
-def test_an_uploaded_model_loads_again(hub, client, folder, home):
+def test_an_uploaded_model_loads_again(hub, tmp_path):
+    folder, name = tmp_path / "model", "owner/uploaded"
+    make_model("masked_lm").save_pretrained(folder)
     (folder / "run.json").write_text('{"kind": "finetune", "finished": true}')
     (folder / "metrics.json").write_text('{"dev_accuracy": 0.925, "labels": ["a"]}')
-    name = "owner/uploaded"
     hub.repositories[name] = {"main": {"vocab.txt": b"", "tokenizer.json": b""}}
     hub.visibility[name] = "public"
-    before = client(
-        "load", path=str(folder), push=f"hf://{name}", to=str(home / "written")
-    )
+    model = albert_tf.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "written", push_to=f"hf://{name}")
     files = hub.repositories[name]["main"]
     # What an earlier model had there is gone; what is not a model's stays.
-    assert set(files) == names_in(home / "written") | {"vocab.txt"}
+    assert set(files) == names_in(tmp_path / "written") | {"vocab.txt"}
     assert hub.visibility[name] == "public"
     card = files["README.md"].decode()
     assert card.startswith("---\nlibrary_name: albert_tf\n---\n\n# uploaded\n")
     assert "| dev_accuracy | 0.9250 |" in card
     assert f'from_pretrained("hf://{name}")' in card
     files["README.md"] += b"edited on the page"
-    after = client("load", path=f"hf://{name}")
-    assert after["digest"] == before["digest"]
-    assert after["vocabulary"] == before["vocabulary"]
+    with load.open_checkpoint(folder) as one, load.open_checkpoint(f"hf://{name}") as b:
+        assert one.digest() == b.digest()
 
 
-def test_a_new_repository_is_private_and_one_commit(hub, client, tmp_path, home):
+def test_a_new_repository_is_private_and_one_commit(hub, tmp_path, monkeypatch):
+    folder = tmp_path / "upload"
+    folder.mkdir()
     for file, content in SAFE.items():
-        (tmp_path / file).write_bytes(content)
-    origin = client("upload", folder=str(tmp_path), name="hf://owner/new")
+        (folder / file).write_bytes(content)
+    origin = hubs.upload(str(folder), "hf://owner/new", "a message")
     assert origin == f"hf://owner/new@{hub.commit_of('owner/new', 'main')}"
     assert hub.repositories["owner/new"]["main"] == SAFE
     assert hub.visibility["owner/new"] == "private"
     assert hub.asked("owner/new/commit")["POST"] == 1
-    stranger = Client(home, HF_ENDPOINT=hub.url, HF_TOKEN="hf_wrong")
-    try:
-        with pytest.raises(DataError, match="set HF_TOKEN to a token that may do this"):
-            stranger("upload", folder=str(tmp_path), name="hf://owner/other")
-    finally:
-        stranger.close()
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with refused("set HF_TOKEN to a token that may do this"):
+        hubs.upload(str(folder), "hf://owner/other", "a message")
+
+
+@pytest.mark.slow
+def test_a_kaggle_preset_by_name(hub, tmp_path, tokenizer, monkeypatch, capsys):
+    preset = tmp_path / "preset"
+    model = make_model("masked_lm")
+    albert_tf.save_pretrained(model, preset, "keras_hub", tokenizer=tokenizer)
+    handle = "keras/albert/keras/tiny_en"
+    # The reader of presets has no use for a torch file, even a harmless one.
+    hub.kaggle[f"{handle}/1"] = {"config.json": b"{}"}
+    hub.kaggle[f"{handle}/2"] = read(preset) | {"pytorch_model.bin": b"a pickle"}
+    with load.open_checkpoint(preset) as expected:
+        digest = expected.digest()
+    for name in (f"kaggle://{handle}", f"kaggle://{handle}/2"):
+        with load.open_checkpoint(name) as checkpoint:
+            assert checkpoint.digest() == digest
+            assert checkpoint.make_tokenizer().sha256 == tokenizer.sha256
+            assert checkpoint.path == name
+            assert checkpoint.origin == f"kaggle://{handle}/2"
+    assert {token for _, _, token in hub.requests} == {hub_server.TOKEN}
+    assert not capsys.readouterr().out
+    # A version in the cache needs no network; the newest one does.
+    hub.requests.clear()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        load.open_checkpoint(f"kaggle://{handle}/2").resources.close()
+        with refused("cannot be reached.*with a version needs"):
+            load.open_checkpoint(f"kaggle://{handle}")
+    with pytest.raises(UsageError, match="format must be keras_hub"):
+        load.open_checkpoint(f"kaggle://{handle}/2", format="huggingface")
+    assert not hub.requests
+
+
+def test_what_kaggle_refuses_or_damages(hub):
+    with refused("no such model or version, or one that asks"):
+        hubs.download("kaggle://keras/albert/keras/absent")
+    name = "kaggle://keras/albert/keras/damaged/1"
+    files = {"config.json": b"{}", "model.weights.h5": bytes(4096)}
+    hub.kaggle[name.removeprefix("kaggle://")] = files
+    hub.damaged.add("model.weights.h5")
+    with refused("damaged on its way"):
+        hubs.download(name)
+    hub.damaged.clear()
+    hub.cut.add("model.weights.h5")
+    with refused("cannot be reached.*run it again"):
+        hubs.download(name)
+    hub.cut.clear()
+    found = hubs.download(name)
+    assert read(found.folder) == files

@@ -28,43 +28,23 @@ _LENGTH = 12
 TEXTS = (
     "",
     "The quick brown fox jumps over the lazy dog.",
-    "Berlin, Paris and New York: three cities, one day.",
     "I paid $1,000.50 in 1990, and 2,500 more in 2001, 2002, and 2003.",
     "Wir trafen uns am 3. Oktober 1990, kurz nach 12,5 Stunden Fahrt.",
     "Ärger über Öl: 'Straße' oder STRASSE?",
-    "Où est passé le garçon ? À l'école, bien sûr.",
-    "El niño comió piña mañana.",
-    "İstanbul'da ışık ve IŞIK",
     "Zażółć gęślą jaźń",
-    "Москва — столица России.",
     "ΟΔΥΣΣΕΥΣ και Οδυσσεύς",
     "今天早上，港口的船很多。",
-    "東京へ行きます。ガギグ ｶﾞｷﾞ",
-    "한국어 문장입니다. 각",
-    "हिन्दी में एक वाक्य",
-    "น้ำไม่ใช่ไฟ",
     "שָׁלוֹם עולם",
-    "مرحبا بالعالم",
     "e-mail: someone@example.com, https://example.com/a_b?c=1&d=2",
-    "don't won't it's O'Neil's",
-    "state-of-the-art (really) \"quoted\" 'single' - dash – dash — dash",
     "10,000,000 1,2,3 2,000 ,000 5, 5,6 99,9% x2, x2,y",
-    "½ ² ™ № ﬁ ﬀ Ⅳ ㎏ ①",
-    "£5 €6 ¥7 …",
     "café cafe\u0301 CAFÉ CAFE\u0301",
     "a\u0300\u0301\u0302 Z\u0335a\u0336lgo",
     "👩‍👩‍👧 🇩🇪 👍🏽 ❤️ 1️⃣",
-    "𝐁𝐨𝐥𝐝 𝒮𝒸𝓇𝒾𝓅𝓉 𝚺",
-    "ＦＵＬＬ　ｗｉｄｔｈ １２３，４５６",
     "zero\u200bwidth\u200djoiner\ufeffmark soft\u00adhyphen",
     "  several   spaces\tand\ttabs\nand\r\nlines  ",
-    "no\u00a0break\u2009thin\u3000wide",
     "bell\u0007 escape\u001b delete\u007f next\u0085line",
     "▁already▁marked ▅",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
-    "666 1234567890 3.14159 1e-5 0x1F",
-    "!!! ??? ... ,,, ;;; ### @@@ *** ___",
-    "<html>&amp;</html> {json: [1, 2]} \\path\\to",
     "MiXeD CaSe iPhone NASA",
 )
 _HF_INPUTS = {
@@ -122,12 +102,8 @@ class Report:
 
     def write(self, out: FolderWriter) -> None:
         """Writes `parity.json` and `parity.txt`."""
-        out.write_json("parity.json", self.to_dict())
+        out.write_json("parity.json", dataclasses.asdict(self))
         out.write("parity.txt", (self.to_text() + "\n").encode())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields, for JSON."""
-        return dataclasses.asdict(self)
 
     def to_text(self) -> str:
         """Returns the report as readable text."""
@@ -337,26 +313,15 @@ def outputs_of(
                 features.P_MASK: np.zeros_like(batch[features.TOKEN_IDS]),
             }
         out = model(batch)
-        result.update(_heads(out, model.untrained_weights))
+        out = out if isinstance(out, dict) else {"logits": out}
+        # A head that was left out of the conversion has new weights on each side.
+        if all(n.startswith("backbone/") for n in model.untrained_weights):
+            result |= {k: v for k, v in out.items() if k.endswith("logits")}
     result = {k: keras.ops.convert_to_numpy(value) for k, value in result.items()}
     # Keras models are reference cycles; without this, two would be in memory.
     del model, backbone
     gc.collect()
     return result
-
-
-def _heads(out: Any, untrained: list[str]) -> dict[str, Any]:
-    if not isinstance(out, dict):
-        out = {"logits": out}
-    missing = {name.split("/")[0] for name in untrained}
-    if missing & {"classifier", "start_head", "end_head", "answer_head"}:
-        return {}
-    return {
-        name: value
-        for name, value in out.items()
-        if name.endswith("logits")
-        and f"{name.removesuffix('_logits')}_head" not in missing
-    }
 
 
 def _add(report: Report, column: str, first: dict, second: dict) -> None:

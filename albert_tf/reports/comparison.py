@@ -1,6 +1,5 @@
 """What runs have reached, as curves thinned without losing a peak and as tables."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,45 +37,20 @@ _BASELINE = "_baseline"
 _MAJORITY = "majority_accuracy"
 
 
-@dataclasses.dataclass(frozen=True)
-class Series:
-    """One line of a chart.
-
-    Attributes:
-        run: int. Index of the run.
-        label: str. What it is, in addition to the run: the split, or the weight.
-        kind: str. "line", "points" or "baseline".
-        curve: `Curve`. Thinned.
-    """
-
-    run: int
-    label: str
-    kind: str
-    curve: Curve
-
-
-@dataclasses.dataclass(frozen=True)
-class Chart:
-    """Lines that share their axes.
-
-    Attributes:
-        title: str.
-        by_weight: bool. Whether the lines of a run are those of its weights.
-        series: list of `Series`.
-    """
-
-    title: str
-    by_weight: bool
-    series: list[Series] = dataclasses.field(default_factory=list)
-
-
-def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
+def make_charts(runs: Sequence[RunFiles]) -> list[dict[str, Any]]:
     """Returns a chart for each thing that was measured, with the lines of all runs.
 
     Args:
         runs: Sequence of `RunFiles`.
+
+    Returns:
+        list of dict, ready for JSON: the `title`; whether the lines of a run are those
+        of its weights (`byWeight`); and `series`, each with the index of its `run`, a
+        `label`, which is the split or the weight, a `kind` ("line", "points" or
+        "baseline"), and `x` and `y`. JSON has no NaN and no infinity: they are the
+        strings "NaN", "Infinity" and "-Infinity".
     """
-    charts: dict[str, Chart] = {}
+    charts: dict[str, dict[str, Any]] = {}
     for number, run in enumerate(runs):
         curves = run.measurements.curves
         for (split, name, weight), curve in curves.items():
@@ -88,9 +62,12 @@ def make_charts(runs: Sequence[RunFiles]) -> list[Chart]:
                 group, kind, label = _accuracy_of(name), "baseline", "trivial baseline"
             if weight:
                 label = weight if split == "train" else f"{split} {weight}"
-            limit = MAX_WEIGHT_POINTS if weight else MAX_POINTS
-            chart = charts.setdefault(group, Chart(title_of(group), bool(weight)))
-            chart.series.append(Series(number, label, kind, thin(curve, limit)))
+            thinned = thin(curve, MAX_WEIGHT_POINTS if weight else MAX_POINTS)
+            new = {"title": title_of(group), "byWeight": bool(weight), "series": []}
+            series = {"run": number, "label": label, "kind": kind}
+            series["x"] = [_number(step) for step in thinned.steps]
+            series["y"] = [_number(value) for value in thinned.values]
+            charts.setdefault(group, new)["series"].append(series)
     return [charts[name] for name in sorted(charts, key=place_of)]
 
 
@@ -136,40 +113,8 @@ def thin(curve: Curve, limit: int) -> Curve:
     return thinned
 
 
-def as_data(runs: Sequence[RunFiles], charts: Sequence[Chart]) -> dict[str, Any]:
-    """Returns what the script of the page draws, ready for JSON.
-
-    Args:
-        runs: Sequence of `RunFiles`.
-        charts: Sequence of `Chart`.
-
-    Returns:
-        dict. JSON has no NaN and no infinity: they are the strings "NaN", "Infinity"
-        and "-Infinity".
-    """
-    return {
-        "runs": [_run_data(run) for run in runs],
-        "charts": [
-            {
-                "title": chart.title,
-                "byWeight": chart.by_weight,
-                "series": [
-                    {
-                        "run": series.run,
-                        "label": series.label,
-                        "kind": series.kind,
-                        "x": [_number(step) for step in series.curve.steps],
-                        "y": [_number(value) for value in series.curve.values],
-                    }
-                    for series in chart.series
-                ],
-            }
-            for chart in charts
-        ],
-    }
-
-
-def _run_data(run: RunFiles) -> dict[str, Any]:
+def run_data(run: RunFiles) -> dict[str, Any]:
+    """Returns what the script of the page knows about a run, ready for JSON."""
     data: dict[str, Any] = {
         "name": run.name,
         "clock": None,

@@ -25,7 +25,7 @@ class Curve:
     """What was measured of one thing.
 
     Attributes:
-        steps: array of float. In ascending order.
+        steps: array of float. In the order of the log.
         values: array of float. They may be NaN or infinite.
     """
 
@@ -36,15 +36,6 @@ class Curve:
         """Adds a number."""
         self.steps.append(step)
         self.values.append(value)
-
-    def sort(self) -> None:
-        """Puts the numbers in the order of their steps, if they are not."""
-        steps = self.steps
-        if all(steps[i] <= steps[i + 1] for i in range(len(steps) - 1)):
-            return
-        order = sorted(range(len(steps)), key=steps.__getitem__)
-        self.steps = array.array("d", [steps[i] for i in order])
-        self.values = array.array("d", [self.values[i] for i in order])
 
 
 @dataclasses.dataclass
@@ -102,8 +93,6 @@ def collect(lines: Iterable[Any]) -> Measurements:
         for name, weight, value in _numbers(line):
             curve = result.curves.setdefault((split, name, weight), Curve())
             curve.append(step, value)
-    for curve in result.curves.values():
-        curve.sort()
     _read_clock(result)
     return result
 

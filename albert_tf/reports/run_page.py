@@ -93,6 +93,7 @@ def _sections(page: RunPage) -> list[Section]:
     runs, price = page.runs, page.cost_per_hour
     notices = [notice for run in runs for notice in run.notices]
     drawn = comparison.make_charts(runs)
+    data = {"runs": [comparison.run_data(run) for run in runs], "charts": drawn}
     values = comparison.last_and_best(runs)
     differing = comparison.differing_settings(runs) if len(runs) > 1 else None
     samples = {run.name: run.samples for run in runs}
@@ -108,7 +109,7 @@ def _sections(page: RunPage) -> list[Section]:
                 Text(times),
             ],
         ),
-        Section("Curves", [Charts(comparison.as_data(runs, drawn))] if drawn else []),
+        Section("Curves", [Charts(data)] if drawn else []),
         Section("Values", [values] if values else []),
         *(section for run in runs for section in _answered(run, len(runs) > 1)),
         Section("Batches left out", [Text(_LEFT_OUT), left_out] if left_out else []),
@@ -157,15 +158,11 @@ def _details(run: RunFiles) -> list[Block]:
     card = {
         name: value
         for name, value in run.data_card.items()
-        if isinstance(value, str | int) and name != "format"
+        if name in _CARD_PARTS or (isinstance(value, str | int) and name != "format")
     }
-    for part in _CARD_PARTS:
-        values = run.data_card.get(part)
-        if isinstance(values, Mapping):
-            card |= flatten({part: values})
     shown = {
         name.replace("_", " "): value
-        for name, value in card.items()
+        for name, value in flatten(card).items()
         if not isinstance(value, list)
     }
     if run.kind == PRETRAINING and not shown:

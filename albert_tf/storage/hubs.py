@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Collection
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import folders
@@ -35,7 +34,6 @@ SAFE_FILES = (
     "merges.txt",
     "README.md",
 )
-_PROGRAMS = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".keras", ".msgpack", ".ot")
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _HF_NAME = re.compile(rf"({_PART}/{_PART})(?:@([\w.-]+(?:/[\w.-]+)*))?")
 _KAGGLE_NAME = re.compile(rf"{_PART}/{_PART}/keras/{_PART}(?:/[1-9][0-9]*)?")
@@ -156,28 +154,13 @@ def _from_hugging_face(name: str, repository: str, revision: str | None) -> Down
             allow_patterns=list(SAFE_FILES),
             library_name="albert_tf",
         )
-    commit = os.path.basename(folder)
     # Other programs share the cache, so that a torch file may lie in the folder.
     if not set(WEIGHTS) & set(os.listdir(folder)):
-        listed = _listed(lambda: hub.get_cached_repo_tree(repository, revision=commit))
-        raise DataError(_without_weights(name, listed))
-    return Download(folder, f"{HUGGING_FACE}{repository}@{commit}")
-
-
-def _listed(read: Callable) -> list[str]:
-    """Returns the names of all files of a repository, as far as the cache has them."""
-    # The cache may have been filled by an older version, which kept no list.
-    with contextlib.suppress(Exception):
-        return [file.path for file in read()]
-    return []
-
-
-def _without_weights(name: str, listed: Collection[str]) -> str:
-    programs = [file for file in listed if file.endswith(_PROGRAMS)]
-    text = f"{name}: has no {WEIGHTS[0]}"
-    if programs:
-        text += f"; files such as {programs[0]} may contain code and are not downloaded"
-    return text
+        raise DataError(
+            f"{name}: has no {WEIGHTS[0]}; files such as pytorch_model.bin may contain "
+            "code and are not downloaded"
+        )
+    return Download(folder, f"{HUGGING_FACE}{repository}@{os.path.basename(folder)}")
 
 
 @contextlib.contextmanager

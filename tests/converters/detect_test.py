@@ -159,15 +159,6 @@ def test_archive_with_links_and_devices(tmp_path, kind):
     refused(path, "neither a file nor a folder")
 
 
-def test_zip_with_a_link(tmp_path):
-    path = tmp_path / "x.zip"
-    with zipfile.ZipFile(path, "w") as f:
-        member = zipfile.ZipInfo("m/config.json")
-        member.external_attr = 0o120777 << 16
-        f.writestr(member, "/etc/passwd")
-    refused(path, "is a link")
-
-
 def test_archive_that_grows_too_large(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "MAX_BYTES", 1000)
     path = tmp_path / "x.tar.gz"
@@ -175,18 +166,13 @@ def test_archive_that_grows_too_large(tmp_path, monkeypatch):
     refused(path, "more than")
 
 
-@pytest.mark.parametrize("ending", [".tar.gz", ".tar", ".zip"])
+@pytest.mark.parametrize("ending", [".tar.gz", ".tar", ".zip", "cut.tar.gz"])
 def test_damaged_archive(tmp_path, ending):
     path = tmp_path / f"x{ending}"
-    path.write_bytes(b"PK\x03\x04 nonsense" * 9)
-    refused(path, "damaged archive")
-
-
-def test_truncated_archive(tmp_path):
-    path = tmp_path / "x.tar.gz"
     noise = np.random.default_rng(0).bytes(5000)
     make_tar(path, (tarfile.TarInfo("m/model.safetensors"), noise))
-    path.write_bytes(path.read_bytes()[:3000])
+    content = path.read_bytes()[:3000]
+    path.write_bytes(content if "cut" in ending else b"PK\x03\x04 nonsense" * 9)
     refused(path, "damaged archive")
 
 

@@ -38,7 +38,7 @@ def grown(small, **changes):
 @pytest.mark.parametrize(
     "small, changes",
     [
-        ({}, {"num_hidden_layers": 6}),
+        ({}, {}),
         ({}, {"num_hidden_layers": 7}),
         ({"sharing": "none"}, {"num_hidden_layers": 6}),
         ({"sharing": "none"}, {"num_hidden_layers": 8}),
@@ -83,12 +83,6 @@ def test_layers_are_stacked_on_top_of_themselves():
             )
 
 
-def test_the_same_config_stays_as_it_is():
-    model, larger = grown(SMALL)
-    for one, other in zip(model.get_weights(), larger.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 @pytest.mark.parametrize(
     "small, changes, message",
     [
@@ -104,7 +98,7 @@ def test_the_same_config_stays_as_it_is():
         (
             {"num_hidden_groups": 3},
             {"num_hidden_layers": 6},
-            "blocks 0 and 1 .* share their attention.*num_hidden_groups=6 would fit",
+            "blocks 0 and 1 .* share their attention",
         ),
         ({"sharing": "none"}, {"sharing": "all"}, "blocks 0 and 1 of the larger"),
     ],

@@ -106,7 +106,7 @@ def curve_of(values):
 def test_charts_of_two_runs(tmp_path):
     paths = [write_run(tmp_path / "a"), write_run(tmp_path / "b", lines(4))]
     made = comparison.make_charts(read_runs(paths))
-    assert [chart.title for chart in made] == [
+    assert [chart["title"] for chart in made] == [
         "Loss",
         "MLM loss",
         "MLM accuracy",
@@ -117,7 +117,8 @@ def test_charts_of_two_runs(tmp_path):
         "Share of useful tokens",
     ]
     described = {
-        chart.title: [(s.run, s.label, s.kind) for s in chart.series] for chart in made
+        chart["title"]: [(s["run"], s["label"], s["kind"]) for s in chart["series"]]
+        for chart in made
     }
     assert described["Loss"] == [
         (0, "train", "line"),
@@ -130,10 +131,10 @@ def test_charts_of_two_runs(tmp_path):
         (0, "trivial baseline", "baseline"),
         (1, "train", "line"),
     ]
-    assert described[made[5].title] == [
+    assert described[made[5]["title"]] == [
         (run, f"{name}/kernel", "line") for run in (0, 1) for name in "ab"
     ]
-    assert [chart.by_weight for chart in made] == [False] * 5 + [True] + [False] * 2
+    assert [chart["byWeight"] for chart in made] == [False] * 5 + [True] + [False] * 2
 
 
 def test_the_baseline_of_a_fine_tuning_run(tmp_path):
@@ -141,11 +142,11 @@ def test_the_baseline_of_a_fine_tuning_run(tmp_path):
     found = [{"split": "eval", "step": 3, **values, "b_majority_accuracy": 0.3}]
     (run,) = runs = read_runs([write_run(tmp_path / "a", found, kind="finetune")])
     first, second = comparison.make_charts(runs)
-    assert [(s.label, s.kind) for s in first.series] == [
+    assert [(s["label"], s["kind"]) for s in first["series"]] == [
         ("eval", "points"),
         ("trivial baseline", "baseline"),
     ]
-    assert second.title == "B majority accuracy"  # of nothing that was measured
+    assert second["title"] == "B majority accuracy"  # of nothing that was measured
     assert run.notices[0].startswith("a: training looked collapsed at step 3:")
 
 
@@ -194,13 +195,12 @@ def test_data_is_json_without_nan(tmp_path):
     found = lines(4, loss=math.nan)
     found[1] |= {"loss": math.inf, "grad_norm": -math.inf, "learning_rate": 1 / 3}
     runs = read_runs([write_run(tmp_path / "a", found)])
-    data = comparison.as_data(runs, comparison.make_charts(runs))
-    assert json.loads(json.dumps(data, allow_nan=False)) == data
-    values = {chart["title"]: chart["series"][0]["y"] for chart in data["charts"]}
+    charts, run = comparison.make_charts(runs), comparison.run_data(runs[0])
+    assert json.loads(json.dumps([charts, run], allow_nan=False)) == [charts, run]
+    values = {chart["title"]: chart["series"][0]["y"] for chart in charts}
     assert values["Loss"] == ["NaN", "Infinity"]
     assert values["Gradient norm before clipping"] == [1, "-Infinity"]
     assert values["Learning rate"] == [0.001, 0.3333333]
-    (run,) = data["runs"]
     assert run["name"] == "a"
     assert run["clock"] == {
         "step": [2, 4],

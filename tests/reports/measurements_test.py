@@ -46,11 +46,6 @@ def test_what_is_no_measurement_is_counted():
     assert points(found.curve("train", "loss")) == [(1, math.inf)]
 
 
-def test_lines_out_of_order_are_sorted():
-    found = collect([{"step": step, "loss": float(step)} for step in (3, 1, 2)])
-    assert points(found.curve("train", "loss")) == [(1, 1.0), (2, 2.0), (3, 3.0)]
-
-
 def test_time_is_tokens_by_speed():
     log = [{"tokens": 100.0, "tokens_per_second": 10.0, "step": 1}]  # compiles
     log += [{"tokens": 300.0, "tokens_per_second": 100.0, "step": s} for s in (4, 7)]

@@ -145,42 +145,41 @@ def table(configs: dict[str, AlbertConfig], **options) -> str:
     """Returns a text table of several models; `options` as for `describe`."""
     rows = {name: describe(config, **options) for name, config in configs.items()}
     parts = list(next(iter(rows.values()))["parameters"])
-    width = max(map(len, rows))
-    names = [*parts, "total", "with heads", "paper", "agrees"]
-    lines = ["parameters (millions)", _line("", names, names, width)]
+    counts, costs = {}, {}
     for name, row in rows.items():
         paper = PAPER_PARAMETERS.get(name.removesuffix("_v1").removesuffix("_v2"))
-        cells = [row["parameters"][part] / MILLION for part in parts]
-        cells += [row["total"] / MILLION, row["with_heads"] / MILLION]
-        agrees = "-" if paper is None else "no"
-        if paper and Comparison(name, row["total"], paper).agrees:
-            agrees = "yes"
-        texts = [f"{cell:.2f}" for cell in cells]
-        lines.append(_line(name, [*texts, str(paper or "-"), agrees], names, width))
-    names = ["MFLOP/token", "weights", "activations", "if recomputed"]
-    lines += ["", "cost of a forward pass, and memory", _line("", names, names, width)]
-    for name, row in rows.items():
-        flops = f"{row['flops_per_token'] / MILLION:,.1f}"
+        agrees = "-"
+        if paper:
+            agrees = _yes_or_no(Comparison(name, row["total"], paper))
+        cells = [row["parameters"][part] for part in parts]
+        cells += [row["total"], row["with_heads"]]
+        texts = [f"{cell / MILLION:.2f}" for cell in cells]
+        counts[name] = [*texts, str(paper or "-"), agrees]
         sizes = ("weights", "activations", "activations_recomputed")
-        cells = [_bytes(row[size]) for size in sizes]
-        lines.append(_line(name, [flops, *cells], names, width))
+        flops = f"{row['flops_per_token'] / MILLION:,.1f}"
+        costs[name] = [flops, *(_bytes(row[size]) for size in sizes)]
+    names = [*parts, "total", "with heads", "paper", "agrees"]
+    lines = ["parameters (millions)", *_lines("", names, counts)]
+    names = ["MFLOP/token", "weights", "activations", "if recomputed"]
+    lines += ["", "cost of a forward pass, and memory", *_lines("", names, costs)]
     return "\n".join(lines)
 
 
 def paper_table() -> str:
     """Returns a text table of the paper's numbers and ours, and its contradictions."""
-    rows = comparisons()
-    width = max(len(row.what) for row in rows)
-    names = ["ours", "paper", "agrees"]
-    lines = [_line("the paper's parameters", names, names, width)]
-    for row in rows:
-        cells = [f"{row.ours / MILLION:.2f}M", f"{row.paper}M"]
-        cells.append("yes" if row.agrees else "no")
-        lines.append(_line(row.what, cells, names, width))
+    rows = {
+        row.what: [f"{row.ours / MILLION:.2f}M", f"{row.paper}M", _yes_or_no(row)]
+        for row in comparisons()
+    }
+    lines = _lines("the paper's parameters", ["ours", "paper", "agrees"], rows)
     return "\n".join(
         [*lines, "", "where the paper contradicts itself or the releases:"]
         + [f"* {line}" for line in INCONSISTENCIES]
     )
+
+
+def _yes_or_no(row: Comparison) -> str:
+    return "yes" if row.agrees else "no"
 
 
 def _base(embedding_size: int, sharing: str) -> int:
@@ -190,12 +189,15 @@ def _base(embedding_size: int, sharing: str) -> int:
     ).num_parameters()
 
 
-def _line(name: str, cells: list[str], headings: list[str], width: int) -> str:
-    padded = (
-        f"{cell:>{max(9, len(heading)) + 2}}"
-        for cell, heading in zip(cells, headings, strict=True)
-    )
-    return f"{name:<{width}}{''.join(padded)}".rstrip()
+def _lines(title: str, names: list[str], rows: dict[str, list[str]]) -> list[str]:
+    """Returns a table with the names of its columns above it."""
+    width = max(map(len, rows))
+    places = [max(9, len(name)) + 2 for name in names]
+    return [
+        f"{what:<{width}}"
+        + "".join(f"{cell:>{n}}" for cell, n in zip(cells, places, strict=True))
+        for what, cells in {title: names, **rows}.items()
+    ]
 
 
 def _bytes(count: int) -> str:

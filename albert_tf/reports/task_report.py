@@ -148,10 +148,8 @@ def seed_blocks(
         | {metric: t.get("value"), "selected": t.get("name") == best}
         for t in trials
     ]
-    names = list(dict.fromkeys(name for line in shown for name in line))
-    rows = [[line.get(name) for name in names] for line in shown]
     marked = next((i for i, line in enumerate(shown) if line["selected"]), None)
-    table = Table("Results by seed", names, rows, marked)
+    table = _table("Results by seed", shown)._replace(marked=marked)
     return [Facts(f"The {metric} over seeds", summary), Figures([figure]), table]
 
 
@@ -163,8 +161,8 @@ def split_blocks(split: str, report: Mapping[str, Any]) -> list[Block]:
         report: Mapping. What `Family.report` returns.
     """
     return [
-        *_groups(report.get("groups", ())),
-        *_per_class(report.get("per_class", ())),
+        *_listed("Groups", "Metrics by group", report.get("groups", ())),
+        *_listed("Labels", "Metrics by label", report.get("per_class", ())),
         *_confusion(split, report.get("labels", ()), report.get("confusion", ())),
         *_scatter(split, report.get("scatter", ())),
         *_calibration(split, report.get("calibration", ())),
@@ -192,20 +190,17 @@ def _results(report: TaskReport) -> list[Block]:
     return blocks
 
 
-def _groups(groups: Sequence[Mapping[str, Any]]) -> list[Block]:
-    if not groups:
-        return []
-    names = list(dict.fromkeys(["name", *(name for row in groups for name in row)]))
-    rows = [[group.get(name) for name in names] for group in groups]
-    return [Heading("Groups"), Table("Metrics by group", ["group", *names[1:]], rows)]
+def _listed(
+    heading: str, caption: str, lines: Sequence[Mapping[str, Any]]
+) -> list[Block]:
+    return [Heading(heading), _table(caption, lines)] if lines else []
 
 
-def _per_class(lines: Sequence[Mapping[str, Any]]) -> list[Block]:
-    if not lines:
-        return []
-    names = list(dict.fromkeys(["label", *(name for line in lines for name in line)]))
+def _table(caption: str, lines: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a table with a column for each name in the lines."""
+    names = list(dict.fromkeys(name for line in lines for name in line))
     rows = [[line.get(name) for name in names] for line in lines]
-    return [Heading("Labels"), Table("Metrics by label", names, rows)]
+    return Table(caption, names, rows)
 
 
 def _confusion(

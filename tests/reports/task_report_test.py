@@ -96,23 +96,6 @@ def test_each_part_alone(name):
     assert text in parsed.text
 
 
-@pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("name", CLASSES)
-def test_each_part_of_the_answers_alone(name):
-    headings = {
-        "per_class": "Labels",
-        "calibration": "Calibration",
-        "errors": "Errors",
-        "groups": "Groups",
-    }
-    if name in headings:
-        parsed = shown(splits={"dev": {name: CLASSES[name]}})
-        assert len(parsed.all("h3")) == 1 and headings[name] in parsed.text
-    else:
-        parsed = shown(splits={"dev": {k: CLASSES[k] for k in ("labels", "confusion")}})
-        assert len(parsed.images) == 1
-
-
 def test_a_report_survives_json():
     values = json.loads(json.dumps(dataclasses.asdict(full_run())))
     # Reports of earlier versions hold more.

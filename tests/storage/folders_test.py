@@ -1,6 +1,5 @@
 """Folders appear completely or not at all, on this machine and in a bucket."""
 
-import concurrent.futures
 import contextlib
 import errno
 import functools
@@ -12,7 +11,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import uuid
 
 import pytest
@@ -105,8 +103,11 @@ def test_a_folder_is_replaced_only_if_asked(path):
 def test_foreign_files_are_never_deleted(path):
     write(path)
     files.write_text(files.join(path, "thesis.txt"), "years of work")
-    with pytest.raises(UsageError, match=r"contains thesis.txt"):
-        write(path, b"new", overwrite=True)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="contains thesis.txt"):
+            write(path, b"new", overwrite=True)
+        # As if an upload had been interrupted.
+        files.write_text(files.join(path, "INCOMPLETE"), '["config.json"]')
     assert files.read_text(files.join(path, "thesis.txt")) == "years of work"
     assert files.read_bytes(files.join(path, "model.safetensors")) == b"weights"
 
@@ -143,15 +144,6 @@ def test_a_failed_upload_leaves_no_manifest_and_can_be_repeated(remote, monkeypa
     write(remote)  # without `overwrite`
     assert folders.is_complete(remote)
     assert "model.safetensors" in folders.verify(remote)
-
-
-def test_a_replaced_remote_folder_keeps_foreign_files(remote):
-    write(remote)
-    files.write_text(files.join(remote, "INCOMPLETE"), '["config.json"]')
-    files.write_text(files.join(remote, "thesis.txt"), "years of work")
-    with pytest.raises(UsageError, match="contains thesis.txt"):
-        write(remote, b"new", overwrite=True)
-    assert files.read_text(files.join(remote, "thesis.txt")) == "years of work"
 
 
 def test_wherever_a_replacement_dies_a_whole_folder_is_left(remote, monkeypatch):
@@ -213,27 +205,6 @@ def test_of_two_writers_the_first_to_finish_wins(path):
     assert files.list_folder(os.path.dirname(path)) == ["model"]
 
 
-def test_one_of_many_writers_wins(tmp_path):
-    path, barrier = str(tmp_path / "model"), threading.Barrier(4)
-
-    def attempt(number):
-        try:
-            with folders.writing(path) as out:
-                out.write("number", b"%d" % number)
-                out.write_manifest()
-                barrier.wait()
-        except UsageError as e:
-            assert "model: exists already: another process" in str(e)
-            return None
-        return number
-
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        (won,) = [n for n in pool.map(attempt, range(4)) if n is not None]
-    assert files.read_bytes(f"{path}/number") == b"%d" % won
-    assert folders.verify(path) == {"number"}
-    assert os.listdir(tmp_path) == ["model"]
-
-
 def test_of_two_uploads_the_later_one_goes_on(remote, monkeypatch):
     copy = tf.io.gfile.copy
 
@@ -287,26 +258,6 @@ def test_a_file_that_is_copied_over_stays_whole_until_then(
     assert len(left) == 1 and files.is_leftover(left[0])
     folders.copy_into(str(new), remote)
     assert files.read_text(target) == "new"
-
-
-def test_a_killed_process_leaves_no_folder(tmp_path):
-    code = """
-        import os, signal, sys
-        from albert_tf.storage import folders
-        with folders.writing(sys.argv[1], overwrite=True) as out:
-            out.write("model.safetensors", b"half")
-            os.kill(os.getpid(), signal.SIGKILL)
-    """
-    path = tmp_path / "model"
-    write(path)
-    command = [sys.executable, "-c", textwrap.dedent(code), str(path)]
-    ended = subprocess.run(command, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert (path / "model.safetensors").read_bytes() == b"weights"
-    assert folders.verify(path)
-    # The name of what is left starts with a dot: no server takes it for a version.
-    (left,) = [p.name for p in tmp_path.iterdir() if p != path]
-    assert left.startswith(".model.tmp-")
 
 
 @pytest.mark.parametrize("count", range(7))

@@ -112,14 +112,6 @@ def test_best_fit_finds_the_obvious_packing():
     assert plan.useful_token_rate == 1.0
 
 
-@pytest.mark.parametrize("capacity", [128, 512])
-def test_short_documents_fill_the_rows(capacity):
-    rng = np.random.default_rng(0)
-    lengths = np.clip(rng.lognormal(3.5, 0.6, 20_000), 5, capacity).astype(np.int32)
-    plan = make_plan(lengths, MaskingConfig(), capacity, 32)
-    assert plan.useful_token_rate > 0.98
-
-
 @pytest.mark.parametrize("mean", [8, 12, 16, 40])
 def test_very_short_documents_fill_long_rows(mean):
     lengths = np.maximum(np.random.default_rng(4).poisson(mean, 20_000), 3)

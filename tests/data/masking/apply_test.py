@@ -96,18 +96,6 @@ def test_choice_is_whole_words_filling_the_budget(example, config, key):
         assert put.isdisjoint(VOCAB.special_ids)
 
 
-def test_the_first_word_may_fill_the_budget():
-    """Two words of two pieces; the first one often comes last in the order."""
-    ids = np.array([2, 100, 68, 50, 54, 3, 70, 3])
-    boundary = np.array([1, 1, 0, 1, 0, 1, 1, 1])
-    config = MaskingConfig(masked_lm_prob=0.5)
-    for key in range(300):
-        _, positions, _ = mask_example(
-            ids, boundary, config=config, vocab=VOCAB, key=(1, 0, key)
-        )
-        assert len(positions) == 4
-
-
 @pytest.mark.parametrize("rules", ["albert_tf", "original"])
 def test_unknown_pieces_are_no_targets(rules):
     ids = np.array([2, 1, 1, 50, 1, 60, 1, 1, 3])

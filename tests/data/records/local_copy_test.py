@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.records import open_files, tfrecord
 from albert_tf.errors import DataError
 from albert_tf.storage import files
-from tests.data.synthetic_records import VOCAB, make_example, write
 
 SHARDS, RECORDS = 5, 3000
 
@@ -117,16 +115,6 @@ def test_an_epoch_reads_every_byte_about_once(prefix, payloads, traffic, scratch
     assert not os.listdir(scratch)  # The copy has no name.
 
 
-def test_after_the_first_batch_a_step_waits_for_nothing(prefix, traffic, scratch):
-    records = tfrecord.RecordSet(prefix)
-    rng = np.random.default_rng(2)
-    records.read(rng.integers(0, RECORDS, 100))
-    trips = traffic.trips
-    for _ in range(20):
-        records.read(rng.integers(0, RECORDS, 100))
-    assert traffic.trips == trips
-
-
 def test_a_few_records_are_read_without_a_copy(prefix, payloads, traffic, monkeypatch):
     monkeypatch.setattr(open_files, "READ_AHEAD", 1000)
     monkeypatch.setattr(
@@ -166,30 +154,6 @@ def test_threads_share_the_copy(prefix, payloads, traffic, scratch):
     assert traffic.bytes < 1.3 * sum(map(len, payloads))
 
 
-def test_packing_reads_every_byte_once(tmp_path, traffic):
-    rng = np.random.default_rng(4)
-    rows = [make_example(rng, n) for n in rng.integers(5, 40, 2500)]
-    write(tmp_path, rows)
-    folder = f"ram://{uuid.uuid4().hex}"
-    tf.io.gfile.makedirs(folder)
-    used = 0
-    for path in tmp_path.iterdir():
-        data = path.read_bytes()
-        files.write_bytes(files.join(folder, path.name), data)
-        used += len(data)
-    data = PretrainingData(
-        files.join(folder, "set"),
-        tokenizer=VOCAB,
-        max_seq_length=64,
-        max_predictions_per_seq=4,
-        seed=1,
-        packing=True,
-    )
-    for _ in data.batches(50).take(20).as_numpy_iterator():
-        pass
-    assert traffic.bytes < 1.3 * used
-
-
 def test_too_little_room_for_a_copy(prefix, monkeypatch, scratch):
     usage = types.SimpleNamespace(free=1000)
     monkeypatch.setattr(open_files.shutil, "disk_usage", lambda path: usage)
@@ -199,10 +163,8 @@ def test_too_little_room_for_a_copy(prefix, monkeypatch, scratch):
     assert str(scratch) in str(error.value)
 
 
-def test_a_file_that_shrinks_before_it_is_copied(payloads, scratch):
-    folder = f"ram://{uuid.uuid4().hex}"
-    tf.io.gfile.makedirs(folder)
-    path = files.join(folder, "a.tfrecord")
+def test_a_file_that_shrinks_before_it_is_copied(payloads, scratch, bucket):
+    path = files.join(bucket, "a.tfrecord")
     tfrecord.write_shard(path, payloads[:10])
     copy = open_files.LocalCopy([path])
     copy._sizes[0] = files_size(path) + 5

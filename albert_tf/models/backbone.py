@@ -204,3 +204,50 @@ class AlbertBackbone(ConfiguredModel):
 
     def get_config(self):
         return {**super().get_config(), "add_pooler": self.pooler is not None}
+
+
+class HeadModel(ConfiguredModel):
+    """A backbone with layers on top of it, which a subclass adds.
+
+    Args:
+        add_pooler: bool. Whether the backbone has a pooler. Models whose head reads
+            none may have one nevertheless, which checkpoints then keep.
+        others: See `ConfiguredModel`.
+    """
+
+    reads_pooler = False
+
+    def __init__(
+        self,
+        config: AlbertConfig,
+        *,
+        add_pooler: bool = False,
+        seed: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, seed=seed, **kwargs)
+        self.backbone = AlbertBackbone(
+            config,
+            add_pooler=self.reads_pooler or add_pooler,
+            seed=seed,
+            dtype=self.dtype_policy,
+            name="backbone",
+        )
+        self.add_layers()
+        self.build()
+
+    def add_layers(self) -> None:
+        """Adds the layers of the head."""
+        raise NotImplementedError
+
+    def add_dense(self, units: int, part: int, name: str, **kwargs):
+        """Returns a dense layer whose initial values are those of a part."""
+        kwargs = {"dtype": self.dtype_policy, **kwargs}
+        rate, seed = self.config.initializer_range, self.seed_of(part)
+        return truncated_normal_dense(units, rate, seed, name=name, **kwargs)
+
+    def get_config(self):
+        config = super().get_config()
+        if not self.reads_pooler:
+            config["add_pooler"] = self.backbone.pooler is not None
+        return config

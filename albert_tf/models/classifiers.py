@@ -15,12 +15,12 @@ from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS, problem_type_of
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.heads import ExitHead
-from albert_tf.layers.ops import gather_places, truncated_normal_dense
-from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.base import ConfiguredModel, as_inputs
+from albert_tf.layers.ops import gather_places
+from albert_tf.models.backbone import HeadModel
+from albert_tf.models.base import as_inputs
 
 
-class _Classifier(ConfiguredModel):
+class _Classifier(HeadModel):
     """A backbone, dropout and one dense layer named `classifier`.
 
     `add_pooler` keeps a pooler that checkpoints of token classifiers and question
@@ -30,58 +30,28 @@ class _Classifier(ConfiguredModel):
     head: str  # the name of its row in `HEADS`
     has_dropout = True
 
-    def __init__(
-        self,
-        config: AlbertConfig,
-        *,
-        num_labels: int,
-        add_pooler: bool = False,
-        seed: int | None = None,
-        **kw,
-    ):
+    def __init__(self, config: AlbertConfig, *, num_labels: int, **kwargs):
         fixed = HEADS[self.head].fixed_labels
         if fixed is not None and num_labels != fixed:
             raise ValueError(f"num_labels must be {fixed}, received {num_labels}")
         if num_labels < 1:
             raise ValueError(f"num_labels must be positive, received {num_labels}")
-        super().__init__(config, seed=seed, **kw)
         self.num_labels = num_labels
-        policy = self.dtype_policy
-        self.backbone = AlbertBackbone(
-            config,
-            add_pooler=self.uses_pooler or add_pooler,
-            seed=seed,
-            dtype=policy,
-            name="backbone",
-        )
-        rate = config.classifier_dropout_prob if self.has_dropout else 0.0
-        self.dropout = Dropout(rate, self.seed_of(6), dtype=policy)
-        self.classifier = truncated_normal_dense(
-            num_labels,
-            config.initializer_range,
-            self.seed_of(7),
-            dtype=policy,
-            name="classifier",
-        )
-        self._add_layers()
-        self.build()
+        super().__init__(config, **kwargs)
 
-    def _add_layers(self):
-        """Adds what a subclass has in addition to the classifier."""
+    def add_layers(self):
+        rate = self.config.classifier_dropout_prob if self.has_dropout else 0.0
+        self.dropout = Dropout(rate, self.seed_of(6), dtype=self.dtype_policy)
+        self.classifier = self.add_dense(self.num_labels, 7, "classifier")
 
     def build(self, input_shape=None):
         if self.built:
             return
-        length = () if self.uses_pooler else (None,)
+        length = () if self.reads_pooler else (None,)
         shape = (None, *length, self.config.hidden_size)
         self.dropout.build(shape)  # for summary()
         self.classifier.build(shape)
         self.built = True
-
-    @property
-    def uses_pooler(self) -> bool:
-        """Whether the classifier reads the pooled output."""
-        return HEADS[self.head].uses_pooler
 
     def logits(self, inputs, training, seeds):
         """Returns float32 `[B, C]`, or `[B, T, C]` without a pooler.
@@ -90,7 +60,7 @@ class _Classifier(ConfiguredModel):
         """
         inputs = as_inputs(inputs)
         run = {"training": training, "seeds": seeds}
-        if self.uses_pooler:
+        if self.reads_pooler:
             x = self.backbone(inputs, pooled_only=True, **run)["pooled_output"]
         else:
             x = self.backbone(inputs, **run)["sequence_output"]
@@ -102,10 +72,7 @@ class _Classifier(ConfiguredModel):
         return ops.cast(self.classifier(x), "float32")
 
     def get_config(self):
-        config = {**super().get_config(), "num_labels": self.num_labels}
-        if not self.uses_pooler:
-            config["add_pooler"] = self.backbone.pooler is not None
-        return config
+        return {**super().get_config(), "num_labels": self.num_labels}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -131,6 +98,7 @@ class AlbertTextClassifier(_Classifier):
     """
 
     head = "text_classifier"
+    reads_pooler = True
 
     def __init__(
         self,
@@ -148,7 +116,8 @@ class AlbertTextClassifier(_Classifier):
         self.num_exits = num_exits
         super().__init__(config, num_labels=num_labels, **kwargs)
 
-    def _add_layers(self):
+    def add_layers(self):
+        super().add_layers()
         seeds = [self.seed_of(8 + layer) for layer in range(self.num_exits)]
         self.exits = [
             ExitHead(
@@ -296,6 +265,7 @@ class AlbertMultipleChoice(_Classifier):
     """
 
     head = "multiple_choice"
+    reads_pooler = True
     input_rank = 3
 
     def __init__(self, config: AlbertConfig, *, num_labels: int = 1, **kwargs):
@@ -327,7 +297,7 @@ def label_names(model: keras.Model, labels: Sequence[str] | None = None) -> list
             not its number of labels.
     """
     num_labels = getattr(model, "num_labels", None)
-    if num_labels is None or not getattr(model, "uses_pooler", False):
+    if num_labels is None or not getattr(model, "reads_pooler", False):
         raise UsageError(
             f"model must be an AlbertTextClassifier, received {type(model).__name__}"
         )

@@ -6,15 +6,14 @@ Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary.
 import keras
 
 from albert_tf import features
-from albert_tf.config import AlbertConfig
 from albert_tf.layers.heads import MaskedLMHead
 from albert_tf.layers.ops import gather_positions
-from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.base import ConfiguredModel, as_inputs
+from albert_tf.models.backbone import HeadModel
+from albert_tf.models.base import as_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertMaskedLM(ConfiguredModel):
+class AlbertMaskedLM(HeadModel):
     """Predicts tokens.
 
     Args:
@@ -31,23 +30,10 @@ class AlbertMaskedLM(ConfiguredModel):
         float32 logits, `[B, P, V]` at `mask_positions` or else `[B, T, V]`.
     """
 
-    def __init__(
-        self,
-        config: AlbertConfig,
-        *,
-        add_pooler: bool = False,
-        seed: int | None = None,
-        **kwargs,
-    ):
-        super().__init__(config, seed=seed, **kwargs)
-        policy = self.dtype_policy
-        self.backbone = AlbertBackbone(
-            config, add_pooler=add_pooler, seed=seed, dtype=policy, name="backbone"
-        )
+    def add_layers(self):
         self.mlm_head = MaskedLMHead(
-            config, self.seed_of(4), dtype=policy, name="mlm_head"
+            self.config, self.seed_of(4), dtype=self.dtype_policy, name="mlm_head"
         )
-        self.build()
 
     def build(self, input_shape=None):
         if self.built:
@@ -61,6 +47,3 @@ class AlbertMaskedLM(ConfiguredModel):
         if features.MASK_POSITIONS in inputs:
             x = gather_positions(x, inputs[features.MASK_POSITIONS])
         return self.mlm_head(x, self.backbone.word_embeddings)
-
-    def get_config(self):
-        return {**super().get_config(), "add_pooler": self.backbone.pooler is not None}

@@ -6,15 +6,14 @@ Legend: `B` batch, `P` predictions, `V` vocabulary, `D` hidden, `K` examples in 
 import keras
 
 from albert_tf import features
-from albert_tf.config import AlbertConfig
 from albert_tf.layers.heads import MaskedLMHead
-from albert_tf.layers.ops import gather_positions, truncated_normal_dense
-from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.base import ConfiguredModel, as_inputs
+from albert_tf.layers.ops import gather_positions
+from albert_tf.models.backbone import HeadModel
+from albert_tf.models.base import as_inputs
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertPretrainer(ConfiguredModel):
+class AlbertPretrainer(HeadModel):
     """Masked language model and sentence order prediction (ALBERT, section 3.1).
 
     What the two classes of a pair of segments mean is decided by the objective: with
@@ -37,18 +36,14 @@ class AlbertPretrainer(ConfiguredModel):
 
     needed_inputs = (features.MASK_POSITIONS,)
 
-    def __init__(self, config: AlbertConfig, *, seed: int | None = None, **kwargs):
-        super().__init__(config, seed=seed, **kwargs)
-        policy = self.dtype_policy
-        self.backbone = AlbertBackbone(config, seed=seed, dtype=policy, name="backbone")
+    reads_pooler = True
+
+    def add_layers(self):
         self.mlm_head = MaskedLMHead(
-            config, self.seed_of(4), dtype=policy, name="mlm_head"
+            self.config, self.seed_of(4), dtype=self.dtype_policy, name="mlm_head"
         )
         # Without dropout, as in the original; Hugging Face's model has 0.1 here.
-        self.sop_head = truncated_normal_dense(
-            2, config.initializer_range, self.seed_of(5), dtype=policy, name="sop_head"
-        )
-        self.build()
+        self.sop_head = self.add_dense(2, 5, "sop_head")
 
     def build(self, input_shape=None):
         if self.built:

@@ -9,15 +9,15 @@ from keras import ops
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.layers.heads import Answerability, AnswerEnd
-from albert_tf.layers.ops import gather_positions, truncated_normal_dense
-from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
+from albert_tf.layers.ops import gather_positions
+from albert_tf.models.backbone import HeadModel
+from albert_tf.models.base import as_inputs, without_padding
 
 _MASKED = -1e30  # the original's, see its `create_v2_model`
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertBeamQuestionAnswering(ConfiguredModel):
+class AlbertBeamQuestionAnswering(HeadModel):
     """Finds the answer to a question in a text, or that it has no answer.
 
     The original's `create_v2_model` in `squad_utils.py`: the end of an answer is scored
@@ -61,30 +61,21 @@ class AlbertBeamQuestionAnswering(ConfiguredModel):
         *,
         start_n_top: int = 5,
         end_n_top: int = 5,
-        add_pooler: bool = False,
-        seed: int | None = None,
         **kwargs,
     ):
         for name, value in (("start_n_top", start_n_top), ("end_n_top", end_n_top)):
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a positive integer, not {value!r}")
-        super().__init__(config, seed=seed, **kwargs)
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
-        policy = self.dtype_policy
-        self.backbone = AlbertBackbone(
-            config, add_pooler=add_pooler, seed=seed, dtype=policy, name="backbone"
+        super().__init__(config, **kwargs)
+
+    def add_layers(self):
+        self.start_head = self.add_dense(1, 7, "start_head", dtype="float32")
+        self.end_head = AnswerEnd(self.config, self.seed_of(8), name="end_head")
+        self.answer_head = Answerability(
+            self.config, self.seed_of(9), name="answer_head"
         )
-        self.start_head = truncated_normal_dense(
-            1,
-            config.initializer_range,
-            self.seed_of(7),
-            dtype="float32",
-            name="start_head",
-        )
-        self.end_head = AnswerEnd(config, self.seed_of(8), name="end_head")
-        self.answer_head = Answerability(config, self.seed_of(9), name="answer_head")
-        self.build()
 
     def build(self, input_shape=None):
         if self.built:
@@ -163,7 +154,6 @@ class AlbertBeamQuestionAnswering(ConfiguredModel):
             **super().get_config(),
             "start_n_top": self.start_n_top,
             "end_n_top": self.end_n_top,
-            "add_pooler": self.backbone.pooler is not None,
         }
 
 

@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 import albert_tf
+from tests.tiny import make_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -18,18 +19,10 @@ SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 @pytest.fixture(scope="module", params=[True, False], ids=["lower", "cased"])
 def both(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "m"
-    config = albert_tf.AlbertConfig(
-        embedding_size=4,
-        hidden_size=8,
-        num_attention_heads=2,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        max_position_embeddings=20,
-    )
     ours = albert_tf.AlbertTokenizer(
         GOLDEN / "tokenization/spiece.model", do_lower_case=request.param
     )
-    model = albert_tf.AlbertMaskedLM(config, seed=1)
+    model = make_model("masked_lm", max_position_embeddings=20)
     albert_tf.save_pretrained(model, path, format="huggingface", tokenizer=ours)
     return ours, transformers.AutoTokenizer.from_pretrained(path), path
 

@@ -1,6 +1,5 @@
 """KerasHub's models against ours: presets in both directions."""
 
-import pathlib
 import warnings
 
 import numpy as np
@@ -11,12 +10,12 @@ from albert_tf.converters import load
 from albert_tf.converters.parity import TEXTS
 from albert_tf.errors import UsageError
 from albert_tf.models.base import weight_names
+from tests.tiny import SPIECE, make_model
 
 keras_hub = pytest.importorskip("keras_hub")
 
 pytestmark = pytest.mark.peers
 
-SPIECE = pathlib.Path(__file__).parents[1] / "golden/tokenization/spiece.model"
 SIZES = {
     "vocabulary_size": 61,
     "num_layers": 4,
@@ -119,21 +118,8 @@ def test_identity_projection(tmp_path):
 
 
 def test_a_preset_with_its_tokenizer(tmp_path):
-    config = albert_tf.AlbertConfig(
-        vocab_size=30000,
-        embedding_size=4,
-        hidden_size=8,
-        num_attention_heads=2,
-        intermediate_size=8,
-        num_hidden_layers=2,
-        max_position_embeddings=12,
-        mlm_layer_norm_eps=1e-5,
-    )
-    for head, cls in (
-        ("masked_lm", albert_tf.AlbertMaskedLM),
-        ("text_classifier", albert_tf.AlbertTextClassifier),
-    ):
-        model = cls(config, seed=1)
+    for head in ("masked_lm", "text_classifier"):
+        model = make_model(head, mlm_layer_norm_eps=1e-5)
         path = tmp_path / head
         albert_tf.save_pretrained(model, path, format="keras_hub", tokenizer=SPIECE)
         peer = TASKS[head].from_preset(str(path))
@@ -160,17 +146,7 @@ def test_through_hugging_face_keeps_every_bit(tmp_path):
 
 
 def test_masked_lm_without_pooler_gets_an_unused_one(tmp_path):
-    config = albert_tf.AlbertConfig(
-        vocab_size=61,
-        embedding_size=10,
-        hidden_size=18,
-        num_hidden_layers=2,
-        num_attention_heads=3,
-        intermediate_size=26,
-        max_position_embeddings=16,
-        mlm_layer_norm_eps=1e-5,
-    )
-    model = albert_tf.AlbertMaskedLM(config, seed=1)
+    model = make_model("masked_lm", vocab_size=61, mlm_layer_norm_eps=1e-5)
     albert_tf.save_pretrained(model, tmp_path / "m", format="keras_hub")
     assert_same_outputs(from_preset("masked_lm", tmp_path / "m"), model, "masked_lm")
 
@@ -185,10 +161,7 @@ def test_masked_lm_without_pooler_gets_an_unused_one(tmp_path):
     ],
 )
 def test_what_it_cannot_express(changes, message, tmp_path):
-    config = albert_tf.AlbertConfig(
-        vocab_size=61, hidden_size=12, num_attention_heads=3, num_hidden_layers=4
-    )
-    model = albert_tf.AlbertBackbone(config.replace(**changes), seed=1)
+    model = make_model(**{"num_hidden_layers": 4} | changes)
     with pytest.raises(UsageError, match=message):
         albert_tf.save_pretrained(model, tmp_path / "m", format="keras_hub")
 

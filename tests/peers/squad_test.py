@@ -10,6 +10,7 @@ import albert_tf
 from albert_tf.tasks.squad_features import encode_questions
 from albert_tf.tasks.squad_files import ask
 from albert_tf.tasks.task import Options
+from tests.tiny import make_model
 
 transformers = pytest.importorskip("transformers")
 
@@ -25,15 +26,7 @@ OPTIONS = Options(max_seq_length=48, doc_stride=11, max_query_length=20)
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
     path = tmp_path_factory.mktemp("models") / "m"
-    config = albert_tf.AlbertConfig(
-        embedding_size=4,
-        hidden_size=8,
-        num_attention_heads=2,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        max_position_embeddings=48,
-    )
-    model = albert_tf.AlbertMaskedLM(config, seed=1)
+    model = make_model("masked_lm", max_position_embeddings=48)
     albert_tf.save_pretrained(model, path, format="huggingface", tokenizer=OURS)
     return transformers.AutoTokenizer.from_pretrained(path)
 

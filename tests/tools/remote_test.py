@@ -1,43 +1,18 @@
 """The whole main job with every path in a bucket, or on the route that one takes."""
 
 import json
-import os
-import pathlib
-import signal
-import subprocess
-import sys
-import time
-import uuid
 
 import pytest
 import tensorflow as tf
 
-from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.converters.load import from_pretrained, load_tokenizer
-from albert_tf.data.corpus.corpus import open_corpus
-from albert_tf.data.prepare.create import create_from_settings
-from albert_tf.data.prepare.settings import CreateSettings
-from albert_tf.export.saved_model import export_saved_model
 from albert_tf.storage import files, folders
-from albert_tf.text.train import train_tokenizer
-from albert_tf.training.finetune_settings import FinetuneSettings
-from albert_tf.training.pretrain import pretrain
-from albert_tf.training.pretrain_settings import PretrainSettings
-from albert_tf.training.seeds import finetune
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from tests.commands import run_command
 from tests.storage import flaky
+from tests.tiny import TEXT, tiny_config
 
-ROOT = pathlib.Path(__file__).parents[2]
-INPUT = ROOT / "tests/golden/tf1_data/input.txt"
-CONFIG = {
-    "vocab_size": 300,
-    "embedding_size": 6,
-    "hidden_size": 12,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 32,
-}
+CONFIG = tiny_config(vocab_size=300, num_hidden_layers=1, max_position_embeddings=32)
 
 
 class Job:
@@ -49,9 +24,8 @@ class Job:
 
     def __init__(self, folder: str):
         self.folder = folder
-        files.make_folder(folder)
-        files.write_bytes(self.path("text.txt"), INPUT.read_bytes())
-        files.write_text(self.path("albert_config.json"), json.dumps(CONFIG))
+        files.write_bytes(self.path("text.txt"), TEXT.read_bytes())
+        CONFIG.to_json(self.path("albert_config.json"))
         rows = [f"a {label} film,{label}" for label in ("bad", "good") * 10]
         table = "\n".join(["sentence,label", *rows, ""])
         files.write_text(self.path("train.csv"), table)
@@ -130,25 +104,25 @@ class Job:
         assert load_tokenizer(self.path("converted")).vocab_size == 300
 
 
-@pytest.fixture(scope="module")
-def in_process():
-    """The job done in one process, because `ram://` belongs to a process."""
-    job = Job(f"ram://{uuid.uuid4().hex}")
-    sentences = (s for document in open_corpus(job.path("*.txt")) for s in document)
-    train_tokenizer(sentences, job.path("spiece.model"), vocab_size=300, progress=False)
-    create_from_settings(CreateSettings(**job.create()))
-    return job
-
-
 class Killed(BaseException):
     """What ends a run in the middle."""
 
 
-def test_the_main_job_in_one_process(in_process, monkeypatch):
+def run(verb: str, **flags) -> str:
+    done = run_command(verb, **flags)
+    assert done.code == 0, done.err
+    return done.out + done.err
+
+
+@pytest.mark.slow
+def test_the_main_job_through_the_commands(bucket, monkeypatch):
     """Of the calls that begin and end each command, one in twenty fails."""
-    job = in_process
+    job = Job(bucket)
+    text, output = job.path("*.txt"), job.path("spiece.model")
+    run("train_tokenizer", input_file=text, output_model=output, vocab_size=300)
+    run("create_pretraining_data", **job.create())
     flaky.make_flaky(monkeypatch, flaky.now_and_then(0.05))
-    pretrain(PretrainSettings(**job.pretrain("whole")))
+    run("pretrain", **job.pretrain("whole"))
     save = TrainingCheckpoints.save
 
     def save_and_die(checkpoints, wait=False):
@@ -158,94 +132,26 @@ def test_the_main_job_in_one_process(in_process, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(TrainingCheckpoints, "save", save_and_die)
-        pretrain(PretrainSettings(**job.pretrain("resumed")))
-    assert not files.exists(job.path("resumed/model"))
-    pretrain(PretrainSettings(**job.pretrain("resumed")))
-    finetune(FinetuneSettings(**job.finetune()))
-    export_saved_model(
-        from_pretrained(job.path("classifier"), "auto"),
-        job.path("served"),
-        tokenizer=load_tokenizer(job.path("classifier")),
-        version=1,
-        warmup_batch_sizes=(1,),
-    )
-    convert_checkpoint(job.path("classifier"), job.path("converted"), "huggingface")
-    job.check()
-    served = tf.saved_model.load(job.path("served/1"))
-    assert "serving_default" in served.signatures
-
-
-def test_packed_rows_from_a_bucket(in_process):
-    job = in_process
-    settings = job.pretrain("packed", packing=True, num_train_steps=2)
-    model = pretrain(PretrainSettings(**settings))
-    folders.verify(model)
-
-
-def command(verb: str, **flags) -> list[str]:
-    arguments = [f"--{name}={value}" for name, value in flags.items()]
-    return [sys.executable, str(ROOT / "tools" / f"{verb}.py"), *arguments]
-
-
-def run(verb: str, **flags) -> str:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        command(verb, **flags), capture_output=True, text=True, env=environment
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
-def kill_after_checkpoint(arguments: list[str], folder: str) -> None:
-    """Starts a run and kills it -9 soon after it wrote its first checkpoint."""
-    process = subprocess.Popen(arguments, stderr=subprocess.DEVNULL)
-    deadline = time.time() + 300
-    while process.poll() is None and time.time() < deadline:
-        if files.exists(files.join(folder, "checkpoints/checkpoint")):
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            return
-        time.sleep(0.01)
-    raise AssertionError("never wrote a checkpoint")
-
-
-@pytest.mark.slow
-def test_the_main_job_through_the_commands(tmp_path):
-    job = Job(f"file://{tmp_path / 'bucket'}")
-    run(
-        "train_tokenizer",
-        input_file=job.path("*.txt"),
-        output_model=job.path("spiece.model"),
-        vocab_size=300,
-    )
-    run("create_pretraining_data", **job.create())
-    run("pretrain", **job.pretrain("whole"))
-    kill_after_checkpoint(
-        command("pretrain", **job.pretrain("resumed")), job.path("resumed")
-    )
+        run("pretrain", **job.pretrain("resumed"))
     assert not files.exists(job.path("resumed/model"))
     assert "continuing from step" in run("pretrain", **job.pretrain("resumed"))
     run("finetune", **job.finetune())
-    model = job.path("classifier")
+    model, output = job.path("classifier"), job.path("out.tsv")
     table = {"text_column": "sentence", "model": model}
     run("evaluate", dev_file=job.path("train.csv"), label_column="label", **table)
-    output = job.path("out.tsv")
     run("predict", input_file=job.path("train.csv"), output_file=output, **table)
     assert len(files.read_text(output).splitlines()) in (20, 21)
-    run(
-        "fill_mask",
-        model=job.path("resumed/model"),
-        text="the [MASK] ship",
-    )
+    run("fill_mask", model=job.path("resumed/model"), text="the [MASK] ship")
     run("export", model=model, output_dir=job.path("served"), version=1)
-    run(
-        "convert_checkpoint",
-        input=model,
-        output=job.path("converted"),
-        format="huggingface",
-    )
+    converted = {"output": job.path("converted"), "format": "huggingface"}
+    run("convert_checkpoint", input=model, **converted)
     job.check()
+    served = tf.saved_model.load(job.path("served/1"))
+    assert "serving_default" in served.signatures
     # A second time: complete, and nothing is written again.
     before = files.read_text(job.path("whole/metrics.jsonl"))
     run("pretrain", **job.pretrain("whole"))
     assert files.read_text(job.path("whole/metrics.jsonl")) == before
+    packed = job.pretrain("packed", packing=True, num_train_steps=2)
+    run("pretrain", **packed)
+    folders.verify(job.path("packed/model"))

@@ -12,11 +12,13 @@ from albert_tf.objectives.finetuning import Span, for_task
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from transformers.trainer_pt_utils import LabelSmoother  # noqa: E402
 
 from tests.peers.transformers_test import (  # noqa: E402
     assert_same_logits,
     make_batch,
     make_peer,
+    peer_logits,
     run_peer,
 )
 
@@ -133,3 +135,17 @@ def test_logits_loss_and_gradients(task, tmp_path):
         compared.append(row.ours)
     assert {"classifier/kernel", "classifier/bias"} <= set(compared)
     assert len(compared) >= 20
+
+
+@pytest.mark.parametrize("head", ["text_classifier", "token_classifier"])
+def test_label_smoothing_is_that_of_their_trainer(head, tmp_path):
+    task = "single_label_classification" if head == "text_classifier" else head
+    peer, model, classes = make_pair(task, tmp_path)
+    batch = make_rows()
+    ours, theirs = make_targets(task, batch, classes)
+    out = run_peer(peer, batch)
+    expected = LabelSmoother(epsilon=0.3)({"logits": out.logits}, theirs["labels"])
+    objective = for_task(head, label_smoothing=0.3)
+    loss, _ = differentiate(objective, model, {**batch, **ours})
+    assert loss == pytest.approx(expected.item(), abs=1e-5)
+    assert peer_logits(out)["logits"].shape[-1] == classes

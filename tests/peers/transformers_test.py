@@ -175,6 +175,22 @@ def test_variants(variant, tmp_path):
     check_both_ways("ForPreTraining", "Albert", tmp_path, **VARIANTS[variant])
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_hidden_state(variant, tmp_path):
+    peer = make_peer("Model", **VARIANTS[variant])
+    peer.save_pretrained(tmp_path)
+    model = albert_tf.from_pretrained(tmp_path, head=None)
+    for length in (1, 11, 16):
+        batch = make_batch(length)
+        expected = run_peer(peer, batch, output_hidden_states=True)
+        received = model(batch, output_hidden_states=True)
+        assert len(received["hidden_states"]) == len(expected.hidden_states)
+        for ours, theirs in zip(
+            received["hidden_states"], expected.hidden_states, strict=True
+        ):
+            np.testing.assert_allclose(ours, theirs.detach().numpy(), atol=1e-5)
+
+
 def test_identity_projection_is_folded_and_written_again(tmp_path):
     peer = make_peer("Model", embedding_size=18)
     with torch.no_grad():

@@ -29,7 +29,7 @@ BEAM_VENV := $(VENV)-beam
 BEAM_NEEDS := absl-py google-crc32c hypothesis matplotlib numpy pytest \
   sentencepiece sentencex tokenizers tqdm
 BEAM_TF_VENV := $(VENV)-beam-tf
-BEAM_TF_NEEDS := h5py keras ml_dtypes tensorflow tensorflow-text
+BEAM_TF_NEEDS := h5py keras ml_dtypes safetensors tensorflow tensorflow-text
 CONSTRAINTS := requirements.txt requirements.lock pyproject.toml setup.py
 # A package index may fail once.
 INSTALL = install() { $(BIN)/python -m pip install --quiet \
@@ -58,7 +58,7 @@ test-peers: $(VENV)/.installed-peers
 test-beam: $(BEAM_VENV)/.installed $(BEAM_TF_VENV)/.installed
 	$(BEAM_VENV)/bin/python -m pytest tests/data/prepare/beam_test.py tests/jobs/beam_test.py \
 	  --durations=10 $(PYTEST_FLAGS)
-	$(BEAM_TF_VENV)/bin/python -m pytest tests/inference/pipeline/beam_test.py \
+	$(BEAM_TF_VENV)/bin/python -m pytest tests/inference/beam_test.py \
 	  --durations=10 $(PYTEST_FLAGS)
 
 lint: install-dev

@@ -17,10 +17,9 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.load import save_pretrained
-from albert_tf.inference.bulk.embed import EmbedWork
-from albert_tf.inference.bulk.forward import use_one_thread_per_call
-from albert_tf.inference.bulk.predict import TextWork
-from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.inference.files import EmbedWork, PredictWork
+from albert_tf.inference.forward import use_one_thread_per_call
+from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.run import Job, Work
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.reports.environment import num_cores
@@ -99,7 +98,8 @@ def _save(settings: Settings, spm_model: str, folder: str) -> tuple[str, str]:
 
 def _classifiers(ours, theirs, texts, settings, folder) -> dict[str, Contestant]:
     bulk = BulkSettings()
-    work = TextWork(ours, "", None, _BATCH_SIZE, bulk.max_batch_tokens, "jsonl", False)
+    sizes = _BATCH_SIZE, bulk.max_batch_tokens
+    work = PredictWork(ours, "", None, *sizes, "jsonl", False)
     pipe = _pipeline("text-classification", theirs, settings.max_seq_length)
 
     def peers(count: int) -> np.ndarray:
@@ -123,7 +123,7 @@ def _encoders(ours, theirs, texts, settings, folder) -> dict[str, Contestant]:
         max_seq_length=settings.max_seq_length,
         batch_size=_BATCH_SIZE,
         max_batch_tokens=bulk.max_batch_tokens,
-        kind="npy",
+        ending="npy",
         named=False,
     )
     pipe = _pipeline("feature-extraction", theirs, settings.max_seq_length)

@@ -15,7 +15,7 @@ from absl import flags
 from albert_tf.cli import onednn
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
-from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.inference.settings import BulkSettings
 from albert_tf.tasks.text_tables import TextFileSettings
 
 _MODEL = flags.DEFINE_string(
@@ -61,14 +61,11 @@ def main() -> None:
     settings, bulk = read_settings(TextFileSettings), read_settings(BulkSettings)
     onednn.choose("float32")
     # TensorFlow is imported after what is wrong at once.
-    from albert_tf.inference.bulk import engine
-    from albert_tf.inference.bulk.embed import embed_texts
-    from albert_tf.inference.prediction_files import check_folder
+    from albert_tf.inference.files import embed_file
 
-    check_folder(_OUTPUT_FILE.value)
-    summary = embed_texts(
+    embed_file(
         _MODEL.value,
-        settings.stream(_INPUT_FILE.value),
+        lambda: settings.stream(_INPUT_FILE.value),
         _OUTPUT_FILE.value,
         layer=_LAYER.value,
         pooling=_POOLING.value,
@@ -78,8 +75,7 @@ def main() -> None:
         settings=dataclasses.asdict(settings) | {"input_file": _INPUT_FILE.value},
         bulk=bulk,
         overwrite=_OVERWRITE.value,
-    )
-    engine.report(_OUTPUT_FILE.value, "vector", summary)
+    ).report("vector")
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def main() -> None:
         warn_of_collapse(task, examples, answers)
         values = {"examples": len(examples), **predictor.metrics(examples, answers)}
         if rule is not None:
-            values["mean_layers"] = float(predictor.num_layers.mean())
+            values["mean_layers"] = float(predictor.used_layers.mean())
         found[split] = values
         shown[split] = task.family.report(task, examples, answers, encoded)
     results = {"task": task.name}

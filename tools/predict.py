@@ -5,6 +5,9 @@ Example: `albert-tf predict --model=sentiment --input_file=new.tsv
 
 Example: `albert-tf predict --model=mnli --task=ax --data_dir=glue
 --output_file=ax_predictions.tsv`
+
+Example: `albert-tf predict --model=served/films/1 --runner=DirectRunner
+--input_file='reviews/*.jsonl' --output_file=answers/reviews`
 """
 
 import dataclasses
@@ -13,22 +16,23 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from absl import flags, logging
+from absl import flags
 
 from albert_tf.cli import onednn
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
-from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.inference.settings import BulkSettings, ServedSettings
 from albert_tf.models.exit_rules import RULE_HELP, ExitRule
-from albert_tf.storage import files
-from albert_tf.tasks.opening import TABLE, open_portions, read_split
+from albert_tf.tasks.opening import TABLE, open_portions
 from albert_tf.tasks.own_files import DataSettings, remembered
 from albert_tf.tasks.registry import find_task as find_named_task
-from albert_tf.wording import count_of
 
 _MODEL = flags.DEFINE_string(
-    "model", None, "Folder of a model, as written by `finetune`.", required=True
+    "model",
+    None,
+    "Folder of a model, as written by `finetune`, or SavedModel.",
+    required=True,
 )
 _INPUT_FILE = flags.DEFINE_string(
     "input_file", "", "Examples, which need no labels, instead of --data_dir."
@@ -37,12 +41,13 @@ _SPLIT = flags.DEFINE_string("split", "test", "With --data_dir: split to predict
 _OUTPUT_FILE = flags.DEFINE_string(
     "output_file",
     None,
-    "File to write: .tsv, .csv (not for tags), .jsonl or .parquet (texts only); .json "
-    "for the answers to questions.",
+    "File to write: .tsv, .csv (not for tags), .jsonl or .parquet; .json or .parquet "
+    "for the answers to questions. Of a SavedModel: .jsonl, or prefix of such files.",
     required=True,
 )
 define_settings(DataSettings)
 define_settings(BulkSettings)
+define_settings(ServedSettings)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
     None,
@@ -77,41 +82,32 @@ def main() -> None:
         find_named_task(settings.task)
     onednn.choose("float32")
     # TensorFlow is imported, and the weights are read, after what is wrong without.
-    from albert_tf.inference.bulk import engine
-    from albert_tf.inference.bulk.predict import predict_texts
-    from albert_tf.inference.prediction_files import check_output, prediction_contents
-    from albert_tf.inference.predictor import Predictor, find_task
+    from albert_tf.inference.files import predict_file
+    from albert_tf.inference.predictor import find_task
+    from albert_tf.inference.saved_model import is_saved_model, predict_served
 
+    served, sizes = read_settings(ServedSettings), _BATCH_SIZE.value
+    if is_saved_model(_MODEL.value) and input_file:
+        given = (_MODEL.value, input_file, output_file, served, bulk, sizes)
+        predict_served(*given, overwrite=_OVERWRITE.value).report("prediction")
+        return
+    served.check_unused(_MODEL.value)
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
     settings = read_settings(DataSettings, remembered(task, input_file))
-    check_output(output_file, task, _OVERWRITE.value)
-    sizes = {"max_seq_length": _MAX_SEQ_LENGTH.value, "batch_size": _BATCH_SIZE.value}
-    if task.head == "text_classifier":
-        summary = predict_texts(
-            _MODEL.value,
-            open_portions(task, settings, _SPLIT.value, input_file),
-            output_file,
-            task=settings.task,
-            **sizes,
-            named=bool(settings.id_column),
-            exit=_EXIT.value,
-            settings=dataclasses.asdict(settings)
-            | {"split": _SPLIT.value, "input_file": input_file},
-            bulk=bulk,
-            overwrite=_OVERWRITE.value,
-        )
-        engine.report(output_file, "prediction", summary)
-        return
-    if _EXIT.value is not None:
-        raise UsageError(f"exit: only text classifiers, received {_MODEL.value}")
-    bulk.check_unused(_MODEL.value)
-    examples = read_split(task, settings, _SPLIT.value, input_file)
-    predictor = Predictor.from_pretrained(_MODEL.value, task=task, **sizes)
-    answers = predictor.answers(examples, title="predict")
-    contents = prediction_contents(output_file, predictor, examples, answers)
-    for path, text in contents.items():
-        files.write_text(path, text, overwrite=_OVERWRITE.value)
-    logging.info("%s: %s", output_file, count_of(len(examples), "prediction"))
+    predict_file(
+        _MODEL.value,
+        lambda: open_portions(task, settings, _SPLIT.value, input_file),
+        output_file,
+        task=settings.task,
+        max_seq_length=_MAX_SEQ_LENGTH.value,
+        batch_size=_BATCH_SIZE.value,
+        named=bool(settings.id_column),
+        exit=_EXIT.value,
+        settings=dataclasses.asdict(settings)
+        | {"split": _SPLIT.value, "input_file": input_file},
+        bulk=bulk,
+        overwrite=_OVERWRITE.value,
+    ).report("prediction")
 
 
 if __name__ == "__main__":

@@ -10,18 +10,15 @@ import numpy as np
 
 from albert_tf.errors import UsageError
 from albert_tf.heads import LABELS, answering, problem_type_of
-from albert_tf.inference import base
+from albert_tf.inference import predictor
 from albert_tf.models.classifiers import label_names
-from albert_tf.models.exit_rules import ExitRule
-from albert_tf.models.exits import ElasticClassifier
-from albert_tf.tasks.batches import BatchShape
-from albert_tf.tasks.outputs import as_forward, collect_outputs
-from albert_tf.tasks.task import EncodedExamples
-from albert_tf.text import inputs
+from albert_tf.tasks.task import REGRESSION
+from albert_tf.tasks.text_classification import Answers
+from albert_tf.tasks.text_tables import TextTable
 from albert_tf.text.tokenizer import Tokenizer
 
 
-class Classifier(base.Loadable):
+class Classifier(predictor.Predictor):
     """Classifies texts or pairs of texts in memory.
 
     `Predictor` runs the same model on the examples of a task, and compares with labels.
@@ -36,11 +33,8 @@ class Classifier(base.Loadable):
         tokenizer: `Tokenizer`.
         labels: Sequence of str. Names of the `C` labels. Default: those the model was
             saved with, or `"LABEL_0"`, `"LABEL_1"`...
-        max_seq_length: int. Longer texts are cut. Default: the
-            length the model was fine-tuned with, or else the model's maximum.
-        batch_size: int. Number of texts per call of the model.
-        exit: str, `ExitRule` or None. Rule by which a model with exits stops early,
-            such as "entropy:0.3"; `num_layers` says where it does.
+        **kwargs: As for `Predictor`: `max_seq_length` (longer texts are cut),
+            `batch_size` and `exit`; `num_layers` says where a model stops.
 
     Example:
         >>> classify = Classifier.from_pretrained("my_model")
@@ -58,26 +52,12 @@ class Classifier(base.Loadable):
         model: keras.Model,
         tokenizer: Tokenizer,
         labels: Sequence[str] | None = None,
-        *,
-        max_seq_length: int | None = None,
-        batch_size: int = 32,
-        exit: ExitRule | str | None = None,
+        **kwargs,
     ):
-        base.check_fits(model, tokenizer)
-        longest = model.config.max_position_embeddings
-        if max_seq_length is None:
-            max_seq_length = getattr(model, "max_seq_length", None) or longest
-        self.max_seq_length = max_seq_length
-        inputs.check_max_seq_length(self.max_seq_length, pairs=False, longest=longest)
-        self.model = model
-        self.tokenizer = tokenizer
+        super().__init__(model, tokenizer, **kwargs)
         self.labels = label_names(model, labels)
         self.problem_type = problem_type_of(model)
-        self.batch_size = batch_size
-        (head,) = self.heads
-        self._shape = BatchShape(head, max_seq_length, longest, tokenizer.pad_id)
-        runner = model if exit is None else ElasticClassifier(model, exit)
-        self._forward = as_forward(runner, head)
+        self.max_seq_length = self.options.max_seq_length
 
     def __call__(
         self,
@@ -109,7 +89,7 @@ class Classifier(base.Loadable):
         if top_k == "auto":
             top_k = 1 if threshold is None else None
         if top_k is not None:
-            base.check_count("top_k", top_k)
+            predictor.check_count("top_k", top_k)
         results = []
         for scores in self.scores(texts, text_pairs):
             order = np.argsort(-scores, kind="stable")[:top_k]
@@ -128,12 +108,8 @@ class Classifier(base.Loadable):
         text_pairs: str | Sequence[str] | None = None,
     ) -> np.ndarray:
         """Returns the score of every label, float32 `[N, C]`; see the class."""
-        logits = self.logits(texts, text_pairs)
-        if self.problem_type == "regression":
-            return logits
-        multi_label = self.problem_type == "multi_label_classification"
-        activation = keras.ops.sigmoid if multi_label else keras.ops.softmax
-        return keras.ops.convert_to_numpy(activation(logits))
+        found = self._answers(texts, text_pairs)
+        return found.logits if self.problem_type == REGRESSION else found.scores
 
     def probabilities(
         self,
@@ -145,7 +121,7 @@ class Classifier(base.Loadable):
         Raises:
             UsageError: If the model is a regression model.
         """
-        if self.problem_type == "regression":
+        if self.problem_type == REGRESSION:
             raise UsageError(
                 "probabilities: expected a classification model, received a regression "
                 "model; use scores"
@@ -158,7 +134,7 @@ class Classifier(base.Loadable):
         text_pairs: str | Sequence[str] | None = None,
     ) -> np.ndarray:
         """Returns the model's logits, float32 `[N, C]`."""
-        return self._outputs(texts, text_pairs)["logits"]
+        return self._answers(texts, text_pairs).logits
 
     def num_layers(
         self,
@@ -166,31 +142,23 @@ class Classifier(base.Loadable):
         text_pairs: str | Sequence[str] | None = None,
     ) -> np.ndarray:
         """Returns the number of layers that each text passes, int32 `[N]`."""
-        outputs = self._outputs(texts, text_pairs)
+        found = self._answers(texts, text_pairs)
         depth = self.model.config.num_hidden_layers
-        everywhere = np.full(len(outputs["logits"]), depth, np.int32)
-        return outputs.get("num_layers", everywhere)
+        everywhere = np.full(len(found), depth, np.int32)
+        return everywhere if self.used_layers is None else self.used_layers
 
-    def _outputs(self, texts, text_pairs) -> dict[str, np.ndarray]:
+    def _answers(self, texts, text_pairs) -> Answers:
         if text_pairs is not None:
-            text_pairs = base.as_texts("text_pairs", text_pairs)
-        encoded = inputs.encode_texts(
-            self.tokenizer,
-            base.as_texts("texts", texts),
-            text_pairs,
-            max_seq_length=self.max_seq_length,
-        )
-        if not len(encoded):
-            return {"logits": np.zeros((0, len(self.labels)), np.float32)}
-        splits = np.arange(len(encoded) + 1)
-        examples = EncodedExamples(encoded, splits, {}, encoded.truncated)
-        return collect_outputs(self._forward, examples, self._shape, self.batch_size)
+            text_pairs = predictor.as_texts("text_pairs", text_pairs)
+        texts = predictor.as_texts("texts", texts)
+        lines = list(range(len(texts)))
+        return self.answers(TextTable("texts", texts, text_pairs, None, lines))
 
 
 def _check_threshold(threshold: float | None, problem_type: str) -> None:
     if threshold is None:
         return
-    if problem_type == "regression":
+    if problem_type == REGRESSION:
         raise UsageError(
             "threshold: expected a classification model, received a regression model"
         )

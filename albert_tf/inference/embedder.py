@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import UsageError
-from albert_tf.inference import base
+from albert_tf.errors import DataError, UsageError
+from albert_tf.inference import predictor
+from albert_tf.inference.forward import (
+    LENGTH_STEP,
+    MAX_BATCH_TOKENS,
+    ROWS,
+    compile_encoder,
+)
+from albert_tf.tasks.batches import rounded_length
+from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -20,7 +28,7 @@ if TYPE_CHECKING:
 POOLINGS = ("mean", "cls", "pooled")
 
 
-class Embedder(base.Loadable):
+class Embedder(predictor.Loadable):
     """Turns texts into vectors, after any layer of the encoder.
 
     `from_pretrained` reads the encoder of a model with any head.
@@ -31,6 +39,8 @@ class Embedder(base.Loadable):
         max_seq_length: int. Longer texts are cut. Default: the length that `model` was
             fine-tuned with, or else its maximum, as always in `from_pretrained`.
         batch_size: int. Maximum number of texts per call of the model.
+        max_batch_tokens: int. Maximum number of tokens per call.
+        num_threads: int. How many calls are made at the same time.
 
     Example:
         >>> embed = Embedder.from_pretrained("my_model")
@@ -47,6 +57,8 @@ class Embedder(base.Loadable):
         *,
         max_seq_length: int | None = None,
         batch_size: int = 32,
+        max_batch_tokens: int = MAX_BATCH_TOKENS,
+        num_threads: int = 1,
     ):
         from albert_tf.models.backbone import AlbertBackbone
 
@@ -55,8 +67,8 @@ class Embedder(base.Loadable):
             raise UsageError(
                 f"model must have an encoder, received {type(model).__name__}"
             )
-        base.check_fits(backbone, tokenizer)
-        base.check_count("batch_size", batch_size)
+        predictor.check_fits(backbone, tokenizer)
+        predictor.check_count("batch_size", batch_size)
         longest = backbone.config.max_position_embeddings
         if max_seq_length is None:
             max_seq_length = getattr(model, "max_seq_length", None) or longest
@@ -65,10 +77,16 @@ class Embedder(base.Loadable):
         self.tokenizer = tokenizer
         self.max_seq_length = max_seq_length
         self.batch_size = batch_size
+        self._max_batch_tokens = max_batch_tokens
+        self._num_threads = num_threads
         self._forwards = {}
 
     def __call__(
-        self, texts: str | Sequence[str], layer: int = -1, pooling: str = "mean"
+        self,
+        texts: str | Sequence[str],
+        layer: int = -1,
+        pooling: str = "mean",
+        on_batch: Callable[[int], None] = lambda rows: None,
     ) -> np.ndarray:
         """Returns the vectors of texts.
 
@@ -79,34 +97,46 @@ class Embedder(base.Loadable):
             pooling: str. `"mean"` for the mean over the tokens of the text, special
                 tokens included, `"cls"` for the vector of `[CLS]`, or `"pooled"` for
                 the pooler's output, which reads the last layer.
+            on_batch: callable. Called with the number of texts after every batch.
 
         Returns:
             float32 `[B, D]`, or `[D]` for a single text.
 
         Raises:
             UsageError: If an argument is invalid, or the model has no pooler.
+            DataError: If a vector is not finite.
         """
         if isinstance(texts, str | bytes):
             return self([texts], layer, pooling)[0]
-        forward = self._forward(self.layer_number(layer, pooling), pooling)
+        forward = self._forward(self._layer_number(layer, pooling), pooling)
         encoded = inputs.encode_texts(
             self.tokenizer,
-            base.as_texts("texts", texts),
+            predictor.as_texts("texts", texts),
             max_seq_length=self.max_seq_length,
         )
+        lengths, longest = encoded.lengths, self.max_seq_length
+        batches = sorted_batches(
+            lengths, self.batch_size, self._max_batch_tokens, LENGTH_STEP
+        )
+
+        def compute(rows: np.ndarray) -> np.ndarray:
+            length = rounded_length(int(lengths[rows].max()), longest, LENGTH_STEP)
+            pad_id = self.tokenizer.pad_id
+            return forward(inputs.padded_inputs(encoded, rows, length, pad_id))
+
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), np.float32)
-        # Rows of similar length together: less padding.
-        order = np.argsort(encoded.lengths, kind="stable")
-        for start in range(0, len(order), self.batch_size):
-            rows = order[start : start + self.batch_size]
-            longest = int(encoded.lengths[rows].max())
-            length = inputs.bucket_length(longest, self.max_seq_length)
-            vectors[rows] = forward(
-                inputs.padded_inputs(encoded, rows, length, self.tokenizer.pad_id)
+        found = in_threads(compute, batches, self._num_threads)
+        for rows, values in zip(batches, found, strict=True):
+            vectors[rows] = values
+            on_batch(len(rows))
+        if not np.isfinite(vectors).all():
+            raise DataError(
+                f"{self.model.name}: its vectors are not finite; its weights are "
+                "damaged"
             )
         return vectors
 
-    def layer_number(self, layer: int, pooling: str) -> int:
+    def _layer_number(self, layer: int, pooling: str) -> int:
         """Returns the index of a layer from the front; see `__call__`.
 
         Raises:
@@ -136,20 +166,13 @@ class Embedder(base.Loadable):
         """Returns the compiled model; what comes after the layer is not computed."""
         key = layer, pooling
         if key not in self._forwards:
-            names = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
-            self._forwards[key] = base.as_graph(
-                lambda batch: self.vectors(batch, layer, pooling), names
+            self._forwards[key] = compile_encoder(
+                self.model, lambda batch: self._vectors(batch, layer, pooling), ROWS
             )
         return self._forwards[key]
 
-    def vectors(self, batch, layer: int, pooling: str):
-        """Computes float32 `[B, D]` of a batch of tensors.
-
-        Args:
-            batch: dict. As `inputs.padded_inputs`, but tensors.
-            layer: int. Result of `layer_number`.
-            pooling: str. See `__call__`.
-        """
+    def _vectors(self, batch, layer: int, pooling: str):
+        """Computes float32 `[B, D]` of a batch of tensors."""
         from keras import ops
 
         outputs = self.model(batch, training=False, output_hidden_states=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.inference import base
+from albert_tf.inference import predictor
+from albert_tf.inference.forward import ROWS, compile_encoder
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import keras
 
 
-class FillMask(base.Loadable):
+class FillMask(predictor.Loadable):
     """Predicts the tokens at `[MASK]`.
 
     A text may contain `[MASK]` any number of times. It stands for the tokenizer's mask
@@ -41,7 +42,7 @@ class FillMask(base.Loadable):
     def __init__(
         self, model: "keras.Model", tokenizer: Tokenizer, batch_size: int = 32
     ):
-        base.check_fits(model, tokenizer)
+        predictor.check_fits(model, tokenizer)
         if getattr(model, "mlm_head", None) is None:
             raise UsageError(
                 "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer), "
@@ -50,14 +51,8 @@ class FillMask(base.Loadable):
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
-        self._forward = base.as_graph(
-            self._probabilities,
-            (
-                features.TOKEN_IDS,
-                features.SEGMENT_IDS,
-                features.PADDING_MASK,
-                features.MASK_POSITIONS,
-            ),
+        self._forward = compile_encoder(
+            model, self._probabilities, (*ROWS, features.MASK_POSITIONS)
         )
 
     def __call__(self, texts: str | Sequence[str], top_k: int = 5) -> list:
@@ -82,7 +77,7 @@ class FillMask(base.Loadable):
         size = self.tokenizer.vocab_size
         if not 1 <= top_k <= size:
             raise UsageError(f"top_k must be from 1 to {size}, received {top_k}")
-        rows = [self.encode(text) for text in base.as_texts("texts", texts)]
+        rows = [self.encode(text) for text in predictor.as_texts("texts", texts)]
         results = [[]] * len(rows)
         # Rows of similar length together: less padding.
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))

@@ -5,12 +5,11 @@ from typing import Any
 
 from albert_tf.errors import UsageError
 from albert_tf.heads import CHOICES, answering
-from albert_tf.inference import base
-from albert_tf.inference.predictor import Answerer
+from albert_tf.inference import predictor
 from albert_tf.tasks.choice_files import ChoiceExamples
 
 
-class MultipleChoice(Answerer):
+class MultipleChoice(predictor.Predictor):
     """Scores the choices of a question about a text.
 
     Args:
@@ -33,7 +32,7 @@ class MultipleChoice(Answerer):
     def __init__(self, model, tokenizer, *, fills_blanks: bool | None = None, **kwargs):
         super().__init__(model, tokenizer, **kwargs)
         if fills_blanks is None:
-            fills_blanks = self.predictor.task.name == "race"
+            fills_blanks = self.task.name == "race"
         self.fills_blanks = bool(fills_blanks)
 
     def __call__(
@@ -58,11 +57,11 @@ class MultipleChoice(Answerer):
             UsageError: If an argument is not of these types, or there are no choices.
         """
         single = isinstance(context, str | bytes)
-        contexts = base.as_unicode("context", context)
-        questions = base.as_unicode("question", question)
+        contexts = predictor.as_unicode("context", context)
+        questions = predictor.as_unicode("question", question)
         if isinstance(question, str | bytes):
             questions *= len(contexts)
-        base.check_list("choices", choices)
+        predictor.check_list("choices", choices)
         rows = [choices] if single else list(choices)
         for name, values in (("question", questions), ("choices", rows)):
             if len(values) != len(contexts):
@@ -81,7 +80,7 @@ class MultipleChoice(Answerer):
 
     def _ranked(self, contexts, questions, rows) -> list[list[dict[str, Any]]]:
         count = len(rows)
-        answers = self.predictor.answers(
+        answers = self.answers(
             ChoiceExamples(
                 path="choices",
                 ids=[str(i) for i in range(count)],
@@ -108,8 +107,8 @@ class MultipleChoice(Answerer):
 
 
 def _checked_row(name: str, row: Sequence[str]) -> list[str]:
-    base.check_list(name, row)
-    texts = base.as_unicode(name, row)
+    predictor.check_list(name, row)
+    texts = predictor.as_unicode(name, row)
     if not texts:
         raise UsageError(f"{name}: expected at least one choice, received none")
     return texts

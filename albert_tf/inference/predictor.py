@@ -1,28 +1,31 @@
 """Runs a fine-tuned model of any head on the examples of its task.
 
 `evaluate`, `predict` and the Python classes of this folder share it, so that all give
-the numbers that fine-tuning reported.
+the same numbers.
 """
 
 import dataclasses
 import math
 import os
 import types
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
+from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import (
     FINE_TUNED,
     HEADS,
     LABELS,
     answering,
+    find,
     problem_type_of,
 )
-from albert_tf.inference import base
+from albert_tf.inference.forward import LENGTH_STEP, MAX_BATCH_TOKENS, compile_head
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import BatchShape
@@ -30,6 +33,7 @@ from albert_tf.tasks.outputs import Forward, collect_outputs
 from albert_tf.tasks.squad_features import with_room
 from albert_tf.tasks.task import REGRESSION, EncodedExamples, Options, Task
 from albert_tf.text import inputs
+from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -39,10 +43,176 @@ if TYPE_CHECKING:
 _HEADS = answering(*FINE_TUNED)
 
 
-class Predictor(base.Loadable):
+class Loadable:
+    """A class made from a model and its tokenizer, which can be loaded from files.
+
+    Attributes:
+        heads: tuple of str or None. Names of the heads that the model may have; None
+            for the encoder alone. The files' own head is taken if it is one of them,
+            and the first one otherwise.
+    """
+
+    heads: ClassVar[tuple[str | None, ...]]
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike,
+        tokenizer: Tokenizer | str | os.PathLike | None = None,
+        *,
+        head: str | None = None,
+        do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
+        **kwargs,
+    ) -> Self:
+        """Loads the model, what is recorded with it, and its tokenizer.
+
+        Args:
+            path: str or path. As for `albert_tf.from_pretrained`.
+            tokenizer: `Tokenizer` or path. Needed if `path` contains none; another
+                one than in `path` is refused.
+            head: str or None. Name of the head, if the files do not say it.
+            do_lower_case: bool or None. Needed if the tokenizer keeps case and `path`
+                does not say so.
+            keep_accents: bool or None. Needed if the tokenizer keeps accents and
+                `path` does not say so.
+            **kwargs: Other arguments of this class.
+
+        Raises:
+            UsageError: If the files do not contain a model with such a head, or
+                contradict an argument.
+        """
+        if head is not None and head not in cls.heads:
+            raise UsageError(
+                f"head must be one of {', '.join(map(str, cls.heads))}, "
+                f"received {head!r}"
+            )
+        heads = cls.heads if head is None else (head,)
+        model, tokenizer = _load_model(
+            path, heads, tokenizer, do_lower_case, keep_accents
+        )
+        return cls(model, tokenizer, **kwargs)
+
+
+def _load_model(
+    path, heads, tokenizer, do_lower_case, keep_accents
+) -> "tuple[keras.Model, Tokenizer]":
+    """Loads a model and its tokenizer, opening the files once."""
+    with open_checkpoint(path) as checkpoint:
+        head = choose_head(checkpoint, heads)
+        tokenizer = choose_tokenizer(checkpoint, tokenizer, do_lower_case, keep_accents)
+        # Keras is imported after what is wrong without it.
+        from albert_tf.converters import keras_model
+
+        model = keras_model.build_model(checkpoint, head)
+        # Predictions of a head that was never trained are noise that looks like an
+        # answer.
+        for part in find(head).parts:
+            missing = [n for n in model.untrained_weights if n.startswith(f"{part}/")]
+            if missing:
+                raise UsageError(
+                    f"{path}: has no trained {part} ({missing[0]} is missing)"
+                )
+        return model, tokenizer
+
+
+def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | None:
+    """Returns the head to build from an open checkpoint, before weights are read.
+
+    Args:
+        checkpoint: `Checkpoint`.
+        heads: sequence of str or None. Names of the heads that will do; see `Loadable`.
+
+    Raises:
+        UsageError: If a part of the head has no weights at all.
+        DataError: If the encoder holds an unknown tensor.
+    """
+    checkpoint.check_unknown(with_heads=False)
+    head = checkpoint.head if checkpoint.head in heads else heads[0]
+    for part in find(head).parts:
+        if not any(name.startswith(f"{part}/") for name in checkpoint.tensors):
+            raise UsageError(
+                f"{checkpoint.path}: has no trained {part}, as a model has that was "
+                f"fine-tuned; its head is {checkpoint.head or 'none'}"
+            )
+    return head
+
+
+def check_fits(model: "keras.Model", tokenizer: Tokenizer) -> None:
+    """Raises a UsageError if the tokenizer has more tokens than the model."""
+    if tokenizer.vocab_size > model.config.vocab_size:
+        raise UsageError(
+            f"tokenizer: expected at most vocab_size={model.config.vocab_size} tokens, "
+            f"as the model has, received {tokenizer.vocab_size}"
+        )
+
+
+def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
+    """Returns one text or several as a list.
+
+    Args:
+        name: str. Name of the argument, for error messages.
+        texts: str, or iterable of str. UTF-8 bytes are accepted, too.
+
+    Raises:
+        UsageError: If it is neither, or an element is not a string.
+    """
+    if isinstance(texts, str | bytes):
+        return [texts]
+    if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):
+        raise UsageError(
+            f"{name} must be a string or a list of strings, received "
+            f"{type(texts).__name__}"
+        )
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str | bytes):
+            raise UsageError(f"{name}[{i}] must be a string, received {text!r:.80}")
+    return texts
+
+
+def as_unicode(name: str, texts: str | bytes | Iterable[str | bytes]) -> list[str]:
+    """Returns one text or several as a list of str; see `as_texts`.
+
+    Bytes that are not UTF-8 become spaces. A str stays as it is, so that places in it
+    are those that the caller sees.
+    """
+    return [
+        text if isinstance(text, str) else to_unicode(text)
+        for text in as_texts(name, texts)
+    ]
+
+
+def check_list(name: str, value: Any) -> None:
+    """Raises a UsageError if an argument is not a sequence of several things.
+
+    Args:
+        name: str. Name of the argument.
+        value: Its value.
+    """
+    single = isinstance(value, str | bytes | Mapping | Set)
+    if single or not isinstance(value, Iterable):
+        raise UsageError(
+            f"{name} must be a list, received {type(value).__name__} {value!r:.60}"
+        )
+
+
+def check_count(name: str, value: Any) -> None:
+    """Raises a UsageError if an argument is not a positive integer.
+
+    Args:
+        name: str. Name of the argument.
+        value: Its value.
+    """
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or value < 1:
+        raise UsageError(f"{name} must be a positive integer, received {value!r:.80}")
+
+
+class Predictor(Loadable):
     """Answers the examples of a task with a fine-tuned model, and scores the answers.
 
-    For single texts there are `Classifier`, `QuestionAnswerer` and the others.
+    `Classifier`, `QuestionAnswerer` and others answer single texts.
 
     Args:
         model: keras.Model. One of the classifiers or question answering models.
@@ -55,8 +225,7 @@ class Predictor(base.Loadable):
         batch_size: int. Rows per call of the model.
         forward: callable or None. What runs batches in place of the model: the same
             model in another format (see `inference.converted`).
-        max_batch_tokens: int or None. Tokens per call of the model, at most.
-        length_step: int or None. Lengths of rows are rounded up to a multiple of it.
+        max_batch_tokens: int. Tokens per call of the model, at most.
         num_threads: int. How many calls are made at the same time.
         exit: str, `ExitRule` or None. Rule by which a text classifier with exits stops
             early, such as "entropy:0.3".
@@ -67,7 +236,7 @@ class Predictor(base.Loadable):
     Attributes:
         head: str. Name of the model's head.
         task: `Task`. With the labels of the model and the options to be used.
-        num_layers: int32 `[R]` or None. Layers that each row of the last `answers` has
+        used_layers: int32 `[R]` or None. Layers that each row of the last `answers` has
             passed, if there is a rule.
 
     Example:
@@ -88,40 +257,40 @@ class Predictor(base.Loadable):
         max_seq_length: int | None = None,
         batch_size: int = 32,
         forward: Forward | None = None,
-        max_batch_tokens: int | None = None,
-        length_step: int | None = None,
+        max_batch_tokens: int = MAX_BATCH_TOKENS,
         num_threads: int = 1,
         exit: ExitRule | str | None = None,
         **options,
     ):
         from albert_tf.converters.keras_model import head_of
-        from albert_tf.models.exits import ElasticClassifier
-        from albert_tf.tasks.outputs import as_forward
 
-        base.check_fits(model, tokenizer)
-        base.check_count("batch_size", batch_size)
         self.head = head_of(model)
+        if self.head not in self.heads:
+            names = " or ".join(HEADS[h].load_class().__name__ for h in self.heads)
+            expected = (
+                "a fine-tuned model" if type(self) is Predictor else f"an {names}"
+            )
+            raise UsageError(
+                f"model must be {expected}, received {type(model).__name__}"
+            )
+        check_fits(model, tokenizer)
+        check_count("batch_size", batch_size)
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
         found = task if isinstance(task, Task) else _task_of(model, self.head, task)
         given = {"max_seq_length": max_seq_length, **options}
         given = {name: value for name, value in given.items() if value is not None}
-        _check_options(given, model.config.max_position_embeddings)
+        longest = model.config.max_position_embeddings
+        _check_options(given, longest)
         start = dataclasses.replace(found.options, **given)
         if HEADS[self.head].answers_spans and not getattr(model, "task", None):
             start = dataclasses.replace(with_room(start), **given)
         self.task: Task = dataclasses.replace(found, options=start)
-        self._shape = BatchShape(
-            self.head,
-            start.max_seq_length,
-            model.config.max_position_embeddings,
-            tokenizer.pad_id,
-            **({} if length_step is None else {"step": length_step}),
-        )
-        self.num_layers: np.ndarray | None = None
-        runner = model if exit is None else ElasticClassifier(model, exit)
-        self._forward = forward or as_forward(runner, self.head)
+        length, pad_id = start.max_seq_length, tokenizer.pad_id
+        self._shape = BatchShape(self.head, length, longest, pad_id, step=LENGTH_STEP)
+        self.used_layers: np.ndarray | None = None
+        self._forward = forward or compile_head(model, self.head, exit)
         self._max_batch_tokens = max_batch_tokens
         self._num_threads = num_threads
 
@@ -188,9 +357,10 @@ class Predictor(base.Loadable):
         Raises:
             DataError: If an output is not finite.
         """
+        self.used_layers = None
         if not len(encoded.rows):
             # Sentences without words have no rows.
-            return {"logits": np.zeros((0, len(self.task.labels)), np.float32)}
+            return {"logits": np.zeros((0, len(self.task.labels) or 1), np.float32)}
         outputs = collect_outputs(
             forward or self._forward,
             encoded,
@@ -201,7 +371,7 @@ class Predictor(base.Loadable):
             num_threads=self._num_threads,
             title=title,
         )
-        self.num_layers = outputs.get("num_layers")
+        self.used_layers = outputs.get("num_layers")
         for name, values in outputs.items():
             if not np.isfinite(values).all():
                 raise DataError(
@@ -209,28 +379,6 @@ class Predictor(base.Loadable):
                     "damaged, or training diverged"
                 )
         return outputs
-
-
-class Answerer(base.Loadable):
-    """What the Python classes around a `Predictor` have in common.
-
-    Args:
-        model: keras.Model. A model with one of the class's heads.
-        tokenizer: `Tokenizer`.
-        **kwargs: Other arguments of `Predictor`.
-    """
-
-    def __init__(self, model: "keras.Model", tokenizer: Tokenizer, **kwargs):
-        from albert_tf.converters.keras_model import head_of
-
-        if head_of(model) not in self.heads:
-            names = " or ".join(HEADS[h].load_class().__name__ for h in self.heads)
-            raise UsageError(
-                f"model must be an {names}, received {type(model).__name__}"
-            )
-        self.predictor = Predictor(model, tokenizer, **kwargs)
-        self.model = model
-        self.tokenizer = tokenizer
 
 
 def find_task(
@@ -251,7 +399,7 @@ def find_task(
         DataError: If the files are missing or damaged.
     """
     with open_checkpoint(path) as checkpoint:
-        head = base.choose_head(checkpoint, _HEADS)
+        head = choose_head(checkpoint, _HEADS)
         longest = checkpoint.config.max_position_embeddings
         if max_seq_length is not None:
             _check_options({"max_seq_length": max_seq_length}, longest)
@@ -267,10 +415,6 @@ def find_task(
 
 def _task_of(model: Any, head: str | None, name: str) -> Task:
     """Returns the model's task; labels without names are called `LABEL_0`, ..."""
-    if head not in _HEADS:
-        raise UsageError(
-            f"model: expected a fine-tuned model, received {type(model).__name__}"
-        )
     kind = problem_type_of(model) if HEADS[head].answers == LABELS else None
     task = saved.task_of(model, head, kind, name)
     has_labels = HEADS[head].fixed_labels is None and HEADS[head].has_classifier
@@ -300,7 +444,7 @@ def _check_options(given: dict[str, Any], longest: int) -> None:
             if not number or math.isnan(value):
                 raise UsageError(f"{name} must be a number, received {value!r}")
         elif name != "on_bad_input":
-            base.check_count(name, value)
+            check_count(name, value)
     if "max_seq_length" in given:
         length = given["max_seq_length"]
         inputs.check_max_seq_length(length, pairs=False, longest=longest)

@@ -8,15 +8,14 @@ import keras
 
 from albert_tf.errors import UsageError
 from albert_tf.heads import SPANS, answering
-from albert_tf.inference import base
-from albert_tf.inference.predictor import Answerer
+from albert_tf.inference import predictor
 from albert_tf.tasks import saved
 from albert_tf.tasks.squad_answers import Answers, Candidate
 from albert_tf.tasks.squad_files import ask
 from albert_tf.text.tokenizer import Tokenizer
 
 
-class QuestionAnswerer(Answerer):
+class QuestionAnswerer(predictor.Predictor):
     """Answers questions with a part of a text, or says that the text has no answer.
 
     A text that is too long for a row is read in overlapping windows.
@@ -55,7 +54,7 @@ class QuestionAnswerer(Answerer):
     ):
         super().__init__(model, tokenizer, null_threshold=null_threshold, **kwargs)
         if unanswerable is None:
-            recorded = saved.may_lack_answers(self.predictor.task)
+            recorded = saved.may_lack_answers(self.task)
             unanswerable = recorded or null_threshold is not None
         self.unanswerable = bool(unanswerable)
 
@@ -84,15 +83,15 @@ class QuestionAnswerer(Answerer):
             UsageError: If an argument is not a string or a list of strings, or the
                 numbers of questions and texts differ.
         """
-        most = self.predictor.options.n_best_size
-        base.check_count("top_k", top_k)
+        most = self.options.n_best_size
+        predictor.check_count("top_k", top_k)
         if top_k > most:
             raise UsageError(
                 f"top_k must be at most n_best_size={most}, received {top_k}"
             )
         single = isinstance(question, str | bytes) and isinstance(context, str | bytes)
-        questions = base.as_unicode("question", question)
-        contexts = base.as_unicode("context", context)
+        questions = predictor.as_unicode("question", question)
+        contexts = predictor.as_unicode("context", context)
         if isinstance(context, str | bytes):
             contexts *= len(questions)
         elif isinstance(question, str | bytes):
@@ -105,7 +104,7 @@ class QuestionAnswerer(Answerer):
         if not questions:
             return []
         examples = ask(questions, contexts, self.unanswerable)
-        answers = self.predictor.answers(examples)
+        answers = self.answers(examples)
         ranked = [_ranked(answers, i)[:top_k] for i in range(len(questions))]
         results = ranked if top_k > 1 else [row[0] for row in ranked]
         return results[0] if single else results

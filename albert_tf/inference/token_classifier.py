@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.heads import TAGS, answering
-from albert_tf.inference import base
-from albert_tf.inference.predictor import Answerer
+from albert_tf.inference import predictor
 from albert_tf.tasks import tag_schemes
 from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.tagging_metrics import entities
@@ -18,7 +17,7 @@ from albert_tf.tasks.tagging_metrics import entities
 _NOT_SPACE = re.compile(r"\S+")
 
 
-class TokenClassifier(Answerer):
+class TokenClassifier(predictor.Predictor):
     """Tags words, and joins the words of entities.
 
     A text is split into words at white space; punctuation at the start or the end of a
@@ -69,18 +68,18 @@ class TokenClassifier(Answerer):
             UsageError: If `texts` is of another type.
         """
         if isinstance(texts, str | bytes):
-            return self._tag(base.as_unicode("texts", texts), None, aggregate)[0]
-        base.check_list("texts", texts)
+            return self._tag(predictor.as_unicode("texts", texts), None, aggregate)[0]
+        predictor.check_list("texts", texts)
         texts = list(texts)
         if is_split_into_words and all(isinstance(t, str | bytes) for t in texts):
-            words = base.as_unicode("texts", texts)
+            words = predictor.as_unicode("texts", texts)
             return self._tag(None, [words], aggregate)[0]
         if not is_split_into_words and any(isinstance(t, str | bytes) for t in texts):
-            return self._tag(base.as_unicode("texts", texts), None, aggregate)
+            return self._tag(predictor.as_unicode("texts", texts), None, aggregate)
         sentences = []
         for i, row in enumerate(texts):
-            base.check_list(f"texts[{i}]", row)
-            sentences.append(base.as_unicode(f"texts[{i}]", row))
+            predictor.check_list(f"texts[{i}]", row)
+            sentences.append(predictor.as_unicode(f"texts[{i}]", row))
         return self._tag(None, sentences, aggregate)
 
     def _tag(
@@ -101,10 +100,10 @@ class TokenClassifier(Answerer):
         if not sentences:
             return []
         numbers = list(range(len(sentences)))
-        answers = self.predictor.answers(
+        answers = self.answers(
             TaggedExamples("texts", [str(i) for i in numbers], sentences, None, numbers)
         )
-        join = aggregate and tag_schemes.mark_entities(self.predictor.task.labels)
+        join = aggregate and tag_schemes.mark_entities(self.task.labels)
         results = []
         for i, tags in enumerate(answers.tags):
             groups = [(tag, j, j) for j, tag in enumerate(tags)]

@@ -7,7 +7,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import DataError, MissingFileError, UsageError, require
-from albert_tf.heads import HEADS, TAGS
+from albert_tf.heads import HEADS, LABELS, TAGS
 from albert_tf.storage import files
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import own_files, registry
@@ -109,16 +109,16 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
 def open_portions(
     task: Task, settings: DataSettings, split: str, path: str = ""
 ) -> Portions:
-    """Returns the texts of a split, to be read in portions.
+    """Returns the examples of a split, to be read in portions.
 
-    A file of the user's own without labels is read portion by portion; all else is
-    read now, as by `read_split`.
+    Texts in a file of the user's own without labels are read portion by portion; all
+    else is read now, as by `read_split`.
 
     Args:
-        task, settings, split, path: As for `read_split`; `task` is of the family of
-            texts.
+        task, settings, split, path: As for `read_split`.
     """
     is_own = task.name == TABLE and path and not is_tfds(settings.data_dir)
+    is_own = is_own and HEADS[task.head].answers == LABELS
     if is_own and split == "test" and not files.is_folder(path):
         return settings.stream(path)
     return WholeTable(read_split(task, settings, split, path))

@@ -11,7 +11,7 @@ from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassi
 from albert_tf.tasks.text_tables import TextTable
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.openings import count_openings
-from tests.tiny import CONFIG, SPIECE, record_calls
+from tests.tiny import CONFIG, SPIECE
 
 
 @pytest.fixture(scope="module")
@@ -129,14 +129,6 @@ def test_other_types(classify, texts):
 def test_unknown_problem_type(tokenizer):
     with pytest.raises(UsageError, match="problem_type must be one of .* 'ranking'"):
         make_classifier(tokenizer, 2, "ranking")
-
-
-def test_runs_in_a_graph(tokenizer, monkeypatch):
-    classify = make_classifier(tokenizer, 3)
-    eager = record_calls(monkeypatch)
-    for length in (1, 2, 18):
-        classify(["the " * length] * length)
-    assert eager == [False]
 
 
 def test_from_pretrained_opens_the_files_once(tokenizer, tmp_path, monkeypatch):

@@ -80,7 +80,7 @@ def test_the_curve(model, tokenizer, examples, tmp_path):
         answers = other.answers(examples)
         expected = other.metrics(examples, answers)[metric]
         assert points[rule][metric] == pytest.approx(expected)
-        assert points[rule]["mean_layers"] == pytest.approx(other.num_layers.mean())
+        assert points[rule]["mean_layers"] == pytest.approx(other.used_layers.mean())
     good = [p for p in found["points"] if found["full"][metric] - p[metric] <= 0.005]
     assert found["best"] == min(good, key=lambda point: point["time"])
     assert all(point["time"] > 0 for point in found["points"])

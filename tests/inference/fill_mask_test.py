@@ -15,7 +15,7 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.train import train_tokenizer
 from tests.openings import count_openings
-from tests.tiny import CONFIG, SPIECE, record_calls
+from tests.tiny import CONFIG, SPIECE
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 STRINGS = GOLDEN / "tokenization" / "strings.json"
@@ -121,14 +121,6 @@ def test_only_strings(fill_mask):
     with pytest.raises(UsageError, match=r"texts\[1\] must be a string, received None"):
         fill_mask(["[MASK]", None])
     assert fill_mask(b"a [MASK]") == fill_mask("a [MASK]")
-
-
-def test_runs_in_a_graph(tokenizer, monkeypatch):
-    fill_mask = FillMask(AlbertMaskedLM(CONFIG, seed=1), tokenizer)
-    eager = record_calls(monkeypatch)
-    for length in (1, 2, 18):
-        fill_mask(["the " * length + "[MASK]"] * length)
-    assert eager == [False]
 
 
 def test_from_pretrained_opens_the_files_once(tokenizer, tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def test_blanks_are_filled_for_race(choose, tokenizer, tmp_path):
     model.task["options"] |= {"max_seq_length": 20, "max_qa_length": 9}
     load.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
     race = albert_tf.MultipleChoice.from_pretrained(tmp_path / "m")
-    assert race.predictor.options.max_qa_length == 9
+    assert race.options.max_qa_length == 9
     given = ("a", ["cat", "dog"], "Anna has a _ .")
     filled = race("a", ["Anna has a cat .", "Anna has a dog ."])
     scores = [row["score"] for row in race(*given)]

@@ -54,6 +54,13 @@ def make_model(head, task=None, seed=3, **kwargs):
     return model
 
 
+def save_model(folder, tokenizer, head, task, **kwargs):
+    """Saves a model of a task, and returns its folder."""
+    model = make_model(head, find_task(task), **kwargs)
+    load.save_pretrained(model, folder / "m", tokenizer=tokenizer)
+    return str(folder / "m")
+
+
 def questions(unanswerable):
     context = "The river Main runs through Frankfurt and meets the Rhine at Mainz. "
     items = [

@@ -85,7 +85,7 @@ def test_record_of_the_task(tokenizer, tmp_path):
     load.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
     answer = albert_tf.QuestionAnswerer.from_pretrained(tmp_path / "m")
     assert answer.unanswerable
-    assert answer.predictor.options.doc_stride == 4
+    assert answer.options.doc_stride == 4
     assert answer("Which?", CONTEXT) | NOTHING == answer("Which?", CONTEXT)
     again = QuestionAnswerer.from_pretrained(tmp_path / "m", null_threshold=math.inf)
     assert again("Which?", CONTEXT)["answer"]

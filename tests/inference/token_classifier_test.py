@@ -78,7 +78,7 @@ def test_entities_join_words(find, monkeypatch):
         tags = [["B-PER", "I-PER", "O", "I-LOC", "O"]]
         scores = [np.array([0.5, 0.7, 1, 0.9, 1], np.float32)]
 
-    monkeypatch.setattr(find.predictor, "answers", lambda examples: Found)
+    monkeypatch.setattr(find, "answers", lambda examples: Found)
     score = pytest.approx
     text = "Anna  Seghers in Mainz."
     assert find(text) == [

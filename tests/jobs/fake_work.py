@@ -12,9 +12,9 @@ import sys
 import time
 
 from albert_tf.errors import DataError
-from albert_tf.inference.bulk import formats
-from albert_tf.inference.bulk.engine import answer_file
-from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.inference import formats
+from albert_tf.inference.files import answer_file
+from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part
 from albert_tf.storage import files
 from albert_tf.tasks.text_tables import TextTable, WholeTable
@@ -73,6 +73,14 @@ class Together(Upper):
             time.sleep(0.02)
 
 
+class Output(formats.Output):
+    """A file of text."""
+
+    def write(self, parts):
+        formats.write_text(self.path, parts)
+        return [self.path]
+
+
 def table(texts):
     """A table in memory."""
     lines = [i + 2 for i in range(len(texts))]
@@ -93,8 +101,7 @@ def answer(
     return answer_file(
         work(str(folder)),
         WholeTable(table(texts)),
-        str(folder / output) if "://" not in output else output,
-        formats.write_text,
+        Output(str(folder / output) if "://" not in output else output, "text"),
         settings,
         BulkSettings(num_workers=num_workers, **BULK),
         overwrite,

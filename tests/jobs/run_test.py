@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.inference.bulk import formats
-from albert_tf.inference.bulk.settings import BulkSettings
+from albert_tf.inference import formats
 from albert_tf.jobs.folder import Part, Workplace
 from albert_tf.storage import files
 from tests.jobs.fake_work import Together, answer
@@ -187,18 +186,6 @@ def test_paths_may_be_in_a_bucket(tmp_path):
     assert answer(tmp_path, TEXTS, output, num_workers=2).resumed == 6
     assert files.read_text(output) == EXPECTED
     assert not files.exists(f"{output}.parts/part-000000")
-
-
-def test_numbers_must_be_positive():
-    with pytest.raises(UsageError, match="rows_per_part must be positive, received 0"):
-        BulkSettings(rows_per_part=0)
-
-
-@pytest.mark.parametrize("name", ["num_workers", "rows_per_part", "max_batch_tokens"])
-def test_settings_without_effect_are_refused(name):
-    BulkSettings().check_unused("squad")
-    with pytest.raises(UsageError, match=f"--{name}=7: only text .* received squad"):
-        BulkSettings(**{name: 7}).check_unused("squad")
 
 
 def killed(run_python, folder, moment):

@@ -8,9 +8,9 @@ import types
 
 import numpy as np
 import pytest
+from albert_tf.inference.prediction_files import prediction_contents
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.inference.prediction_files import prediction_contents
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.task import (
     MULTI_LABEL,

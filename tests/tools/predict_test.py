@@ -26,12 +26,6 @@ REFUSED = [
     (["predict", "--model=cls", "--task=mnli", *TABLE], 1, "those of task mnli"),
     (["predict", "--model=cls", "--max_seq_length=99", *TABLE], 2, "embeddings=24"),
     (
-        ["predict", "--model=squad", "--num_workers=2", "--input_file=official/x.json"]
-        + ["--output_file=out.json"],
-        2,
-        "--num_workers=2: only text classifiers answer in parts, received squad",
-    ),
-    (
         ["predict", "--model=cls", "--input_file=table.csv", "--output_file=x.json"],
         2,
         "texts are written as .tsv, .csv, .jsonl or .parquet, received x.json",

@@ -48,6 +48,10 @@ class _Linear(NamedTuple):
     bias: tf.Variable  # [O]
 
 
+# The weights, or a function that reads them.
+_Weights = _Linear | Callable[[], _Linear]
+
+
 class FastForward:
     """Computes what a backbone computes, in fewer and larger operations.
 
@@ -61,6 +65,8 @@ class FastForward:
         precision: str. One of `PRECISIONS`.
         max_rank: int. 4 for runtimes whose tensors have four axes at most; else 5,
             which is one transposition instead of three.
+        is_live: bool. Whether the weights may change: they are read in every call, for
+            the same numbers. Only in float32.
 
     Call arguments:
         As those of `AlbertBackbone`. What no exported model needs (training, packed
@@ -71,9 +77,14 @@ class FastForward:
     """
 
     def __init__(
-        self, backbone: AlbertBackbone, precision: str = "float32", max_rank: int = 5
+        self,
+        backbone: AlbertBackbone,
+        precision: str = "float32",
+        max_rank: int = 5,
+        is_live: bool = False,
     ):
         self._backbone = backbone
+        self._is_live = is_live
         self._max_rank = max_rank
         self._config = backbone.config
         self._dtype = tf.as_dtype(precision)
@@ -194,14 +205,15 @@ class FastForward:
             only_first: bool. Whether nothing but the first tokens is needed.
         """
         encoder, D = self._backbone.encoder, self._config.hidden_size
-        context = self._attend(x, self._qkv[row.attention], bias, shape, only_first)
+        qkv = _read(self._qkv[row.attention])
+        context = self._attend(x, qkv, bias, shape, only_first)
         if only_first:
             x = tf.reshape(x, [*shape, D])[:, 0]
         update = self._linear(context, self._outputs[row.attention])
         x = _normalize(
             x + update, encoder.attention_layer_norms[row.attention_layer_norm]
         )
-        inner = self._inner[row.ffn]
+        inner = _read(self._inner[row.ffn])
         update = tf.matmul(tf.cast(x, self._dtype), inner.kernel)
         update = self._activation(tf.nn.bias_add(update, inner.bias))
         update = self._linear(update, self._outer[row.ffn])
@@ -237,6 +249,7 @@ class FastForward:
 
     def _linear(self, x, weights: _Linear) -> tf.Tensor:
         """Computes `x W + b` in float32, from a product in the dtype."""
+        weights = _read(weights)
         y = tf.matmul(tf.cast(x, self._dtype), weights.kernel)
         if self._dtype == tf.float32:
             return tf.nn.bias_add(y, weights.bias)
@@ -244,18 +257,22 @@ class FastForward:
         # units (AMX), and loses more than it gains except for the activation.
         return tf.cast(y, tf.float32) + tf.cast(weights.bias, tf.float32)
 
-    def _dense(self, layer: keras.layers.Dense) -> _Linear:
+    def _dense(self, layer: keras.layers.Dense) -> _Weights:
         kernel, bias = layer.kernel, layer.bias
         # With LoRA the kernel is a sum.
         if self._dtype == tf.float32 and isinstance(kernel, keras.Variable):
             # No copies: the file would hold both if anything else reads these.
             return _Linear(kernel.value, bias.value)
+        if self._is_live:
+            return lambda: _Linear(*map(tf.convert_to_tensor, (layer.kernel, bias)))
         return self._constants(_numpy(kernel), _numpy(bias))
 
-    def _joined(self, dense: dict[str, keras.layers.Dense]) -> _Linear:
+    def _joined(self, dense: dict[str, keras.layers.Dense]) -> _Weights:
         """Returns query, key and value as one, the queries scaled for the scores."""
         layers = [dense[name] for name in ("query", "key", "value")]
         scale = np.float32(1.0 / math.sqrt(self._config.head_size))
+        if self._is_live:
+            return functools.partial(_joined_now, layers, scale)
         kernels = [_numpy(layer.kernel) for layer in layers]
         biases = [_numpy(layer.bias) for layer in layers]
         return self._constants(
@@ -270,6 +287,20 @@ class FastForward:
         return _Linear(*(tf.Variable(value, trainable=False) for value in pair))
 
 
+def _read(weights: _Weights) -> _Linear:
+    return weights if isinstance(weights, _Linear) else weights()
+
+
+def _joined_now(layers, scale: np.float32) -> _Linear:
+    """Returns what `FastForward._joined` does, of the weights as they are now."""
+    kernels = [tf.convert_to_tensor(layer.kernel) for layer in layers]
+    biases = [tf.convert_to_tensor(layer.bias) for layer in layers]
+    return _Linear(
+        tf.concat([kernels[0] * scale, *kernels[1:]], axis=1),
+        tf.concat([biases[0] * scale, *biases[1:]], axis=0),
+    )
+
+
 def _normalize(x: tf.Tensor, layer) -> tf.Tensor:
     """Computes layer normalization; without a gradient, so fewer operations."""
     centered = x - tf.reduce_mean(x, -1, keepdims=True)
@@ -278,13 +309,16 @@ def _normalize(x: tf.Tensor, layer) -> tf.Tensor:
     return normal * layer.gamma.value + layer.beta.value
 
 
-def choose(model: keras.Model, precision: str, max_rank: int = 5) -> FastForward | None:
+def choose(
+    model: keras.Model, precision: str, max_rank: int = 5, is_live: bool = False
+) -> FastForward | None:
     """Returns the forward of a model's encoder, or None if Keras's layers compute it.
 
     Args:
         model: keras.Model.
         precision: str. One of `PRECISIONS`.
-        max_rank: int. As for `FastForward`.
+        max_rank: int. As for `FastForward`; so is `is_live`.
+        is_live: bool.
 
     Raises:
         UsageError: If the precision is unknown or needs an unavailable forward.
@@ -296,7 +330,7 @@ def choose(model: keras.Model, precision: str, max_rank: int = 5) -> FastForward
     backbone = _backbone_of(model)
     reason = _reason_against(backbone)
     if reason is None:
-        return FastForward(backbone, precision, max_rank)
+        return FastForward(backbone, precision, max_rank, is_live)
     if precision != "float32":
         raise UsageError(f"precision: {precision} is not available: {reason}")
     logging.warning("computed by Keras's layers, which are slower: %s", reason)

@@ -1,4 +1,4 @@
-"""The pipeline writes the same bytes on every runner, and when a worker dies."""
+"""`predict` writes the same bytes on every runner, and when a worker dies."""
 
 import json
 import pathlib
@@ -9,9 +9,11 @@ pytest.importorskip("apache_beam")
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export.saved_model import export_saved_model
-from albert_tf.inference.pipeline.settings import PipelineSettings
+from albert_tf.inference import files, saved_model
+from albert_tf.inference.settings import BulkSettings, ServedSettings
+from albert_tf.jobs import beam
 from albert_tf.models.classifiers import AlbertTextClassifier
-from albert_tf.storage.lock import locked_workplace
+from albert_tf.tasks.text_tables import TextFileSettings
 from tests import tiny
 
 pytestmark = pytest.mark.slow
@@ -43,35 +45,24 @@ def texts(tmp_path):
 
 @pytest.fixture
 def predict(model, tmp_path):
-    from albert_tf.inference.pipeline.beam import predict_with_beam
-
-    def predict(name, **changed):
-        settings = {
-            "saved_model": model,
-            "input_file": f"{tmp_path}/texts/*.jsonl",
-            "output_file": f"{tmp_path}/{name}/films",
-            "columns": ("text=sentence",),
-            "copy_columns": ("id",),
-            "block_size": 8,
-            "batch_size": 3,
-            "num_shards": 4,
-            "runner": "FnApiRunner",
-        }
-        paths = predict_with_beam(PipelineSettings(**(settings | changed)))
-        return {p.rpartition("/")[2]: pathlib.Path(p).read_bytes() for p in paths}
+    def predict(name, runner="FnApiRunner", beam_option=(), num_shards=4, **changed):
+        given = {"columns": ("text=sentence",), "copy_columns": ("id",)} | changed
+        served = ServedSettings(num_shards=num_shards, **given)
+        bulk = BulkSettings(rows_per_part=8, runner=runner, beam_option=beam_option)
+        texts, output = f"{tmp_path}/texts/*.jsonl", f"{tmp_path}/{name}/films"
+        done = saved_model.predict_served(model, texts, output, served, bulk, 3)
+        return {p.rpartition("/")[2]: pathlib.Path(p).read_bytes() for p in done.paths}
 
     return predict
 
 
 def test_answers_are_those_of_the_model(model, texts, predict, tmp_path):
-    from albert_tf.inference.pipeline.saved_model import ServedModel
-
     found = predict("one")
     assert [*found] == [f"films-{k:05d}-of-00004.jsonl" for k in range(4)]
     rows = [json.loads(line) for data in found.values() for line in data.splitlines()]
     assert [row["index"] for row in rows] == list(range(57))
     assert [row["id"] for row in rows[31:35]] == ["a31", "a32", "b0", "b1"]
-    alone = ServedModel(model, "serving_default").answer({"text": texts}, 1)
+    alone = saved_model.ServedModel(model, "serving_default").answer({"text": texts}, 1)
     assert [row["label"] for row in rows] == [answer["label"] for answer in alone]
     assert len({row["label"] for row in rows}) > 1
     for row, answer in zip(rows, alone, strict=True):
@@ -90,7 +81,7 @@ def test_same_bytes_when_a_dask_worker_is_killed(texts, predict, tmp_path):
     from tests.dask_cluster import cluster
 
     direct = predict("one", runner="DirectRunner")
-    hold = "albert_tf.inference.pipeline.beam:_write_answers"
+    hold = "albert_tf.jobs.beam:_compute_part"
     with cluster(tmp_path / "cluster", hold, after=2) as dask:
         killed = dask.run_and_kill_one(
             lambda: predict("dask", runner="DaskRunner", beam_option=dask.options)
@@ -98,51 +89,42 @@ def test_same_bytes_when_a_dask_worker_is_killed(texts, predict, tmp_path):
     assert killed == direct
 
 
-def _write_until_full(block, content, found):
-    path = pathlib.Path(block.answers)
-    if len(list(path.parent.glob("answers-*"))) == 3:
-        raise DataError("disk: full")
-    path.write_bytes(b"kept\n" * block.rows)
-
-
 def test_an_interrupted_run_goes_on(texts, predict, monkeypatch, tmp_path):
-    from albert_tf.inference.pipeline import beam
-
-    whole = predict("one", num_shards=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(beam, "_write_answers", _write_until_full)
-        with pytest.raises(DataError, match="^disk: full$"):
-            predict("two", num_shards=1)
-    done = list((tmp_path / "two/films.partial").glob("answers-*"))
-    kept = sum(len(path.read_bytes().splitlines()) for path in done)
-    assert len(done) == 3
-    with pytest.raises(UsageError, match="holds the work of an unfinished run"):
-        predict("two", batch_size=4)
-    (lines,) = (data.splitlines() for data in predict("two", num_shards=1).values())
-    (expected,) = (data.splitlines() for data in whole.values())
-    new = [k for k, line in enumerate(lines) if line != b"kept"]
-    assert [lines[k] for k in new] == [expected[k] for k in new]
-    assert len(new) == 57 - kept
-
-
-def test_a_run_stopped_between_two_files_goes_on(texts, predict, monkeypatch, tmp_path):
-    from albert_tf.inference.pipeline import outputs
-
     whole = predict("one")
-    rename = outputs.files.rename
+    compute = beam._compute_part
 
-    def fail_on_second(source, target):
-        if "/shard-000001" in source:
+    def until_full(work, place, path):
+        if len(list((tmp_path / "two/films.parts").glob("part-*"))) == 3:
             raise DataError("disk: full")
-        rename(source, target)
+        compute(work, place, path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(outputs.files, "rename", fail_on_second)
+        patched.setattr(beam, "_compute_part", until_full)
         with pytest.raises(DataError, match="^disk: full$"):
             predict("two")
-    assert len(list((tmp_path / "two").glob("*.jsonl"))) == 1
-    assert predict("two") == whole
+    done = list((tmp_path / "two/films.parts").glob("part-*"))
+    times = {path.name: path.stat().st_mtime_ns for path in done}
+    assert len(times) == 3
+    with pytest.raises(UsageError, match=r"copied was \["):
+        predict("two", copy_columns=())
+    # Without Beam the bytes are the same, so that a run can go on without it, too.
+    assert predict("two", runner=None) == whole
     assert sorted(path.name for path in (tmp_path / "two").iterdir()) == [*whole]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "npy"])
+def test_a_model_folder_answers_on_beam(texts, model_folder, tmp_path, ending):
+    folder = model_folder("text_classifier", labels=("a", "b"))
+    columns = TextFileSettings(text_column="sentence")
+    answer = files.embed_file if ending == "npy" else files.predict_file
+    found = []
+    for runner in ("FnApiRunner", None):
+        path = tmp_path / f"{runner}.{ending}"
+        bulk = BulkSettings(rows_per_part=8, runner=runner)
+        source = f"{tmp_path}/texts/a.jsonl"
+        answer(folder, lambda: columns.stream(source), str(path), bulk=bulk)  # noqa: B023
+        found.append(path.read_bytes())
+    assert found[0] == found[1]
 
 
 def test_the_command(model, texts, predict, tmp_path, run_python):
@@ -156,19 +138,11 @@ def test_the_command(model, texts, predict, tmp_path, run_python):
         "--block_size=8",
         "--batch_size=3",
         "--runner=FnApiRunner",
-        cwd=pathlib.Path(__file__).parents[3],
+        cwd=pathlib.Path(__file__).parents[2],
     )
     assert result.stdout == f"{tmp_path}/two.jsonl\n", result.stderr
     whole = b"".join(predict("one").values())
     assert (tmp_path / "two.jsonl").read_bytes() == whole
-
-
-def test_another_process_on_the_same_output_is_refused(texts, predict, tmp_path):
-    partial = tmp_path / "out/films.partial"
-    refused = pytest.raises(UsageError, match="is writing to this folder")
-    with locked_workplace(partial), refused:
-        predict("out")
-    assert not partial.exists()
 
 
 def test_bad_requests_are_refused(texts, predict, tmp_path):
@@ -179,6 +153,3 @@ def test_bad_requests_are_refused(texts, predict, tmp_path):
     assert not (tmp_path / "one").exists()
     with pytest.raises(DataError, match="a.jsonl: no column 'text'"):
         predict("one", columns=())
-    (tmp_path / "empty.txt").touch()
-    with pytest.raises(DataError, match="empty.txt: contains no text"):
-        predict("two", input_file=f"{tmp_path}/empty.txt", columns=(), copy_columns=())

@@ -1,1 +1,0 @@
-"""Answers files of any size: in parts, resumable, in several processes."""

@@ -1,0 +1,436 @@
+"""Answers files of any size: reads them in parts, computes these, joins the answers.
+
+Of the input, a few parts are in memory at a time. A finished part is kept next to the
+output until the output is complete, and the same command continues after it. Every call
+of a model runs in one thread, and which rows are in a call depends on the part alone,
+so the output does not depend on what computes the parts.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import tqdm
+from absl import logging
+
+from albert_tf.converters.detect import open_checkpoint
+from albert_tf.converters.tokenizers import choose_tokenizer
+from albert_tf.errors import UsageError
+from albert_tf.heads import HEADS, LABELS
+from albert_tf.inference import formats
+from albert_tf.inference.embedder import Embedder
+from albert_tf.inference.forward import use_one_thread_per_call
+from albert_tf.inference.predictor import Predictor, find_task
+from albert_tf.inference.settings import BulkSettings
+from albert_tf.jobs.folder import Part, Workplace
+from albert_tf.jobs.run import Job, Work, open_runner
+from albert_tf.reports.environment import ONEDNN, versions
+from albert_tf.tasks.text_tables import Portions
+from albert_tf.wording import count_of
+
+_PACKAGES = ("albert_tf", "keras", "tensorflow")
+# Attributes of examples that say where they were read.
+_PLACES = {"path", "lines", "unit", "where", "skipped", "note"}
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictWork:
+    """Predictions of a fine-tuned model; see `run.Work`.
+
+    Attributes:
+        model: str. Path; see `Predictor.from_pretrained`.
+        task: str. Name of another task than the model's; may be empty.
+        max_seq_length: int or None.
+        batch_size: int. Rows of a batch, at most.
+        max_batch_tokens: int. Tokens of a batch, at most.
+        ending: str. Result of `formats.choose_format`.
+        named: bool. Whether a column names the rows.
+        exit: str or None. Rule by which the model stops early; see `ExitRule`.
+    """
+
+    model: str
+    task: str
+    max_seq_length: int | None
+    batch_size: int
+    max_batch_tokens: int
+    ending: str
+    named: bool
+    exit: str | None = None
+
+    def open(self, num_threads: int) -> Callable[[Job, Callable[[int], None]], Part]:
+        use_one_thread_per_call(num_threads)
+        predictor = Predictor.from_pretrained(
+            self.model,
+            task=find_task(self.model, self.task),
+            max_seq_length=self.max_seq_length,
+            batch_size=self.batch_size,
+            max_batch_tokens=self.max_batch_tokens,
+            num_threads=num_threads,
+            exit=self.exit,
+        )
+        predictor.tokenizer.num_threads = num_threads
+        # Of the other heads, an example has several rows, or a part of one.
+        counts_rows = HEADS[predictor.head].answers == LABELS
+
+        def compute(job: Job, on_rows: Callable[[int], None]) -> Part:
+            on_batch = on_rows if counts_rows else lambda rows: None
+            answers = predictor.answers(job.rows, on_batch=on_batch)
+            if not counts_rows:
+                on_rows(len(job.rows))
+            return formats.predictions(
+                predictor.task, job, answers, self.ending, self.named
+            )
+
+        return compute
+
+
+def predict_file(
+    model: str,
+    open_source: Callable[[], Portions],
+    output_file: str,
+    *,
+    task: str = "",
+    max_seq_length: int | None = None,
+    batch_size: int = 32,
+    named: bool = False,
+    exit: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    bulk: BulkSettings | None = None,
+    overwrite: bool = False,
+) -> "Summary":
+    """Writes the predictions of a fine-tuned model for examples of any number.
+
+    Args:
+        model: str. Path of the model.
+        open_source: callable. Returns the examples; called after what is wrong at once.
+        output_file: str. The file to write; its ending chooses the format.
+        task: str. Name of another task than the model's.
+        max_seq_length: int or None. See `Predictor`.
+        batch_size: int. Rows of a batch, at most.
+        named: bool. Whether a column names the rows, for Parquet.
+        exit: str or None. Rule by which the model stops early; see `ExitRule`.
+        settings: dict. What determines the examples, ready for JSON.
+        bulk: `BulkSettings`.
+        overwrite: bool. Whether an existing output may be replaced.
+
+    Raises:
+        UsageError: If the output exists and `overwrite` is not set.
+        DataError: If a row cannot be used.
+    """
+    bulk = bulk or BulkSettings()
+    bulk.check_runner()
+    answers = HEADS[find_task(model, task).head].answers
+    ending = formats.choose_format(output_file, answers)
+    if exit is not None and answers != LABELS:
+        raise UsageError(f"exit: only text classifiers, received {model}")
+    source = open_source()
+    options = {"max_seq_length": max_seq_length, "exit": exit, "task": task}
+    work = PredictWork(
+        model,
+        batch_size=batch_size,
+        max_batch_tokens=bulk.max_batch_tokens,
+        ending=ending,
+        named=named,
+        **options,
+    )
+    recorded = {"command": "predict", "model": model_digest(model), **options}
+    recorded |= {"predict_batch_size": batch_size, **(settings or {})}
+    output = formats.Output(output_file, answers)
+    return answer_file(work, source, output, recorded, bulk, overwrite)
+
+
+@dataclasses.dataclass(frozen=True)
+class EmbedWork:
+    """Vectors of texts; see `run.Work`.
+
+    Attributes:
+        model: str. Path; see `Embedder.from_pretrained`.
+        layer: int. See `Embedder`; so is `pooling`.
+        pooling: str.
+        max_seq_length: int or None.
+        batch_size: int. Rows of a batch, at most.
+        max_batch_tokens: int. Tokens of a batch, at most.
+        ending: str. Result of `formats.choose_format`.
+        named: bool. Whether a column names the rows.
+    """
+
+    model: str
+    layer: int
+    pooling: str
+    max_seq_length: int | None
+    batch_size: int
+    max_batch_tokens: int
+    ending: str
+    named: bool
+
+    def open(self, num_threads: int) -> Callable[[Job, Callable[[int], None]], Part]:
+        use_one_thread_per_call(num_threads)
+        embedder = Embedder.from_pretrained(
+            self.model,
+            max_seq_length=self.max_seq_length,
+            batch_size=self.batch_size,
+            max_batch_tokens=self.max_batch_tokens,
+            num_threads=num_threads,
+        )
+        embedder.tokenizer.num_threads = num_threads
+
+        def compute(job: Job, on_rows: Callable[[int], None]) -> Part:
+            vectors = embedder(job.rows.texts, self.layer, self.pooling, on_rows)
+            return formats.vectors(job, vectors, self.ending, self.named)
+
+        return compute
+
+
+def embed_file(
+    model: str,
+    open_source: Callable[[], Portions],
+    output_file: str,
+    *,
+    layer: int = -1,
+    pooling: str = "mean",
+    max_seq_length: int | None = None,
+    batch_size: int = 32,
+    named: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    bulk: BulkSettings | None = None,
+    overwrite: bool = False,
+) -> "Summary":
+    """Writes the vectors of the texts of a table of any size.
+
+    Args:
+        model: str. Path of the model.
+        open_source: callable. Returns the table; called after what is wrong at once.
+        output_file: str. The file to write: `.npy` for float32 `[N, D]`, `.jsonl` or
+            `.parquet` for an index and a vector per row.
+        layer: int. See `Embedder`; so is `pooling`.
+        pooling: str.
+        max_seq_length: int or None. Longer texts are cut.
+        batch_size: int. Rows of a batch, at most.
+        named: bool. Whether a column names the rows.
+        settings: dict. What determines the table, ready for JSON.
+        bulk: `BulkSettings`.
+        overwrite: bool. Whether an existing output may be replaced.
+
+    Raises:
+        UsageError: If something is in the way of the output, or the model has no such
+            vectors.
+        DataError: If a row cannot be used.
+    """
+    bulk = bulk or BulkSettings()
+    bulk.check_runner()
+    ending = formats.choose_format(output_file, formats.VECTORS)
+    if ending == "npy" and named:
+        raise UsageError(
+            "id_column: an .npy file holds vectors alone; write .jsonl or .parquet"
+        )
+    source = open_source()
+    options = {
+        "layer": layer,
+        "pooling": pooling,
+        "max_seq_length": max_seq_length,
+        "batch_size": batch_size,
+    }
+    work = EmbedWork(
+        model,
+        max_batch_tokens=bulk.max_batch_tokens,
+        ending=ending,
+        named=named,
+        **options,
+    )
+    recorded = {"command": "embed", "model": model_digest(model), **options}
+    output = formats.Output(output_file, formats.VECTORS)
+    return answer_file(
+        work, source, output, recorded | (settings or {}), bulk, overwrite
+    )
+
+
+class Summary(NamedTuple):
+    """What a run did.
+
+    Attributes:
+        paths: list of str. The files of the output.
+        rows: int. Rows of the output.
+        resumed: int. How many of them an earlier run had answered.
+        seconds: float. From the start of the first part to the end of the last.
+        cores: int. Cores that computed; 0 if they were Beam's.
+    """
+
+    paths: list[str]
+    rows: int
+    resumed: int
+    seconds: float
+    cores: int
+
+    def text(self) -> str:
+        """Returns the summary in words."""
+        new = self.rows - self.resumed
+        rate = new / max(self.seconds, 1e-9)
+        words = f"{count_of(new, 'text')} in {self.seconds:,.1f} s, {rate:,.1f} texts/s"
+        if self.cores:
+            cores = count_of(self.cores, "core")
+            words += f", {rate / self.cores:,.1f} per core ({cores})"
+        if self.resumed:
+            words += f"; {self.resumed:,} others were answered before"
+        return words
+
+    def report(self, noun: str) -> None:
+        """Logs the last line of a command."""
+        rows = count_of(self.rows, noun)
+        logging.info("%s: %s: %s", self.paths[0], rows, self.text())
+
+
+class Output(Protocol):
+    """What is written at the end."""
+
+    path: str
+
+    def existing(self) -> Sequence[str]:
+        """Returns its files that exist already."""
+
+    def write(self, parts: formats.Parts) -> list[str]:
+        """Joins all parts, and returns the paths of the files."""
+
+
+def answer_file(
+    work: Work,
+    source: Portions,
+    output: Output,
+    settings: Mapping[str, Any],
+    bulk: BulkSettings,
+    overwrite: bool = False,
+) -> Summary:
+    """Answers all rows of a source.
+
+    Args:
+        work: `Work`.
+        source: `Portions`.
+        output: `Output`.
+        settings: dict. What determines the answers but the rows, ready for JSON.
+        bulk: `BulkSettings`.
+        overwrite: bool. Whether an output, or parts of another run, may be replaced.
+
+    Raises:
+        UsageError: If the output exists and `overwrite` is not set.
+        DataError: If a row cannot be used; finished parts are kept.
+    """
+    use_one_thread_per_call(bulk.threads_per_worker)
+    sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}
+    settings = {**environment(), **settings, **sizes}
+    place = Workplace(f"{output.path}.parts", settings)
+    progress = _Progress(source)
+
+    def jobs() -> Iterator[Job]:
+        first = 0
+        for index, rows in enumerate(source.portions(bulk.rows_per_part)):
+            job = Job(index, first, rows, _digest(rows))
+            progress.read(len(rows))
+            first += len(rows)
+            if place.find(index, job.digest):
+                progress.skip(len(rows))
+            else:
+                yield job
+
+    with place.open(output.existing(), overwrite):
+        with progress:
+            if bulk.runner:
+                from albert_tf.jobs.beam import compute_parts
+
+                compute_parts(work, place, jobs(), bulk.runner, bulk.beam_option)
+            else:
+                shares = bulk.num_workers, bulk.threads_per_worker
+                with open_runner(work, *shares, progress.update) as run:
+                    run(jobs(), lambda job, p: place.write(job.index, job.digest, p))
+        paths = output.write(lambda: place.parts(progress.parts))
+        place.remove()
+    cores = 0 if bulk.runner else bulk.cores
+    return Summary(paths, progress.rows, progress.resumed, progress.seconds, cores)
+
+
+class _Progress:
+    """Counts rows and shows a bar with the rate and the time left on a terminal."""
+
+    def __init__(self, source: Portions):
+        self._source = source
+        self._bar = tqdm.tqdm(unit="text", desc="texts", disable=None)
+        self._start: float | None = None
+        self.rows = self.resumed = self.parts = 0
+        self.seconds = 0.0
+
+    def read(self, rows: int) -> None:
+        """Counts rows that were read, and estimates how many there will be."""
+        self._start = self._start or time.perf_counter()
+        self.parts += 1
+        self.rows += rows
+        fraction = self._source.fraction()
+        if fraction:
+            self._bar.total = round(self.rows / fraction)
+
+    def skip(self, rows: int) -> None:
+        """Counts rows that an earlier run answered."""
+        self.resumed += rows
+        if not self._bar.disable:
+            self._bar.initial += rows  # do not count for the rate
+        self._bar.update(rows)
+
+    def update(self, rows: int) -> None:
+        """Counts rows that were answered."""
+        self._bar.update(rows)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        self._bar.close()
+        self.seconds = time.perf_counter() - (self._start or time.perf_counter())
+
+
+def environment() -> dict[str, Any]:
+    """Returns what computes answers, so that those of two are not mixed."""
+    import keras
+
+    found = versions(_PACKAGES)
+    return {
+        **{f"version of {name}": found[name] for name in _PACKAGES},
+        "keras_backend": keras.backend.backend(),
+        # None is TensorFlow's own choice for the CPU.
+        ONEDNN: os.environ.get(ONEDNN),
+    }
+
+
+def model_digest(path: str | os.PathLike) -> str:
+    """Returns a digest of the weights, the tokenizer and all that is saved with them.
+
+    Args:
+        path: str or path. As for `albert_tf.from_pretrained`.
+    """
+    with open_checkpoint(path) as checkpoint:
+        tokenizer = choose_tokenizer(checkpoint, None, None, None)
+        about = [
+            checkpoint.config.to_dict(),
+            checkpoint.head,
+            checkpoint.labels,
+            checkpoint.problem_type,
+            checkpoint.max_seq_length,
+            checkpoint.task,
+            checkpoint.head_options,
+            tokenizer.sha256,
+            tokenizer.get_config(),
+        ]
+        text = json.dumps(about, sort_keys=True, default=str)
+        digest = hashlib.sha256(text.encode())
+        for name in sorted(checkpoint.tensors):
+            value = np.ascontiguousarray(checkpoint.tensors[name].read())
+            digest.update(f"{name} {value.dtype} {value.shape}".encode())
+            digest.update(value.data)
+    return digest.hexdigest()
+
+
+def _digest(rows: Any) -> str:
+    content = {k: v for k, v in vars(rows).items() if k not in _PLACES}
+    text = json.dumps(content, sort_keys=True, default=vars)
+    return hashlib.sha256(text.encode()).hexdigest()

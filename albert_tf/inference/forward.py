@@ -1,0 +1,141 @@
+"""Compiles models for rows: fused operations, and one graph for batches of any size.
+
+`evaluate`, `predict`, `embed` and the Python classes all run a model this way, with the
+same rule of padding, so that they agree.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from albert_tf import features
+from albert_tf.heads import HEADS, LABELS
+from albert_tf.tasks.outputs import Forward, as_forward, input_ranks
+
+if TYPE_CHECKING:
+    import keras
+
+# Lengths of rows are rounded up to a multiple of this. Rows are sorted by length, so
+# that a multiple of 16, as in training, would be a third more tokens for sentences.
+LENGTH_STEP = 4
+# Tokens of a call, padding included, at most.
+MAX_BATCH_TOKENS = 4096
+ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
+
+
+def use_one_thread_per_call(num_calls: int) -> None:
+    """Configures TensorFlow, unless it has started; to be called before a model loads.
+
+    Several threads then call the model at the same time, each with a batch of its own.
+    This wastes less than dividing a batch among threads, and what a call computes does
+    not depend on how many there are.
+
+    Args:
+        num_calls: int. Calls at the same time.
+    """
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(num_calls)
+        for device in tf.config.list_physical_devices("GPU"):
+            # Several processes may share it.
+            tf.config.experimental.set_memory_growth(device, True)
+    except RuntimeError:
+        pass  # the program that called this has used TensorFlow before
+
+
+def compile_head(model: "keras.Model", head: str, exit: Any = None) -> Forward:
+    """Returns the function of batches that a `Predictor` calls.
+
+    Args:
+        model: keras.Model.
+        head: str. Name of its head.
+        exit: str, `ExitRule` or None. Rule by which a text classifier stops early.
+
+    Raises:
+        UsageError: If the model cannot follow the rule.
+    """
+    import keras
+
+    from albert_tf.models.exits import ElasticClassifier
+
+    if keras.backend.backend() != "tensorflow":
+        return as_forward(
+            model if exit is None else ElasticClassifier(model, exit), head
+        )
+    ranks = input_ranks(head)
+    if HEADS[head].answers == LABELS:
+        del ranks[features.PLACES]  # each row has one text, at its start
+    if exit is not None:
+        from albert_tf.models.tensorflow import elastic_forward, fast_forward
+
+        forward = fast_forward.choose(model, "float32", is_live=True)
+        elastic = elastic_forward.choose(model, forward, exit)
+        return _compiled(lambda batch: elastic(batch), ranks)
+
+    def compute(batch):
+        if HEADS[head].input_rank == 3:
+            # A choice is a row of its own; the model takes all choices of a question.
+            batch = {name: batch[name][:, None] for name in ROWS}
+        return model(batch, training=False)
+
+    return compile_encoder(model, compute, ranks)
+
+
+def compile_encoder(
+    model: "keras.Model",
+    compute: Callable[[Mapping], Any],
+    ranks: Mapping[str, int] | Iterable[str],
+) -> Forward:
+    """Compiles a function that calls a model, with the fastest encoder there is.
+
+    Eager execution keeps every layer's hidden states and attention maps until the call
+    returns. A graph frees a tensor after its last use and skips unused outputs.
+
+    Args:
+        model: keras.Model. `AlbertBackbone`, or a model that has one.
+        compute: callable. From a dict of int32 tensors to tensors.
+        ranks: mapping. Keys of the dict, and the ranks of the tensors; or the keys of
+            matrices.
+
+    Returns:
+        callable. The same function, from a dict of arrays to arrays.
+    """
+    import keras
+
+    if not isinstance(ranks, Mapping):
+        ranks = dict.fromkeys(ranks, 2)
+    if keras.backend.backend() != "tensorflow":
+        return _as_arrays(compute, ranks)
+    from albert_tf.models.tensorflow import fast_forward
+
+    forward = fast_forward.choose(model, "float32", is_live=True)
+
+    def traced(batch):
+        with fast_forward.replacing(model, forward):
+            return compute(batch)
+
+    return _compiled(traced, ranks)
+
+
+def _compiled(compute: Callable[[Mapping], Any], ranks: Mapping[str, int]) -> Forward:
+    import tensorflow as tf
+
+    spec = {n: tf.TensorSpec([None] * rank, tf.int32) for n, rank in ranks.items()}
+    return _as_arrays(tf.function(compute, input_signature=[spec]), ranks)
+
+
+def _as_arrays(compute: Callable[[Mapping], Any], names: Iterable[str]) -> Forward:
+    import keras
+
+    def run(batch: Mapping[str, np.ndarray]) -> Any:
+        tensors = {n: keras.ops.convert_to_tensor(batch[n], "int32") for n in names}
+        return keras.tree.map_structure(keras.ops.convert_to_numpy, compute(tensors))
+
+    return run

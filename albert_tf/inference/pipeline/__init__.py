@@ -1,1 +1,0 @@
-"""Answers of an exported model to many texts, as Apache Beam pipelines."""

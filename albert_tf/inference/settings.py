@@ -1,0 +1,108 @@
+"""Settings of the commands that answer files of any size."""
+
+import dataclasses
+
+from albert_tf.errors import UsageError, require
+from albert_tf.reports.environment import num_cores
+from albert_tf.settings import setting
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BulkSettings:
+    """How the rows of a file are divided, and what computes the answers."""
+
+    num_workers: int = setting(
+        "Processes, each with the model in memory; the cores are shared out among "
+        "them. The output does not depend on their number.",
+        1,
+    )
+    rows_per_part: int = setting(
+        "Rows that are sorted by length and saved together; a run that was stopped "
+        "continues after the last saved part.",
+        4096,
+    )
+    max_batch_tokens: int = setting(
+        "Tokens per call of the model, padding included, at most.", 4096
+    )
+    runner: str | None = setting(
+        "Apache Beam runner: DirectRunner, DaskRunner, ... Default: no Beam.", None
+    )
+    beam_option: tuple[str, ...] = setting(
+        "Option for Beam, as --beam_option=--name=value; may be repeated.",
+        (),
+        repeated=True,
+    )
+
+    def __post_init__(self):
+        for name in ("num_workers", "rows_per_part", "max_batch_tokens"):
+            value = getattr(self, name)
+            require(value > 0, f"{name} must be positive", value)
+        if self.beam_option and not self.runner:
+            raise UsageError("--beam_option: needs --runner")
+        if self.runner and self.num_workers > 1:
+            raise UsageError(
+                f"--num_workers={self.num_workers}: not with --runner, whose workers "
+                "Beam starts"
+            )
+
+    def check_runner(self) -> None:
+        """Raises a UsageError if there is a runner that Beam cannot use."""
+        if self.runner:
+            from albert_tf.jobs.beam import check_runner
+
+            check_runner(self.runner, self.beam_option)
+
+    @property
+    def threads_per_worker(self) -> int:
+        """Number of calls of the model at a time in each process."""
+        return max(1, num_cores() // self.num_workers)
+
+    @property
+    def cores(self) -> int:
+        """Number of cores that compute."""
+        return min(num_cores(), self.num_workers * self.threads_per_worker)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServedSettings:
+    """What of a SavedModel is asked, and how its answers are written."""
+
+    signature: str = setting(
+        "Of a SavedModel: signature to call; it must take strings, such as embed.",
+        "serving_default",
+    )
+    columns: tuple[str, ...] = setting(
+        "Of a SavedModel: columns of the signature's inputs, as "
+        "text=sentence,text_pair=other. Default: the columns with the inputs' names.",
+        (),
+    )
+    copy_columns: tuple[str, ...] = setting(
+        "Of a SavedModel: columns to copy to the answers, such as an identifier.", ()
+    )
+    num_shards: int | None = setting(
+        "Of a SavedModel: number of files to write. Default: one per 100,000 texts.",
+        None,
+    )
+
+    def __post_init__(self):
+        number = self.num_shards
+        require(number is None or number > 0, "num_shards must be positive", number)
+
+    def check_unused(self, model: str) -> None:
+        """Raises a UsageError if anything is set for a model that is no SavedModel."""
+        for field in dataclasses.fields(ServedSettings):
+            value = getattr(self, field.name)
+            if value != field.default:
+                raise UsageError(
+                    f"{field.name}: only with a SavedModel, received {value!r} and "
+                    f"{model}"
+                )
+
+    def chosen_columns(self) -> dict[str, str]:
+        """Returns the columns by input, as the user gave them."""
+        pairs = [part.partition("=") for part in self.columns]
+        if wrong := [name for name, equals, column in pairs if not (name and column)]:
+            raise UsageError(
+                f"columns: expected input=column, received {wrong[0]!r} without it"
+            )
+        return {name: column for name, _, column in pairs}

@@ -1,0 +1,328 @@
+"""Answers of a file are those of the same rows at once, for every head and format."""
+
+import csv
+import dataclasses
+import importlib.metadata
+import json
+import random
+
+import keras
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.inference import files as answers
+from albert_tf.inference.classifier import Classifier
+from albert_tf.inference.embedder import Embedder
+from albert_tf.inference.files import embed_file, predict_file
+from albert_tf.inference.predictor import Predictor
+from albert_tf.inference.settings import BulkSettings
+from albert_tf.reports.environment import ONEDNN
+from albert_tf.storage import files
+from albert_tf.tasks.text_tables import TableSettings, TextFileSettings, WholeTable
+from tests.inference import predictor_test
+
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "while", "it", "rained", "in", "May"]
+MODELS = {
+    "single": {"labels": ("a", "b, c", "d")},
+    "several": {"labels": ("a", "b"), "problem_type": "multi_label_classification"},
+    "score": {"num_labels": 1, "problem_type": "regression"},
+}
+COLUMNS = TableSettings()
+SMALL = BulkSettings(rows_per_part=7, max_batch_tokens=60)
+
+
+@pytest.fixture
+def model(model_folder):
+    return lambda kind: model_folder("text_classifier", seed=1, **MODELS[kind])
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of 20 rows."""
+    rng = random.Random(3)
+    rows = [
+        (" ".join(rng.choices(WORDS, k=rng.randint(0, 30))), rng.choice(WORDS), f"r{i}")
+        for i in range(20)
+    ]
+    path = tmp_path / "in.tsv"
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows([("text", "other", "name"), *rows])
+    return str(path)
+
+
+def predict(model, table, output, columns=COLUMNS, bulk=SMALL, **options):
+    named = bool(columns.id_column)
+    source = table if callable(table) else lambda: columns.stream(table)
+    return predict_file(model, source, output, named=named, bulk=bulk, **options)
+
+
+def rows_of(path):
+    """Rows as dicts."""
+    if path.endswith(".parquet"):
+        return parquet.read_table(path).to_pylist()
+    text = files.read_text(path)
+    if path.endswith(".jsonl"):
+        return [json.loads(line) for line in text.splitlines()]
+    delimiter = "," if path.endswith(".csv") else "\t"
+    return list(csv.DictReader(text.splitlines(), delimiter=delimiter))
+
+
+@pytest.mark.parametrize(
+    ("kind", "ending", "pair", "name"),
+    [
+        ("single", "tsv", "", ""),
+        ("single", "csv", "other", "name"),
+        ("single", "jsonl", "", "name"),
+        ("several", "tsv", "other", ""),
+        ("score", "jsonl", "other", ""),
+    ],
+)
+def test_parts_are_joined_to_what_one_part_is(
+    tmp_path, model, table, kind, ending, pair, name
+):
+    columns = TableSettings(text_pair_column=pair, id_column=name)
+    # One row per call: the other rows of a call may change the last digit.
+    outputs = []
+    for rows in (7, 100):
+        path = str(tmp_path / f"{rows}.{ending}")
+        bulk = BulkSettings(rows_per_part=rows, max_batch_tokens=1)
+        assert predict(model(kind), table, path, columns, bulk).rows == 20
+        outputs.append(files.read_bytes(path))
+    assert outputs[0] == outputs[1]
+    assert len(rows_of(path)) == 20
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_parquet_has_types(tmp_path, model, table, kind):
+    paths = [str(tmp_path / name) for name in ("a.parquet", "a.jsonl")]
+    for path in paths:
+        predict(model(kind), table, path)
+    for row, line in zip(*map(rows_of, paths), strict=True):
+        assert row.pop("index") == line["index"]
+        assert row.pop("prediction") == pytest.approx(line["prediction"])
+        expected = line.get("probabilities", {})
+        assert row.keys() == {f"probability_{label}" for label in expected}
+        for label, value in expected.items():
+            assert row[f"probability_{label}"] == pytest.approx(value, abs=1e-6)
+
+
+def test_all_ways_to_ask_a_model_agree_to_the_last_digit(tmp_path, model, table):
+    path, folder = str(tmp_path / "a.parquet"), model("single")
+    predict(folder, table, path, bulk=BulkSettings())
+    examples = TableSettings().read_table(table)
+    evaluated = Predictor.from_pretrained(folder).answers(examples).scores
+    found = [list(row.values())[2:] for row in rows_of(path)]
+    np.testing.assert_array_equal(np.float32(found), evaluated)
+    scores = Classifier.from_pretrained(folder).scores(examples.texts)
+    np.testing.assert_array_equal(scores, evaluated)
+    path = str(tmp_path / "a.npy")
+    embed_file(folder, lambda: TextFileSettings().stream(table), path)
+    expected = Embedder.from_pretrained(folder)(examples.texts)
+    np.testing.assert_array_equal(np.load(path), expected)
+
+
+HEADS = {
+    "mnli": ("tsv", "csv", "jsonl", "parquet"),
+    "swag": ("tsv", "csv", "jsonl", "parquet"),
+    "conll2003": ("tsv", "jsonl", "parquet"),
+    "squad1": ("json", "parquet"),
+    "squad2": ("json", "parquet"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_answers_in_parts(tmp_path, tokenizer, name):
+    head, sizes, make = predictor_test.CASES[name]
+    folder = predictor_test.save_model(tmp_path, tokenizer, head, name, **sizes)
+    examples = make()
+    examples = examples.select([*range(len(examples))] * 3)
+    if hasattr(examples, "items"):
+        items = [
+            dataclasses.replace(q, id=f"q{i}") for i, q in enumerate(examples.items)
+        ]
+        examples = dataclasses.replace(examples, items=items)
+    else:
+        ids = [f"e{i}" for i in range(len(examples))]
+        examples = dataclasses.replace(examples, ids=ids)
+    for ending in HEADS[name]:
+        outputs = []
+        for rows in (2, 100):
+            path = tmp_path / str(rows) / f"out.{ending}"
+            path.parent.mkdir(exist_ok=True)
+            bulk = BulkSettings(rows_per_part=rows, max_batch_tokens=1)
+            source = lambda: WholeTable(examples)  # noqa: E731
+            columns = TableSettings(id_column="id")
+            done = predict(folder, source, str(path), columns, bulk)
+            assert done.rows == len(examples)
+            outputs.append({p.name: p.read_bytes() for p in path.parent.iterdir()})
+            if ending == "parquet":
+                outputs[-1] = parquet.read_table(path).to_pylist()
+        assert outputs[0] == outputs[1]
+        if ending == "json":
+            whole = Predictor.from_pretrained(folder, max_batch_tokens=1)
+            contents = whole.task.family.prediction_files(
+                whole.task, examples, whole.answers(examples), whole.options
+            )
+            expected = {f"out{end}": text for end, text in contents.items()}
+            found = {n: text.decode() for n, text in outputs[0].items()}
+            assert found.items() >= {"out.json": expected.pop("out.json")}.items()
+            assert {**found, **expected} == found
+        for path in tmp_path.glob("*/out*"):
+            path.unlink()
+
+
+def test_a_bad_row_is_named_and_parts_are_kept(tmp_path, model):
+    path = tmp_path / "in.jsonl"
+    good = "".join(json.dumps({"text": text}) + "\n" for text in WORDS)
+    path.write_text(good + '{"text": null}\n')
+    output = str(tmp_path / "out.tsv")
+    with pytest.raises(DataError, match="in.jsonl: line 12: expected a text"):
+        predict(model("single"), str(path), output)
+    assert (tmp_path / "out.tsv.parts" / "part-000000").exists()
+    path.write_text(good)
+    summary = predict(model("single"), str(path), output)
+    assert (summary.rows, summary.resumed) == (11, 7)
+
+
+@pytest.mark.parametrize("change", ["model", "environment"])
+def test_another_model_or_environment_does_not_go_on(
+    tmp_path, model, monkeypatch, change
+):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a"}\n' * 8 + "{}\n")
+    output = str(tmp_path / "out.tsv")
+    with pytest.raises(DataError, match="line 9"):
+        predict(model("single"), str(path), output)
+    if change == "environment":
+        monkeypatch.setenv(ONEDNN, "other")
+    message = {
+        "model": r"model was \w{8}…, is \w{8}…",
+        "environment": f'{ONEDNN} was .*, is "other"; repeat',
+    }
+    with pytest.raises(UsageError, match=message[change]):
+        predict(model("several" if change == "model" else "single"), str(path), output)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("x.json", "as .tsv, .csv, .jsonl or .parquet, received .*x.json"),
+        ("x", "as .tsv, .csv, .jsonl or .parquet, received"),
+        ("absent/x.tsv", "there is no folder .*absent"),
+    ],
+)
+def test_other_outputs_are_refused(tmp_path, model, table, output, message):
+    with pytest.raises(UsageError, match=message):
+        predict(model("single"), table, str(tmp_path / output))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rows_per_part": 0}, "rows_per_part must be positive, received 0"),
+        ({"beam_option": ("--x",)}, "beam_option: needs --runner"),
+        ({"num_workers": 2, "runner": "DirectRunner"}, "num_workers=2: not with"),
+    ],
+)
+def test_wrong_settings_are_refused(given, message):
+    with pytest.raises(UsageError, match=message):
+        BulkSettings(**given)
+
+
+@pytest.mark.parametrize(
+    ("layer", "pooling"), [(-1, "mean"), (0, "cls"), (1, "mean"), (-1, "pooled")]
+)
+def test_vectors_are_those_of_the_class(tmp_path, model, table, layer, pooling):
+    output, folder = str(tmp_path / "out.npy"), model("single")
+    options = {"layer": layer, "pooling": pooling, "bulk": SMALL}
+    summary = embed_file(
+        folder, lambda: TextFileSettings().stream(table), output, **options
+    )
+    assert summary.rows == 20
+    texts = TextFileSettings().read_table(table).texts
+    expected = Embedder.from_pretrained(folder)(texts, layer, pooling)
+    np.testing.assert_allclose(np.load(output), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["", "name"])
+def test_formats_hold_the_same_vectors(tmp_path, model, table, name):
+    found = []
+    for ending in ("jsonl", "parquet", "npy"):
+        column = name if ending != "npy" else ""
+        output = str(tmp_path / f"out.{ending}")
+        columns = TextFileSettings(id_column=column)
+        source = columns.stream(table)
+        named = bool(column)
+        embed_file(model("single"), lambda: source, output, named=named, bulk=SMALL)  # noqa: B023
+        if ending != "npy":
+            found.append(rows_of(output))
+    keys = [f"r{i}" if name else i for i in range(20)]
+    vectors = np.load(output)
+    assert vectors.dtype == np.float32
+    for rows in found:
+        assert [row["index"] for row in rows] == keys
+        again = np.array([row["vector"] for row in rows], np.float32)
+        np.testing.assert_array_equal(again, vectors)
+
+
+def test_vectors_that_cannot_be_written_are_refused(tmp_path, model, table):
+    for output, named, layer, message in (
+        ("out.csv", False, -1, "written as .npy, .jsonl or .parquet, received"),
+        ("out.npy", True, -1, "id_column: an .npy file holds vectors alone"),
+        ("out.npy", False, 5, "layer must be from -3 to 2, received 5"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            embed_file(
+                model("single"),
+                lambda: TextFileSettings().stream(table),
+                str(tmp_path / output),
+                layer=layer,
+                named=named,
+            )
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
+
+
+CHANGES = {
+    "version of albert_tf": (importlib.metadata, "version"),
+    "version of keras": (importlib.metadata, "version"),
+    "version of tensorflow": (importlib.metadata, "version"),
+    "keras_backend": (keras.backend, "backend"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_the_environment_shows(monkeypatch, name):
+    before = answers.environment()
+    assert json.loads(json.dumps(before)) == before
+    owner, attribute = CHANGES[name]
+    original = getattr(owner, attribute)
+
+    def changed(*package):
+        asked = not package or name.endswith(f" {package[0]}")
+        return "changed" if asked else original(*package)
+
+    monkeypatch.setattr(owner, attribute, changed)
+    assert answers.environment() == before | {name: "changed"}
+
+
+# What `predict` does before a model is loaded.
+THREADS = """
+import sys
+import tensorflow as tf
+from albert_tf.inference import files
+from albert_tf.inference.forward import use_one_thread_per_call
+files.find_task(sys.argv[1])
+files.model_digest(sys.argv[1])
+use_one_thread_per_call(3)
+threading = tf.config.threading
+found = threading.get_intra_op_parallelism_threads()
+print(found, threading.get_inter_op_parallelism_threads())
+"""
+
+
+@pytest.mark.slow
+def test_tensorflow_has_not_started_before_threads_are_set(model, run_python):
+    done = run_python("-c", THREADS, model("single"))
+    assert done.stdout == "1 3\n", done.stderr

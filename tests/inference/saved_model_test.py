@@ -1,0 +1,266 @@
+"""A SavedModel in Python answers as it is asked, to the last digit."""
+
+import gzip
+import json
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.export.saved_model import export_saved_model
+from albert_tf.inference import saved_model
+from albert_tf.inference.saved_model import Reading, Rows, find_files
+from albert_tf.inference.settings import BulkSettings, ServedSettings
+from albert_tf.models.classifiers import AlbertMultipleChoice, AlbertTokenClassifier
+from tests import exits, tiny
+
+ONE = Reading({"text": "sentence"}, {"text": 1}, ("id",))
+LINES = Reading({"text": "text"}, {"text": 1})
+TEXTS = ["one", "", "three, with a comma"]
+
+
+@pytest.fixture(scope="module")
+def choices(tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("choices") / "model"
+    model = AlbertMultipleChoice(tiny.CONFIG, seed=5)
+    return export_saved_model(model, path, tokenizer=tokenizer, warmup_batch_sizes=())
+
+
+@pytest.fixture(scope="module")
+def tags(tokenizer, tmp_path_factory):
+    pytest.importorskip("seqeval")
+    path = tmp_path_factory.mktemp("tags") / "model"
+    model = AlbertTokenClassifier(tiny.CONFIG, num_labels=3, seed=5)
+    labels = ["O", "B-X", "B-Y"]
+    return export_saved_model(
+        model, path, tokenizer=tokenizer, labels=labels, warmup_batch_sizes=()
+    )
+
+
+@pytest.mark.slow
+def test_rows_have_their_own_number_of_choices(choices):
+    ranks, outputs = saved_model.read_signature(choices, "serving_default")
+    assert ranks == {"choices": 2, "context": 1, "question": 1}
+    assert outputs == ["choice", "index", "logits", "probabilities"]
+    model = saved_model.ServedModel(choices, "serving_default")
+    inputs = {
+        "context": ["a film", "b", "the third one is long"],
+        "question": ["good?", "", "why"],
+        "choices": [["yes", "no", "maybe"], ["a", "b"], ["p", "q"]],
+    }
+    answers = model.answer(inputs, 2)
+    assert [len(answer["probabilities"]) for answer in answers] == [3, 2, 2]
+    for k, answer in enumerate(answers):
+        alone = model.answer({name: v[k : k + 1] for name, v in inputs.items()}, 2)
+        assert answer["choice"] == alone[0]["choice"] in inputs["choices"][k]
+        np.testing.assert_allclose(answer["logits"], alone[0]["logits"], atol=1e-5)
+    assert answers == model.answer(inputs, 2)
+
+
+@pytest.mark.slow
+def test_rows_are_without_what_fills_them_up(tags):
+    model = saved_model.ServedModel(tags, "tag")
+    texts = ["one two three", "", "one"]
+    answers = model.answer({"text": texts}, 8)
+    assert [answer["words"] for answer in answers] == [t.split() for t in texts]
+    assert all(len(a["tags"]) == len(a["scores"]) == a["num_words"] for a in answers)
+    score = answers[0]["scores"][0]
+    assert score == float(str(np.float32(score)))  # no digits beyond float32
+    json.dumps(answers)
+
+
+@pytest.mark.broad
+def test_a_model_with_an_exit_rule_answers_whole(tokenizer, tmp_path):
+    path = export_saved_model(
+        exits.make_model(num_labels=6),
+        tmp_path / "model",
+        tokenizer=tokenizer,
+        exit="layers:2",
+        warmup_batch_sizes=(),
+    )
+    model = saved_model.ServedModel(path, "serving_default")
+    (answer,) = model.answer({"text": ["one two three"]}, 1)
+    assert answer["num_layers"] == 2
+    assert len(answer["logits"]) == len(answer["probabilities"]) == 6
+
+
+def test_only_counts_shorten_a_row():
+    found = {"num_layers": np.array([1]), "logits": np.array([[1.5, 2.5]], np.float32)}
+    answer = {"num_layers": 1, "logits": [1.5, 2.5]}
+    assert saved_model._row(found, 0, ["one"]) == answer
+    found = {"num_masks": np.array([1]), "tokens": np.array([[[b"a"], [b""]]], object)}
+    answer = {"num_masks": 1, "tokens": [["a"]]}
+    assert saved_model._row(found, 0, ["one [MASK]"]) == answer
+
+
+def test_what_is_no_number_in_json():
+    values = np.array([1.5, np.nan, np.inf], np.float32)
+    assert saved_model._plain(values) == [1.5, None, None]
+
+
+@pytest.mark.slow
+def test_signatures_that_cannot_be_asked(tags, tmp_path):
+    with pytest.raises(UsageError, match="signature: expected one of .*tag.*'abc'"):
+        saved_model.read_signature(tags, "abc")
+    with pytest.raises(UsageError, match="tokens takes lengths of type DT_INT32"):
+        saved_model.read_signature(tags, "tokens")
+    with pytest.raises(DataError, match="saved_model.pb: cannot be read"):
+        saved_model.read_signature(tmp_path, "tag")
+    (tmp_path / "saved_model.pb").write_bytes(b"no")
+    with pytest.raises(DataError, match="saved_model.pb: not a SavedModel"):
+        saved_model.read_signature(tmp_path, "tag")
+
+
+@pytest.mark.slow
+def test_the_digest_sees_the_weights(tags, tmp_path):
+    other = tf.io.gfile.join(tmp_path, "m")
+    tf.io.gfile.makedirs(f"{other}/variables")
+    for name in ("saved_model.pb", "variables/variables.index"):
+        tf.io.gfile.copy(f"{tags}/{name}", f"{other}/{name}")
+    assert saved_model.digest(other) == saved_model.digest(tags)
+    with open(f"{other}/variables/variables.index", "ab") as file:
+        file.write(b"x")
+    assert saved_model.digest(other) != saved_model.digest(tags)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_files_of_texts_are_answered(tags, tmp_path, num_workers):
+    for name, count in (("a", 3), ("b", 5)):
+        lines = [json.dumps({"id": f"{name}{k}", "s": "x " * k}) for k in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    (tmp_path / "out-00000-of-00009.jsonl").write_text("old")
+    served = ServedSettings(
+        signature="tag", columns=("text=s",), copy_columns=("id",), num_shards=3
+    )
+    bulk = BulkSettings(rows_per_part=2, num_workers=num_workers)
+    given = tags, f"{tmp_path}/*.jsonl", f"{tmp_path}/out", served, bulk
+    with pytest.raises(UsageError, match="of-00009.jsonl exists already"):
+        saved_model.predict_served(*given)
+    given = tags, f"{tmp_path}/?.jsonl", *given[2:]
+    done = saved_model.predict_served(*given, overwrite=True)
+    names = [f"{tmp_path}/out-{k:05d}-of-00003.jsonl" for k in range(3)]
+    assert done.paths == names and done.rows == 8
+    texts = [pathlib.Path(name).read_text().splitlines() for name in names]
+    rows = [[json.loads(line) for line in lines] for lines in texts]
+    assert [len(part) for part in rows] == [2, 3, 3]
+    rows = sum(rows, [])
+    assert [row["index"] for row in rows] == list(range(8))
+    assert [row["id"] for row in rows] == [
+        "a0",
+        "a1",
+        "a2",
+        "b0",
+        "b1",
+        "b2",
+        "b3",
+        "b4",
+    ]
+    alone = saved_model.ServedModel(tags, "tag").answer({"text": ["x x"]}, 1)
+    assert rows[2]["tags"] == alone[0]["tags"]
+    assert len(list(tmp_path.iterdir())) == 5
+
+
+def test_more_files_than_texts_are_refused(tmp_path):
+    output = saved_model._Files(f"{tmp_path}/a", 4)
+    part = saved_model.Part(b"1\n2\n3\n", {"rows": 3})
+    with pytest.raises(UsageError, match="num_shards: 4 files, but only 3 texts"):
+        output.write(lambda: iter([part]))
+
+
+def _write(folder, kind):
+    path = folder / f"in.{kind}"
+    if kind == "jsonl.gz":
+        lines = [json.dumps({"id": k, "sentence": t}) for k, t in enumerate(TEXTS)]
+        path.write_bytes(gzip.compress("\n".join(lines).encode()))
+    elif kind == "tsv":
+        lines = [f"{k}\t{t}" for k, t in enumerate(TEXTS)]
+        path.write_text("id\tsentence\n" + "\n".join(lines))
+    else:
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        table = pa.table({"sentence": TEXTS, "id": [0, 1, 2]})
+        parquet.write_table(table, path)
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["jsonl.gz", "tsv", "parquet"])
+def test_tables_are_cut_into_blocks(tmp_path, kind):
+    ids = ["0", "1", "2"] if kind == "tsv" else [0, 1, 2]
+    blocks = list(Rows([_write(tmp_path, kind)], ONE).portions(2))
+    assert [block.inputs["text"] for block in blocks] == [TEXTS[:2], TEXTS[2:]]
+    assert [block.copied["id"] for block in blocks] == [ids[:2], ids[2:]]
+
+
+def test_copied_values_keep_their_types(tmp_path):
+    path = tmp_path / "in.jsonl"
+    values = [7, 1.5, True, None, "7", [1, "a"]]
+    lines = [json.dumps({"id": value, "sentence": "a"}) for value in values]
+    path.write_text("\n".join([*lines, '{"id": NaN, "sentence": "a"}']))
+    (block,) = Rows([str(path)], ONE).portions(9)
+    assert block.copied["id"] == [*values, None]
+
+
+def test_every_line_of_text_is_a_row(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_bytes("ä\n\nlast\r\n".encode())
+    (block,) = Rows([str(path)], LINES).portions(10)
+    assert block.inputs == {"text": ["ä", "", "last"]}
+    path.write_bytes(b"")
+    with pytest.raises(DataError, match="in.txt: contains no text"):
+        list(Rows([str(path)], LINES).portions(10))
+
+
+@pytest.mark.parametrize(
+    ("rank", "value", "message"),
+    [
+        (1, None, "line 2: column 'text': expected a text, received null"),
+        (1, ["a"], "line 2: column 'text': expected a text, received \\[\"a\"\\]"),
+        (2, "a", "line 2: column 'text': expected a list of texts, received \"a\""),
+        (2, ["a", ["b"]], "line 2: .* expected a list of texts"),
+    ],
+)
+def test_other_values_are_named(tmp_path, rank, value, message):
+    path = tmp_path / "in.jsonl"
+    good = "a" if rank == 1 else ["a", "b"]
+    path.write_text("\n".join(json.dumps({"text": v}) for v in (good, value)))
+    reading = Reading({"text": "text"}, {"text": rank})
+    with pytest.raises(DataError, match=message):
+        list(Rows([str(path)], reading).portions(10))
+
+
+def test_files_are_in_order_and_exist(tmp_path):
+    for name in ("b.txt", "a.txt", "c.csv"):
+        (tmp_path / name).write_text("x")
+    found = find_files(f"{tmp_path}/c.csv,{tmp_path}/*.txt,{tmp_path}/a.txt")
+    assert [path[-5:] for path in found] == ["c.csv", "a.txt", "b.txt"]
+    with pytest.raises(DataError, match="nothing: no such file"):
+        find_files(f"{tmp_path}/nothing")
+    with pytest.raises(UsageError, match="must name a file"):
+        find_files(" , ")
+
+
+def test_lines_give_one_text_and_no_columns():
+    pair = {"question": "q", "context": "c"}
+    with pytest.raises(UsageError, match="takes question, context; use .jsonl"):
+        Rows(["in.txt"], Reading(pair, dict.fromkeys(pair, 1)))
+    with pytest.raises(UsageError, match="copy_columns: in.txt has no columns"):
+        Rows(["in.txt"], ONE)
+    Rows(["in.csv"], ONE)
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(UsageError, match="num_shards must be positive, received -1"):
+        ServedSettings(num_shards=-1)
+    with pytest.raises(UsageError, match="num_shards: 2, but output_file names one"):
+        saved_model._Files("a.jsonl", 2)
+    with pytest.raises(UsageError, match="signature: only with a SavedModel.*'tag'"):
+        ServedSettings(signature="tag").check_unused("runs/films")
+    served = ServedSettings(columns=("text=a=b",))
+    assert served.chosen_columns() == {"text": "a=b"}
+    for wrong in ("text", "text=", "=a"):
+        with pytest.raises(UsageError, match="expected input=column, received"):
+            ServedSettings(columns=(wrong,)).chosen_columns()

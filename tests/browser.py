@@ -1,6 +1,5 @@
 """Drives a real browser, Chromium, through its debugging pipe; needs no library."""
 
-import base64
 import contextlib
 import json
 import os
@@ -183,8 +182,3 @@ class Browser(contextlib.AbstractContextManager):
         common = {"key": key, "modifiers": modifiers, "windowsVirtualKeyCode": code}
         self.call("Input.dispatchKeyEvent", type="keyDown", **common, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **common)
-
-    def screenshot(self) -> bytes:
-        """Returns a picture of the whole page, PNG."""
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        return base64.b64decode(found["data"])

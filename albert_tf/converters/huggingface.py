@@ -19,9 +19,9 @@ from albert_tf.converters.table import (
     as_groups,
     fold_projection,
     match,
-    pair,
     read_groups,
     rename,
+    rows_of,
     unfold_projection,
 )
 from albert_tf.converters.tf1_names import BERT_BLOCK
@@ -371,14 +371,26 @@ def name_table(config: AlbertConfig, prefix: str, head: str | None) -> list[Row]
         head: str or None. One of `heads.HEADS`, or None for a bare model.
     """
     family = FAMILIES[config.family]
-    rows = _encoder(config, family, prefix)
+    rows = [
+        Row(f"backbone/embeddings/{name}", f"{prefix}embeddings.{name}.weight")
+        for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    ]
+    layers = {"backbone/embeddings/layer_norm": f"{prefix}embeddings.LayerNorm"}
+    if family.embedding_projection is not None:
+        mapping = f"{prefix}{family.embedding_projection}"
+        layers["backbone/encoder/embedding_projection"] = mapping
+    for block in range(max(row.attention for row in config.layer_table()) + 1):
+        scope = f"{prefix}{family.block_scope(config, block)}"
+        for ours, theirs in family.blocks.items():
+            layers[f"backbone/encoder/{ours.format(block)}"] = f"{scope}.{theirs}"
     is_answering = head == "question_answering"
-    rows += _dense("classifier", "qa_outputs" if is_answering else "classifier")
-    rows += _dense("mlm_head/dense", f"{family.mlm_transform}.dense")
-    norm = f"{family.mlm_transform}.LayerNorm"
-    rows += pair("mlm_head/layer_norm", norm, *_PARTS)
-    rows.append(Row("mlm_head/output_bias", f"{family.mlm_head}.bias"))
-    return rows + _dense("sop_head", family.sop_head)
+    layers["backbone/pooler"] = f"{prefix}{family.pooler}"
+    layers["classifier"] = "qa_outputs" if is_answering else "classifier"
+    layers["mlm_head/dense"] = f"{family.mlm_transform}.dense"
+    layers["mlm_head/layer_norm"] = f"{family.mlm_transform}.LayerNorm"
+    layers["sop_head"] = family.sop_head
+    rows += rows_of(layers, _PARTS, _PARTS, transpose=True)
+    return [*rows, Row("mlm_head/output_bias", f"{family.mlm_head}.bias")]
 
 
 def _tied_names(family: Family, prefix: str) -> dict[str, str]:
@@ -389,29 +401,3 @@ def _tied_names(family: Family, prefix: str) -> dict[str, str]:
             f"{prefix}embeddings.word_embeddings.weight"
         ),
     }
-
-
-def _encoder(config: AlbertConfig, family: Family, prefix: str) -> list[Row]:
-    rows = [
-        Row(f"backbone/embeddings/{name}", f"{prefix}embeddings.{name}.weight")
-        for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
-    ]
-    rows += pair(
-        "backbone/embeddings/layer_norm", f"{prefix}embeddings.LayerNorm", *_PARTS
-    )
-    if family.embedding_projection is not None:
-        rows += _dense(
-            "backbone/encoder/embedding_projection",
-            f"{prefix}{family.embedding_projection}",
-        )
-    blocks = max(row.attention for row in config.layer_table()) + 1
-    for block in range(blocks):
-        scope = f"{prefix}{family.block_scope(config, block)}"
-        for ours, theirs in family.blocks.items():
-            name = f"backbone/encoder/{ours.format(block)}"
-            rows += _dense(name, f"{scope}.{theirs}")
-    return rows + _dense("backbone/pooler", f"{prefix}{family.pooler}")
-
-
-def _dense(ours: str, theirs: str) -> list[Row]:
-    return pair(ours, theirs, *_PARTS, transpose=True)

@@ -29,8 +29,8 @@ from albert_tf.converters.table import (
     as_groups,
     fold_projection,
     match,
-    pair,
     rename,
+    rows_of,
     unfold_projection,
 )
 from albert_tf.converters.tokenizers import (
@@ -76,7 +76,6 @@ _TASK = "task:"
 _VARS = ("/vars/0", "/vars/1")
 _NO_WEIGHTS = re.compile(r"(^|/|:)(optimizer|preprocessor|seed_generator)/")
 _EARLIER_TOP = "_layer_checkpoint_dependencies"
-_ATTENTION = "_self_attention_layer"
 # The attributes of KerasHub's models that hold these layers.
 _ATTRIBUTES = {
     "reversible_embedding": "token_embedding",
@@ -320,20 +319,24 @@ def _name_table(config: AlbertConfig, head: str | None) -> list[Row]:
             ("token_type_embeddings", "embedding"),
         )
     ]
-    rows += pair("backbone/embeddings/layer_norm", "layers/layer_normalization", *_VARS)
-    rows += pair("backbone/encoder/embedding_projection", "layers/dense", *_VARS)
-    blocks = config.num_hidden_groups * config.inner_group_num
-    for block in range(blocks):
-        rows += _block(config, block)
-    rows += pair("backbone/pooler", "layers/dense_1", *_VARS)
+    layers = {
+        "backbone/embeddings/layer_norm": "layers/layer_normalization",
+        "backbone/encoder/embedding_projection": "layers/dense",
+        "backbone/pooler": "layers/dense_1",
+    }
+    for block in range(config.num_hidden_groups * config.inner_group_num):
+        stem = "layers/transformer_encoder" + (f"_{block}" if block else "")
+        for ours, theirs in _BLOCK.items():
+            layers[f"backbone/encoder/{ours.format(block)}"] = f"{stem}/{theirs}"
+        rows += _attention(config, f"backbone/encoder/attention_{block}", stem)
     if head == "masked_lm":
         stem = f"{_TASK}layers/masked_lm_head"
-        rows += pair("mlm_head/dense", f"{stem}/_intermediate_dense", *_VARS)
-        rows += pair("mlm_head/layer_norm", f"{stem}/_intermediate_layer_norm", *_VARS)
+        layers["mlm_head/dense"] = f"{stem}/_intermediate_dense"
+        layers["mlm_head/layer_norm"] = f"{stem}/_intermediate_layer_norm"
         rows.append(Row("mlm_head/output_bias", f"{stem}/vars/0"))
     elif head == "text_classifier":
-        rows += pair("classifier", f"{_TASK}layers/dense", *_VARS)
-    return rows
+        layers["classifier"] = f"{_TASK}layers/dense"
+    return rows + rows_of(layers, _VARS, _VARS)
 
 
 def _standard_path(path: str) -> str:
@@ -367,17 +370,13 @@ def _find_variable(model, config: AlbertConfig, path: str):
     return layer.trainable_variables[int(number)]
 
 
-def _block(config: AlbertConfig, block: int) -> list[Row]:
-    stem = "layers/transformer_encoder" + (f"_{block}" if block else "")
-    encoder = "backbone/encoder"
-    rows = []
-    for ours, theirs in _BLOCK.items():
-        rows += pair(f"{encoder}/{ours.format(block)}", f"{stem}/{theirs}", *_VARS)
+def _attention(config: AlbertConfig, ours: str, stem: str) -> list[Row]:
     D, N, H = config.hidden_size, config.num_attention_heads, config.head_size
+    rows = []
     for part in ("query", "key", "value", "output"):
-        ours = f"{encoder}/attention_{block}/{part}"
-        theirs = f"{stem}/{_ATTENTION}/{part}_dense/vars"
+        theirs = f"{stem}/_self_attention_layer/{part}_dense/vars"
         kernel, bias = ((D, N, H), (N, H)) if part != "output" else ((N, H, D), (D,))
-        rows.append(Row(f"{ours}/kernel", f"{theirs}/0", shapes=((D, D), kernel)))
-        rows.append(Row(f"{ours}/bias", f"{theirs}/1", shapes=((D,), bias)))
+        kernel, bias = ((D, D), kernel), ((D,), bias)
+        rows.append(Row(f"{ours}/{part}/kernel", f"{theirs}/0", shapes=kernel))
+        rows.append(Row(f"{ours}/{part}/bias", f"{theirs}/1", shapes=bias))
     return rows

@@ -31,6 +31,7 @@ CONFIG_FIELDS = tuple(
     for field in dataclasses.fields(AlbertConfig)
     if field.name not in _OWN_FIELDS
 )
+_DENSE = ("kernel", "bias")
 _PROJECTION = "backbone/encoder/embedding_projection"
 # Fields that say how often and by whom weights are read, not their shapes.
 GROWABLE = (
@@ -82,21 +83,28 @@ class Row:
         return tensor
 
 
-def pair(ours: str, theirs: str, *names: str, transpose: bool = False) -> list[Row]:
-    """Returns the rows of a dense layer or a layer norm.
+def rows_of(
+    layers: Mapping[str, str],
+    dense: tuple[str, str],
+    norm: tuple[str, str],
+    transpose: bool = False,
+) -> list[Row]:
+    """Returns the two rows of each dense layer and layer norm.
 
     Args:
-        ours: str. Our name of the layer.
-        theirs: str. Their name of the layer.
-        *names: str. Their names of its two weights, kernel or gamma first.
-        transpose: bool. Whether the kernel is transposed.
+        layers: mapping. Our names of layers to theirs.
+        dense: tuple of str. What they append for the kernel and the bias.
+        norm: tuple of str. What they append for gamma and beta.
+        transpose: bool. Whether kernels are transposed.
     """
-    norm = "norm" in ours.rsplit("/", 1)[-1]
-    own = ("gamma", "beta") if norm else ("kernel", "bias")
-    return [
-        Row(f"{ours}/{own[0]}", f"{theirs}{names[0]}", transpose and not norm),
-        Row(f"{ours}/{own[1]}", f"{theirs}{names[1]}"),
-    ]
+    rows = []
+    for ours, theirs in layers.items():
+        is_norm = "norm" in ours.rsplit("/", 1)[-1]
+        own, names = (("gamma", "beta"), norm) if is_norm else (_DENSE, dense)
+        for part, name in zip(own, names, strict=True):
+            turned = transpose and part == "kernel"
+            rows.append(Row(f"{ours}/{part}", f"{theirs}{name}", turned))
+    return rows
 
 
 def match(

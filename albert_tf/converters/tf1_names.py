@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.table import Row, as_groups, pair
+from albert_tf.converters.table import Row, as_groups, rows_of
 
 _KERNEL = ("/kernel", "/bias")
 _NORM = ("/gamma", "/beta")
@@ -68,25 +68,19 @@ class Family:
 
     Args:
         config_file: str. Name of the config file.
-        blocks: callable. From a config to the rows of all blocks.
+        blocks: callable. From a config to the names of all blocks' layers by ours.
         has_groups: bool. Whether layers are stored as groups that share weights.
         missing_fields: tuple of str. Config fields that its files do not have.
     """
 
     config_file: str
-    blocks: Callable[[AlbertConfig], list[Row]]
+    blocks: Callable[[AlbertConfig], dict[str, str]]
     has_groups: bool = False
     missing_fields: tuple[str, ...] = ()
 
 
-def _dense_or_norm(ours: str, theirs: str) -> list[Row]:
-    """Returns the rows of a layer of the backbone."""
-    parts = _NORM if "norm" in ours else _KERNEL
-    return pair(f"backbone/{ours}", theirs, *parts)
-
-
-def _albert_blocks(config: AlbertConfig) -> list[Row]:
-    shared_norms, rows = config.share_layer_norm, []
+def _albert_blocks(config: AlbertConfig) -> dict[str, str]:
+    shared_norms, layers = config.share_layer_norm, {}
     blocks = max(row.attention for row in config.layer_table()) + 1
     for block in range(blocks):
         number, inner = divmod(block, config.inner_group_num)
@@ -94,10 +88,9 @@ def _albert_blocks(config: AlbertConfig) -> list[Row]:
         scope = f"bert/encoder/transformer/group_{group}/inner_group_{inner}"
         for ours, theirs in _ALBERT_BLOCK.items():
             if shared_norms or "norm" not in ours:
-                name = f"encoder/{ours.format(block)}"
-                rows += _dense_or_norm(name, f"{scope}/{theirs}")
+                layers[f"backbone/encoder/{ours.format(block)}"] = f"{scope}/{theirs}"
     if shared_norms:
-        return rows
+        return layers
     entered: dict[int, int] = {}
     for number, row in enumerate(config.layer_table()):
         layer, inner = divmod(number, config.inner_group_num)
@@ -111,20 +104,16 @@ def _albert_blocks(config: AlbertConfig) -> list[Row]:
             f"inner_group_{inner}/layer_normalization"
         )
         for part, which in (("attention", 2 * number + 1), ("ffn", 2 * number + 2)):
-            name = f"encoder/{part}_layer_norm_{number}"
-            rows += _dense_or_norm(name, f"{scope}_{which}")
-    return rows
+            layers[f"backbone/encoder/{part}_layer_norm_{number}"] = f"{scope}_{which}"
+    return layers
 
 
-def _bert_blocks(config: AlbertConfig) -> list[Row]:
-    return [
-        row
+def _bert_blocks(config: AlbertConfig) -> dict[str, str]:
+    return {
+        f"backbone/encoder/{ours.format(layer)}": f"bert/encoder/layer_{layer}/{theirs}"
         for layer in range(config.num_hidden_layers)
         for ours, theirs in BERT_BLOCK.items()
-        for row in _dense_or_norm(
-            f"encoder/{ours.format(layer)}", f"bert/encoder/layer_{layer}/{theirs}"
-        )
-    ]
+    }
 
 
 # By `AlbertConfig.family`.
@@ -158,17 +147,18 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
         Row(f"backbone/embeddings/{name}", f"bert/embeddings/{name}")
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
     ]
-    rows += _dense_or_norm("embeddings/layer_norm", f"bert/embeddings/{norm}")
+    layers = {"backbone/embeddings/layer_norm": f"bert/embeddings/{norm}"}
     if config.has_embedding_projection:
         mapping = "bert/encoder/embedding_hidden_mapping_in"
-        rows += _dense_or_norm("encoder/embedding_projection", mapping)
-    rows += family.blocks(config)
-    rows += _dense_or_norm("pooler", "bert/pooler/dense")
+        layers["backbone/encoder/embedding_projection"] = mapping
+    layers |= family.blocks(config)
     transform = "cls/predictions/transform"
     last = 2 * len(config.layer_table()) + 1
     norm = "LayerNorm" if config.share_layer_norm else f"layer_normalization_{last}"
-    rows += pair("mlm_head/dense", f"{transform}/dense", *_KERNEL)
-    rows += pair("mlm_head/layer_norm", f"{transform}/{norm}", *_NORM)
+    layers["backbone/pooler"] = "bert/pooler/dense"
+    layers["mlm_head/dense"] = f"{transform}/dense"
+    layers["mlm_head/layer_norm"] = f"{transform}/{norm}"
+    rows += rows_of(layers, _KERNEL, _NORM)
     rows.append(Row("mlm_head/output_bias", "cls/predictions/output_bias"))
     if head == "beam_question_answering":
         return rows + beam_rows()
@@ -181,12 +171,9 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
 
 def beam_rows() -> list[Row]:
     """Returns the rows of the SQuAD 2.0 head."""
-    rows = []
-    for ours, theirs in _BEAM.items():
-        rows += pair(ours, theirs, *(_NORM if "norm" in ours else _KERNEL))
     # The last layer has no bias.
     kernel = Row("answer_head/dense_1/kernel", "answer_class/dense_1/kernel")
-    return [*rows, kernel]
+    return [*rows_of(_BEAM, _KERNEL, _NORM), kernel]
 
 
 def standard_names(names: Iterable[str]) -> dict[str, str]:

@@ -30,12 +30,16 @@ E_IS_D = {"embedding_size": 12}
 # Variants of the model, and the formats that have them.
 VARIANTS = {
     "base": ({}, "albert_tf huggingface tf1"),
-    "BERT": ({"sharing": "none", **E_IS_D}, "albert_tf tf1"),
+    "BERT": ({"sharing": "none", **E_IS_D}, "albert_tf huggingface tf1"),
+    "ALBERT like BERT": (
+        {"sharing": "none", **E_IS_D, "family": "albert"},
+        "huggingface",
+    ),
     "groups": ({"num_hidden_groups": 2, "inner_group_num": 2}, "tf1"),
     "uneven groups": ({"num_hidden_layers": 5, "num_hidden_groups": 3}, "tf1"),
     "E = D": (E_IS_D, "tf1"),
     "relu": ({"hidden_act": "relu"}, "tf1"),
-    "nothing shared": ({"sharing": "none"}, "tf1"),
+    "nothing shared": ({"sharing": "none"}, "huggingface tf1"),
     "own norms": ({"share_layer_norm": False}, "tf1"),
     "own norms in groups": (
         {"share_layer_norm": False, "num_hidden_groups": 2, "inner_group_num": 2},
@@ -75,6 +79,7 @@ def test_round_trip(tmp_path, format, head, variant, labels, kind):
     assert type(again) is type(model) and again.untrained_weights == []
     assert (again.labels, again.problem_type) == (labels, kind)
     assert again.config.layer_table() == model.config.layer_table()
+    assert again.config.family == model.config.family
     assert format != "albert_tf" or again.config == model.config
     found, expected = weight_names(again), weight_names(model)
     # A head that does not use the pooler has none in Hugging Face.
@@ -82,6 +87,30 @@ def test_round_trip(tmp_path, format, head, variant, labels, kind):
     assert kept <= set(found) <= set(expected)
     for name, value in found.items():
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("format", "changes", "message"),
+    [
+        ("huggingface", {"sharing": "attention"}, "sharing='attention'"),
+        ("huggingface", {"share_layer_norm": False}, "share_layer_norm=False"),
+        (
+            "huggingface",
+            {"num_hidden_layers": 18, "num_hidden_groups": 14},
+            "another of 14 groups",
+        ),
+        ("huggingface", {"add_pooler": False}, "its bare model has a pooler"),
+        ("tf1", {"hidden_act": "gelu"}, "hidden_act='gelu'"),
+        ("tf1", {"sharing": "ffn"}, "sharing='ffn'"),
+        ("tf1", {**E_IS_D, "embedding_projection": "always"}, "no projection"),
+        ("tf1", {"num_hidden_layers": 22, "num_hidden_groups": 22}, "another of 22 gr"),
+    ],
+)
+def test_what_a_format_cannot_express(format, changes, message, tmp_path):
+    model = make_model(None, **changes)
+    with pytest.raises(UsageError, match=message):
+        albert_tf.save_pretrained(model, tmp_path / "m", format=format)
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize(

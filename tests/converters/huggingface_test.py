@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.converters.huggingface import name_table
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
 from tests import tiny
 from tests.tiny import assert_same_weights
@@ -34,27 +34,23 @@ def load_golden(folder):
 
 @pytest.mark.parametrize("folder", [PRETRAINING, ANSWERING], ids=lambda p: p.name)
 def test_every_hidden_state_and_attention(folder):
-    model = albert_tf.from_pretrained(folder, head=None)
+    model = albert_tf.from_pretrained(folder)
     stored, batch = load_golden(folder)
-    out = model(batch, output_hidden_states=True, output_attentions=True)
-    for i, state in enumerate(out["hidden_states"]):
-        expected = stored[f"out/hidden_states_{i:02d}"]
-        np.testing.assert_allclose(state, expected, atol=1e-5)
-    for i, probs in enumerate(out["attentions"]):
-        expected = stored[f"out/attentions_{i:02d}"]
-        np.testing.assert_allclose(probs, expected, atol=1e-5)
-
-
-def test_pretraining_heads():
-    model = albert_tf.from_pretrained(PRETRAINING, head="auto")
-    assert isinstance(model, albert_tf.AlbertPretrainer)
-    stored, batch = load_golden(PRETRAINING)
+    out = model.backbone(batch, output_hidden_states=True, output_attentions=True)
+    found = {f"hidden_states_{i:02d}": x for i, x in enumerate(out["hidden_states"])}
+    found |= {f"attentions_{i:02d}": x for i, x in enumerate(out["attentions"])}
     rows, length = batch["token_ids"].shape
-    batch["mask_positions"] = np.tile(np.arange(length), (rows, 1))
-    out = model(batch)
-    logits, sop = stored["out/prediction_logits"], stored["out/sop_logits"]
-    np.testing.assert_allclose(out["mlm_logits"], logits, atol=1e-5)
-    np.testing.assert_allclose(out["sop_logits"], sop, atol=1e-5)
+    if folder is PRETRAINING:
+        batch["mask_positions"] = np.tile(np.arange(length), (rows, 1))
+    found |= model(batch)
+    found["prediction_logits"] = found.pop("mlm_logits", None)
+    names = [
+        name[4:] for name in stored if name.startswith("out/") and "loss" not in name
+    ]
+    for name in names:
+        expected = stored[f"out/{name}"]
+        np.testing.assert_allclose(found[name], expected, atol=1e-5, err_msg=name)
+    assert len(names) > 10
 
 
 def test_gradients_of_every_weight():
@@ -90,15 +86,6 @@ def test_gradients_of_every_weight():
         error = np.abs(received - expected).max()
         # The exact gradient of the key's bias is zero.
         assert error < 1e-4 * max(np.abs(expected).max(), 1e-2), row.ours
-
-
-def test_question_answering():
-    model = albert_tf.from_pretrained(ANSWERING, head="auto")
-    assert isinstance(model, albert_tf.AlbertQuestionAnswering)
-    stored, batch = load_golden(ANSWERING)
-    out = model(batch)
-    for name in ("start_logits", "end_logits"):
-        np.testing.assert_allclose(out[name], stored[f"out/{name}"], atol=1e-5)
 
 
 @pytest.mark.parametrize("folder", [PRETRAINING, ANSWERING], ids=lambda p: p.name)
@@ -177,16 +164,6 @@ def test_files_of_the_hub(tmp_path, tensors, change, kind):
     assert {"sop_head/bias", "sop_head/kernel"} <= set(model.untrained_weights)
 
 
-def test_unknown_tensors(tmp_path, tensors):
-    tensors["albert.encoder.adapter.weight"] = np.zeros((2, 2), np.float32)
-    folder = edited(tmp_path, tensors)
-    with pytest.raises(DataError, match=r"unknown tensor albert\.encoder\.adapter"):
-        albert_tf.from_pretrained(folder, head=None)
-    assert albert_tf.from_pretrained(folder, ignore=r"\.adapter\.", head=None)
-    with pytest.raises(UsageError, match="not a regular expression"):
-        albert_tf.from_pretrained(folder, ignore="(")
-
-
 def test_classifier_without_architectures_may_be_any(tmp_path, tensors):
     tensors = {k: v for k, v in tensors.items() if k.startswith("albert.")}
     tensors["classifier.weight"] = np.ones((1, 32), np.float32)
@@ -195,33 +172,6 @@ def test_classifier_without_architectures_may_be_any(tmp_path, tensors):
     for head in ("text_classifier", "token_classifier", "multiple_choice"):
         model = albert_tf.from_pretrained(folder, head=head)
         assert model.untrained_weights == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"sharing": "attention"}, "sharing='attention'"),
-        ({"share_layer_norm": False}, "share_layer_norm=False"),
-        (
-            {"num_hidden_layers": 18, "num_hidden_groups": 14},
-            "another of 14 groups",
-        ),
-        ({}, "its bare model has a pooler"),
-    ],
-)
-def test_what_it_cannot_express(changes, message, tmp_path):
-    config = CONFIG.replace(**changes)
-    model = albert_tf.AlbertBackbone(config, add_pooler=bool(changes), seed=1)
-    with pytest.raises(UsageError, match=message):
-        albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
-
-
-def test_layers_that_share_nothing_become_groups(tmp_path):
-    model = albert_tf.AlbertBackbone(CONFIG.replace(sharing="none"), seed=1)
-    albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
-    again = albert_tf.from_pretrained(tmp_path / "m", head=None)
-    assert again.config.num_hidden_groups == 4
-    assert_same_weights(model, again)
 
 
 BERT = CONFIG.replace(sharing="none", embedding_size=12)
@@ -245,14 +195,3 @@ def test_bert_without_model_type(tmp_path):
         where.write_text(json.dumps({**values, key: value}))
         with pytest.raises(DataError, match=rf"config\.json: .*'{np.ravel(value)[0]}'"):
             albert_tf.from_pretrained(tmp_path / "m", head="auto")
-
-
-@pytest.mark.parametrize("family", ["albert", "bert"])
-def test_the_family_decides_the_names(family, tmp_path):
-    model = albert_tf.AlbertBackbone(BERT.replace(family=family), seed=1)
-    albert_tf.save_pretrained(model, tmp_path / "m", format="huggingface")
-    values = json.loads((tmp_path / "m/config.json").read_text())
-    assert values["model_type"] == family
-    again = albert_tf.from_pretrained(tmp_path / "m", head=None)
-    assert again.config.family == family
-    assert_same_weights(model, again)

@@ -19,7 +19,7 @@ from albert_tf.wording import count_of
 _PREDICTION_DIR = flags.DEFINE_string(
     "prediction_dir",
     "",
-    "Folder with a folder for each task (cola, SST-2, ...) that has "
+    "Folder with a folder for each task (cola, sst2, ...) that has "
     "test_predictions.tsv; for MNLI test_matched_predictions.tsv and "
     "test_mismatched_predictions.tsv; for AX a folder ax, or ax_predictions.tsv in "
     "MNLI's.",

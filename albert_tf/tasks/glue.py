@@ -176,11 +176,7 @@ def _cola_splits() -> dict[str, GlueSource]:
         name: _source(f"CoLA/{name}.tsv", columns=columns, label_names=_BINARY)
         for name in ("train", "dev")
     }
-    return sources | {
-        name: source
-        for name, source in _splits("CoLA", ["sentence"]).items()
-        if name == "test"
-    }
+    return sources | {"test": _splits("CoLA", ["sentence"])["test"]}
 
 
 def _mrpc_splits() -> dict[str, GlueSource]:
@@ -212,18 +208,17 @@ def _metrics(labels, predictions, *, names: Sequence[str]) -> dict[str, float]:
     return {name: values[name] for name in names}
 
 
-def _task(name, splits, labels, metrics, recipe, **kwargs) -> Task:
+def _task(name, splits, labels, metrics, recipe) -> Task:
     """Returns a task of GLUE.
 
     Args:
         name: str. Name of the task.
         splits: dict. See `Task`.
-        labels: tuple of str. See `Task`.
-        metrics: tuple of str. What the leaderboard reports for the task
+        labels: tuple of str. See `Task`; none for scores.
+        metrics: str. What the leaderboard reports for the task
             (https://gluebenchmark.com). The first one selects models.
-        recipe: `Recipe`. Row of Table 14. In the paper, RTE, STS-B and MRPC start from
-            a model fine-tuned on MNLI, and scores are medians of five runs.
-        **kwargs: Other fields of `Task`.
+        recipe: tuple. Row of Table 14, or None. In the paper, RTE, STS-B and MRPC start
+            from a model fine-tuned on MNLI, and scores are medians of five runs.
     """
     classes = {label: label for label in labels}
     for alias in LABEL_ALIASES.get(name, ()):
@@ -231,102 +226,42 @@ def _task(name, splits, labels, metrics, recipe, **kwargs) -> Task:
     texts = _columns(_TFDS_TEXTS.get(name, _PAIR))
     there = LabelledTableSettings(**texts, label_column="label", id_column="idx")
     more = {"task": name, "features": there, "classes": classes}
-    splits = {k: dataclasses.replace(v, **more) for k, v in splits.items()}
+    names = metrics.split()
     return Task(
         name=name,
         head="text_classifier",
-        metrics=functools.partial(_metrics, names=metrics),
-        selecting_metric=metrics[0],
-        splits=splits,
+        metrics=functools.partial(_metrics, names=names),
+        selecting_metric=names[0],
+        splits={k: dataclasses.replace(v, **more) for k, v in splits.items()},
         labels=labels,
         positive_label="1" if labels == _BINARY else None,
-        recipe=recipe,
+        problem_type=SINGLE_LABEL if labels else REGRESSION,
+        recipe=Recipe(*recipe) if recipe else None,
         family=FAMILY,
-        **{"problem_type": SINGLE_LABEL, **kwargs},
     )
 
 
+_QNLI = _splits("QNLI", ["question", "sentence"])
+# A few released rows are short. A row to predict is never dropped.
+_QUESTIONS = ["question1", "question2"]
+_QQP = _splits("QQP", _QUESTIONS, "is_duplicate", short_rows=("skip", "fill"))
+_MNLI = _splits(
+    "MNLI",
+    _PAIR,
+    dev=("dev_matched", "dev_mismatched"),
+    test=("test_matched", "test_mismatched"),
+)
+_SST2 = _splits("SST-2", ["sentence"], "label")
+_STSB, _RTE, _WNLI = (_splits(name, _PAIR) for name in ("STS-B", "RTE", "WNLI"))
 TASKS = (
-    _task(
-        "cola",
-        _cola_splits(),
-        _BINARY,
-        ("matthews",),
-        Recipe(1e-5, 16, 0.0, 5336, 320),
-    ),
-    _task(
-        "stsb",
-        _splits("STS-B", _PAIR),
-        (),
-        ("pearson", "spearman"),
-        Recipe(2e-5, 16, 0.0, 3598, 214),
-        problem_type=REGRESSION,
-    ),
-    _task(
-        "sst2",
-        _splits("SST-2", ["sentence"], "label"),
-        _BINARY,
-        ("accuracy",),
-        Recipe(1e-5, 32, 0.0, 20935, 1256),
-    ),
-    _task(
-        "mnli",
-        _splits(
-            "MNLI",
-            _PAIR,
-            dev=("dev_matched", "dev_mismatched"),
-            test=("test_matched", "test_mismatched"),
-        ),
-        _NLI,
-        ("accuracy",),
-        Recipe(3e-5, 128, 0.0, 10000, 1000),
-    ),
-    _task(
-        "qnli",
-        _splits("QNLI", ["question", "sentence"]),
-        _ENTAILMENT,
-        ("accuracy",),
-        Recipe(1e-5, 32, 0.0, 33112, 1986),
-    ),
-    _task(
-        "qqp",
-        # A few released rows are short. A row to predict is never dropped.
-        _splits(
-            "QQP",
-            ["question1", "question2"],
-            "is_duplicate",
-            short_rows=("skip", "fill"),
-        ),
-        _BINARY,
-        ("accuracy", "f1"),
-        Recipe(5e-5, 128, 0.1, 14000, 1000),
-    ),
-    _task(
-        "rte",
-        _splits("RTE", _PAIR),
-        _ENTAILMENT,
-        ("accuracy",),
-        Recipe(3e-5, 32, 0.1, 800, 200),
-    ),
-    _task(
-        "mrpc",
-        _mrpc_splits(),
-        _BINARY,
-        ("accuracy", "f1"),
-        Recipe(2e-5, 32, 0.0, 800, 200),
-    ),
-    _task(
-        "wnli",
-        _splits("WNLI", _PAIR),
-        _BINARY,
-        ("accuracy",),
-        Recipe(2e-5, 16, 0.1, 2000, 250),
-    ),
-    _task(
-        "ax",
-        _ax_splits(),
-        _NLI,
-        ("matthews",),
-        None,
-    ),
+    _task("cola", _cola_splits(), _BINARY, "matthews", (1e-5, 16, 0.0, 5336, 320)),
+    _task("stsb", _STSB, (), "pearson spearman", (2e-5, 16, 0.0, 3598, 214)),
+    _task("sst2", _SST2, _BINARY, "accuracy", (1e-5, 32, 0.0, 20935, 1256)),
+    _task("mnli", _MNLI, _NLI, "accuracy", (3e-5, 128, 0.0, 10000, 1000)),
+    _task("qnli", _QNLI, _ENTAILMENT, "accuracy", (1e-5, 32, 0.0, 33112, 1986)),
+    _task("qqp", _QQP, _BINARY, "accuracy f1", (5e-5, 128, 0.1, 14000, 1000)),
+    _task("rte", _RTE, _ENTAILMENT, "accuracy", (3e-5, 32, 0.1, 800, 200)),
+    _task("mrpc", _mrpc_splits(), _BINARY, "accuracy f1", (2e-5, 32, 0.0, 800, 200)),
+    _task("wnli", _WNLI, _BINARY, "accuracy", (2e-5, 16, 0.1, 2000, 250)),
+    _task("ax", _ax_splits(), _NLI, "matthews", None),
 )

@@ -1,14 +1,14 @@
 """Makes the zip file that the GLUE leaderboard (https://gluebenchmark.com) accepts."""
 
-import dataclasses
 import io
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
-from albert_tf.tables.columns import Columns
+from albert_tf.tables.columns import Ids
 from albert_tf.tables.reader import read_columns
 from albert_tf.tasks import glue
 from albert_tf.tasks.task import REGRESSION, Task
@@ -16,8 +16,7 @@ from albert_tf.tasks.task import REGRESSION, Task
 _LOWEST, _HIGHEST = 0.0, 5.0  # scores of STS-B
 
 
-@dataclasses.dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One file of the submission.
 
     Attributes:
@@ -35,33 +34,29 @@ class Part:
     num_rows: int
 
 
-PARTS: dict[str, Part] = {
-    part.key: part
-    for part in (
-        Part("cola", "CoLA.tsv", "cola", "test", 1063),
-        Part("sst2", "SST-2.tsv", "sst2", "test", 1821),
-        Part("mrpc", "MRPC.tsv", "mrpc", "test", 1725),
-        Part("stsb", "STS-B.tsv", "stsb", "test", 1379),
-        Part("qqp", "QQP.tsv", "qqp", "test", 390965),
-        Part("mnli-m", "MNLI-m.tsv", "mnli", "test_matched", 9796),
-        Part("mnli-mm", "MNLI-mm.tsv", "mnli", "test_mismatched", 9847),
-        Part("qnli", "QNLI.tsv", "qnli", "test", 5463),
-        Part("rte", "RTE.tsv", "rte", "test", 3000),
-        Part("wnli", "WNLI.tsv", "wnli", "test", 146),
-        Part("ax", "AX.tsv", "ax", "test", 1104),
-    )
-}
+PARTS = (
+    Part("cola", "CoLA.tsv", "cola", "test", 1063),
+    Part("sst2", "SST-2.tsv", "sst2", "test", 1821),
+    Part("mrpc", "MRPC.tsv", "mrpc", "test", 1725),
+    Part("stsb", "STS-B.tsv", "stsb", "test", 1379),
+    Part("qqp", "QQP.tsv", "qqp", "test", 390965),
+    Part("mnli-m", "MNLI-m.tsv", "mnli", "test_matched", 9796),
+    Part("mnli-mm", "MNLI-mm.tsv", "mnli", "test_mismatched", 9847),
+    Part("qnli", "QNLI.tsv", "qnli", "test", 5463),
+    Part("rte", "RTE.tsv", "rte", "test", 3000),
+    Part("wnli", "WNLI.tsv", "wnli", "test", 146),
+    Part("ax", "AX.tsv", "ax", "test", 1104),
+)
 _TASKS = {task.name: task for task in glue.TASKS}
 
 
 def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
     """Returns the file of predictions of each part that has one.
 
-    `folder` has one folder per task, under any spelling of its name (`sst2`, `SST-2`):
-    usually the folder of the fine-tuned model. It holds `test_predictions.tsv`, that of
-    MNLI `test_matched_predictions.tsv` and `test_mismatched_predictions.tsv`. The
-    predictions for AX are in a folder of that name, or in MNLI's as
-    `ax_predictions.tsv`.
+    `folder` has one folder per task (`cola`, `sst2`), usually that of the fine-tuned
+    model. It holds `test_predictions.tsv`, that of MNLI `test_matched_predictions.tsv`
+    and `test_mismatched_predictions.tsv`. The predictions for AX are in a folder of
+    that name, or in MNLI's as `ax_predictions.tsv`.
 
     Args:
         folder: str. Path of the folder, or empty.
@@ -70,9 +65,11 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
 
     Raises:
         UsageError: If a name in `given` is unknown.
-        DataError: If a folder or file does not exist, or two folders are one task's.
+        DataError: If a folder or file does not exist.
     """
-    places = _task_folders(folder) if folder else {}
+    if folder and not files.is_folder(folder):
+        raise DataError(f"{folder}: expected a folder with a folder for each task")
+    places = {name: files.join(folder, name) for name in _TASKS} if folder else {}
     found = {}
     for name, path in given.items():
         chosen = find_parts(name)
@@ -87,7 +84,7 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
             )
         else:
             found[chosen[0].key] = path
-    for part in PARTS.values():
+    for part in PARTS:
         candidates = [
             files.join(places[task], name)
             for task, name in _names(part)
@@ -107,7 +104,7 @@ def make_submission(
     """Returns the zip file; equal predictions give equal bytes.
 
     Args:
-        predictions: dict. File of predictions by key of `PARTS`, with the columns
+        predictions: dict. File of predictions by key of a part, with the columns
             `index` and `prediction`, as fine-tuning writes it.
         leave_out: sequence of str. Parts or tasks that the zip does not have.
         data_dir: str. Folder with all of GLUE, to compare the indices with those of the
@@ -119,7 +116,7 @@ def make_submission(
             another task; names file and line.
     """
     omitted = {part.key for name in leave_out for part in find_parts(name)}
-    parts = [part for part in PARTS.values() if part.key not in omitted]
+    parts = [part for part in PARTS if part.key not in omitted]
     missing = [part for part in parts if part.key not in predictions]
     if missing:
         keys = ",".join(part.key for part in missing)
@@ -148,35 +145,10 @@ def find_parts(name: str) -> list[Part]:
     Raises:
         UsageError: If nothing is found.
     """
-    key = _plain(name)
-    found = [part for part in PARTS.values() if key in (_plain(part.key), part.task)]
-    if not found:
-        raise UsageError(
-            f"expected a task of GLUE, one of {', '.join(PARTS)}, received {name!r}"
-        )
+    found = [part for part in PARTS if name in (part.key, part.task)]
+    known = ", ".join(part.key for part in PARTS)
+    require(found, f"expected a task of GLUE, one of {known}", name)
     return found
-
-
-def _plain(name: str) -> str:
-    return name.strip().lower().replace("-", "").replace("_", "")
-
-
-def _task_folders(folder: str) -> dict[str, str]:
-    """Returns the folders of tasks in a folder."""
-    if not files.is_folder(folder):
-        raise DataError(f"{folder}: expected a folder with a folder for each task")
-    places: dict[str, str] = {}
-    for name in files.list_folder(folder):
-        task, path = _plain(name), files.join(folder, name)
-        if task not in _TASKS or not files.is_folder(path):
-            continue
-        if task in places:
-            raise DataError(
-                f"{path}: expected one folder for {task}, found also {places[task]} "
-                f"(--predictions={task}=FOLDER chooses)"
-            )
-        places[task] = path
-    return places
 
 
 def _names(part: Part) -> list[tuple[str, str]]:
@@ -194,7 +166,13 @@ def _part_text(part: Part, path: str, data_dir: str) -> str:
         expected = source.read(data_dir).ids
     else:
         expected = [str(i) for i in range(part.num_rows)]
-    rows = _rows_by_index(part, columns, indices)
+    rows, ids = {}, Ids()
+    for row, index in enumerate(indices):
+        rule = f"{columns.where(row)}: expected an index"
+        require(isinstance(index, str), rule, index, error=DataError)
+        if problem := ids.problem(index, f"{columns.unit} {columns.lines[row]}"):
+            raise DataError(f"{columns.where(row)}: {problem}")
+        rows[index] = row
     _check_indices(part, path, rows, expected)
     convert = _converter(_TASKS[part.task])
     lines = ["index\tprediction\n"]
@@ -206,22 +184,6 @@ def _part_text(part: Part, path: str, data_dir: str) -> str:
             raise DataError(f"{columns.where(row)}: {e}") from None
         lines.append(f"{index}\t{answer}\n")
     return "".join(lines)
-
-
-def _rows_by_index(part: Part, columns: Columns, indices: list) -> dict[str, int]:
-    rows: dict[str, int] = {}
-    for row, index in enumerate(indices):
-        if not isinstance(index, str):
-            raise DataError(
-                f"{columns.where(row)}: expected an index, received {index}"
-            )
-        if index in rows:
-            raise DataError(
-                f"{columns.where(row)}: the index {index} occurs before, in "
-                f"{columns.unit} {columns.lines[rows[index]]}"
-            )
-        rows[index] = row
-    return rows
 
 
 def _check_indices(part: Part, path: str, rows: dict, expected: list[str]) -> None:
@@ -244,9 +206,7 @@ def _converter(task: Task):
     """Returns a function from a prediction to its spelling in the submission."""
     if task.problem_type == REGRESSION:
         return _score
-    spelling = {label: label for label in task.labels}
-    for alias in glue.LABEL_ALIASES.get(task.name, ()):
-        spelling |= dict(zip(alias, task.labels, strict=True))
+    spelling = next(iter(task.splits.values())).classes
 
     def convert(answer) -> str:
         if not isinstance(answer, str) or answer not in spelling:

@@ -9,10 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.errors import DataError, UsageError
-
-_AVERAGES = ("binary", "macro", "micro", "weighted")
-
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Returns probabilities over the last axis."""
@@ -34,34 +30,23 @@ def classification_metrics(
 
     Returns:
         dict with `accuracy, f1, precision, recall, matthews`. A ratio 0/0 is 0.
-
-    Raises:
-        DataError: If there are no examples, if the numbers of predictions and labels
-            differ, or if there are more than two classes with `"binary"`.
-        UsageError: If `average` is unknown.
     """
     from sklearn import metrics
 
-    if average not in _AVERAGES:
-        raise UsageError(
-            f"average must be one of {', '.join(_AVERAGES)}, received {average!r}"
-        )
-    labels, predictions = _arrays(labels, predictions)
-    classes = sorted(set(labels.tolist()) | set(predictions.tolist()))
-    if average == "binary" and not set(classes) <= {0, 1}:
-        raise DataError(
-            "labels and predictions must be 0 or 1 for binary metrics, received "
-            f"{classes}"
-        )
+    labels, predictions = np.asarray(labels), np.asarray(predictions)
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(
         labels, predictions, average=average, zero_division=0
     )
+    with warnings.catch_warnings():
+        # With a single class the correlation is 0/0, which is defined as 0.
+        warnings.filterwarnings("ignore", "A single label was found", UserWarning)
+        matthews = float(metrics.matthews_corrcoef(labels, predictions))
     return {
         "accuracy": float(metrics.accuracy_score(labels, predictions)),
         "f1": float(f1),
         "precision": float(precision),
         "recall": float(recall),
-        "matthews": _matthews(labels, predictions),
+        "matthews": matthews,
     }
 
 
@@ -78,18 +63,10 @@ def multi_label_metrics(
         dict with `f1, precision, recall` (micro averages: over all cells), `f1_macro`
         (mean over labels) and `exact_match` (rows without a wrong cell). A ratio 0/0
         is 0.
-
-    Raises:
-        DataError: If there are no cells, or if the shapes differ.
     """
     from sklearn import metrics
 
     labels, predictions = np.asarray(labels, bool), np.asarray(predictions, bool)
-    if labels.ndim != 2 or labels.shape != predictions.shape or not labels.size:
-        raise DataError(
-            "labels and predictions must be two tables of the same size, received "
-            f"shapes {labels.shape} and {predictions.shape}"
-        )
     precision, recall, f1, _ = metrics.precision_recall_fscore_support(
         labels.ravel(), predictions.ravel(), average="binary", zero_division=0
     )
@@ -162,14 +139,10 @@ def regression_metrics(
         dict with `pearson, spearman, pearson_spearman, mse`. Correlations are nan if
         all labels or all predictions are equal, or if there is only one example. All
         are nan if a prediction is not finite.
-
-    Raises:
-        DataError: If there are no examples, or if the numbers of predictions and
-            labels differ.
     """
     from scipy import stats
 
-    labels, predictions = _arrays(labels, predictions, "float64")
+    labels, predictions = (np.asarray(x, "float64") for x in (labels, predictions))
     pearson = spearman = math.nan
     # scipy also warns about (nearly) constant values and single examples.
     if np.isfinite(predictions).all() and np.ptp(labels) and np.ptp(predictions):
@@ -183,22 +156,3 @@ def regression_metrics(
         "pearson_spearman": (pearson + spearman) / 2,
         "mse": float(np.mean((labels - predictions) ** 2)),
     }
-
-
-def _matthews(labels: np.ndarray, predictions: np.ndarray) -> float:
-    from sklearn import metrics
-
-    with warnings.catch_warnings():
-        # With a single class the correlation is 0/0, which is defined as 0.
-        warnings.filterwarnings("ignore", "A single label was found", UserWarning)
-        return float(metrics.matthews_corrcoef(labels, predictions))
-
-
-def _arrays(labels, predictions, dtype=None) -> tuple[np.ndarray, np.ndarray]:
-    labels, predictions = np.asarray(labels, dtype), np.asarray(predictions, dtype)
-    if labels.ndim != 1 or labels.shape != predictions.shape or not labels.size:
-        raise DataError(
-            "labels and predictions must be two lists of the same length >= 1, "
-            f"received shapes {labels.shape} and {predictions.shape}"
-        )
-    return labels, predictions

@@ -16,12 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import DataError, require
+from albert_tf.errors import require
 from albert_tf.storage import files
+from albert_tf.tasks import metrics
 from albert_tf.tasks.choice_files import ChoiceExamples, codah_source, swag_source
-from albert_tf.tasks.metrics import softmax
 from albert_tf.tasks.race import RaceSource
 from albert_tf.tasks.task import (
+    LONGEST_TEXT,
+    MOST_ERRORS,
     EncodedExamples,
     Family,
     FileSource,
@@ -33,9 +35,6 @@ from albert_tf.text import inputs
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
-HEAD = "multiple_choice"
-_MOST_ERRORS = 50
-_LONGEST_TEXT = 1000
 # Choices whose probabilities differ by less do not differ.
 _SAME = 1e-4
 # With fewer questions, the same answer to all of them is no sign of anything.
@@ -59,9 +58,7 @@ class ChoiceAnswers:
 class MultipleChoice(Family):
     """The family of multiple choice tasks; see `task.Family`."""
 
-    def encode(
-        self, task: Task, examples: ChoiceExamples, tokenizer: Tokenizer, options
-    ) -> EncodedExamples:
+    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
         """Returns one row per choice; see `task.Family.encode`.
 
         All texts are normalized first. Of a question with a choice the last
@@ -83,23 +80,14 @@ class MultipleChoice(Family):
             targets[features.LABELS] = np.array(examples.labels, np.int32)
         return EncodedExamples(rows, splits, targets, truncated)
 
-    def answers(
-        self,
-        task: Task,
-        examples: ChoiceExamples,
-        encoded: EncodedExamples,
-        outputs: Mapping[str, np.ndarray],
-        options: Options,
-    ) -> ChoiceAnswers:
+    def answers(self, task, examples, encoded, outputs, options) -> ChoiceAnswers:
         """Returns the likeliest choice of each question, the first one on a tie."""
         logits = np.asarray(outputs["logits"], np.float32).reshape(-1)
         questions = np.split(logits, encoded.unit_splits[1:-1])
         predictions = np.array([row.argmax() for row in questions], np.int64)
-        return ChoiceAnswers(predictions, [softmax(row) for row in questions])
+        return ChoiceAnswers(predictions, [metrics.softmax(row) for row in questions])
 
-    def metrics(
-        self, task: Task, examples: ChoiceExamples, answers: ChoiceAnswers
-    ) -> dict[str, float]:
+    def metrics(self, task, examples, answers) -> dict[str, float]:
         """Returns accuracy, also of each group, and those of two trivial models.
 
         `majority_accuracy` is that of always naming the most frequent index,
@@ -115,20 +103,18 @@ class MultipleChoice(Family):
         values["chance_accuracy"] = float(np.mean(chance))
         return values
 
-    def metric_names(self, task: Task, examples: ChoiceExamples) -> list[str]:
+    def metric_names(self, task, examples) -> list[str]:
         """Returns the names of the metrics that can select a model."""
         names = list(task.metrics([0], [0]))
         endings = ["", *(f"_{group}" for group in _groups(examples))]
         return [f"{name}{end}" for end in endings for name in names]
 
-    def strata(self, task: Task, examples: ChoiceExamples) -> list[tuple]:
+    def strata(self, task, examples) -> list[tuple]:
         """Returns the context of each question, if there is one, and its label."""
         units = [context or i for i, context in enumerate(examples.contexts)]
         return list(zip(units, examples.labels, strict=True))
 
-    def collapse(
-        self, task: Task, examples: ChoiceExamples, answers: ChoiceAnswers
-    ) -> str:
+    def collapse(self, task, examples, answers) -> str:
         """Returns how the answers show that training collapsed; see `task.Family`."""
         if len(examples) < _FEWEST:
             return ""
@@ -141,13 +127,7 @@ class MultipleChoice(Family):
             return f"the model answers {name} to every question"
         return ""
 
-    def prediction_files(
-        self,
-        task: Task,
-        examples: ChoiceExamples,
-        answers: ChoiceAnswers,
-        options: Options,
-    ) -> dict[str, str]:
+    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
         """Returns a table and JSON lines with the answer to each question.
 
         Choices are called A, B, ... in RACE and 0, 1, ... elsewhere.
@@ -157,13 +137,7 @@ class MultipleChoice(Family):
             ".jsonl": _json_lines(examples, answers),
         }
 
-    def report(
-        self,
-        task: Task,
-        examples: ChoiceExamples,
-        answers: ChoiceAnswers,
-        encoded: EncodedExamples,
-    ) -> dict:
+    def report(self, task, examples, answers, encoded) -> dict:
         """Returns what a report shows; see `task.Family.report`.
 
         The confusion matrix counts positions of choices: its columns show whether the
@@ -174,9 +148,7 @@ class MultipleChoice(Family):
         labels = np.array(examples.labels, np.int64)
         predictions = answers.predictions
         size = max(len(row) for row in examples.choices)
-        confusion = np.zeros((size, size), np.int64)
-        np.add.at(confusion, (labels, predictions), 1)
-        correct = (labels == predictions).astype(int).tolist()
+        right = (labels == predictions).astype(int).tolist()
         scores = [float(row.max()) for row in answers.probabilities]
         groups = [
             {"name": group, **task.metrics(labels[members], predictions[members])}
@@ -184,18 +156,15 @@ class MultipleChoice(Family):
         ]
         return {
             "labels": [examples.choice_name(i) for i in range(size)],
-            "confusion": confusion.tolist(),
-            "calibration": [
-                [score, int(right)]
-                for score, right in zip(scores, correct, strict=True)
-            ],
+            "confusion": metrics.confusion(labels, predictions, size),
+            "calibration": [list(pair) for pair in zip(scores, right, strict=True)],
             "groups": groups,
             "errors": _errors(examples, predictions, scores, encoded.truncated),
         }
 
 
 def accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, float]:
-    """Returns the share of right choices, as scikit-learn computes it.
+    """Returns the share of right choices.
 
     Args:
         labels: int `[N]`.
@@ -204,11 +173,8 @@ def accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, flo
     Raises:
         DataError: If there are no questions.
     """
-    from sklearn import metrics
-
-    message = "labels: expected at least one question, received none"
-    require(len(labels), message, error=DataError)
-    return {"accuracy": float(metrics.accuracy_score(labels, predictions))}
+    values = metrics.classification_metrics(labels, predictions, "macro")
+    return {"accuracy": values["accuracy"]}
 
 
 def choice_task(
@@ -228,7 +194,7 @@ def choice_task(
     """
     return Task(
         name=name,
-        head=HEAD,
+        head="multiple_choice",
         metrics=accuracy,
         selecting_metric="accuracy",
         splits=splits or {},
@@ -286,13 +252,13 @@ def _json_lines(examples: ChoiceExamples, answers: ChoiceAnswers) -> str:
 def _errors(examples, predictions, scores, truncated) -> list[dict]:
     """Returns the wrong answers that the model is surest of."""
     wrong = np.flatnonzero(np.array(examples.labels) != predictions)
-    worst = sorted(wrong.tolist(), key=lambda i: -scores[i])[:_MOST_ERRORS]
+    worst = sorted(wrong.tolist(), key=lambda i: -scores[i])[:MOST_ERRORS]
     errors = []
     for i in worst:
         parts = (examples.contexts[i], examples.questions[i])
         row = examples.choices[i]
         names = [
-            f"{examples.choice_name(j)}: {row[j][:_LONGEST_TEXT]}"
+            f"{examples.choice_name(j)}: {row[j][:LONGEST_TEXT]}"
             for j in (examples.labels[i], predictions[i])
         ]
         errors.append(
@@ -310,7 +276,7 @@ def _errors(examples, predictions, scores, truncated) -> list[dict]:
 
 def _shortened(text: str) -> str:
     """Returns the end of a text, where the question is."""
-    return text if len(text) <= _LONGEST_TEXT else f"…{text[1 - _LONGEST_TEXT :]}"
+    return text if len(text) <= LONGEST_TEXT else f"…{text[1 - LONGEST_TEXT :]}"
 
 
 def encode_choices(

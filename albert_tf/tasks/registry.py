@@ -1,6 +1,6 @@
 """The tasks that have a name."""
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.tasks import glue, multiple_choice, squad, tagging
 from albert_tf.tasks.task import SINGLE_LABEL, Recipe, Task
 
@@ -8,8 +8,6 @@ TASKS: dict[str, Task] = {
     task.name: task
     for task in (*glue.TASKS, *squad.TASKS, *multiple_choice.TASKS, *tagging.TASKS)
 }
-# Other names, without hyphens and underscores.
-_ALIASES = {"mnlim": "mnli", "mnlimatched": "mnli", "sst": "sst2", "diagnostic": "ax"}
 
 
 def find_task(name: str) -> Task:
@@ -22,10 +20,8 @@ def find_task(name: str) -> Task:
         UsageError: If there is no such task.
     """
     key = name.strip().lower().replace("-", "").replace("_", "")
-    task = TASKS.get(_ALIASES.get(key, key))
-    if task is None:
-        raise UsageError(f"task must be one of {', '.join(TASKS)}, received {name!r}")
-    return task
+    require(key in TASKS, f"task must be one of {', '.join(TASKS)}", name)
+    return TASKS[key]
 
 
 def find_recipe(name: str) -> Recipe:
@@ -44,9 +40,6 @@ def find_recipe(name: str) -> Recipe:
         for task in TASKS.values()
         if task.recipe is not None and task.problem_type == SINGLE_LABEL
     }
-    if name not in recipes:
-        raise UsageError(
-            f"recipe must be one of {', '.join(recipes)} (the tasks that classify "
-            f"texts), received {name!r}"
-        )
+    rule = f"recipe must be one of {', '.join(recipes)} (the tasks that classify texts)"
+    require(name in recipes, rule, name)
     return recipes[name]

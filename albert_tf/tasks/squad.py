@@ -11,8 +11,6 @@ answers as they are written, with a threshold chosen on held-back training artic
 
 import dataclasses
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from absl import logging
 
@@ -29,13 +27,18 @@ from albert_tf.tasks.squad_files import (
     held_back_articles,
     to_be_scored,
 )
-from albert_tf.tasks.task import EncodedExamples, Family, Options, Recipe, Task
-from albert_tf.text.tokenizer import Tokenizer
+from albert_tf.tasks.task import (
+    LONGEST_TEXT,
+    MOST_ERRORS,
+    EncodedExamples,
+    Family,
+    Options,
+    Recipe,
+    Task,
+)
 
 # Share of the training questions that choose the threshold of SQuAD 2.0.
 HELD_BACK = 0.05
-_MOST_ERRORS = 50
-_LONGEST_TEXT = 1000
 
 
 class SquadFamily(Family):
@@ -45,32 +48,19 @@ class SquadFamily(Family):
     and the head by the names of the outputs.
     """
 
-    def to_evaluate(
-        self, task: Task, examples: Questions, options: Options
-    ) -> Questions:
+    def to_evaluate(self, task, examples, options) -> Questions:
         """Returns the questions to be scored; see `squad_files.to_be_scored`."""
         return to_be_scored(examples, options.on_bad_input)
 
-    def encode(
-        self, task: Task, examples: Questions, tokenizer: Tokenizer, options: Options
-    ) -> EncodedExamples:
+    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
         """Returns the windows of questions; see `squad_features.encode_questions`."""
         return encode_questions(examples, tokenizer, options)
 
-    def answers(
-        self,
-        task: Task,
-        examples: Questions,
-        encoded: EncodedExamples,
-        outputs: Mapping[str, Any],
-        options: Options,
-    ) -> Answers:
+    def answers(self, task, examples, encoded, outputs, options) -> Answers:
         """Returns the answers; see `squad_answers.make_answers`."""
         return make_answers(examples, encoded, outputs, options)
 
-    def metrics(
-        self, task: Task, examples: Questions, answers: Answers
-    ) -> dict[str, float]:
+    def metrics(self, task, examples, answers) -> dict[str, float]:
         """Returns the official scores of the answers as they are written.
 
         For SQuAD 2.0 also `null_threshold`, the best thresholds of these very
@@ -90,7 +80,7 @@ class SquadFamily(Family):
         scores["majority_f1"] = nothing["f1"]
         return scores
 
-    def metric_names(self, task: Task, examples: Questions) -> list[str]:
+    def metric_names(self, task, examples) -> list[str]:
         """Returns the names of the scores that can select a model."""
         if not examples.unanswerable:
             return ["exact_match", "f1"]
@@ -101,13 +91,11 @@ class SquadFamily(Family):
         prefixes = ["", *groups, "best_"]
         return [f"{prefix}{name}" for prefix in prefixes for name in ("exact", "f1")]
 
-    def strata(self, task: Task, examples: Questions) -> list[tuple[str, bool]]:
+    def strata(self, task, examples) -> list[tuple[str, bool]]:
         """Returns the article of each question, and whether it has an answer."""
         return [(item.article, bool(item.answers)) for item in examples.items]
 
-    def hold_back(
-        self, task: Task, examples: Questions, seed: int
-    ) -> tuple[Questions, Questions | None]:
+    def hold_back(self, task, examples, seed) -> tuple[Questions, Questions | None]:
         """Holds some articles of SQuAD 2.0 back, to choose the threshold."""
         if not examples.unanswerable:
             return examples, None
@@ -121,14 +109,7 @@ class SquadFamily(Family):
             return examples, None
         return held_back_articles(examples, HELD_BACK, seed)
 
-    def calibrate(
-        self,
-        task: Task,
-        examples: Questions,
-        encoded: EncodedExamples,
-        outputs: Mapping[str, Any],
-        options: Options,
-    ) -> Options:
+    def calibrate(self, task, examples, encoded, outputs, options) -> Options:
         """Returns options with the threshold that is best on these examples."""
         found = make_answers(examples, encoded, outputs, options)
         if found.null_scores is None:
@@ -140,7 +121,7 @@ class SquadFamily(Family):
         )
         return dataclasses.replace(options, null_threshold=threshold)
 
-    def collapse(self, task: Task, examples: Questions, answers: Answers) -> str:
+    def collapse(self, task, examples, answers) -> str:
         """Returns how the answers show that training collapsed, or an empty string."""
         texts = answers.texts
         if len(texts) < 2 or examples.labels is None:
@@ -158,19 +139,11 @@ class SquadFamily(Family):
             return f"the answer to all {len(texts)} questions is {texts[0][:60]!r}"
         return ""
 
-    def prediction_files(
-        self, task: Task, examples: Questions, answers: Answers, options: Options
-    ) -> dict[str, str]:
+    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
         """Returns the original's JSON files; see `squad_answers.prediction_files`."""
         return prediction_files(answers)
 
-    def report(
-        self,
-        task: Task,
-        examples: Questions,
-        answers: Answers,
-        encoded: EncodedExamples,
-    ) -> dict:
+    def report(self, task, examples, answers, encoded) -> dict:
         """Returns groups, calibration and worst errors.
 
         `groups` compares questions with and without an answer. The score of an error is
@@ -211,7 +184,7 @@ class SquadFamily(Family):
                     "score": float(f1[answers.ids[i]]),
                     "truncated": bool(encoded.truncated[i]),
                 }
-                for i in wrong[:_MOST_ERRORS]
+                for i in wrong[:MOST_ERRORS]
             ],
         }
 
@@ -238,7 +211,7 @@ def _excerpt(examples: Questions, answers: Answers, i: int) -> str:
     item = examples.items[i]
     text = examples.contexts[item.context]
     middle = item.answers[0][1] if item.answers else max(answers.best[i].start, 0)
-    room = max(0, _LONGEST_TEXT - len(item.text) - 10)
+    room = max(0, LONGEST_TEXT - len(item.text) - 10)
     start = max(0, min(middle - room // 2, len(text) - room))
     part = text[start : start + room]
     before = "…" if start else ""
@@ -248,7 +221,7 @@ def _excerpt(examples: Questions, answers: Answers, i: int) -> str:
 
 def _shown(text: str) -> str:
     """Returns a text that any page can hold: not too long, no lone surrogates."""
-    return text[:_LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
+    return text[:LONGEST_TEXT].encode("utf-8", "replace").decode("utf-8")
 
 
 def _task(name: str, version: str, head: str, recipe: Recipe) -> Task:

@@ -19,16 +19,19 @@ from absl import logging
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tables import class_ids
-from albert_tf.tasks import tag_schemes, tagging_metrics
-from albert_tf.tasks.metrics import softmax
+from albert_tf.tasks import metrics, tag_schemes, tagging_metrics
 from albert_tf.tasks.tagging_files import ConllSource, TaggedExamples, TaggedSource
-from albert_tf.tasks.task import EncodedExamples, Family, FileSource, Options, Task
+from albert_tf.tasks.task import (
+    LONGEST_TEXT,
+    MOST_ERRORS,
+    EncodedExamples,
+    Family,
+    FileSource,
+    Task,
+)
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
-HEAD = "token_classifier"
-_MOST_ERRORS = 50
-_LONGEST_TEXT = 1000
 # More tags than this are rarely meant: often the wrong column was named.
 _MANY_TAGS = 300
 
@@ -49,9 +52,7 @@ class TaggingAnswers:
 class Tagging(Family):
     """The family of tagging tasks; see `task.Family`."""
 
-    def encode(
-        self, task: Task, examples: TaggedExamples, tokenizer: Tokenizer, options
-    ) -> EncodedExamples:
+    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
         """Returns rows `[CLS] words [SEP]`; see `task.Family.encode`.
 
         A sentence that does not fit continues, from the next word on, in another row.
@@ -68,16 +69,9 @@ class Tagging(Family):
         targets = {features.LABELS: _label_ids(task, examples)}
         return dataclasses.replace(encoded, targets=targets)
 
-    def answers(
-        self,
-        task: Task,
-        examples: TaggedExamples,
-        encoded: EncodedExamples,
-        outputs: Mapping[str, np.ndarray],
-        options: Options,
-    ) -> TaggingAnswers:
+    def answers(self, task, examples, encoded, outputs, options) -> TaggingAnswers:
         """Returns a tag for every word; rows of one sentence are joined."""
-        probabilities = softmax(np.asarray(outputs["logits"], np.float32))
+        probabilities = metrics.softmax(np.asarray(outputs["logits"], np.float32))
         best = probabilities.argmax(-1)
         scores = np.take_along_axis(probabilities, best[:, None], -1)[:, 0]
         ends = np.cumsum([len(sentence) for sentence in examples.tokens])
@@ -86,9 +80,7 @@ class Tagging(Family):
             np.split(scores, ends[:-1]),
         )
 
-    def metrics(
-        self, task: Task, examples: TaggedExamples, answers: TaggingAnswers
-    ) -> dict[str, float]:
+    def metrics(self, task, examples, answers) -> dict[str, float]:
         """Returns the task's metrics, `f1_surface`, and `majority_accuracy`.
 
         `f1_surface` is the F1 of distinct entities; `majority_accuracy` the accuracy
@@ -103,19 +95,17 @@ class Tagging(Family):
         values["majority_accuracy"] = max(known.values()) / known.total()
         return values
 
-    def metric_names(self, task: Task, examples: TaggedExamples) -> list[str]:
+    def metric_names(self, task, examples) -> list[str]:
         """Returns the names of the metrics that can select a model."""
         tags = [list(task.labels)]
         marked = tag_schemes.mark_entities(task.labels)
         return [*task.metrics(tags, tags), *(["f1_surface"] if marked else [])]
 
-    def strata(self, task: Task, examples: TaggedExamples) -> list[tuple[int, list]]:
+    def strata(self, task, examples) -> list[tuple[int, list]]:
         """Returns each sentence with the tags that occur in it."""
         return [(i, sorted({*tags})) for i, tags in enumerate(examples.labels)]
 
-    def collapse(
-        self, task: Task, examples: TaggedExamples, answers: TaggingAnswers
-    ) -> str:
+    def collapse(self, task, examples, answers) -> str:
         """Returns how the answers show that training collapsed; see `task.Family`."""
         if examples.labels is None:
             return ""
@@ -125,13 +115,7 @@ class Tagging(Family):
             return f"the model gives every word the tag {predicted.pop()}"
         return ""
 
-    def prediction_files(
-        self,
-        task: Task,
-        examples: TaggedExamples,
-        answers: TaggingAnswers,
-        options: Options,
-    ) -> dict[str, str]:
+    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
         """Returns CoNLL's columns (word, known tag, predicted tag) and JSON lines.
 
         The columns are separated by tabs, the sentences by a blank line, as conlleval
@@ -151,13 +135,7 @@ class Tagging(Family):
             lines.append(json.dumps(line, ensure_ascii=False) + "\n")
         return {".tsv": "".join(columns), ".jsonl": "".join(lines)}
 
-    def report(
-        self,
-        task: Task,
-        examples: TaggedExamples,
-        answers: TaggingAnswers,
-        encoded: EncodedExamples,
-    ) -> dict:
+    def report(self, task, examples, answers, encoded) -> dict:
         """Returns what a report shows; see `task.Family.report`.
 
         The confusion matrix and the calibration are of words, `per_class` is of types
@@ -168,13 +146,11 @@ class Tagging(Family):
         index = {label: i for i, label in enumerate(task.labels)}
         known = tagging_metrics.flat(examples.labels)
         predicted = tagging_metrics.flat(answers.tags)
-        confusion = np.zeros((len(index), len(index)), np.int64)
-        cells = ([index[tag] for tag in known], [index[tag] for tag in predicted])
-        np.add.at(confusion, cells, 1)
+        cells = [[index[tag] for tag in tags] for tags in (known, predicted)]
         scores = np.concatenate(answers.scores).tolist()
         found = {
             "labels": list(task.labels),
-            "confusion": confusion.tolist(),
+            "confusion": metrics.confusion(*cells, len(index)),
             "calibration": [
                 [score, int(a == b)]
                 for score, a, b in zip(scores, known, predicted, strict=True)
@@ -203,12 +179,11 @@ def tagging_task(
         splits: dict. `FileSource` of `TaggedExamples` by name of the split.
     """
     marked = not labels or tag_schemes.mark_entities(labels)
+    words, entities = tagging_metrics.word_metrics, tagging_metrics.entity_metrics
     return Task(
         name=name,
-        head=HEAD,
-        metrics=(
-            tagging_metrics.entity_metrics if marked else tagging_metrics.word_metrics
-        ),
+        head="token_classifier",
+        metrics=entities if marked else words,
         selecting_metric="f1" if marked else "accuracy",
         splits=splits or {},
         labels=tuple(labels),
@@ -301,13 +276,13 @@ def _errors(task, examples, answers, truncated) -> list[dict]:
     return [
         {
             "index": i,
-            "text": " ".join(examples.tokens[i])[:_LONGEST_TEXT],
+            "text": " ".join(examples.tokens[i])[:LONGEST_TEXT],
             "label": _in_words(task, examples.tokens[i], examples.labels[i]),
             "prediction": _in_words(task, examples.tokens[i], answers.tags[i]),
             "score": score,
             "truncated": bool(truncated[i]),
         }
-        for score, i in found[:_MOST_ERRORS]
+        for score, i in found[:MOST_ERRORS]
     ]
 
 
@@ -318,8 +293,8 @@ def _in_words(task: Task, words: Sequence[str], tags: Sequence[str]) -> str:
             f"{kind}: {' '.join(words[start : end + 1])}"
             for kind, start, end in tagging_metrics.entities(tags)
         ]
-        return ("; ".join(parts) or "no entity")[:_LONGEST_TEXT]
-    return " ".join(tags)[:_LONGEST_TEXT]
+        return ("; ".join(parts) or "no entity")[:LONGEST_TEXT]
+    return " ".join(tags)[:LONGEST_TEXT]
 
 
 def encode_words(

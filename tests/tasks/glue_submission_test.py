@@ -22,6 +22,7 @@ ANSWERS = {
     "qnli": (["entailment", "not_entailment", "entailment"],) * 2,
     "rte": (["entailment", "not_entailment", "entailment"],) * 2,
 }
+KEYS = [part.key for part in PARTS]
 NUMBERS = (["0", "1", "0"],) * 2
 OFFICIAL = {
     "CoLA.tsv": 1063,
@@ -51,11 +52,10 @@ def predictions(answers, first=0):
 
 @pytest.fixture
 def runs(tmp_path):
-    """Folders of fine-tuned models, under several spellings of the tasks."""
-    for part in PARTS.values():
+    """Folders of fine-tuned models."""
+    for part in PARTS:
         answers = ANSWERS.get(part.task, NUMBERS)[0]
-        folder = {"sst2": "SST-2", "stsb": "sts_b"}.get(part.task, part.task)
-        path = tmp_path / "runs" / folder / f"{part.split}_predictions.tsv"
+        path = tmp_path / "runs" / part.task / f"{part.split}_predictions.tsv"
         write(path, predictions(answers))
     return tmp_path / "runs"
 
@@ -63,7 +63,7 @@ def runs(tmp_path):
 @pytest.fixture
 def data(tmp_path):
     """Test files with three rows."""
-    for part in PARTS.values():
+    for part in PARTS:
         source = TASKS[part.task].splits[part.split]
         columns = source.columns
         names = [
@@ -81,14 +81,14 @@ def contents(archive):
 
 
 def test_names_and_rows_are_the_leaderboards():
-    assert {part.file: part.num_rows for part in PARTS.values()} == OFFICIAL
+    assert {part.file: part.num_rows for part in PARTS} == OFFICIAL
 
 
 def test_all_tasks(runs, data):
     archive = make_submission(find_predictions(str(runs), {}), data_dir=data)
     found = contents(archive)
     assert list(found) == list(OFFICIAL)
-    for part in PARTS.values():
+    for part in PARTS:
         answers = ANSWERS.get(part.task, NUMBERS)[1]
         rows = "".join(f"{i}\t{answer}\n" for i, answer in enumerate(answers))
         assert found[part.file] == "index\tprediction\n" + rows
@@ -110,7 +110,7 @@ def test_other_places(runs, data, tmp_path):
     (runs / "ax" / "test_predictions.tsv").rename(runs / "mnli" / "ax_predictions.tsv")
     assert "mnli" in find_predictions(str(runs), {})["ax"]
     other = write(tmp_path / "best" / "test_predictions.tsv", predictions("111"))
-    for given in ({"WNLI": str(tmp_path / "best")}, {"wnli": other}):
+    for given in ({"wnli": str(tmp_path / "best")}, {"wnli": other}):
         found = find_predictions(str(runs), given)
         assert found["wnli"] == other
         assert len(found) == len(PARTS)
@@ -121,9 +121,8 @@ def test_other_places(runs, data, tmp_path):
         find_predictions("", {"wnli": str(tmp_path / "none")})
     with pytest.raises(UsageError, match="one of cola, .*, received 'squad'"):
         find_predictions("", {"squad": other})
-    write(runs / "WNLI" / "x", "")
-    with pytest.raises(DataError, match="expected one folder for wnli, found also"):
-        find_predictions(str(runs), {})
+    with pytest.raises(DataError, match="none: expected a folder with a folder for"):
+        find_predictions(str(runs / "none"), {})
 
 
 def test_missing_tasks_are_left_out_only_if_told(runs, data):
@@ -132,7 +131,7 @@ def test_missing_tasks_are_left_out_only_if_told(runs, data):
     found = find_predictions(str(runs), {})
     with pytest.raises(DataError, match="no predictions of mnli-mm,wnli; .*leave_out"):
         make_submission(found, (), data)
-    archive = contents(make_submission(found, ["WNLI", "mnli"], data))
+    archive = contents(make_submission(found, ["wnli", "mnli"], data))
     assert list(archive) == [
         name
         for name in OFFICIAL
@@ -141,14 +140,14 @@ def test_missing_tasks_are_left_out_only_if_told(runs, data):
     with pytest.raises(UsageError, match="received 'x'"):
         make_submission(found, ["x"], data)
     with pytest.raises(UsageError, match="nothing is left"):
-        make_submission(found, list(PARTS), data)
+        make_submission(found, KEYS, data)
 
 
 def test_short_rows_of_qqp_are_in_the_zip(tmp_path):
     rows = "0\ta\tb\n1\tbroken\n2\n3\tc\td\n"
     write(tmp_path / "QQP" / "test.tsv", "id\tquestion1\tquestion2\n" + rows)
     path = write(tmp_path / "p.tsv", predictions("0110"))
-    others = [key for key in PARTS if key != "qqp"]
+    others = [key for key in KEYS if key != "qqp"]
     archive = contents(make_submission({"qqp": path}, others, str(tmp_path)))
     assert archive["QQP.tsv"] == "index\tprediction\n0\t0\n1\t1\n2\t1\n3\t0\n"
 
@@ -162,7 +161,7 @@ BAD = {
     "shifted": (predictions("010", 1), "'0' is missing and index '3' is unknown"),
     "twice": (
         "index\tprediction\n0\t1\n0\t1\n2\t1\n",
-        "line 3: the index 0 occurs before, in line 2",
+        "line 3: the id '0' is already that of line 2",
     ),
     "label": (
         predictions("021"),
@@ -177,20 +176,20 @@ def test_bad_predictions(runs, data, case):
     text, message = BAD[case]
     path = write(runs / "wnli" / "test_predictions.tsv", text)
     with pytest.raises(DataError, match=message) as caught:
-        make_submission({"wnli": path}, [k for k in PARTS if k != "wnli"], data)
+        make_submission({"wnli": path}, [k for k in KEYS if k != "wnli"], data)
     assert "wnli" in str(caught.value)
 
 
 @pytest.mark.parametrize("answer", ["nan", "inf", "good", ""])
 def test_bad_scores(tmp_path, data, answer):
     path = write(tmp_path / "p.tsv", predictions(["1", answer, "2"]))
-    others = [key for key in PARTS if key != "stsb"]
+    others = [key for key in KEYS if key != "stsb"]
     with pytest.raises(DataError, match="line 3: expected a finite number, received"):
         make_submission({"stsb": path}, others, data)
 
 
 def test_without_the_data_the_released_sizes_count(tmp_path):
-    others = [key for key in PARTS if key != "wnli"]
+    others = [key for key in KEYS if key != "wnli"]
     path = write(tmp_path / "p.tsv", predictions("1" * 146))
     archive = contents(make_submission({"wnli": path}, others))
     assert len(archive["WNLI.tsv"].splitlines()) == 147

@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import metrics
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/squad/glue_metrics.json"
@@ -67,28 +66,6 @@ def test_degenerate(case):
     assert_holds(as_golden(values), case["expected"])
 
 
-def test_one_example():
-    values = metrics.regression_metrics([1.0], [2.0])
-    assert values["mse"] == 1.0
-    assert math.isnan(values["pearson"]) and math.isnan(values["spearman"])
-
-
-@pytest.mark.parametrize(
-    ("labels", "predictions"), [([], []), ([1], [1, 0]), ([[1]], [[1]])]
-)
-def test_bad_shapes_are_named(labels, predictions):
-    for function in (metrics.classification_metrics, metrics.regression_metrics):
-        with pytest.raises(DataError, match="received shapes"):
-            function(labels, predictions)
-
-
-def test_bad_classes_and_averages_are_named():
-    with pytest.raises(DataError, match=r"received \[0, 1, 2\]"):
-        metrics.classification_metrics([0, 1, 2], [0, 1, 1])
-    with pytest.raises(UsageError, match="received 'mean'"):
-        metrics.classification_metrics([0, 1], [0, 1], "mean")
-
-
 def test_several_labels_per_example():
     labels = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 0]], bool)
     predictions = np.array([[1, 0, 0], [0, 1, 1], [1, 0, 0]], bool)
@@ -102,9 +79,6 @@ def test_several_labels_per_example():
     }
     nothing = metrics.multi_label_metrics(labels & False, labels & False)
     assert nothing["f1"] == 0 and nothing["exact_match"] == 1
-    for wrong in (labels[:, :2], labels[0], labels[:0]):
-        with pytest.raises(DataError, match="received shapes"):
-            metrics.multi_label_metrics(wrong, predictions)
 
 
 def test_a_single_label_is_a_binary_task():
@@ -138,6 +112,8 @@ def test_every_class_has_a_row():
 def test_outputs_that_are_not_numbers_or_hardly_vary():
     values = metrics.regression_metrics([1.0, 2.0], [math.nan, 1.0])
     assert all(math.isnan(value) for value in values.values())
+    one = metrics.regression_metrics([1.0], [2.0])
+    assert one["mse"] == 1.0 and math.isnan(one["pearson"])
     assert metrics.regression_metrics([1.0, 2.0, 4.0], [1e9, 1e9 + 1e-6, 1e9])["mse"]
 
 

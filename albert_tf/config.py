@@ -10,7 +10,7 @@ import os
 from typing import Any, NamedTuple
 
 from albert_tf import config_json, heads, pretrained
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.presets import PRESETS
 from albert_tf.storage import files
 
@@ -98,22 +98,14 @@ class AlbertConfig:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             _check_type(field, getattr(self, field.name))
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                "hidden_size must be a multiple of num_attention_heads, received "
-                f"{self.hidden_size} and {self.num_attention_heads}"
-            )
-        if self.num_hidden_groups > self.num_hidden_layers:
-            raise ValueError(
-                "num_hidden_groups must be at most num_hidden_layers, received "
-                f"{self.num_hidden_groups} and {self.num_hidden_layers}"
-            )
-
-        if self.num_hidden_layers * self.inner_group_num > MAX_BLOCKS:
-            raise ValueError(
-                f"num_hidden_layers times inner_group_num must be at most {MAX_BLOCKS}"
-                f", received {self.num_hidden_layers} and {self.inner_group_num}"
-            )
+        D, N, L = self.hidden_size, self.num_attention_heads, self.num_hidden_layers
+        groups, inner = self.num_hidden_groups, self.inner_group_num
+        multiple = "hidden_size must be a multiple of num_attention_heads"
+        most = f"num_hidden_layers times inner_group_num must be at most {MAX_BLOCKS}"
+        fewer = "num_hidden_groups must be at most num_hidden_layers"
+        require(D % N == 0, multiple, D, N, error=ValueError)
+        require(groups <= L, fewer, groups, L, error=ValueError)
+        require(L * inner <= MAX_BLOCKS, most, L, inner, error=ValueError)
         if self.family is None:
             object.__setattr__(self, "family", self._derived_family())
         elif self.family == "bert" and self._derived_family() != "bert":
@@ -134,10 +126,8 @@ class AlbertConfig:
                 `bert_large` (uncased).
             **changes: Fields to set differently, as in `replace`.
         """
-        if name not in PRESETS:
-            raise ValueError(
-                f"preset must be one of {', '.join(PRESETS)}, received {name!r}"
-            )
+        known = f"preset must be one of {', '.join(PRESETS)}"
+        require(name in PRESETS, known, name, error=ValueError)
         return cls(**PRESETS[name]).replace(**changes)
 
     @classmethod
@@ -270,10 +260,8 @@ class AlbertConfig:
                 does not use one, or None for the backbone with its pooler.
             num_labels: int. Number of labels of a classifier that leaves it open.
         """
-        if head not in (None, *heads.HEADS):
-            raise ValueError(
-                f"head must be one of {', '.join(heads.HEADS)}, received {head!r}"
-            )
+        known = f"head must be one of {', '.join(heads.HEADS)}"
+        require(head in (None, *heads.HEADS), known, head, error=ValueError)
         row = heads.find(head)
         counts = self.parameter_counts()
         if not row.uses_pooler:
@@ -328,5 +316,4 @@ def _check_type(field: dataclasses.Field, value: Any) -> None:
             ok, rule = ok and 0 <= value < 1, "a number in [0, 1)"
         else:
             ok, rule = ok and 0 < value < float("inf"), "a positive number"
-    if not ok:
-        raise ValueError(f"{name} must be {rule}, received {value!r}")
+    require(ok, f"{name} must be {rule}", value, error=ValueError)

@@ -28,7 +28,7 @@ from albert_tf.export.text_inputs import (
 )
 from albert_tf.heads import CHOICES, LABELS, TAGS, find, problem_type_of
 from albert_tf.models.classifiers import label_names
-from albert_tf.models.tensorflow import elastic_forward, fast_forward
+from albert_tf.models.tensorflow import fast_forward
 from albert_tf.storage import files, folders, hubs
 from albert_tf.tasks import saved
 from albert_tf.text import inputs
@@ -106,7 +106,7 @@ def export_saved_model(
     _check_arguments(model, labels, top_k, answering)
     length = checked_length(model, tokenizer, max_seq_length)
     forward = fast_forward.choose(model, precision)
-    elastic = elastic_forward.choose(model, forward, exit)
+    elastic = fast_forward.choose_elastic(model, forward, exit)
     curve = read_exits(exits_curve, model)
     answers = None
     if head.answers_spans:

@@ -73,10 +73,10 @@ def compile_head(model: "keras.Model", head: str, exit: Any = None) -> Forward:
     if HEADS[head].answers == LABELS:
         del ranks[features.PLACES]  # each row has one text, at its start
     if exit is not None:
-        from albert_tf.models.tensorflow import elastic_forward, fast_forward
+        from albert_tf.models.tensorflow import fast_forward
 
         forward = fast_forward.choose(model, "float32", is_live=True)
-        elastic = elastic_forward.choose(model, forward, exit)
+        elastic = fast_forward.choose_elastic(model, forward, exit)
         return _compiled(lambda batch: elastic(batch), ranks)
 
     def compute(batch):

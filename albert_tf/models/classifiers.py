@@ -11,7 +11,7 @@ from keras import ops
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.heads import HEADS, problem_type_of
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.heads import ExitHead
@@ -32,10 +32,9 @@ class _Classifier(HeadModel):
 
     def __init__(self, config: AlbertConfig, *, num_labels: int, **kwargs):
         fixed = HEADS[self.head].fixed_labels
-        if fixed is not None and num_labels != fixed:
-            raise ValueError(f"num_labels must be {fixed}, received {num_labels}")
-        if num_labels < 1:
-            raise ValueError(f"num_labels must be positive, received {num_labels}")
+        fits = num_labels >= 1 if fixed is None else num_labels == fixed
+        rule = f"num_labels must be {fixed or 'positive'}"
+        require(fits, rule, num_labels, error=ValueError)
         self.num_labels = num_labels
         super().__init__(config, **kwargs)
 
@@ -108,11 +107,9 @@ class AlbertTextClassifier(_Classifier):
         num_exits: int = 0,
         **kwargs,
     ):
-        if num_exits not in (0, config.num_hidden_layers - 1):
-            raise ValueError(
-                f"num_exits must be 0 or {config.num_hidden_layers - 1}, one for each "
-                f"layer but the last, received {num_exits}"
-            )
+        most = config.num_hidden_layers - 1
+        rule = f"num_exits must be 0 or {most}, one for each layer but the last"
+        require(num_exits in (0, most), rule, num_exits, error=ValueError)
         self.num_exits = num_exits
         super().__init__(config, num_labels=num_labels, **kwargs)
 

@@ -1,9 +1,10 @@
 """When a classifier with exits stops: `entropy:0.3`, `patience:3` or `layers:6`."""
 
+import contextlib
 import dataclasses
 import math
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 
 ENTROPY, PATIENCE, LAYERS = KINDS = ("entropy", "patience", "layers")
 RULE_HELP = (
@@ -33,19 +34,16 @@ class ExitRule:
     value: float | int
 
     def __post_init__(self):
-        if self.kind not in KINDS:
-            raise UsageError(f"exit: expected {RULE_HELP}, received {self.kind!r}")
-        number = isinstance(self.value, int | float) and math.isfinite(self.value)
+        require(self.kind in KINDS, f"exit: expected {RULE_HELP}", self.kind)
+        fits = isinstance(self.value, int | float) and math.isfinite(self.value)
         if self.kind == ENTROPY:
-            if not number or self.value < 0:
-                raise UsageError(
-                    "exit: entropy must be a number of at least 0, received "
-                    f"{self.value!r}"
-                )
-        elif not number or self.value != int(self.value) or self.value < 1:
-            raise UsageError(
-                f"exit: {self.kind} must be a positive integer, received {self.value!r}"
+            fits, rule = fits and self.value >= 0, "a number of at least 0"
+        else:
+            fits, rule = (
+                fits and 1 <= self.value == int(self.value),
+                "a positive integer",
             )
+        require(fits, f"exit: {self.kind} must be {rule}", self.value)
 
     @classmethod
     def parse(cls, text: "str | ExitRule") -> "ExitRule":
@@ -57,12 +55,11 @@ class ExitRule:
         if isinstance(text, cls):
             return text
         kind, _, value = str(text).partition(":")
-        if kind not in KINDS:
-            raise UsageError(f"exit: expected {RULE_HELP}, received {text!r}")
-        try:
+        number = None
+        with contextlib.suppress(ValueError):
             number = float(value) if kind == ENTROPY else int(value)
-        except ValueError:
-            raise UsageError(f"exit: expected {RULE_HELP}, received {text!r}") from None
+        known = kind in KINDS and number is not None
+        require(known, f"exit: expected {RULE_HELP}", text)
         return cls(kind, number)
 
     def __str__(self) -> str:
@@ -89,11 +86,12 @@ class ExitRule:
                 "layers:N is for all"
             )
         most = num_layers - (self.kind == PATIENCE)
-        if self.kind != ENTROPY and self.value > most:
-            raise UsageError(
-                f"exit: {self.kind} must be from 1 to {most} for a model of "
-                f"{num_layers} layers, received {self.value}"
-            )
+        require(
+            self.kind == ENTROPY or self.value <= most,
+            f"exit: {self.kind} must be from 1 to {most} for a model of {num_layers} "
+            "layers",
+            self.value,
+        )
 
 
 def check_exit(exit: str | None, curve: str) -> ExitRule | None:
@@ -106,10 +104,8 @@ def check_exit(exit: str | None, curve: str) -> ExitRule | None:
     Raises:
         UsageError: If the rule is invalid, both are given, or the file is not JSON.
     """
-    if curve and exit is not None:
-        raise UsageError(
-            f"exit: exits_curve compares rules with the whole model, received {exit!r}"
-        )
-    if curve and not curve.endswith(".json"):
-        raise UsageError(f"exits_curve: expected a name with .json, received {curve!r}")
+    whole = "exit: exits_curve compares rules with the whole model"
+    require(not curve or exit is None, whole, exit)
+    fits = not curve or curve.endswith(".json")
+    require(fits, "exits_curve: expected a name with .json", curve)
     return None if exit is None else ExitRule.parse(exit)

@@ -36,6 +36,20 @@ def whole(name: str, value: Any) -> int:
     return number
 
 
+def fraction(name: str, value: Any) -> float:
+    """Returns a number in [0, 1), or raises a UsageError that names the argument."""
+    number = finite(name, value)
+    require(0 <= number < 1, f"{name} must be in [0, 1)", value)
+    return number
+
+
+def at_least_0(name: str, value: Any) -> float:
+    """Returns a number >= 0, or raises a UsageError that names the argument."""
+    number = finite(name, value)
+    require(number >= 0, f"{name} must be >= 0", value)
+    return number
+
+
 def check_schedule_arguments(
     name: str,
     only_original: Mapping[str, Any],
@@ -53,11 +67,10 @@ def check_schedule_arguments(
     Raises:
         UsageError: If not.
     """
-    if name not in SCHEDULES:
-        raise UsageError(
-            f"{flags}learning_rate_schedule must be one of {', '.join(SCHEDULES)}, "
-            f"received {name!r}"
-        )
+    known = ", ".join(SCHEDULES)
+    require(
+        name in SCHEDULES, f"{flags}learning_rate_schedule must be one of {known}", name
+    )
     for other, value in only_original.items():
         if name != "original" and value != ONLY_ORIGINAL[other]:
             raise UsageError(

@@ -20,7 +20,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
+from albert_tf.optimizers.arguments import at_least_0, finite, fraction
 
 # Names of the original's and of our variables that get neither decay nor LAMB's
 # trust ratio: gamma and beta of every layer normalization, and all biases.
@@ -91,13 +92,12 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         super().__init__(
             learning_rate=learning_rate, name=name, loss_scale_factor=loss_scale_factor
         )
-        self.weight_decay_rate = _at_least("weight_decay_rate", weight_decay_rate, 0)
-        self.beta_1 = _fraction("beta_1", beta_1)
-        self.beta_2 = _fraction("beta_2", beta_2)
-        self.epsilon = _at_least("epsilon", epsilon, 0)
-        if not self.epsilon:
-            raise UsageError(f"epsilon must be > 0, received {epsilon!r}")
-        self.clip_norm = _at_least("clip_norm", clip_norm or 0, 0) or None
+        self.weight_decay_rate = at_least_0("weight_decay_rate", weight_decay_rate)
+        self.beta_1 = fraction("beta_1", beta_1)
+        self.beta_2 = fraction("beta_2", beta_2)
+        self.epsilon = finite("epsilon", epsilon)
+        require(self.epsilon > 0, "epsilon must be > 0", epsilon)
+        self.clip_norm = at_least_0("clip_norm", clip_norm or 0) or None
         self._decay_exclusions = checked_patterns(
             "exclude_from_weight_decay", exclude_from_weight_decay
         )
@@ -105,11 +105,11 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         multipliers = dict(learning_rate_multipliers or {})
         checked_patterns("learning_rate_multipliers", tuple(multipliers))
         self._rate_patterns = tuple(
-            (pattern, _at_least("learning_rate_multipliers", value, 0))
+            (pattern, at_least_0("learning_rate_multipliers", value))
             for pattern, value in multipliers.items()
         )
         self._rates: tuple[float, ...] = ()
-        self.ema_decay = _fraction("ema_decay", ema_decay)
+        self.ema_decay = fraction("ema_decay", ema_decay)
         self.sum_over_replicas = True
         self._last_global_norm = self.add_variable(
             shape=(),
@@ -153,11 +153,8 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
         slots = {"m": self._m, "v": self._v} if self.built else {}
         if self.built and self.ema_decay:
             slots["average"] = self._averages
-        if name not in slots:
-            raise UsageError(
-                f"slot must be one of {', '.join(slots) or 'none before build'}, "
-                f"received {name!r}"
-            )
+        known = ", ".join(slots) or "none before build"
+        require(name in slots, f"slot must be one of {known}", name)
         return slots[name][self._get_variable_index(variable)]
 
     def has_updated(self, variable: keras.Variable) -> bool:
@@ -168,10 +165,6 @@ class AdamStyleOptimizer(keras.optimizers.Optimizer):
     def uses_weight_decay(self, variable: keras.Variable) -> bool:
         """Returns whether the built optimizer decays this variable."""
         return self._get_variable_index(variable) in self._decay_flags
-
-    def learning_rate_multiplier(self, variable: keras.Variable) -> float:
-        """Returns what the built optimizer multiplies the variable's rate by."""
-        return self._rates[self._get_variable_index(variable)]
 
     def exclude_from_weight_decay(self, var_list=None, var_names=None):
         """Refused: the names are an argument of the constructor."""
@@ -316,20 +309,6 @@ def _dense(gradient, variable):
     if not (hasattr(gradient, "values") and hasattr(gradient, "dense_shape")):
         return gradient
     return ops.segment_sum(gradient.values, gradient.indices, variable.shape[0])
-
-
-def _at_least(name: str, value: Any, minimum: float) -> float:
-    number = float(value)
-    if not minimum <= number < float("inf"):
-        raise UsageError(f"{name} must be finite and >= {minimum}, received {value!r}")
-    return number
-
-
-def _fraction(name: str, value: Any) -> float:
-    number = float(value)
-    if not 0 <= number < 1:
-        raise UsageError(f"{name} must be in [0, 1), received {value!r}")
-    return number
 
 
 def checked_patterns(name: str, patterns: Sequence[str] | None) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.optimizers.adamw import AdamW
 from albert_tf.optimizers.arguments import check_schedule_arguments
 from albert_tf.optimizers.base import AdamStyleOptimizer
 from albert_tf.optimizers.lamb import Lamb
-from albert_tf.optimizers.schedules import WarmupPolynomialDecay, create_decay
+from albert_tf.optimizers.schedules import DECAYS
 
 _OPTIMIZERS = {"adamw": AdamW, "lamb": Lamb}
 
@@ -59,10 +59,9 @@ def create_optimizer(
     Raises:
         UsageError: If the name is unknown or an argument is out of its range.
     """
-    if name not in _OPTIMIZERS:
-        raise UsageError(
-            f"optimizer must be one of {', '.join(_OPTIMIZERS)}, received {name!r}"
-        )
+    require(
+        name in _OPTIMIZERS, f"optimizer must be one of {', '.join(_OPTIMIZERS)}", name
+    )
     common: dict[str, Any] = {
         "learning_rate": learning_rate,
         "num_train_steps": num_train_steps,
@@ -76,12 +75,12 @@ def create_optimizer(
         "allow_negative_rate": allow_negative_rate,
     }
     check_schedule_arguments(learning_rate_schedule, own, num_decay_steps)
-    if learning_rate_schedule == "original":
-        schedule = WarmupPolynomialDecay(**common, **own)
-    else:
-        schedule = create_decay(learning_rate_schedule, num_decay_steps, **common)
+    if learning_rate_schedule == "trapezoid":
+        own = {"num_decay_steps": num_decay_steps}
+    elif learning_rate_schedule != "original":
+        own = {}
     return _OPTIMIZERS[name](
-        learning_rate=schedule,
+        learning_rate=DECAYS[learning_rate_schedule](**common, **own),
         weight_decay_rate=weight_decay_rate,
         clip_norm=clip_norm,
         **optimizer_arguments,

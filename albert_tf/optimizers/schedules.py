@@ -282,26 +282,10 @@ class WarmupTrapezoid(_WarmupDecay):
         return 1.0 - ops.sqrt(ops.clip((step - begin) / steps, 0.0, 1.0))
 
 
-_DECAYS = {
+# By the name that `create_optimizer` takes.
+DECAYS = {
+    "original": WarmupPolynomialDecay,
     "linear": WarmupLinearDecay,
     "cosine": WarmupCosineDecay,
     "trapezoid": WarmupTrapezoid,
 }
-
-
-def create_decay(
-    name: str, num_decay_steps: int | None, **arguments: Any
-) -> keras.optimizers.schedules.LearningRateSchedule:
-    """Returns one of these schedules.
-
-    Args:
-        name: str. `"linear"`, `"cosine"` or `"trapezoid"`.
-        num_decay_steps: int or None. See `WarmupTrapezoid`; None with the others.
-        **arguments: Of `WarmupSchedule`.
-
-    Raises:
-        UsageError: If an argument is out of its range.
-    """
-    if name == "trapezoid":
-        return WarmupTrapezoid(num_decay_steps=num_decay_steps, **arguments)
-    return _DECAYS[name](**arguments)

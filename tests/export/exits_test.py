@@ -19,7 +19,7 @@ from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.classifier import Classifier
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.exits import ElasticClassifier
-from albert_tf.models.tensorflow import elastic_forward, fast_forward
+from albert_tf.models.tensorflow import fast_forward
 from tests import exits
 from tests.export import c_api, heads
 from tests.export.c_api_test import assert_as_python
@@ -154,7 +154,7 @@ def test_refused(model, tokenizer, tmp_path):
 
 def make(model, tokenizer, rule=None, fast=True):
     forward = fast_forward.choose(model, "float32") if fast else None
-    elastic = elastic_forward.choose(model, forward, rule)
+    elastic = fast_forward.choose_elastic(model, forward, rule)
     return make_signatures(model, TextInputs(tokenizer, 24), None, 5, elastic)
 
 

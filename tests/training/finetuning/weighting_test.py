@@ -31,7 +31,9 @@ def test_rates_of_layers(inner):
         layer = name.removeprefix("backbone/").split("/")
         number = layer[1].rpartition("_")[2] if layer[0] == "encoder" else ""
         key = int(number) // inner if number.isdigit() else layer[0]
-        rates.setdefault(key, set()).add(optimizer.learning_rate_multiplier(variable))
+        rates.setdefault(key, set()).add(
+            optimizer._rates[optimizer._get_variable_index(variable)]
+        )
     assert rates == {
         **{layer: {0.5 ** (10 - layer)} for layer in range(11)},
         "embeddings": {0.5**11},

@@ -40,11 +40,13 @@ def fresh_flags() -> Iterator[None]:
     """Forgets afterwards what a command has defined."""
     saved = flagsaver.save_flag_values(flags.FLAGS)
     aliases, hidden = dict(ours.ALIASES), set(ours.HIDDEN)
+    verbosity = logging.get_verbosity()
     ours.ALIASES.clear()
     ours.HIDDEN.clear()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)  # which sets its flag, too
         flagsaver.restore_flag_values(saved, flags.FLAGS)
         ours.ALIASES.update(aliases)
         ours.HIDDEN.update(hidden)
@@ -61,7 +63,7 @@ def run_command(verb: str, *arguments: object, **given: object) -> Done:
     tool = str(ROOT / "tools" / f"{verb}.py")
     words = [tool, *map(str, arguments)]
     words += [f"--{name}={value}" for name, value in given.items()]
-    before, verbosity, code = sys.argv, logging.get_verbosity(), 0
+    before, code = sys.argv, 0
     out, err = io.StringIO(), io.StringIO()
     handler = logging.get_absl_handler().python_handler
     try:
@@ -75,5 +77,4 @@ def run_command(verb: str, *arguments: object, **given: object) -> Done:
     finally:
         sys.argv = before
         handler.setStream(stream)
-        logging.set_verbosity(verbosity)
     return Done(code, out.getvalue(), err.getvalue())

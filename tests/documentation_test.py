@@ -13,9 +13,9 @@ import albert_tf
 from albert_tf.cli import original_flags
 from albert_tf.data.corpus import corpus
 from tests import documents
+from tests.tiny import SPIECE, make_model
 
 ROOT = documents.ROOT
-SPM_MODEL = ROOT / "tests/golden/tokenization/spiece.model"
 ITEMS = [item for page in documents.pages() for item in documents.shown(page)]
 INSTALLS = "installs packages"
 ITSELF = "runs these tests"
@@ -196,25 +196,18 @@ def prepare(folder):
     rows = [f"a {label} film\t{label}\n" for label in ("bad", "good")] * 8
     for name in ("train.tsv", "dev.tsv"):
         (folder / name).write_text("text\tlabel\n" + "".join(rows))
-    config = albert_tf.AlbertConfig(
-        embedding_size=6,
-        hidden_size=12,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=20,
-        max_position_embeddings=64,
-    )
-    model = albert_tf.AlbertPretrainer(config, seed=0)
-    tokenizer = albert_tf.AlbertTokenizer(SPM_MODEL)
+    sizes = {"max_position_embeddings": 64, "initializer_range": 0.02}
+    model = make_model("pretraining", **sizes)
+    tokenizer = albert_tf.AlbertTokenizer(SPIECE)
     # Stands for the model of a command that is not run.
-    answering = albert_tf.AlbertQuestionAnswering(config, seed=0)
+    answering = make_model("question_answering", **sizes)
     (folder / "runs").mkdir()
     albert_tf.save_pretrained(answering, folder / "runs/squad1", tokenizer=tokenizer)
     ours = folder / "demo_output/pretrain/model"
     ours.parent.mkdir(parents=True)
     albert_tf.save_pretrained(model, ours, tokenizer=tokenizer)
     albert_tf.save_pretrained(model, folder / "albert_base", format="tf1")
-    shutil.copy(SPM_MODEL, folder / "albert_base/30k-clean.model")
+    shutil.copy(SPIECE, folder / "albert_base/30k-clean.model")
 
 
 @pytest.fixture(scope="module")

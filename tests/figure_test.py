@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.figure import draw_lengths, new_curves
+from albert_tf.figure import draw_lengths
 from albert_tf.reports.figures import draw_curves
 
 HISTORY = [{"split": "train", "step": 3, "loss": 1.0, "accuracy": 0.5}]
@@ -27,9 +27,3 @@ def test_numbers_change_the_picture():
     assert draw_lengths(np.array([0, 3, 7])) != draw_lengths(np.array([0, 7, 3]))
     more = [*HISTORY, {**HISTORY[0], "step": 4}]
     assert draw_curves(HISTORY) != draw_curves(more)
-
-
-def test_axes_of_curves():
-    _, losses, accuracies = new_curves()
-    assert losses.get_ylabel() == "loss (nats)"
-    assert accuracies.get_ylabel() == "accuracy"

@@ -8,6 +8,7 @@ import pytest
 
 import albert_tf
 from tests.imports import ROOT
+from tests.tiny import make_model
 
 HEAVY = ("tensorflow", "keras", "torch", "jax", "numpy", "pandas", "matplotlib")
 
@@ -37,8 +38,10 @@ def test_import_takes_less_than_half_a_second(run_python):
     assert ours - bare < 0.5
 
 
-def test_cli_module_loads_nothing_heavy(run_python):
-    code = "import albert_tf.cli.run, json, sys; print(json.dumps(sorted(sys.modules)))"
+@pytest.mark.parametrize("module", ["cli.run", "heads", "settings", "config"])
+def test_modules_for_commands_load_nothing_heavy(run_python, module):
+    code = f"import albert_tf.{module}, json, sys; "
+    code += "print(json.dumps(sorted(sys.modules)))"
     result = run_python("-c", code)
     assert not set(HEAVY) & set(json.loads(result.stdout))
 
@@ -78,16 +81,7 @@ def test_keras_loads_models_in_a_new_process(keras_file, run_python, imports):
 
 @pytest.fixture(scope="module")
 def keras_file(tmp_path_factory):
-    config = albert_tf.AlbertConfig(
-        vocab_size=11,
-        embedding_size=6,
-        hidden_size=12,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=20,
-        max_position_embeddings=8,
-    )
-    model = albert_tf.AlbertMaskedLM(config)
+    model = make_model("masked_lm", vocab_size=11)
     optimizer = albert_tf.create_optimizer(
         "lamb", learning_rate=0.1, num_train_steps=3, num_warmup_steps=1
     )

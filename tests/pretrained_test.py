@@ -1,7 +1,6 @@
 """Classes that load themselves from folders; models that take texts."""
 
 import functools
-import pathlib
 
 import keras
 import numpy as np
@@ -11,17 +10,9 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.errors import DataError, UsageError
+from tests.tiny import SPIECE, tiny_config
 
-SPIECE = pathlib.Path(__file__).parent / "golden/tokenization/spiece.model"
-CONFIG = albert_tf.AlbertConfig(
-    vocab_size=30000,
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=20,
-    max_position_embeddings=24,
-)
+CONFIG = tiny_config(num_hidden_layers=1, initializer_range=0.02)
 TEXTS = ["The cat sat.", "A dog ran away from the cat!", "", "One more"]
 PAIRS = ["On the mat.", "", "So it was.", "Two"]
 LABELS = np.array([0, 1, 0, 1])

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from albert_tf.tasks.registry import find_task
-from tools import main as dispatch
+from tests.commands import run_command
 
 # What the four scripts define, as of their last version.
 ORIGINAL = frozenset(
@@ -213,15 +213,14 @@ def test_the_command_lines_of_the_original(parse):
         (["--do_train", "--nodo_eval"], "--do_eval=false: leave it out; dev examples"),
     ],
 )
-def test_what_has_no_counterpart_says_what_to_use(run_python, arguments, message):
-    result = run_python(dispatch.__file__, "finetune", *arguments)
-    assert result.returncode == 2
-    assert result.stderr.startswith(f"error: {message}")
-    assert result.stderr.count("\n") == 1
+def test_what_has_no_counterpart_says_what_to_use(arguments, message):
+    done = run_command("finetune", *arguments)
+    assert done.code == 2 and done.err == f"{done.error}\n"
+    assert done.error.startswith(f"error: {message}")
 
 
-def test_help_lists_what_can_be_used(run_python):
-    shown = run_python(dispatch.__file__, "finetune", "--helpfull").stdout
+def test_help_lists_what_can_be_used():
+    shown = run_command("finetune", "--helpfull").out
     assert "also --num_keep_checkpoint" in shown
     assert shown.index("--train_file") < shown.index("--tokens_column")
     assert not re.search(r"^  --(\[no\])?(use_tpu|do_train|vocab_file)$", shown, re.M)

@@ -262,21 +262,6 @@ def test_unknown_verb(run_python):
         assert_one_line(result, 2, "did you mean 'fill_mask'?")
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_verb_is_its_file(run_python, verb):
-    direct = run_python(str(VERBS[verb]), "--help")
-    through = run_albert_tf(run_python, verb, "--help")
-    assert direct.returncode == through.returncode == 0, direct.stderr
-    assert direct.stdout == through.stdout
-    assert f"usage: albert-tf {verb} " in direct.stdout
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_verb_refuses_unknown_flags(run_python, verb):
-    result = run_albert_tf(run_python, verb, "--no_such_flag=1")
-    assert_one_line(result, 2, "--no_such_flag: unknown flag")
-
-
 def test_log_lines_have_no_prefix(run_tool):
     done = run_tool("--input_file=x", body="logging.warning('few sheep')")
     assert done.stderr.splitlines() == ["counting", "warning: few sheep"]

@@ -35,15 +35,6 @@ def test_heads(head):
     assert count(config, head) == config.num_parameters(head)
 
 
-@pytest.mark.parametrize("sharing", SHARING_MODES)
-@pytest.mark.parametrize("size", [64, 128, 256, 768])
-def test_the_sizes_of_the_paper(sharing, size):
-    config = AlbertConfig.from_preset(
-        "albert_base_v2", sharing=sharing, embedding_size=size
-    )
-    assert count(config) == config.num_parameters()
-
-
 @settings(max_examples=25)
 @given(
     layers=st.integers(1, 5),

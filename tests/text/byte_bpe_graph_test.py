@@ -111,19 +111,6 @@ def test_any_bytes(data):
     assert BPE.graph([data]).to_list() == [BPE.encode(data)]
 
 
-def test_saved(tmp_path):
-    module = tf.Module()
-    module.tokenizer = BPE.graph
-    module.serve = tf.function(
-        lambda texts: module.tokenizer(texts).to_tensor(-1),
-        input_signature=[tf.TensorSpec([None], tf.string)],
-    )
-    tf.saved_model.save(module, str(tmp_path / "m"))
-    served = tf.saved_model.load(str(tmp_path / "m")).serve(tf.constant(TEXTS))
-    for row, ids in zip(served.numpy().tolist(), BPE.encode_batch(TEXTS), strict=True):
-        assert row == ids + [-1] * (len(row) - len(ids))
-
-
 def test_the_alphabet_is_the_librarys():
     level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     alphabet = byte_bpe_file.byte_alphabet()
@@ -158,8 +145,3 @@ def test_what_it_cannot_do_is_refused(change, message):
     tokenizer = ByteBPETokenizer(json.dumps(content).encode())
     with pytest.raises(UsageError, match=message):
         tokenizer(["a"])
-
-
-def test_shapes_are_checked():
-    with pytest.raises(UsageError, match=r"vector of strings, received \(1, 1\)"):
-        BPE([["a"]])

@@ -13,7 +13,6 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.load import load_tokenizer
 from albert_tf.text.normalization import to_unicode
-from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -35,15 +34,6 @@ def test_ids_are_the_library_s():
     ids, splits = BPE.encode_batch_flat(TEXTS)
     assert ids.dtype == np.int32
     assert np.split(ids, splits[1:-1])[9].tolist() == expected[9]
-
-
-def test_same_bytes_again():
-    assert (
-        train_tokenizer(
-            TEXTS * 3, model_type="byte_bpe", vocab_size=400, progress=False
-        )
-        == DATA
-    )
 
 
 def test_attributes():
@@ -148,12 +138,6 @@ def test_bad_files(tmp_path):
     path.unlink()
     with pytest.raises(DataError, match="expected one of spiece.model.*found none"):
         load_tokenizer(tmp_path)
-
-
-def test_load_sentencepiece():
-    tokenizer = load_tokenizer(GOLDEN / "spiece.model", do_lower_case=False)
-    assert isinstance(tokenizer, AlbertTokenizer) and not tokenizer.do_lower_case
-    assert isinstance(load_tokenizer(GOLDEN), AlbertTokenizer)
 
 
 def _roberta():

@@ -1,6 +1,5 @@
 """Texts as model inputs, in NumPy and in the graph."""
 
-import pathlib
 import random
 
 import numpy as np
@@ -9,14 +8,6 @@ import tensorflow as tf
 
 from albert_tf.errors import UsageError
 from albert_tf.text import inputs, inputs_graph
-from albert_tf.text.sentencepiece import AlbertTokenizer
-
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 
 
 def truncate_one_by_one(a, b, budget):

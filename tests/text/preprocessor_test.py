@@ -1,7 +1,5 @@
 """Texts, pairs and data sets as model inputs."""
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,15 +7,15 @@ import tensorflow as tf
 from albert_tf.errors import UsageError
 from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import SPIECE
 
-SPIECE = pathlib.Path(__file__).parents[1] / "golden/tokenization/spiece.model"
 TEXTS = ["The cat sat.", "", "A dog ran away from the cat, again and again!"]
 PAIRS = ["On the mat", "It was", "Why?"]
 
 
 @pytest.fixture
-def preprocess():
-    return Preprocessor(AlbertTokenizer(SPIECE), 12)
+def preprocess(tokenizer):
+    return Preprocessor(tokenizer, 12)
 
 
 def assert_equal(one, other):

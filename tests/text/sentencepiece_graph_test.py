@@ -118,11 +118,6 @@ def test_any_small_text(text):
     _assert_same(LOWER, [text])
 
 
-def test_special_pieces_are_plain_text():
-    ids = LOWER(tf.constant(["[CLS] [MASK] <pad>"])).to_list()[0]
-    assert not set(ids) & (set(LOWER.special_ids) - {LOWER.unk_id})
-
-
 MASKED = [
     "", "[MASK]", "[MASK][MASK] [MASK]", "x [MASK].", "x [MASK] .", "un[MASK]able",
     "[MASK]\u3000y", "[MASK]\x1cy", "[MASK]\u0301y", "[MASK]\u0301", "[MASK]\0y",
@@ -170,12 +165,6 @@ def test_shapes():
     assert one.numpy().tolist() == LOWER.encode("Hello world")
     with pytest.raises(UsageError, match="texts: expected one string or a vector"):
         LOWER([["a"]])
-
-
-def test_in_tf_data():
-    texts = ["Hello, World 1990,", "ΑΣ", ""]
-    data = tf.data.Dataset.from_tensor_slices(texts).batch(3).map(LOWER)
-    assert next(iter(data)).to_list() == [LOWER.encode(t) for t in texts]
 
 
 def test_saved_model_in_a_clean_process(tmp_path):

@@ -5,6 +5,8 @@ import pathlib
 
 import pytest
 
+from tests.commands import run_command
+
 ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
 
@@ -37,17 +39,15 @@ def test_data(tmp_path, run_python):
     assert done.returncode == 2 and "data.json exists; give --over" in done.stderr
 
 
-def test_wrong_flags(run_python):
-    tool = str(ROOT / "tools/benchmark.py")
-    done = run_python(tool, "--memory_megabytes=2,x")
-    assert done.returncode == 2
-    assert "--memory_megabytes: expected positive numbers, received 2,x" in done.stderr
-    done = run_python(tool, "dta")
-    assert done.returncode == 2
-    assert "--topic must be one of data, convert, finetune, st" in done.stderr
-    done = run_python(tool, "step", "--shapes=8x128,8")
-    assert done.returncode == 2
-    assert "--shapes: expected rows x tokens, such as 8x128" in done.stderr
-    done = run_python(tool, "fidelity")
-    assert done.returncode == 2
-    assert "--recording_dir: required for benchmark fidelity" in done.stderr
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--memory_megabytes=2,x", "--memory_megabytes: expected positive numbers, "),
+        ("--topic=dta", "--topic must be one of data, convert, finetune, st"),
+        ("--topic=step --shapes=8x128,8", "--shapes: expected rows x tokens, such"),
+        ("--topic=fidelity", "--recording_dir: required for benchmark fidelity"),
+    ],
+)
+def test_wrong_flags(argument, message):
+    done = run_command("benchmark", *argument.split())
+    assert done.code == 2 and message in done.error

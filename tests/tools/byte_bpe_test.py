@@ -1,7 +1,6 @@
 """Byte-level BPE through the commands: vocabulary, records, pretraining, fill-mask."""
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -9,27 +8,18 @@ import pytest
 from albert_tf.converters import load
 from albert_tf.data.records import tfrecord
 from albert_tf.text.byte_bpe import ByteBPETokenizer
+from tests.commands import run_command
+from tests.tiny import TEXT, tiny_config
 
-ROOT = pathlib.Path(__file__).parents[2]
-TEXT = ROOT / "tests/golden/tf1_data/input.txt"
-CONFIG = {
-    "vocab_size": 600,
-    "embedding_size": 8,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 20,
-    "max_position_embeddings": 48,
-}
+CONFIG = tiny_config(vocab_size=600, max_position_embeddings=48)
 pytest.importorskip("tokenizers")
 
 
 @pytest.mark.slow
-def test_from_text_to_filled_masks(tmp_path, run_python):
+def test_from_text_to_filled_masks(tmp_path):
     def tool(name, **flags):
-        arguments = [f"--{key}={value}" for key, value in flags.items()]
-        done = run_python(str(ROOT / f"tools/{name}.py"), *arguments)
-        assert done.returncode == 0, done.stderr
+        done = run_command(name, **flags)
+        assert done.code == 0, done.err
         return done
 
     tokenizer_file = tmp_path / "bpe.json"
@@ -38,7 +28,7 @@ def test_from_text_to_filled_masks(tmp_path, run_python):
         input_file=TEXT,
         output_model=tokenizer_file,
         model_type="byte_bpe",
-        vocab_size=CONFIG["vocab_size"],
+        vocab_size=CONFIG.vocab_size,
     )
     tool(
         "create_pretraining_data",
@@ -58,7 +48,7 @@ def test_from_text_to_filled_masks(tmp_path, run_python):
     np.testing.assert_array_equal(record["token_boundary"], starts)
 
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG))
+    CONFIG.to_json(config)
     done = tool(
         "pretrain",
         input_file=tmp_path / "data/t",
@@ -72,11 +62,11 @@ def test_from_text_to_filled_masks(tmp_path, run_python):
         num_warmup_steps=0,
         packing=True,
     )
-    assert " useful tokens" in done.stderr and "packed: " in done.stderr
+    assert " useful tokens" in done.err and "packed: " in done.err
     model = tmp_path / "run/model"
     assert load.load_tokenizer(model).sha256 == tokenizer.sha256
     done = tool("fill_mask", model=model, text="The [MASK] counted boats.", json="true")
-    result = json.loads(done.stdout)["result"]
+    result = json.loads(done.out)["result"]
     assert len(result) == 5
     for row in result:
         assert "Ġ" not in row["token_str"]

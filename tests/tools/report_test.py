@@ -2,20 +2,19 @@
 
 import pytest
 
+from albert_tf.inference import checkpoint_answers
 from albert_tf.reports.samples import PROMPTS, read_prompts
+from tests.commands import run_command
 from tests.imports import ROOT
 from tests.reports.runs import lines, write_run
 
-# Not imported: the flags of several commands would meet in one process.
 TOOL = str(ROOT / "tools/report.py")
 
 
 @pytest.fixture
-def run_report(tmp_path, run_python):
-    def run(*arguments):
-        return run_python(TOOL, *arguments, cwd=str(tmp_path))
-
-    return run
+def run_report(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: run_command("report", *arguments)
 
 
 def test_a_page_of_two_runs_without_tensorflow(tmp_path, run_python):
@@ -42,9 +41,9 @@ def test_nothing_is_overwritten_unasked(tmp_path, run_report):
     path = write_run(tmp_path / "a")
     (tmp_path / "a_report.html").write_text("mine")
     done = run_report(path)
-    assert done.returncode == 2 and "exists already; give --overwrite" in done.stderr
+    assert done.code == 2 and "exists already; give --overwrite" in done.err
     assert (tmp_path / "a_report.html").read_text() == "mine"
-    assert run_report(path, "--overwrite").returncode == 0
+    assert run_report(path, "--overwrite").code == 0
     assert "<title>a</title>" in (tmp_path / "a_report.html").read_text()
 
 
@@ -69,9 +68,8 @@ def test_bad_input_is_one_line(tmp_path, run_report, arguments, code, message):
     write_run(tmp_path / "f", lines(4), kind="finetune")
     before = sorted(p.name for p in tmp_path.rglob("*"))
     done = run_report(*arguments)
-    (line,) = done.stderr.splitlines()
-    assert (done.returncode, line.startswith("error: ")) == (code, True)
-    assert message in line
+    assert done.err == f"{done.error}\n" and done.error.startswith("error: ")
+    assert done.code == code and message in done.error
     assert sorted(p.name for p in tmp_path.rglob("*")) == before
 
 
@@ -87,23 +85,17 @@ def test_prompts(tmp_path):
             read_prompts(str(file))
 
 
-def test_samples_of_a_run(tmp_path, run_python):
+def test_samples_of_a_run(tmp_path, run_report, monkeypatch):
     """The command passes on what the checkpoints answer; another test asks them."""
     write_run(tmp_path / "a")
     write_run(tmp_path / "f", kind="finetune")
     (tmp_path / "p.txt").write_text("a [MASK] .")
-    code = f"""
-import runpy, sys
-from albert_tf.inference import checkpoint_answers
 
-def answer_all(run, prompts, top_k):
-    print(run, prompts, top_k)
-    yield {{"name": "step 5", "answers": [[[("cat", 0.5)]]]}}
+    def answer_all(run, prompts, top_k):
+        print(run, prompts, top_k)
+        yield {"name": "step 5", "answers": [[[("cat", 0.5)]]]}
 
-checkpoint_answers.answer_all = answer_all
-sys.argv = [{TOOL!r}, "f", "a", "--samples", "--top_k=1", "--prompts_file=p.txt"]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-    done = run_python("-c", code, cwd=str(tmp_path))
-    assert done.stdout == "a ['a [MASK] .'] 1\n", done.stderr
+    monkeypatch.setattr(checkpoint_answers, "answer_all", answer_all)
+    done = run_report("f", "a", "--samples", "--top_k=1", "--prompts_file=p.txt")
+    assert done.out == "a ['a [MASK] .'] 1\n", done.err
     assert "cat 50.0%" in (tmp_path / "f_report.html").read_text()

@@ -20,11 +20,8 @@ from tests.imports import ROOT, imported, python_files
 # Modules that also run with KERAS_BACKEND=jax or torch.
 BACKEND_FREE = (
     "albert_tf/config",
-    "albert_tf/layers",
     "albert_tf/models",
     "albert_tf/names",
-    "albert_tf/objectives",
-    "albert_tf/optimizers",
 )
 # Beam workers run these without TensorFlow.
 WITHOUT_TENSORFLOW = (

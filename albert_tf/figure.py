@@ -38,18 +38,6 @@ def new_figure(width: float, height: float, layout: str | None = None) -> Figure
     return figure
 
 
-def new_curves() -> tuple[Figure, Axes, Axes]:
-    """Returns a figure with axes for losses and axes for accuracies over the steps."""
-    figure = new_figure(10, 4, layout="constrained")
-    losses, accuracies = figure.subplots(1, 2)
-    losses.set_ylabel("loss (nats)")
-    accuracies.set_ylabel("accuracy")
-    for axes in (losses, accuracies):
-        axes.set_xlabel("step")
-        axes.grid(alpha=0.3)
-    return figure, losses, accuracies
-
-
 def new_plot(
     x: str, y: str, width: float = 5, height: float = 3.5
 ) -> tuple[Figure, Axes]:

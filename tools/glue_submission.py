@@ -11,6 +11,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
+from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
@@ -48,11 +49,7 @@ def main() -> None:
     from albert_tf.tasks import glue_submission
 
     output_file = _OUTPUT_FILE.value
-    if files.exists(output_file) and not _OVERWRITE.value:
-        raise UsageError(
-            f"--output_file={output_file}: exists already; give --overwrite or "
-            "another name"
-        )
+    check_output_file("output_file", output_file, _OVERWRITE.value)
     given = {}
     for item in _PREDICTIONS.value:
         task, equals, path = item.partition("=")

@@ -236,8 +236,7 @@ def _leaves(name: str) -> bool:
 def _differences(path: str, listed: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yields each file that is not as listed, and how it differs."""
     remote = files.is_remote(path)
-    found = set(folders.remote_tree(path) if remote else digests.tree(path))
-    found.discard(FILE)
+    found = set(digests.tree(path)) - {FILE}
     root = os.path.realpath(path)
 
     def is_link(name: str) -> bool:

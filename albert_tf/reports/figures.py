@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from albert_tf.figure import PAGE_DPI, new_curves, new_figure, new_plot, to_png
+from albert_tf.figure import PAGE_DPI, new_figure, new_plot, to_png
 from albert_tf.reports.page import Figure, clean
 
 if TYPE_CHECKING:
@@ -281,7 +281,12 @@ def draw_curves(
             pretraining, whose accuracies are drawn.
         best_step: int. Step of the selected checkpoint, or None.
     """
-    figure, losses, metrics = new_curves()
+    figure = new_figure(10, 4, layout="constrained")
+    losses, metrics = figure.subplots(1, 2)
+    for axes in (losses, metrics):
+        axes.set_xlabel("step")
+        axes.grid(alpha=0.3)
+    losses.set_ylabel("loss (nats)")
     plot(losses, history, loss_names(history), best_step)
     names = metric_names(history, metric)
     plot(metrics, history, names, best_step)

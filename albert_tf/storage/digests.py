@@ -6,8 +6,6 @@ from typing import BinaryIO
 
 from albert_tf.storage import files
 
-_BLOCK = 1 << 22
-
 
 class HashingWriter:
     """A file to write to that keeps the digest of what was written.
@@ -39,25 +37,26 @@ def of_file(path: str | os.PathLike) -> dict[str, int | str]:
     Raises:
         DataError: If the file cannot be read.
     """
-    sha256, size = hashlib.sha256(), 0
     with files.reading(path) as f:
-        while block := f.read(_BLOCK):
-            sha256.update(block)
-            size += len(block)
-    return {"size": size, "sha256": sha256.hexdigest()}
+        sha256 = hashlib.file_digest(f, "sha256").hexdigest()
+        return {"size": f.tell(), "sha256": sha256}
 
 
 def of_tree(root: str | os.PathLike) -> dict[str, dict[str, int | str]]:
-    """Returns the digests of all files below a local folder, by relative path."""
-    root = os.fspath(root)
-    return {name: of_file(os.path.join(root, name)) for name in tree(root)}
+    """Returns the digests of all files below a folder, by relative path."""
+    return {name: of_file(files.join(root, name)) for name in tree(root)}
 
 
 def tree(root: str | os.PathLike) -> list[str]:
-    """Returns the relative paths of all files below a local folder, sorted."""
-    root = os.fspath(root)
-    return sorted(
-        os.path.relpath(os.path.join(folder, name), root).replace(os.sep, "/")
-        for folder, _, names in os.walk(root)
-        for name in names
-    )
+    """Returns the relative paths of all files below a folder, sorted.
+
+    Links to folders are left out: they may lead in a circle.
+    """
+    found = []
+    for name in files.list_folder(root):
+        inner = files.join(root, name)
+        if not files.is_folder(inner):
+            found.append(name)
+        elif not os.path.islink(inner):
+            found += [f"{name}/{below}" for below in tree(inner)]
+    return sorted(found)

@@ -273,7 +273,7 @@ def upload(
         DataError: If the upload fails.
     """
     local = os.fspath(local)
-    names = sorted(remote_tree(local), key=lambda name: (name == last, name))
+    names = sorted(digests.tree(local), key=lambda name: (name == last, name))
     marker = files.join(target, INCOMPLETE)
     # Listed like a file; there is none of this name.
     token = f".upload-{uuid.uuid4().hex}"
@@ -297,7 +297,7 @@ def upload(
             for name in names:
                 copy(name, files.join(target, stage))
         own = {*own_names, *_top(interrupted)} - stages
-        old = {name for name in remote_tree(target) if name.split("/")[0] in own}
+        old = {name for name in digests.tree(target) if name.split("/")[0] in own}
         old.discard(INCOMPLETE)
         # An interrupted second upload must still be recognized as ours.
         listed = sorted({*names, *old, *stages, token})
@@ -440,15 +440,3 @@ def _read_marker(path: str | os.PathLike) -> frozenset[str]:
 def _top(paths: Collection[str]) -> frozenset[str]:
     """Returns the files and folders at the top of relative paths."""
     return frozenset(path.split("/")[0] for path in paths)
-
-
-def remote_tree(path: str) -> set[str]:
-    """Returns the relative paths of all files below a folder, local or remote."""
-    found = set()
-    for name in files.list_folder(path):
-        inner = files.join(path, name)
-        if files.is_folder(inner):
-            found |= {f"{name}/{below}" for below in remote_tree(inner)}
-        else:
-            found.add(name)
-    return found

@@ -16,7 +16,7 @@ from albert_tf.errors import UsageError
 from albert_tf.figure import drawn_if_possible
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
-from albert_tf.storage import digests, files, folders
+from albert_tf.storage import digests, files
 from albert_tf.training import replaced_folder
 from albert_tf.training.callbacks import lower_is_better
 from albert_tf.training.evaluation import CollapsedError
@@ -138,10 +138,6 @@ def _json(content: Any) -> bytes:
 
 def _read_tree(path: str):
     """Yields the files of a folder with their content; the lock is left out."""
-    if files.is_remote(path):
-        names = sorted(folders.remote_tree(path))
-    else:
-        names = sorted(digests.tree(path))
-    for name in names:
+    for name in digests.tree(path):
         if not name.startswith(".lock"):
             yield name, files.read_bytes(files.join(path, name))

@@ -196,20 +196,6 @@ def test_accuracies_and_baselines_of_pretraining():
     assert drawn["mlm_baseline"] == [[0, 0.05], [1, 0.05]]
 
 
-def test_splits_look_different():
-    history = [
-        {"split": split, "step": 1, "accuracy": 0.5, "f1": 0.4}
-        for split in ("train", "dev_matched", "dev_mismatched")
-    ]
-    for names in (["accuracy"], ["accuracy", "f1"]):
-        axes, _ = lines(names, history)
-        looks = [
-            (line.get_color(), line.get_linestyle(), line.get_marker())
-            for line in axes.lines
-        ]
-        assert len(set(looks)) == len(looks) == 3 * len(names)
-
-
 @pytest.mark.parametrize(
     "history",
     [

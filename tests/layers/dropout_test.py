@@ -26,13 +26,6 @@ def test_the_same_seed_and_step_give_the_same_masks():
         np.testing.assert_array_equal(a, b)
 
 
-def test_masks_of_one_step_are_unrelated():
-    a, b, c = masks(5, 9)
-    assert_unrelated(a, b)
-    assert_unrelated(a, c)
-    assert_unrelated(b, c)
-
-
 @pytest.mark.parametrize("other", [(5, 10), (6, 9), (5 + 7919, 9), (9, 5)])
 def test_other_steps_and_seeds_give_other_masks(other):
     for a in masks(5, 9):

@@ -37,23 +37,6 @@ def test_the_sum_of_three_tables(ids):
     np.testing.assert_allclose(layer(ids, segments), expected, atol=1e-5)
 
 
-def test_defaults_are_segment_0_and_counted_positions(ids):
-    layer = make()
-    zeros = np.zeros_like(ids)
-    positions = np.broadcast_to(np.arange(T), (B, T)).astype("int32")
-    np.testing.assert_allclose(layer(ids), layer(ids, zeros), atol=1e-6)
-    np.testing.assert_allclose(
-        layer(ids), layer(ids, position_ids=positions), atol=1e-6
-    )
-
-
-def test_positions_may_restart(ids):
-    layer = make()
-    positions = np.array([[0, 1, 2, 0, 1, 2, 3], [0, 0, 1, 2, 3, 4, 10]], "int32")
-    expected = by_hand(layer, ids, np.zeros_like(ids), positions)
-    np.testing.assert_allclose(layer(ids, position_ids=positions), expected, atol=1e-5)
-
-
 def test_too_long_a_sequence_is_refused():
     layer = make()
     assert layer(np.zeros((1, P), "int32")).shape == (1, P, E)

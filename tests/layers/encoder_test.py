@@ -144,16 +144,3 @@ def test_dropout_follows_the_seeds(x):
     assert np.abs(run(1, 2) - run(2, 2)).max() > 0.1
     inference = encoder(x, seeds=StepSeeds(1, 2)).sequence_output
     np.testing.assert_array_equal(inference, encoder(x).sequence_output)
-
-
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("packed", [False, True])
-def test_half_precision_with_masks(x, policy, packed):
-    masks = np.array([[1, 1, 1, 1, 1, 0, 0], [1, 1, 2, 2, 2, 2, 0]])
-    masks = {"pack_ids": masks} if packed else {"padding_mask": np.minimum(masks, 1)}
-    half, full = make(dtype=policy, initializer_range=0.1), make(initializer_range=0.1)
-    out = half(x, **masks).sequence_output
-    assert keras.backend.standardize_dtype(out.dtype) == half.compute_dtype
-    np.testing.assert_allclose(
-        keras.ops.cast(out, "float32"), full(x, **masks).sequence_output, atol=0.1
-    )

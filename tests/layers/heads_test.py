@@ -91,12 +91,6 @@ def test_logits_are_float32_and_the_bias_is_added_in_it(rng):
     np.testing.assert_allclose(logits, 1000.123, rtol=1e-6)
 
 
-@pytest.mark.parametrize("eps, expected", [(None, 1e-12), (1e-5, 1e-5)])
-def test_epsilon(eps, expected):
-    head = MaskedLMHead(CONFIG.replace(mlm_layer_norm_eps=eps))
-    assert head.layer_norm.epsilon == expected
-
-
 @pytest.mark.parametrize(
     "layer",
     [

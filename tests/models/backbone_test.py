@@ -129,20 +129,3 @@ def test_dropout_is_on_only_in_training(inputs):
     # Without seeds, Keras's own generators: every call is another.
     drawn = [model(inputs, training=True)["sequence_output"] for _ in range(2)]
     assert np.abs(drawn[0] - drawn[1]).max() > 0.1
-
-
-def test_one_graph_for_all_lengths(model, inputs):
-    spec = tf.TensorSpec((None, None), tf.int32)
-    traces = []
-
-    def call(x):
-        traces.append(1)
-        return model(x)
-
-    run = tf.function(call, input_signature=[dict.fromkeys(inputs, spec)])
-    for length in (1, 4, 7):
-        part = {k: tf.constant(v[:, :length]) for k, v in inputs.items()}
-        np.testing.assert_allclose(
-            run(part)["sequence_output"], model(part)["sequence_output"], atol=1e-5
-        )
-    assert len(traces) == 1

@@ -170,14 +170,6 @@ def test_a_functional_model_around_it(model_class):
     assert_equal_outputs(outer(shorter), model(shorter), atol=1e-6)
 
 
-@pytest.mark.parametrize("model_class", MODELS)
-def test_predict_in_graph_mode(model_class):
-    model = make_model(model_class, seed=3)
-    inputs = make_inputs(model_class)
-    predicted = model.predict(inputs, batch_size=1, verbose=0)
-    assert_equal_outputs(predicted, model(inputs), atol=1e-5)
-
-
 def test_a_config_must_be_one():
     with pytest.raises(ValueError, match="must be an AlbertConfig, received dict"):
         AlbertBackbone({"vocab_size": 53})
@@ -243,13 +235,3 @@ def test_the_pad_id_belongs_to_the_backbone_and_is_saved(tmp_path):
         model.save(tmp_path / "m.keras")
         again = keras.saving.load_model(tmp_path / "m.keras")
         assert again.pad_id == again.backbone.pad_id == pad_id
-
-
-def test_labels_and_problem_type_are_saved(tmp_path):
-    model = AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
-    assert not {"labels", "problem_type", "frozen"} & set(model.get_config())
-    model.labels, model.problem_type = ("no", "yes"), "single_label_classification"
-    model.save(tmp_path / "m.keras")
-    again = keras.saving.load_model(tmp_path / "m.keras")
-    assert again.labels == ("no", "yes")
-    assert again.problem_type == "single_label_classification"

@@ -32,12 +32,6 @@ def test_text_classifier(tokens):
     assert AlbertTextClassifier(CONFIG)(tokens).shape == (B, 2)
 
 
-def test_token_classifier(tokens):
-    model = AlbertTokenClassifier(CONFIG, num_labels=C, seed=3)
-    assert model(tokens).shape == (B, T, C)
-    assert model.backbone.pooler is None
-
-
 def test_question_answering(tokens):
     model = AlbertQuestionAnswering(CONFIG, seed=3)
     out = model(tokens)

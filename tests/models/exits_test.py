@@ -59,14 +59,6 @@ def test_rows_stop_where_the_rule_says(kind, rule, rows, seed):
     check_rows(kind, rule, rows, seed)
 
 
-@pytest.mark.broad
-@pytest.mark.parametrize("kind", KINDS)
-@given(rule=RULES, rows=st.integers(0, 9), seed=st.integers(0, 99))
-@settings(max_examples=200)
-def test_many_rows_stop_where_the_rule_says(kind, rule, rows, seed):
-    check_rows(kind, rule, rows, seed)
-
-
 @given(depths=st.lists(st.integers(1, exits.LAYERS), max_size=7))
 @settings(max_examples=5)
 def test_each_row_has_the_layers_it_asks_for(depths):
@@ -115,17 +107,6 @@ def test_other_architectures(changes):
         logits, _ = run(model, f"layers:{depth}", inputs)
         np.testing.assert_allclose(logits, every[:, depth - 1], rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(every[:, -1], model(inputs), rtol=1e-5, atol=1e-5)
-
-
-def test_padding_is_inferred_as_by_the_model(model):
-    inputs = exits.make_inputs(3)
-    model.pad_id = 0
-    try:
-        without = run(model, "layers:2", {"token_ids": inputs["token_ids"]})[0]
-    finally:
-        model.pad_id = None
-    expected = run(model, "layers:2", inputs)[0]
-    np.testing.assert_allclose(without, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_the_states_of_packed_rows(model):

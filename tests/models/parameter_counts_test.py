@@ -69,12 +69,3 @@ def test_really_allocated():
     config = AlbertConfig.from_preset("albert_base_v2")
     model = AlbertBackbone(config)
     assert model.count_params() == config.num_parameters() == 11_683_584
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "preset", ["albert_large_v2", "albert_xlarge_v2", "albert_xxlarge_v2", "bert_large"]
-)
-def test_really_allocated_large(preset):
-    config = AlbertConfig.from_preset(preset)
-    assert AlbertBackbone(config).count_params() == config.num_parameters()

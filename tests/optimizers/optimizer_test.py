@@ -86,15 +86,6 @@ def test_an_infinite_gradient_is_loud():
     assert np.isnan(variables[1].numpy()).all()
 
 
-def test_no_clipping():
-    variable = keras.Variable(np.ones(4, "float32"), name="kernel")
-    optimizer = AdamW(0.1, clip_norm=None)
-    optimizer.apply([tf.fill([4], 100.0)], [variable])
-    np.testing.assert_allclose(optimizer.slot(variable, "m"), 10.0, rtol=1e-6)
-    # TensorFlow's kernel rounds 1 - beta_2; see `kernels.adam`.
-    np.testing.assert_allclose(optimizer.slot(variable, "v"), 10.0, rtol=2e-5)
-
-
 @pytest.mark.parametrize(
     "make",
     [AdamW, Lamb, lambda rate: AdamW(rate, loss_scale_factor=8.0)],
@@ -224,19 +215,6 @@ def test_slots_and_state_survive_a_checkpoint(tmp_path):
         "kernel_v",
         "last_trust_ratios",
     }
-
-
-def test_saved_model_file_restores_the_optimizer(tmp_path):
-    keras.utils.set_random_seed(3)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    model.compile(create_optimizer("lamb", learning_rate=0.1, num_train_steps=9), "mse")
-    model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert isinstance(again.optimizer, Lamb)
-    pairs = zip(model.optimizer.variables, again.optimizer.variables, strict=True)
-    for one, other in pairs:
-        np.testing.assert_array_equal(one, other)
 
 
 def test_lamb_keeps_the_trust_ratios_of_its_last_step():

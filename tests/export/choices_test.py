@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.converters import load
 from albert_tf.export import manifest, row_steps
 from albert_tf.inference.multiple_choice import MultipleChoice
 from albert_tf.models.classifiers import AlbertMultipleChoice
@@ -179,15 +178,3 @@ def test_manifest(exported):
         "embed",
         "embed_layer",
     }
-
-
-@pytest.mark.broad
-def test_the_command_exports_a_finetuned_folder(race, tmp_path, run_python):
-    load.save_pretrained(race.model, tmp_path / "m", tokenizer=race.tokenizer)
-    made = tmp_path / "served"
-    arguments = (f"--model={tmp_path / 'm'}", f"--output_dir={made}")
-    done = run_python("tools/export.py", *arguments, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    again = MultipleChoice.from_pretrained(tmp_path / "m")
-    rows = list(map(list, zip(*QUESTIONS, strict=True)))
-    check(again, tf.saved_model.load(made), *rows)

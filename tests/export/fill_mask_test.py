@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from albert_tf.errors import UsageError
 from albert_tf.export import signatures, text_inputs
-from albert_tf.export.manifest import ALLOWED_OPS
 from albert_tf.export.signatures import make_signatures
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.fill_mask import FillMask
@@ -150,16 +149,6 @@ def test_the_warm_up_request_fills_a_row(both):
     signature = make_signatures(model, TextInputs(tokenizer, 24), None)["fill_mask"]
     texts = signature.request(24, 2)["text"]
     assert serve(texts.tolist())["num_masks"].tolist() == [22, 22]
-
-
-def test_only_allowed_operations(both):
-    graph = both[1].function.get_concrete_function().graph.as_graph_def()
-    own = {function.signature.name for function in graph.library.function}
-    found = {node.op for node in graph.node}
-    for function in graph.library.function:
-        found |= {node.op for node in function.node_def}
-    assert found - own <= ALLOWED_OPS
-    assert "TopKV2" in found
 
 
 def test_top_k_is_checked(tokenizer):

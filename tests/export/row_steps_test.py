@@ -43,23 +43,6 @@ def test_a_step_is_bounded(longest):
     assert steps_of([]) == []
 
 
-def test_rows_with_any_number_of_values():
-    counts = [0, 3, 1, 0, 2]
-    values = tf.RaggedTensor.from_row_lengths([10, 11, 12, 20, 40, 41], counts)
-
-    @tf.function
-    def run(lengths):
-        return in_steps(
-            lambda rows, _: {"x": tf.gather(values, rows).values},
-            lengths,
-            {"x": tf.zeros([0], tf.int32)},
-            values.row_lengths(),
-        )
-
-    got = run(tf.constant([400, 90, 500, 30, 200]))["x"]
-    assert got.numpy().tolist() == values.values.numpy().tolist()
-
-
 def test_padded_rows():
     mask = tf.sequence_mask([1, 60, 7], 60, tf.int32)
     inputs = {features.PADDING_MASK: mask, features.TOKEN_IDS: mask * 5}

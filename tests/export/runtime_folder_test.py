@@ -1,5 +1,6 @@
 """Exported models compute what the Keras models do, and come with what they need."""
 
+import importlib.util
 import json
 import pathlib
 
@@ -13,7 +14,6 @@ from albert_tf.export.settings import QUANTIZATIONS
 from albert_tf.heads import all_rows
 from albert_tf.storage import digests
 from tests.export.runtime_models import (
-    CONFIG,
     FORMATS,
     classifier,
     export,
@@ -60,7 +60,7 @@ def test_the_manifest_says_size_speed_and_versions(format):
     assert content["size"] == sum(sizes)
     assert content["versions"].keys() >= set(runtime.packages)
     speed = content["speed"]
-    assert speed["tokens"] == CONFIG.max_position_embeddings
+    assert speed["tokens"] == 24
     assert speed["milliseconds_per_row"].keys() == {"1", "8"}
     assert all(value > 0 for value in speed["milliseconds_per_row"].values())
     assert speed["cpu"]["model"] and speed["threads"] == 2
@@ -157,3 +157,29 @@ def test_bad_arguments(head, changes, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         export(head, "litert", tmp_path / "m", **changes)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_settings_list_every_runtime():
+    assert runtimes.RUNTIMES.keys() == QUANTIZATIONS.keys()
+    assert all(name == one.name for name, one in runtimes.RUNTIMES.items())
+
+
+def test_a_missing_package_names_the_extra(monkeypatch):
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "tf2onnx" else True
+    )
+    with pytest.raises(UsageError, match=r"needs tf2onnx; pip .*'albert_tf\[onnx\]'"):
+        runtimes.find_runtime("onnx", "none")
+    assert runtimes.find_runtime("openvino", "bfloat16").name == "openvino"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("coreml", "none"), "format: must be one of litert, onnx, openvino, received"),
+        (("onnx", "float16"), "none, dynamic_int8 for onnx, received 'float16'"),
+    ],
+)
+def test_unknown_names(given, message):
+    with pytest.raises(UsageError, match=message):
+        runtimes.find_runtime(*given)

@@ -6,26 +6,19 @@ import json
 import pathlib
 import tempfile
 
-import keras
 import pytest
 
-from albert_tf.config import AlbertConfig
 from albert_tf.export import runtimes
 from albert_tf.export.runtime_folder import export_for_runtime
-from albert_tf.heads import find
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from tests.tiny import SPIECE
+from tests.tiny import SPIECE, shared_model
 
-CONFIG = AlbertConfig(
-    embedding_size=8,
-    hidden_size=96,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=512,
-    max_position_embeddings=24,
-    initializer_range=0.1,
-)
-LABELS = {"text_classifier": 3, "token_classifier": 4}
+SIZES = {
+    "hidden_size": 96,
+    "num_attention_heads": 2,
+    "intermediate_size": 512,
+    "initializer_range": 0.1,
+}
 
 
 def installed(name: str, *values):
@@ -39,10 +32,7 @@ def installed(name: str, *values):
 FORMATS = [installed(name) for name in runtimes.RUNTIMES]
 
 
-@functools.cache
-def make(head: str | None) -> keras.Model:
-    sizes = {"num_labels": LABELS[head]} if head in LABELS else {}
-    return find(head).load_class()(CONFIG, seed=3, **sizes)
+make = functools.partial(shared_model, seed=3, **SIZES)
 
 
 def export(head: str | None, format: str, folder, **options) -> dict:

@@ -80,21 +80,6 @@ def test_max_context_is_the_original_s():
 
 
 @pytest.mark.parametrize(
-    ("length", "budget", "stride", "starts"),
-    [
-        (0, 5, 3, [0]),
-        (5, 5, 3, [0]),
-        (6, 5, 3, [0, 3]),
-        (8, 5, 3, [0, 3]),
-        (9, 5, 3, [0, 3, 6]),
-        (11, 5, 5, [0, 5, 10]),
-    ],
-)
-def test_window_starts(length, budget, stride, starts):
-    assert squad_features.window_starts(length, budget, stride) == starts
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"doc_stride": 0}, "doc_stride must be from 1 to 45 .* received 0"),
@@ -191,14 +176,6 @@ def test_questions_to_answer_are_never_left_out(caplog):
     asked = squad_files.ask(["what?", "who?"], [text, text], unanswerable=True)
     encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
     assert not encoded.targets and len(encoded.detail.contexts) == 1
-
-
-def test_a_long_text():
-    text = "The caf\u00e9 of 1990, and so on. " * 9000
-    questions = one(text, "caf\u00e9", text.rindex("caf\u00e9"))
-    encoded = squad_features.encode_questions(questions, TOKENIZER, OPTIONS)
-    hits = np.flatnonzero(encoded.targets[features.IS_IMPOSSIBLE] == 0)
-    assert len(hits) >= 1 and hits[-1] == len(encoded) - 1
 
 
 def test_a_target_is_the_whole_answer_or_nothing():

@@ -72,27 +72,17 @@ IN_QUESTION = r"data\[0\]\.paragraphs\[0\]\.qas\[0\]"
 # Wrong for training and for answering.
 BROKEN = [
     (question(id=...), IN_QUESTION + ": expected a string named id, found none"),
-    (question(id=7), ": id: expected a string, received 7"),
     (question(question=...), r'\(id "q0"\): expected a string named question'),
     (question(question=["x"]), ": question: expected a string, received a list of 1"),
     (question(answers={}), ": answers: expected a list, received an object of 0"),
-    (question(answers=None), ": answers: expected a list, received null"),
     (question(answers=["x"]), r"answers\[0\]: expected an object, received \"x\""),
     (
         question(answers=[{"text": "x"}]),
         "a whole number named answer_start, found none",
     ),
     (
-        question(answers=[{"text": "x", "answer_start": float("nan")}]),
-        "answer_start: expected a whole number, received NaN",
-    ),
-    (
         question(answers=[{"text": "x", "answer_start": True}]),
         "answer_start: expected a whole number, received true",
-    ),
-    (
-        question(answers=[{"text": "x", "answer_start": "4"}]),
-        'answer_start: expected a whole number, received "4"',
     ),
     (question(is_impossible="no"), "is_impossible: expected true or false"),
     ("x", IN_QUESTION + ': expected an object, received "x"'),

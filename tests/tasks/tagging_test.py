@@ -8,11 +8,9 @@ import pytest
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import HEADS
 from albert_tf.tasks import tagging
 from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.task import Options
-from albert_tf.text.sentencepiece import AlbertTokenizer
 
 pytest.importorskip("seqeval")
 
@@ -20,11 +18,6 @@ GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 FAMILY = tagging.FAMILY
 TASKS = {task.name: task for task in tagging.TASKS}
 TASK = tagging.tagging_task("table", ("O", "B-P", "I-P", "B-L"))
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 
 
 def make(tokens, labels=None):
@@ -200,15 +193,3 @@ def test_labels_of_own_data(caplog):
     with pytest.raises(UsageError, match="received 400.*--many_labels"):
         tagging.with_labels(task, many)
     assert len(tagging.with_labels(task, many, many_labels=True).labels) == 400
-
-
-def test_tasks():
-    assert list(TASKS) == ["conll2003", "wnut17"]
-    kinds = ("PER", "ORG", "LOC", "MISC")
-    tags = [f"{prefix}-{kind}" for kind in kinds for prefix in "BI"]
-    assert TASKS["conll2003"].labels == ("O", *tags)
-    assert len(TASKS["wnut17"].labels) == 13
-    for task in TASKS.values():
-        assert task.head in HEADS and task.family is FAMILY and task.recipe is None
-        values = task.metrics([["O", "O"]], [["O", "O"]])
-        assert values["accuracy"] == 1 and task.selecting_metric in values

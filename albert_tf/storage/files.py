@@ -2,7 +2,8 @@
 
 Every path may carry a scheme (`gs://…`); such paths go through `tf.io.gfile`, which is
 imported only then. Writing is atomic: a reader never sees half a file. "There is none"
-and "it cannot be found out" are two answers: the second is a `DataError`.
+and "it cannot be found out" are two answers: the second is a `DataError`. etils.epath
+knows one answer only, and repeats no call.
 """
 
 import contextlib

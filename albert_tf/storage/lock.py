@@ -1,4 +1,7 @@
-"""Keeps two processes from writing one run folder at the same time."""
+"""Keeps two processes from writing one run folder at the same time.
+
+The locks of the filelock package are those of one host, and know no buckets.
+"""
 
 import contextlib
 import json

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 
 import pytest
 
@@ -13,10 +12,8 @@ from albert_tf.storage import files
 
 
 @pytest.fixture
-def remote(tmp_path):
-    path = f"ram://{tmp_path.name}-{os.getpid()}"
-    files.make_folder(path)
-    return files.join(path, "metrics.jsonl")
+def remote(bucket):
+    return files.join(bucket, "metrics.jsonl")
 
 
 def line(step):

@@ -124,10 +124,9 @@ def test_a_damaged_log_is_named(tmp_path):
         read_runs([path])
 
 
-def test_a_remote_run(tmp_path):
-    local = tmp_path / "a"
+def test_a_remote_run(tmp_path, bucket):
+    local, remote = tmp_path / "a", f"{bucket}/a"
     write_run(local)
-    remote = f"ram://{tmp_path.name}-{os.getpid()}/a"
     files.make_folder(remote)
     for name in ("run.json", "metrics.jsonl"):
         files.write_bytes(files.join(remote, name), (local / name).read_bytes())

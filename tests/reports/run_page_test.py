@@ -52,17 +52,13 @@ def hostile_run(folder, text):
 
 @pytest.mark.parametrize("text", [*HOSTILE, "</script><script>alert(1)</script>"])
 def test_text_is_shown_not_run(text, tmp_path):
-    answers = [{"name": text, "answers": [[[(text, 0.5)], [(text, 0.25)]]]}]
     shapes = []
     for folder, word in (("hostile", text), ("harmless", "w" * len(text))):
         path = hostile_run(tmp_path / folder, word)
         other = write_run(tmp_path / f"{folder}/other")
         (run, _) = runs = read_runs([path, other])
-        found = [
-            {**one, "name": word, "answers": [[[(word, 0.5)], [(word, 0.25)]]]}
-            for one in answers
-        ]
-        page = RunPage(runs=runs, prompts=[word], answers={run.name: found})
+        answers = {"name": word, "answers": [[[(word, 0.5)], [(word, 0.25)]]]}
+        page = RunPage(runs=runs, prompts=[word], answers={run.name: [answers]})
         parsed = RunsPage(render_runs(page))
         shapes.append([(tag, sorted(names)) for tag, names in parsed.tags])
         assert len(parsed.scripts) == 2

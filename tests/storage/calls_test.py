@@ -5,6 +5,7 @@ import os
 import uuid
 
 import pytest
+import tensorflow as tf
 
 from albert_tf.data.records import shards
 from albert_tf.errors import DataError
@@ -75,12 +76,8 @@ def test_files_survive_a_flaky_file_system(folder, monkeypatch):
         assert not files.exists(files.join(inner, "y"))
 
 
-def test_a_rename_whose_answer_was_lost_has_succeeded(monkeypatch):
-    import tensorflow as tf
-
-    folder = f"ram://{uuid.uuid4().hex}"
-    files.make_folder(folder)
-    files.write_text(f"{folder}/a", "text")
+def test_a_rename_whose_answer_was_lost_has_succeeded(bucket, monkeypatch):
+    files.write_text(f"{bucket}/a", "text")
     rename, lost = tf.io.gfile.rename, [True]
 
     def lose(*args, **kwargs):
@@ -90,10 +87,10 @@ def test_a_rename_whose_answer_was_lost_has_succeeded(monkeypatch):
             raise tf.errors.DeadlineExceededError(None, None, "no answer")
 
     monkeypatch.setattr(tf.io.gfile, "rename", lose)
-    files.rename(f"{folder}/a", f"{folder}/b")
-    assert files.read_text(f"{folder}/b") == "text"
+    files.rename(f"{bucket}/a", f"{bucket}/b")
+    assert files.read_text(f"{bucket}/b") == "text"
     with pytest.raises(FileNotFoundError):
-        files.rename(f"{folder}/a", f"{folder}/c")
+        files.rename(f"{bucket}/a", f"{bucket}/c")
 
 
 def test_waits_grow_and_end(monkeypatch):
@@ -111,9 +108,7 @@ def test_waits_grow_and_end(monkeypatch):
         assert waits == expected
 
 
-def test_a_write_that_the_network_refuses_is_no_wrong_flag(monkeypatch):
-    folder = f"ram://{uuid.uuid4().hex}"
-    files.make_folder(folder)
+def test_a_write_that_the_network_refuses_is_no_wrong_flag(bucket, monkeypatch):
     flaky.make_flaky(monkeypatch, lambda: True)
     with pytest.raises(DataError, match="x: cannot be written: bucket is away"):
-        files.write_text(f"{folder}/x", "text")
+        files.write_text(f"{bucket}/x", "text")

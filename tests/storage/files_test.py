@@ -11,33 +11,23 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files, streams
 
 
-@pytest.fixture(params=["local", "remote"])
-def folder(request, tmp_path):
-    """An existing folder."""
-    path = str(tmp_path)
-    if request.param == "remote":
-        path = f"ram://{tmp_path.name}-{os.getpid()}"
-        files.make_folder(path)
-    return path
-
-
 def test_what_is_remote():
     assert files.is_remote("gs://bucket/file")
     assert not files.is_remote("/folder/file")
     assert files.join("gs://bucket/a", "b", "c.json") == "gs://bucket/a/b/c.json"
 
 
-def test_a_file_survives(folder):
-    path = files.join(folder, "data.bin")
+def test_a_file_survives(place):
+    path = files.join(place, "data.bin")
     assert not files.exists(path)
     files.write_bytes(path, b"\x00\xff")
     assert files.exists(path)
     assert files.read_bytes(path) == b"\x00\xff"
-    assert files.list_folder(folder) == ["data.bin"]
+    assert files.list_folder(place) == ["data.bin"]
 
 
-def test_text_is_utf8(folder):
-    path = files.join(folder, "text.txt")
+def test_text_is_utf8(place):
+    path = files.join(place, "text.txt")
     files.write_text(path, "▁über\n")
     assert files.read_bytes(path) == "▁über\n".encode()
     assert files.read_text(path) == "▁über\n"
@@ -48,32 +38,32 @@ def test_text_is_utf8(folder):
         files.read_text(path)
 
 
-def test_a_file_is_replaced_only_if_allowed(folder):
-    path = files.join(folder, "a.json")
+def test_a_file_is_replaced_only_if_allowed(place):
+    path = files.join(place, "a.json")
     files.write_text(path, "first")
     with pytest.raises(UsageError, match="a.json: exists already"):
         files.write_text(path, "second", overwrite=False)
     assert files.read_text(path) == "first"
     files.write_text(path, "second")
     assert files.read_text(path) == "second"
-    assert files.list_folder(folder) == ["a.json"]
+    assert files.list_folder(place) == ["a.json"]
 
 
-def test_a_missing_file(folder):
+def test_a_missing_file(place):
     with pytest.raises(DataError, match="none.txt: cannot be read: ") as error:
-        files.read_text(files.join(folder, "none.txt"))
+        files.read_text(files.join(place, "none.txt"))
     assert "\n" not in str(error.value)
 
 
-def test_folders(folder):
-    inner = files.join(folder, "a", "b")
+def test_folders(place):
+    inner = files.join(place, "a", "b")
     files.make_folder(inner)
     files.make_folder(inner)
     assert files.is_folder(inner)
     files.write_text(files.join(inner, "z"), "")
     files.write_text(files.join(inner, "y"), "")
     assert files.list_folder(inner) == ["y", "z"]
-    assert files.list_folder(files.join(folder, "a")) == ["b"]
+    assert files.list_folder(files.join(place, "a")) == ["b"]
     assert not files.is_folder(files.join(inner, "z"))
 
 
@@ -184,20 +174,20 @@ def test_a_bucket_that_cannot_be_reached_is_not_an_empty_one(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["run[1]", "run*", "a?b", "{x}", "a b", "ünï", "a\\b"])
-def test_patterns_in_a_folder_of_any_name(folder, name):
-    inner = files.join(folder, name)
-    for place in (inner, files.join(folder, "run1")):
-        files.make_folder(place)
+def test_patterns_in_a_folder_of_any_name(place, name):
+    inner = files.join(place, name)
+    for path in (inner, files.join(place, "run1")):
+        files.make_folder(path)
         for file in ("t-00000-of-00001.tfrecord", "x.txt"):
-            files.write_text(files.join(place, file), "")
+            files.write_text(files.join(path, file), "")
     record = files.join(inner, "t-00000-of-00001.tfrecord")
     assert shards.find_shards(files.join(inner, "t")) == [record]
     assert shards.find_shards(inner) == [record]
     assert streams.glob(record) == [record]
     assert files.join(inner, "x.txt") in streams.glob(
-        files.join(folder, "*", "[xy].t?t")
+        files.join(place, "*", "[xy].t?t")
     )
-    assert record in streams.glob(files.join(folder, "**", "*.tfrecord"))
+    assert record in streams.glob(files.join(place, "**", "*.tfrecord"))
 
 
 def test_a_folder_that_may_not_be_read_is_no_empty_one(tmp_path, monkeypatch):

@@ -14,88 +14,79 @@ from albert_tf.errors import UsageError
 from albert_tf.storage import files, lock
 
 
-@pytest.fixture(params=["local", "remote"])
-def folder(request, tmp_path):
-    path = str(tmp_path)
-    if request.param == "remote":
-        path = f"ram://{tmp_path.name}-{os.getpid()}"
-        files.make_folder(path)
-    return path
+def owner(place):
+    return json.loads(files.read_text(files.join(place, lock.LOCK_FILE)))
 
 
-def owner(folder):
-    return json.loads(files.read_text(files.join(folder, lock.LOCK_FILE)))
-
-
-def leave(folder, **changes):
+def leave(place, **changes):
     """Writes the lock of another process."""
-    with lock.locked(folder):
-        text = json.dumps({**owner(folder), "id": "another", **changes})
-    files.write_text(files.join(folder, lock.LOCK_FILE), text)
+    with lock.locked(place):
+        text = json.dumps({**owner(place), "id": "another", **changes})
+    files.write_text(files.join(place, lock.LOCK_FILE), text)
 
 
-def test_a_second_process_is_refused_until_the_first_ends(folder):
-    with lock.locked(folder):
-        assert owner(folder)["process"] == os.getpid()
+def test_a_second_process_is_refused_until_the_first_ends(place):
+    with lock.locked(place):
+        assert owner(place)["process"] == os.getpid()
         message = f"process {os.getpid()} on host .* is writing to this folder"
-        with pytest.raises(UsageError, match=message), lock.locked(folder):
+        with pytest.raises(UsageError, match=message), lock.locked(place):
             pass
-        assert owner(folder)["process"] == os.getpid()
-    assert files.list_folder(folder) == []
-    with lock.locked(folder):
+        assert owner(place)["process"] == os.getpid()
+    assert files.list_folder(place) == []
+    with lock.locked(place):
         pass
 
 
-def test_the_lock_of_a_dead_process_is_taken_over(folder):
+def test_the_lock_of_a_dead_process_is_taken_over(place):
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    leave(folder, process=process.pid)
-    with lock.locked(folder):
-        assert owner(folder)["process"] == os.getpid()
+    leave(place, process=process.pid)
+    with lock.locked(place):
+        assert owner(place)["process"] == os.getpid()
 
 
-def test_the_number_of_a_dead_process_may_be_in_use_again(folder):
-    leave(folder, process=os.getpid(), started="1")
-    with lock.locked(folder):
-        assert owner(folder)["started"] != "1"
+def test_the_number_of_a_dead_process_may_be_in_use_again(place):
+    leave(place, process=os.getpid(), started="1")
+    with lock.locked(place):
+        assert owner(place)["started"] != "1"
 
 
-def test_the_lock_of_another_host(folder, monkeypatch):
-    leave(folder, host="far-away", process=1)
+def test_the_lock_of_another_host(place, monkeypatch):
+    leave(place, host="far-away", process=1)
     message = "process 1 on host far-away"
-    with pytest.raises(UsageError, match=message), lock.locked(folder):
+    with pytest.raises(UsageError, match=message), lock.locked(place):
         pass
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 601)  # not renewed since
-    with lock.locked(folder):
-        assert owner(folder)["host"] != "far-away"
+    with lock.locked(place):
+        assert owner(place)["host"] != "far-away"
 
 
-def test_a_lock_is_renewed(folder, monkeypatch):
+def test_a_lock_is_renewed(place, monkeypatch):
     renewed = []
     monkeypatch.setattr(lock, "_RENEWED_AFTER", 0.01)
     write = files.write_text
     monkeypatch.setattr(
         files, "write_text", lambda *args: (renewed.append(args), write(*args))
     )
-    with lock.locked(folder):
+    with lock.locked(place):
         while len(renewed) < 3:
             time.sleep(0.01)
-        renewed_by = owner(folder)["id"]
+        renewed_by = owner(place)["id"]
     assert all(renewed_by in text for _, text in renewed)
 
 
-def test_a_lock_that_was_taken_over_is_left_alone(folder):
-    with lock.locked(folder):
-        text = json.dumps({**owner(folder), "id": "another"})
-        files.write_text(files.join(folder, lock.LOCK_FILE), text)
-    assert owner(folder)["id"] == "another"
+def test_a_lock_that_was_taken_over_is_left_alone(place):
+    with lock.locked(place):
+        text = json.dumps({**owner(place), "id": "another"})
+        files.write_text(files.join(place, lock.LOCK_FILE), text)
+    assert owner(place)["id"] == "another"
 
 
-def test_a_damaged_lock_is_taken_over(folder):
-    files.write_text(files.join(folder, lock.LOCK_FILE), "")
-    with lock.locked(folder):
-        assert owner(folder)["process"] == os.getpid()
+def test_a_damaged_lock_is_taken_over(place):
+    files.write_text(files.join(place, lock.LOCK_FILE), "")
+    with lock.locked(place):
+        assert owner(place)["process"] == os.getpid()
 
 
 @pytest.mark.parametrize("number", ["EPERM", "ENOTSUP", "EOPNOTSUPP", "ENOSYS"])

@@ -136,19 +136,13 @@ def test_unlabelled(tmp_path):
 
 BAD = {
     "one choice": ({"choices": ["a"]}, "expected at least 2 choices, received 1"),
-    "no choice": ({"choices": []}, "expected at least 2 choices, received 0"),
     "empty": ({"choices": ["a", " "]}, r"choice 1 \(from 0\) is empty"),
     "null": ({"choices": ["a", None, "c"]}, r"choice 1 \(from 0\) is missing"),
-    "nested": ({"choices": ["a", ["b"]]}, r"choice 1 .* is not text: \['b'\]"),
     "text": ({"choices": "ab"}, "expected a list of choices, received 'ab'"),
-    "dict": ({"choices": {"text": ["a"]}}, "expected text, a number or a list"),
     "missing": ({"choices": None}, "expected a list of choices, received None"),
     "label": ({"label": 2}, r"0 to 1 \(or A to B\), received '2'"),
-    "negative": ({"label": -2}, "received '-2'"),
     "fraction": ({"label": 0.5}, "received '0.5'"),
-    "nan": ({"label": float("nan")}, "received 'nan'"),
     "true": ({"label": True}, "received 'true'"),
-    "letter": ({"label": "C"}, "received 'C'"),
     "context": ({"context": ["c"]}, r"context: expected text, received \['c'\]"),
     "no context": ({"context": None}, "context: expected text, received null"),
 }
@@ -165,13 +159,6 @@ def test_bad_row_is_named(tmp_path, name, caplog):
     assert len(examples) == 1 and sum(examples.skipped.values()) == 1
     (reason,) = examples.skipped
     assert f"{path}: {reason} 1" in caplog.text
-
-
-def test_hole_in_the_middle_of_a_row(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("context,choice0,choice1,choice2,label\nc,a,,c,0\n")
-    with pytest.raises(DataError, match=r"line 2: choice 1 \(from 0\) is empty"):
-        read_choice_table(str(path), ChoiceTableSettings())
 
 
 def test_ids_twice(tmp_path):

@@ -1,6 +1,5 @@
 """Reading tagged sentences: CoNLL's columns, JSON lines, Parquet, rows."""
 
-import gzip
 import json
 
 import pytest
@@ -75,11 +74,6 @@ def test_line_ends_and_separators(tmp_path, text):
     assert found.place(1, 0).endswith(f": line {found.lines[1]}")
 
 
-def test_gzip(tmp_path):
-    path = write(tmp_path, gzip.compress(b"a O\n"), "a.conll.gz")
-    assert read_tagged(path).labels == [["O"]]
-
-
 def test_words_without_tags(tmp_path):
     path = write(tmp_path, "a\nb\n\nc\n")
     found = read_tagged(path, labelled=False)
@@ -90,7 +84,6 @@ def test_words_without_tags(tmp_path):
 
 BAD = {
     "no tag": ("a O\nb\n\nc O\n", "line 2: the word 'b' has no tag"),
-    "trailing tab": ("a\tO\nb\t\n\nc\tO\n", "line 2: the word 'b' has no tag"),
     "fewer columns": (
         "a X O\nb O\n\nc X O\n",
         "line 2: expected 3 columns, as in line 1, received 2: 'b O'",
@@ -116,8 +109,6 @@ def test_bad_line_is_named(tmp_path, name, caplog):
 FILES = {
     "empty": (b"", "expected sentences of words"),
     "documents only": (b"-DOCSTART- O\n\n", "expected sentences of words"),
-    "bytes": (b"a O\nb\xff O\n", "line 2: not UTF-8"),
-    "nul": (b"a O\nb\0 O\n", "line 2: a NUL byte"),
     "scheme": (b"a B-X\n\nc O\nb X\n", "line 4: the tag must be O, B-type or I-type"),
 }
 
@@ -173,8 +164,6 @@ BAD_ROWS = {
     "text": ({"tags": "OO"}, "tags: expected a list, received 'OO'"),
     "words": ({"tokens": "a b"}, "tokens: expected a list, received 'a b'"),
     "nested": ({"tokens": ["a", ["b"]]}, r"tokens: expected text at 1"),
-    "dict": ({"tokens": {"a": 1}}, "expected text, a number or a list"),
-    "no tokens": ({"tokens": None}, "tokens: expected a list, received None"),
 }
 
 
@@ -186,12 +175,6 @@ def test_bad_row_is_named(tmp_path, name):
         read_tagged(path)
     found = read_tagged(path, on_bad_input="skip")
     assert len(found) == 1 and sum(found.skipped.values()) == 1
-
-
-def test_ids_twice(tmp_path):
-    path = jsonl(tmp_path, GOOD | {"id": "x"}, GOOD | {"id": "x"})
-    with pytest.raises(DataError, match="line 2: the id 'x' is already that of .*1"):
-        read_tagged(path, TaggedTableSettings(id_column="id"))
 
 
 def test_rows_of_tensorflow_datasets():

@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli import onednn
+from albert_tf.cli import start
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
@@ -93,9 +93,9 @@ flags.DEFINE_string(
 def main() -> None:
     """Measures, prints the table, writes the files."""
     if _TOPIC.value == "step":
-        onednn.choose(flags.FLAGS.precision)
+        start.use_onednn(flags.FLAGS.precision)
     if _TOPIC.value in ("serving", "predict"):
-        onednn.choose("float32")
+        start.use_onednn("float32")
     try:
         from benchmarks import report, topics
     except ImportError:
@@ -105,8 +105,7 @@ def main() -> None:
     stem = (_OUTPUT.value or "").removesuffix(".json").removesuffix(".md")
     written = [f"{stem}.{suffix}" for suffix in ("json", "md", "png") if stem]
     for path in written:
-        if files.exists(path) and not _OVERWRITE.value:
-            raise UsageError(f"--output_file: {path} exists; give --overwrite")
+        files.check_new("output_file", path, _OVERWRITE.value)
     about = environment.machine()
     measured = topics.measure(_TOPIC.value, flags.FLAGS.flag_values_dict())
     print(report.to_markdown(measured, about), end="")

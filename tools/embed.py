@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli import onednn
+from albert_tf.cli import start
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.inference.settings import BulkSettings
@@ -59,7 +59,7 @@ _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
 def main() -> None:
     """Reads the texts, computes vectors and writes."""
     settings, bulk = read_settings(TextFileSettings), read_settings(BulkSettings)
-    onednn.choose("float32")
+    start.use_onednn("float32")
     # TensorFlow is imported after what is wrong at once.
     from albert_tf.inference.files import embed_file
 

@@ -12,7 +12,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
-from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.models.exit_rules import RULE_HELP, check_exit
@@ -63,7 +62,7 @@ def main() -> None:
             f"{_EVAL_FILE.value!r} and {settings.data_dir!r}"
         )
     for flag in (_OUTPUT_FILE, _REPORT_FILE, _CURVE):
-        check_output_file(flag.name, flag.value, _OVERWRITE.value)
+        files.check_new(flag.name, flag.value, _OVERWRITE.value)
     rule = check_exit(_EXIT.value, _CURVE.value)
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)

@@ -11,7 +11,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
@@ -49,7 +48,7 @@ def main() -> None:
     from albert_tf.tasks import glue_submission
 
     output_file = _OUTPUT_FILE.value
-    check_output_file("output_file", output_file, _OVERWRITE.value)
+    files.check_new("output_file", output_file, _OVERWRITE.value)
     given = {}
     for item in _PREDICTIONS.value:
         task, equals, path = item.partition("=")

@@ -43,9 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if verb not in files:
         print(f"error: {_no_such_verb(verb, files)}", file=sys.stderr)
         return 2
-    from albert_tf.cli import quiet_start
-
-    quiet_start.install()
     sys.argv = [str(files[verb]), *rest]
     runpy.run_path(sys.argv[0], run_name="__main__")
     return 0

@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli import onednn
+from albert_tf.cli import start
 from albert_tf.cli.flags import define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
@@ -80,7 +80,7 @@ def main() -> None:
         ExitRule.parse(_EXIT.value)
     if settings.task not in ("", TABLE):
         find_named_task(settings.task)
-    onednn.choose("float32")
+    start.use_onednn("float32")
     # TensorFlow is imported, and the weights are read, after what is wrong without.
     from albert_tf.inference.files import predict_file
     from albert_tf.inference.predictor import find_task

@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags
 
-from albert_tf.cli import onednn
+from albert_tf.cli import start
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
@@ -40,7 +40,7 @@ def main() -> None:
     settings = read_settings(PretrainSettings, values)
     from albert_tf.training.pretrain_inputs import check_files
 
-    onednn.choose(settings.precision)
+    start.use_onednn(settings.precision)
     check_files(settings)
     # TensorFlow is imported only now, so that --help and mistakes are answered at once.
     from albert_tf.training.pretrain import pretrain

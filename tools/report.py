@@ -15,7 +15,6 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from absl import flags, logging
 
-from albert_tf.cli.outputs import check_output_file
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.reports import run_files, samples
@@ -65,7 +64,7 @@ def main(paths: list[str]) -> None:
     runs = run_files.read_runs(paths)
     name = pathlib.PurePath(runs[0].name).name
     output_file = _OUTPUT_FILE.value or f"{name}_report.html"
-    check_output_file("output_file", output_file, _OVERWRITE.value)
+    files.check_new("output_file", output_file, _OVERWRITE.value)
     _check_place(output_file, paths)
     answers = {}
     if _SAMPLES.value:

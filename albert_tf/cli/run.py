@@ -4,8 +4,8 @@ A tool ends with `run(main)`. Exit codes: 0 success, 1 a file or its content can
 used, 2 a flag cannot be used, 70 a bug in this package, 130 interrupted, 141 the reader
 of the output has closed it, 143 terminated; 130 and 143 also after saving.
 
-Importing this module before TensorFlow also silences TensorFlow's start (see
-`quiet_start`). It imports neither TensorFlow nor Keras, so that `--help` is fast.
+Importing this module before TensorFlow also prepares TensorFlow's start (see `start`).
+It imports neither TensorFlow nor Keras, so that `--help` is fast.
 """
 
 import codecs
@@ -22,13 +22,12 @@ from typing import NoReturn
 
 from absl import flags, logging
 
-from albert_tf.cli import quiet_start, tpu_start
+from albert_tf.cli import start
 from albert_tf.cli.flags import ALIASES
 from albert_tf.cli.help import help_text
 from albert_tf.errors import DataError, Stopped, UsageError
 
-quiet_start.install()
-tpu_start.install()
+start.install()
 
 _DEBUG_VARIABLE = "ALBERT_TF_DEBUG"
 _DEBUG = flags.DEFINE_bool(

@@ -127,11 +127,7 @@ def check_curve(
             f"exits_curve: measures one split; choose with --split, received "
             f"{', '.join(splits)}"
         )
-    if files.exists(_picture(path)) and not overwrite:
-        raise UsageError(
-            f"exits_curve: {_picture(path)} exists already; give --overwrite or "
-            "another name"
-        )
+    files.check_new("exits_curve", _picture(path), overwrite)
 
 
 def _picture(path: str) -> str:

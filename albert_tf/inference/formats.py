@@ -61,9 +61,7 @@ def choose_format(path: str, answers: str) -> str:
             f"output_file: {noun} are written as {', '.join(most)} or {last}, "
             f"received {path}"
         )
-    folder = os.path.dirname(path)
-    if folder and not files.is_remote(path) and not files.is_folder(folder):
-        raise UsageError(f"output_file: {path}: there is no folder {folder}")
+    files.check_new("output_file", path, overwrite=True)
     if ending == "parquet":
         _import_parquet(path)
     return ending

@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage.calls import (
     RemoteReader,
     RemoteWriter,
@@ -247,6 +247,29 @@ def write_bytes(path: str | os.PathLike, data: bytes, overwrite: bool = True) ->
     # Several processes may write the same small file: each gets its own temporary.
     with open_atomically(path, suffix=f"{uuid.uuid4().hex[:8]}.partial") as file:
         file.write(data)
+
+
+def check_new(name: str, path: str, overwrite: bool) -> None:
+    """Checks, before the work is done, that a file can be written.
+
+    Args:
+        name: str. The flag or argument that named it, for the error.
+        path: str. The file; empty for no file.
+        overwrite: bool. Whether an existing file may be replaced.
+
+    Raises:
+        UsageError: If the file exists and may not be replaced, or its folder does not
+            exist.
+    """
+    require(
+        not path or overwrite or not exists(path),
+        f"{name}: {path} exists already; give --overwrite or another name",
+    )
+    folder = os.path.dirname(path)
+    require(
+        not folder or is_remote(path) or is_folder(folder),
+        f"{name}: {path}: there is no folder {folder}",
+    )
 
 
 def write_text(path: str | os.PathLike, text: str, overwrite: bool = True) -> None:

@@ -41,15 +41,15 @@ def test_every_verb_has_its_help(albert_tf):
         assert f"usage: albert-tf {verb} " in result.stdout
 
 
-def test_demo_names_the_checkout(albert_tf):
-    result = albert_tf("demo")
-    assert result.returncode == 2
-    assert "checkout of the albert_tf repository" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
-def test_pretrain_names_the_checkout(albert_tf):
-    result = albert_tf("pretrain", "--config=configs/pretrain/demo.py")
-    assert result.returncode == 1
-    assert "configs/pretrain/demo.py: no such file" in result.stderr
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["demo"], 2, ""),
+        (["pretrain", "--config=configs/b.py"], 1, "configs/b.py: no such file"),
+    ],
+)
+def test_what_needs_a_checkout_says_so(albert_tf, arguments, code, message):
+    result = albert_tf(*arguments)
+    assert (result.returncode, len(result.stderr.splitlines())) == (code, 1)
+    assert message in result.stderr
     assert "checkout of the albert_tf repository" in result.stderr

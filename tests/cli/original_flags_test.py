@@ -8,62 +8,18 @@ from albert_tf.tasks.registry import find_task
 from tests.commands import run_command
 
 # What the four scripts define, as of their last version.
-ORIGINAL = frozenset(
-    [
-        "albert_config_file",
-        "albert_hub_module_handle",
-        "cached_dir",
-        "data_dir",
-        "do_eval",
-        "do_lower_case",
-        "do_predict",
-        "do_train",
-        "doc_stride",
-        "dropout_prob",
-        "end_n_top",
-        "eval_batch_size",
-        "eval_file",
-        "export_dir",
-        "gcp_project",
-        "high_only",
-        "init_checkpoint",
-        "iterations_per_loop",
-        "keep_checkpoint_max",
-        "learning_rate",
-        "master",
-        "max_answer_length",
-        "max_qa_length",
-        "max_query_length",
-        "max_seq_length",
-        "middle_only",
-        "n_best_size",
-        "num_keep_checkpoint",
-        "num_tpu_cores",
-        "num_train_epochs",
-        "optimizer",
-        "output_dir",
-        "predict_batch_size",
-        "predict_feature_file",
-        "predict_feature_left_file",
-        "predict_file",
-        "save_checkpoints_steps",
-        "spm_model_file",
-        "start_n_top",
-        "task_name",
-        "threshold_to_export",
-        "tpu_name",
-        "tpu_zone",
-        "train_batch_size",
-        "train_feature_file",
-        "train_file",
-        "train_step",
-        "use_einsum",
-        "use_tpu",
-        "vocab_file",
-        "warmup_proportion",
-        "warmup_step",
-    ]
-)
+ORIGINAL = """
+    albert_config_file albert_hub_module_handle cached_dir data_dir do_eval
+    do_lower_case do_predict do_train doc_stride dropout_prob end_n_top eval_batch_size
+    eval_file export_dir gcp_project high_only init_checkpoint iterations_per_loop
+    keep_checkpoint_max learning_rate master max_answer_length max_qa_length
+    max_query_length max_seq_length middle_only n_best_size num_keep_checkpoint
+    num_tpu_cores num_train_epochs optimizer output_dir predict_batch_size
+    predict_feature_file predict_feature_left_file predict_file save_checkpoints_steps
+    spm_model_file start_n_top task_name threshold_to_export tpu_name tpu_zone
+    train_batch_size train_feature_file train_file train_step use_einsum use_tpu
+    vocab_file warmup_proportion warmup_step
+"""
 # Parses the flags, and prints the settings that differ from the defaults.
 COMMAND = """
 import dataclasses, sys
@@ -130,11 +86,6 @@ README = {
 }
 
 
-@pytest.fixture
-def parse(run_python):
-    return lambda *arguments: run_python("-c", COMMAND, *arguments)
-
-
 @pytest.mark.parametrize("script", README)
 def test_the_commands_of_the_readme(run_python, script):
     command, task, caches = README[script]
@@ -156,46 +107,32 @@ def test_the_commands_of_the_readme(run_python, script):
 def test_every_original_flag_is_known(run_python):
     code = (
         "import tools.finetune; from absl import flags; "
-        f"print([n for n in {sorted(ORIGINAL)} if n not in flags.FLAGS])"
+        f"print([n for n in {ORIGINAL.split()} if n not in flags.FLAGS])"
     )
     result = run_python("-c", code)
     assert result.stdout == "[]\n", result.stderr
 
 
-def test_the_command_lines_of_the_original(parse):
-    glue = parse(
-        "--do_train",
-        "--do_eval=true",
-        "--do_predict",
-        "--task_name=SST-2",
-        "--train_step=9",
-        "--warmup_step=3",
-        "--nouse_tpu",
-        "--vocab_file=",
-        "--keep_checkpoint_max=4",
-    )
-    assert (glue.returncode, glue.stderr) == (0, "")
-    assert set(glue.stdout.splitlines()) == {
-        "task SST-2",
-        "num_train_steps 9",
-        "num_warmup_steps 3",
-        "keep_checkpoint_max 4",
-    }
-    squad = parse(
-        "--do_train",
-        "--predict_file=dev.json",
-        "--warmup_proportion=.2",
-        "--start_n_top=5",
-        "--num_keep_checkpoint=7",
-        "--use_einsum",
-        "--nohigh_only",
-    )
-    assert (squad.returncode, squad.stderr) == (0, "")
-    assert set(squad.stdout.splitlines()) == {
-        "dev_file dev.json",
-        "warmup_proportion 0.2",
-        "keep_checkpoint_max 7",
-    }
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            "--do_train --do_eval=true --do_predict --task_name=SST-2 --train_step=9 "
+            "--warmup_step=3 --nouse_tpu --vocab_file= --keep_checkpoint_max=4",
+            {"task SST-2", "num_train_steps 9", "num_warmup_steps 3"}
+            | {"keep_checkpoint_max 4"},
+        ),
+        (
+            "--do_train --predict_file=dev.json --warmup_proportion=.2 --start_n_top=5 "
+            "--num_keep_checkpoint=7 --use_einsum --nohigh_only",
+            {"dev_file dev.json", "warmup_proportion 0.2", "keep_checkpoint_max 7"},
+        ),
+    ],
+)
+def test_the_command_lines_of_the_original(run_python, given, expected):
+    result = run_python("-c", COMMAND, *given.split())
+    assert (result.returncode, result.stderr) == (0, "")
+    assert set(result.stdout.splitlines()) == expected
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,18 @@ def test_a_file_is_replaced_only_if_allowed(place):
     assert files.list_folder(place) == ["a.json"]
 
 
+def test_what_cannot_be_written_is_known_before(place):
+    path = files.join(place, "a.json")
+    for new in ("", path, "new.json", "ram://none/new.json"):
+        files.check_new("output_file", new, overwrite=False)
+    files.write_text(path, "first")
+    files.check_new("output_file", path, overwrite=True)
+    with pytest.raises(UsageError, match="x: .*a.json exists already; give --overwr"):
+        files.check_new("x", path, overwrite=False)
+    with pytest.raises(UsageError, match="x: no/x.json: there is no folder no"):
+        files.check_new("x", "no/x.json", overwrite=True)
+
+
 def test_a_missing_file(place):
     with pytest.raises(DataError, match="none.txt: cannot be read: ") as error:
         files.read_text(files.join(place, "none.txt"))

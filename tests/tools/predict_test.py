@@ -64,7 +64,7 @@ REFUSED = [
     (
         ["evaluate", "--model=cls", "--report_file=no/r.html", LABELLED],
         2,
-        "--report_file=no/r.html: there is no folder no",
+        "--report_file: no/r.html: there is no folder no",
     ),
     (["evaluate", "--model=cls"], 2, "exactly one of --eval_file and --data_dir"),
     (["evaluate", "--model=mlm", LABELLED], 2, "mlm: has no trained classifier"),

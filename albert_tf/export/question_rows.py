@@ -18,7 +18,7 @@ from albert_tf.export.row_steps import run_padded
 from albert_tf.export.text_inputs import MAX_TEXT_BYTES, shorten
 from albert_tf.heads import HEADS
 from albert_tf.tasks.task import Options
-from albert_tf.text.inputs import length_buckets
+from albert_tf.text import inputs_graph
 from albert_tf.text.offsets_graph import GraphOffsets, TokensWithOffsets
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -94,9 +94,9 @@ class QuestionInputs(tf.Module):
     def _rows(self, query, context, asked, query_begin, begin, size):
         """Returns `[CLS] question [SEP] window [SEP]` as inputs of the model."""
         lengths = asked + size + 3
-        buckets = tf.constant(length_buckets(self.options.max_seq_length), tf.int64)
-        longest = tf.reduce_max(tf.concat([lengths, buckets[:1]], 0))
-        width = tf.reduce_min(tf.boolean_mask(buckets, buckets >= longest))
+        width = inputs_graph.rounded_length(
+            tf.reduce_max(lengths), self.options.max_seq_length
+        )
         column = tf.range(width)[None]
         asked, size, lengths = asked[:, None], size[:, None], lengths[:, None]
         in_query = (column > 0) & (column <= asked)

@@ -224,12 +224,7 @@ class Tagger:
         def answer(numbers, width):
             del width
             inputs = inputs_graph.join_segments(
-                tf.gather(rows.ids, numbers),
-                None,
-                cls_id=tokenizer.cls_id,
-                sep_id=tokenizer.sep_id,
-                pad_id=tokenizer.pad_id,
-                max_seq_length=length,
+                tokenizer, tf.gather(rows.ids, numbers), None, length
             )
             width = tf.shape(inputs[features.TOKEN_IDS], tf.int64)[1]
             words_of = tf.gather(places, numbers)

@@ -7,7 +7,6 @@ The work for any text is bounded.
 Legend: `B` batch, `T` sequence.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,9 +26,6 @@ MakeRequest = Callable[[int, int], dict[str, np.ndarray]]
 # after runs of white space are collapsed, the bytes that go through the Unicode tables.
 MAX_RAW_BYTES = 1 << 20
 MAX_TEXT_BYTES = 1 << 16
-# Rows are padded to a multiple of this. The graph takes any length, and nothing is
-# compiled for one, so that only the padding has a price.
-ROW_STEP = 16
 
 
 class Signature(NamedTuple):
@@ -101,14 +97,6 @@ class TextInputs(tf.Module):
         self.tokenizer = tokenizer
         self.graph_tokenizer = tokenizer.graph
         self.max_seq_length = max_seq_length
-        self._join = functools.partial(
-            inputs_graph.join_segments,
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
-            pad_id=tokenizer.pad_id,
-            max_seq_length=max_seq_length,
-            row_lengths=(*range(ROW_STEP, max_seq_length, ROW_STEP), max_seq_length),
-        )
 
     def __call__(self, texts, text_pairs=None) -> dict[str, tf.Tensor]:
         """Encodes strings `[B]`; see `inputs_graph.join_segments`.
@@ -118,7 +106,9 @@ class TextInputs(tf.Module):
         such a byte or after a NUL is lost.
         """
         second = None if text_pairs is None else self._tokenize(text_pairs)
-        return self._join(self._tokenize(texts), second)
+        return inputs_graph.join_segments(
+            self.tokenizer, self._tokenize(texts), second, self.max_seq_length
+        )
 
     def masked(self, texts) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Encodes strings `[B]` in which `[MASK]` marks masked tokens.
@@ -130,11 +120,8 @@ class TextInputs(tf.Module):
             The model inputs (see `inputs_graph.join_segments`), and bool `[B]`, whether
             a text is too long.
         """
-        tokenizer = self.tokenizer
         bound = self.shortened(texts)
-        ids = self.graph_tokenizer.tokenize_masked(
-            bound, tokenizer.id_to_token(tokenizer.mask_id), tokenizer.mask_id
-        )
+        ids = self.graph_tokenizer.tokenize_masked(bound)
         too_long = (
             (ids.row_lengths() > self.max_seq_length - 2)
             | (tf.strings.length(texts) > MAX_RAW_BYTES)
@@ -142,7 +129,10 @@ class TextInputs(tf.Module):
         )
         fits = tf.gather(~too_long, ids.value_rowids())
         ids = tf.ragged.boolean_mask(ids, ids.with_values(fits))
-        return self._join(ids, None), too_long
+        rows = inputs_graph.join_segments(
+            self.tokenizer, ids, None, self.max_seq_length
+        )
+        return rows, too_long
 
     def _tokenize(self, texts) -> tf.RaggedTensor:
         return self.graph_tokenizer(self.shortened(texts))

@@ -17,10 +17,11 @@ from tensorflow.core.framework import tensor_pb2
 
 from albert_tf.export.text_inputs import Signature
 from albert_tf.storage import protobuf
-from albert_tf.text.inputs import length_buckets
 
 FILE = "tf_serving_warmup_requests"
 MAX_RECORDS = 1000  # TensorFlow Serving's limit
+# Lengths of rows that are tried, up to the longest.
+_LENGTHS = (16, 32, 64, 128, 256, 512)
 
 Request = tuple[str, dict[str, np.ndarray]]
 
@@ -46,7 +47,8 @@ def make_requests(
             continue
         shapes = [(8, 1)]
         if signature.every_length:
-            shapes = itertools.product(length_buckets(max_seq_length), batch_sizes)
+            shorter = [length for length in _LENGTHS if length < max_seq_length]
+            shapes = itertools.product([*shorter, max_seq_length], batch_sizes)
         requests += [(name, signature.request(*shape)) for shape in shapes]
     return requests[:MAX_RECORDS]
 

@@ -17,7 +17,6 @@ from albert_tf.inference.forward import (
     ROWS,
     compile_encoder,
 )
-from albert_tf.tasks.batches import rounded_length
 from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
@@ -120,7 +119,8 @@ class Embedder(predictor.Loadable):
         )
 
         def compute(rows: np.ndarray) -> np.ndarray:
-            length = rounded_length(int(lengths[rows].max()), longest, LENGTH_STEP)
+            most = int(lengths[rows].max())
+            length = inputs.rounded_length(most, longest, LENGTH_STEP)
             pad_id = self.tokenizer.pad_id
             return forward(inputs.padded_inputs(encoded, rows, length, pad_id))
 

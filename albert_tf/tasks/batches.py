@@ -21,13 +21,11 @@ from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS, TAGS
 from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text import inputs
-from albert_tf.text.inputs import ranges
+from albert_tf.text.inputs import STEP, ranges, rounded_length
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# Lengths of rows are multiples of this: few different shapes.
-STEP = 16
 # Up to here a row costs little more per token than a shorter one.
 _SHORT = 128
 # A row of this length costs twice as much per token as a very short one, since
@@ -159,11 +157,6 @@ def packed(lengths: np.ndarray, longest: int) -> Layout:
     row_lengths = _row_lengths(int(lengths.max()), int(lengths.sum()), longest)
     layouts = [_first_fit(lengths, length) for length in row_lengths]
     return min(layouts, key=_cost)
-
-
-def rounded_length(length: int, longest: int, step: int = STEP) -> int:
-    """Returns a length rounded up to a multiple of `step`, at most `longest`."""
-    return min(-(-length // step) * step, longest)
 
 
 def _cost(layout: Layout) -> float:

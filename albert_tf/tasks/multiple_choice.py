@@ -356,7 +356,7 @@ def _assemble(
         ids[middle + 1 : middle + 1 + kept_b[row]] = b_ids[end - kept_b[row] : end]
     lost = (kept_a < full_a) | (kept_b < full_b)
     lengths = (kept_a + 2).astype(np.int32)
-    return inputs.EncodedTexts(ids, splits, lengths, int(lost.sum())), lost
+    return inputs.EncodedTexts(ids, splits, lengths), lost
 
 
 FAMILY = MultipleChoice()

@@ -153,9 +153,6 @@ def encode_questions(
         # `[CLS]` is at 0; no answer can be.
         targets[features.IS_IMPOSSIBLE] = (positions[:, 0] == 0).astype(np.int32)
     truncated = lengths > kept
-    rows = dataclasses.replace(
-        rows, num_truncated=int(np.count_nonzero(truncated[windows.question]))
-    )
     return EncodedExamples(
         rows, np.arange(len(rows) + 1), targets, truncated, detail=windows
     )

@@ -320,7 +320,6 @@ def encode_words(
     truncated = np.zeros(len(sizes), np.bool_)
     truncated[np.repeat(np.arange(len(sizes)), sizes)[full > kept]] = True
     rows, places = _assemble(tokenizer, pieces, splits, kept, row_of)
-    rows = dataclasses.replace(rows, num_truncated=int(truncated.sum()))
     starts = np.searchsorted(row_of, np.arange(len(rows) + 1))
     return EncodedExamples(
         rows=rows,

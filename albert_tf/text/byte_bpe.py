@@ -1,34 +1,41 @@
 """Byte-level BPE tokenizer (as in GPT-2 and RoBERTa).
 
-Built on the Hugging Face tokenizers library. `byte_bpe_file` reads and trains its file;
+Built on the Hugging Face tokenizers library, which is imported when first used.
 `byte_bpe_graph` does the same tokenization in the TensorFlow graph.
 
 Legend: `V` vocabulary, `B` strings.
 """
 
-import itertools
+import json
 import os
 import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.text import byte_bpe_file, offsets
+from albert_tf.text import offsets
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
 # White space as Unicode defines it; `str.isspace` also accepts U+001C to U+001F.
 _SPACE_BEFORE = re.compile(r"[^\S\x1c-\x1f]+\Z")
 _WORD_START = "Ġ"  # how a space is written in byte-level tokens
+# Options that RoBERTa leaves unset and `byte_bpe_graph` does not implement.
+_PLAIN_MODEL = (
+    "dropout",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+    "ignore_merges",
+)
 
 
 class ByteBPETokenizer(Tokenizer):
     """Turns text into byte-level BPE ids, the same as the tokenizers library.
 
     Text is not normalized, and no text is unknown. Special tokens written in the text
-    are plain text unless `allow_special` names them.
+    are plain text.
 
     Args:
         model: Path of a `tokenizer.json` or (with `merges`) of a `vocab.json`, or the
@@ -49,6 +56,15 @@ class ByteBPETokenizer(Tokenizer):
 
     file_name = "tokenizer.json"
     collapses_white_space = False
+    # This package's, then RoBERTa's.
+    _special_names = (
+        ("<pad>",),
+        ("<unk>",),
+        ("[CLS]", "<s>"),
+        ("[SEP]", "</s>"),
+        ("[MASK]", "<mask>"),
+    )
+    _separator = ""
 
     def __init__(
         self, model: str | os.PathLike | bytes, merges: str | os.PathLike | None = None
@@ -56,124 +72,199 @@ class ByteBPETokenizer(Tokenizer):
         name = "tokenizer.json" if isinstance(model, bytes) else os.fspath(model)
         data = model if isinstance(model, bytes) else files.read_bytes(model)
         if merges is not None:
-            data = byte_bpe_file.join_vocabulary(
-                name, data, files.read_text(merges), merges
-            )
+            data = _join_vocabulary(name, data, files.read_text(merges), merges)
         super().__init__(data)
-        self._tokenizer = byte_bpe_file.load(data, name)
-        self.vocab_size = self._tokenizer.get_vocab_size()
-        self._vocabulary = [
-            self._tokenizer.id_to_token(i) for i in range(self.vocab_size)
-        ]
-        self._read_special(name)
+        self._library = library = _load(data, name)
+        tokens = [library.id_to_token(i) for i in range(library.get_vocab_size())]
+        added = library.get_added_tokens_decoder()
+        controls = [i for i, token in added.items() if token.special]
+        self._set_vocabulary(tokens, controls, name)
 
-    def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
-        """Returns the ids of a text, without special tokens around it.
-
-        Args:
-            text: str, or UTF-8 bytes. Bytes that are not UTF-8 become spaces.
-            allow_special: Sequence of str. Special tokens that are recognized where
-                the text contains them literally, for example `("[MASK]",)`.
-
-        Raises:
-            UsageError: If `allow_special` names a token that is not special.
-        """
-        text = to_unicode(text)
-        if not allow_special:
-            return self._tokenizer.encode(text, add_special_tokens=False).ids
-        ids = []
-        parts = self._split_special(text, allow_special)
-        for k, part in enumerate(parts):
-            if k % 2:
-                ids.append(part)
-            else:
-                # As with RoBERTa's <mask>, the special token stands for a word and the
-                # space before it.
-                part = _SPACE_BEFORE.sub("", part) if k < len(parts) - 1 else part
-                ids += self._tokenizer.encode(part, add_special_tokens=False).ids
-        return ids
+    def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
+        """See the base class. A mask stands for a word and the space before it."""
+        return self.encode(part if is_last else _SPACE_BEFORE.sub("", part))
 
     def encode_with_offsets(
         self, text: str | bytes
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         text = to_unicode(text)
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding = self._library.encode(text, add_special_tokens=False)
         spans = np.array(encoding.offsets, np.int32).reshape(-1, 2)
         starts, ends = spans[:, 0].copy(), spans[:, 1].copy()
         offsets.include_marks(text, starts, ends)
         return np.array(encoding.ids, np.int32), starts, ends
 
-    def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        encodings = self._tokenizer.encode_batch_fast(
+    def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
+        encodings = self._library.encode_batch_fast(
             [to_unicode(text) for text in texts], add_special_tokens=False
         )
         return [encoding.ids for encoding in encodings]
 
-    def encode_batch_flat(
-        self, texts: Iterable[str | bytes]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.encode_batch(texts)
-        splits = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=splits[1:])
-        flat = itertools.chain.from_iterable(rows)
-        return np.fromiter(flat, np.int32, splits[-1]), splits
-
-    def tokens(self, text: str | bytes) -> list[str]:
-        """Returns the tokens of a text, in the byte alphabet (`Ġ` is a space)."""
-        return [self._vocabulary[i] for i in self.encode(text)]
-
-    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Returns the text of ids.
-
-        Args:
-            ids: Iterable of int.
-            skip_special: bool. Whether to omit special tokens instead of naming them.
-
-        Raises:
-            UsageError: If an id is not in `[0, V)`.
-        """
-        parts, run = [], []
-        special = set(self.special_ids)
-        for i in map(int, ids):
-            token = self.id_to_token(i)
-            if i not in special:
-                run.append(i)
-            elif not skip_special:
-                parts += [self._tokenizer.decode(run), token]
-                run = []
-        return "".join([*parts, self._tokenizer.decode(run)])
-
     def id_to_text(self, token_id: int) -> str:
         return self.decode([token_id], skip_special=False).strip()
-
-    def token_to_id(self, token: str) -> int:
-        found = self._tokenizer.token_to_id(token)
-        return self.unk_id if found is None else found
 
     def _make_graph(self):
         from albert_tf.text.byte_bpe_graph import GraphByteBPE
 
-        return GraphByteBPE(**byte_bpe_file.graph_tables(self._tokenizer))
+        return GraphByteBPE(self, **_graph_tables(self._library))
 
     def _starts_word(self, token: str) -> bool:
         """Returns whether the token begins with a space."""
         return token.startswith(_WORD_START)
 
-    def _read_special(self, name: str) -> None:
-        present = {token: i for i, token in enumerate(self._vocabulary)}
-        missing = []
-        for role, choices in byte_bpe_file.SPECIAL_NAMES.items():
-            found = [present[choice] for choice in choices if choice in present]
-            if found:
-                setattr(self, f"{role}_id", found[0])
-            else:
-                missing.append(" or ".join(choices))
-        if missing:
-            raise DataError(
-                f"{name}: none of its {self.vocab_size} tokens is {', '.join(missing)}"
-            )
-        added = self._tokenizer.get_added_tokens_decoder()
-        self.special_ids = sorted(
-            {getattr(self, f"{role}_id") for role in byte_bpe_file.SPECIAL_NAMES}
-            | {i for i, token in added.items() if token.special}
+
+def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> bytes:
+    """Trains a byte-level BPE tokenizer.
+
+    Args:
+        sentences: Iterable of str. The training text.
+        vocab_size: int. Number of tokens, special ones included.
+        special: Sequence of str. Special tokens, which get the ids 0, 1, ...
+
+    Returns:
+        bytes. Content of a `tokenizer.json`.
+    """
+    tokenizers = _import_tokenizers()
+    tokenizer = _byte_level(tokenizers, tokenizers.models.BPE())
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(special),
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(sentences, trainer)
+    return tokenizer.to_str(pretty=True).encode("utf-8")
+
+
+def _byte_level(tokenizers, model):
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    return tokenizer
+
+
+def _load(data: bytes, name: str):
+    """Returns the library's tokenizer for a `tokenizer.json`.
+
+    Special tokens that are written in a text are treated as plain text.
+
+    Args:
+        data: bytes. Content of the file.
+        name: str. Name of the file, for error messages.
+
+    Raises:
+        DataError: If the bytes are not a byte-level BPE `tokenizer.json`.
+    """
+    tokenizers = _import_tokenizers()
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(data)
+        kinds = json.loads(tokenizer.to_str())
+    except Exception as e:
+        reason = str(e).splitlines()[0][:120]
+        raise DataError(f"{name}: not a tokenizer.json: {reason}") from None
+    if kinds["model"]["type"] != "BPE" or '"ByteLevel"' not in json.dumps(kinds):
+        raise DataError(
+            f"{name}: expected byte-level BPE, received a model of type "
+            f"{kinds['model']['type']}"
         )
+    tokenizer.encode_special_tokens = True
+    # It would add special tokens, which nobody asks for, and cut the space that belongs
+    # to a token off its offsets.
+    tokenizer.post_processor = None
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
+    """Combines `vocab.json` and `merges.txt` into one `tokenizer.json`."""
+    tokenizers = _import_tokenizers()
+    try:
+        tokens = json.loads(vocab)
+        lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
+        pairs = [tuple(line) for line in lines if line[0] != "#version:"]
+        model = tokenizers.models.BPE(vocab=tokens, merges=pairs)
+    except Exception as e:
+        reason = str(e).splitlines()[0][:120]
+        raise DataError(
+            f"{name} and {merges_name}: not a byte-level BPE vocabulary: {reason}"
+        ) from None
+    tokenizer = _byte_level(tokenizers, model)
+    special = [name for names in ByteBPETokenizer._special_names for name in names]
+    tokenizer.add_special_tokens([name for name in special if name in tokens])
+    return tokenizer.to_str().encode("utf-8")
+
+
+def _graph_tables(tokenizer) -> dict:
+    """Returns the arguments of `GraphByteBPE`.
+
+    Raises:
+        UsageError: If `GraphByteBPE` cannot produce the same ids as this tokenizer.
+    """
+    kinds = json.loads(tokenizer.to_str())
+    model, words = kinds["model"], kinds["pre_tokenizer"] or {}
+    unknown = [
+        f"model.{name} {model[name]!r}"
+        for name in _PLAIN_MODEL
+        if model.get(name) not in (None, "", False)
+    ]
+    if kinds["normalizer"] is not None:
+        unknown.append(f"normalizer {kinds['normalizer']['type']}")
+    if words.get("type") != "ByteLevel":
+        unknown.append(f"pre_tokenizer {words.get('type')}")
+    plain = [
+        token["content"] for token in kinds["added_tokens"] if not token["special"]
+    ]
+    if plain:
+        unknown.append(f"added token {plain[0]!r}")
+    vocabulary, alphabet = model["vocab"], byte_alphabet()
+    missing = [
+        octet for octet, symbol in enumerate(alphabet) if symbol not in vocabulary
+    ]
+    if missing:
+        unknown.append(f"no token for byte {missing[0]}")
+    pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
+    ranks = {left + right: rank for rank, (left, right) in enumerate(pairs)}
+    # The graph merges all occurrences of a pair at once. That equals the library's
+    # order as long as a token is produced before it becomes part of another.
+    if len(ranks) < len(pairs) or any(
+        ranks.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
+    ):
+        unknown.append("merges that use results of later merges")
+    if unknown:
+        raise UsageError(
+            "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
+            f"train_tokenizer's, received one with {', '.join(unknown)}; tokenize with "
+            "encode_batch instead and pass token ids to the model"
+        )
+    return {
+        "byte_ids": [vocabulary[symbol] for symbol in alphabet],
+        "merges": [
+            (vocabulary[left], vocabulary[right], vocabulary[left + right])
+            for left, right in pairs
+        ],
+        "add_prefix_space": words["add_prefix_space"],
+        "use_regex": words.get("use_regex", True),
+    }
+
+
+def byte_alphabet() -> list[str]:
+    """Returns the character that represents each byte in tokens (GPT-2's table)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [octet for octet in range(256) if octet not in printable]
+    return [
+        chr(octet if octet in printable else 256 + rest.index(octet))
+        for octet in range(256)
+    ]
+
+
+def _import_tokenizers():
+    try:
+        import tokenizers
+    except ImportError:
+        raise UsageError(
+            "byte-level BPE needs the tokenizers library (pip install albert-tf[bpe])"
+        ) from None
+    return tokenizers

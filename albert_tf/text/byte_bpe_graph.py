@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_graph import GraphBase, as_utf8
 
 # Separates words: this byte never occurs in UTF-8 text, and RE2 never matches it.
@@ -31,6 +32,7 @@ class GraphByteBPE(GraphBase):
     Attach the object to the model that is saved; otherwise its vocabulary is lost.
 
     Args:
+        tokenizer: `ByteBPETokenizer`.
         byte_ids: int `[256]`. Id of each byte.
         merges: Sequence of (left id, right id, id of both), in order of priority.
         add_prefix_space: bool. Whether to put a space before each text.
@@ -39,12 +41,13 @@ class GraphByteBPE(GraphBase):
 
     def __init__(
         self,
+        tokenizer: Tokenizer,
         byte_ids: Sequence[int],
         merges: Sequence[tuple[int, int, int]],
         add_prefix_space: bool,
         use_regex: bool,
     ):
-        super().__init__()
+        super().__init__(tokenizer)
         self._add_prefix_space = add_prefix_space
         self._use_regex = use_regex
         table = np.array(merges, np.int64).reshape(-1, 3)
@@ -75,7 +78,7 @@ class GraphByteBPE(GraphBase):
         return words.with_values(ids).merge_dims(1, 2)
 
     def tokenize_between(self, parts, is_first, is_last):
-        """See the base class. Removes the white space before a special token."""
+        """See the base class. Removes the white space before a mask."""
         del is_first
         bare = tf.strings.regex_replace(parts, f"[{_SPACE}]+\\z", "")
         return self.tokenize(tf.where(is_last, parts, bare))

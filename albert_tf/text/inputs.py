@@ -14,12 +14,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
-# Lengths that rows are padded to: few different shapes, and little padding.
-LENGTH_BUCKETS = (16, 32, 64, 128, 256, 512)
+# Rows are padded to a multiple of it: few different shapes, and little padding.
+STEP = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,14 +31,12 @@ class EncodedTexts:
         splits: int64 `[B + 1]`. Row `i` is `ids[splits[i]:splits[i + 1]]`.
         first_lengths: int32 `[B]`. Number of tokens in segment 0, including `[CLS]`
             and `[SEP]`.
-        num_truncated: int. Number of rows that were truncated.
         truncated: bool `[B]`. Which rows were truncated; None if not recorded.
     """
 
     ids: np.ndarray
     splits: np.ndarray
     first_lengths: np.ndarray
-    num_truncated: int = 0
     truncated: np.ndarray | None = None
 
     def __len__(self) -> int:
@@ -50,8 +48,8 @@ class EncodedTexts:
         return np.diff(self.splits)
 
 
-def truncated_lengths(first, second, budget: int):
-    """Returns how many tokens of A and of B to keep.
+def kept_lengths(first, second, max_seq_length: int, ops=np):
+    """Returns how many tokens of A and of B a row keeps.
 
     Tokens are removed one at a time from the end of the longer text, from B on a tie,
     until both fit together (the original's `_truncate_seq_pair`). Hugging Face removes
@@ -59,17 +57,19 @@ def truncated_lengths(first, second, budget: int):
 
     Args:
         first: int `[B]`. Number of tokens in A.
-        second: int `[B]`. Number of tokens in B.
-        budget: int. Maximum number of tokens of both together.
+        second: int `[B]`. Number of tokens in B; a row without any has one segment.
+        max_seq_length: int. Maximum length of a row, special tokens included.
+        ops: NumPy or TensorFlow, whose arrays these are.
 
     Returns:
         Two int `[B]`.
     """
+    budget = max_seq_length - 3
     half = budget // 2
-    return (
-        np.minimum(first, np.maximum(budget - second, budget - half)),
-        np.minimum(second, np.maximum(budget - first, half)),
-    )
+    pair = ops.minimum(first, ops.maximum(budget - second, budget - half))
+    alone = ops.minimum(first, max_seq_length - 2)
+    second_kept = ops.minimum(second, ops.maximum(budget - first, half))
+    return ops.where(second > 0, pair, alone), second_kept
 
 
 def encode_texts(
@@ -93,32 +93,27 @@ def encode_texts(
             differ in length.
     """
     check_max_seq_length(max_seq_length, pairs=text_pairs is not None)
-    if text_pairs is not None and len(text_pairs) != len(texts):
-        raise UsageError(
-            f"text_pairs: expected as many as texts, {len(texts)}, received "
-            f"{len(text_pairs)}"
-        )
     parts = [tokenizer.encode_batch_flat(texts)]
     if text_pairs is not None:
+        require(
+            len(text_pairs) == len(texts),
+            f"text_pairs: expected as many as texts, {len(texts)}",
+            len(text_pairs),
+        )
         parts.append(tokenizer.encode_batch_flat(text_pairs))
     full = [np.diff(splits) for _, splits in parts]
-    kept = [np.minimum(full[0], max_seq_length - 2)]
-    lengths = kept[0] + 2
-    if text_pairs is not None:
-        is_pair = full[1] > 0
-        first, second = truncated_lengths(*full, max_seq_length - 3)
-        kept = [np.where(is_pair, first, kept[0]), second]
-        lengths = kept[0] + 2 + np.where(is_pair, second + 1, 0)
+    second = full[1] if len(full) > 1 else np.zeros_like(full[0])
+    kept = kept_lengths(full[0], second, max_seq_length)
+    lengths = kept[0] + 2 + np.where(second > 0, kept[1] + 1, 0)
     splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
     ids[splits[:-1]] = tokenizer.cls_id
     start = splits[:-1] + 1
-    for (part_ids, part_splits), count in zip(parts, kept, strict=True):
+    for (part_ids, part_splits), count in zip(parts, kept, strict=False):
         ids[ranges(start, count)] = part_ids[ranges(part_splits[:-1], count)]
         start = start + count + 1
-    lost = np.any([a > b for a, b in zip(full, kept, strict=True)], axis=0)
-    first_lengths = (kept[0] + 2).astype(np.int32)
-    return EncodedTexts(ids, splits, first_lengths, int(lost.sum()), lost)
+    lost = (full[0] > kept[0]) | (second > kept[1])
+    return EncodedTexts(ids, splits, (kept[0] + 2).astype(np.int32), lost)
 
 
 def padded_inputs(
@@ -191,32 +186,21 @@ def masked_inputs(
         dict of int32 `[B, T]`: `token_ids`, `segment_ids`, `padding_mask`; and `[B, P]`
         `mask_positions`, padded with zeros. List of the positions in each row.
     """
+    lengths = np.array([len(row) for row in rows])
+    splits = np.append(0, np.cumsum(lengths))
+    encoded = EncodedTexts(np.concatenate(rows), splits, lengths)
+    every, length = np.arange(len(rows)), rounded_length(int(lengths.max()), longest)
+    batch = padded_inputs(encoded, every, length, tokenizer.pad_id)
     masks = [[i for i, one in enumerate(r) if one == tokenizer.mask_id] for r in rows]
-    length = bucket_length(max(map(len, rows)), longest)
-    token_ids = np.full((len(rows), length), tokenizer.pad_id, np.int32)
     positions = np.zeros((len(rows), max(map(len, masks))), np.int32)
-    for i, (row, columns) in enumerate(zip(rows, masks, strict=True)):
-        token_ids[i, : len(row)] = row
-        positions[i, : len(columns)] = columns
-    lengths = np.array([len(row) for row in rows])[:, None]
-    batch = {
-        features.TOKEN_IDS: token_ids,
-        features.SEGMENT_IDS: np.zeros_like(token_ids),
-        features.PADDING_MASK: (np.arange(length) < lengths).astype(np.int32),
-        features.MASK_POSITIONS: positions,
-    }
-    return batch, masks
+    for row, columns in zip(positions, masks, strict=True):
+        row[: len(columns)] = columns
+    return {**batch, features.MASK_POSITIONS: positions}, masks
 
 
-def length_buckets(max_seq_length: int) -> tuple[int, ...]:
-    """Returns the lengths that rows may be padded to, in ascending order."""
-    shorter = [length for length in LENGTH_BUCKETS if length < max_seq_length]
-    return (*shorter, max_seq_length)
-
-
-def bucket_length(longest: int, max_seq_length: int) -> int:
-    """Returns the smallest bucket that holds `longest` tokens."""
-    return min(b for b in length_buckets(max_seq_length) if b >= longest)
+def rounded_length(length: int, longest: int, step: int = STEP) -> int:
+    """Returns a length rounded up to a multiple of `step`, at most `longest`."""
+    return min(-(-length // step) * step, longest)
 
 
 def check_max_seq_length(value: int, *, pairs: bool, longest: int | None = None):
@@ -228,13 +212,12 @@ def check_max_seq_length(value: int, *, pairs: bool, longest: int | None = None)
         longest: int or None. The model's `max_position_embeddings`.
     """
     least = 5 if pairs else 3
-    if value < least:
-        raise UsageError(f"max_seq_length must be at least {least}, received {value}")
-    if longest is not None and value > longest:
-        raise UsageError(
-            f"max_seq_length must be at most max_position_embeddings={longest}, "
-            f"received {value}"
-        )
+    require(value >= least, f"max_seq_length must be at least {least}", value)
+    require(
+        longest is None or value <= longest,
+        f"max_seq_length must be at most max_position_embeddings={longest}",
+        value,
+    )
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:

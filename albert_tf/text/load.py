@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -50,26 +50,23 @@ def load_tokenizer(
     path = os.fspath(path)
     if files.is_folder(path):
         path = _find(path)
-    if keep_accents is not None:
-        kwargs["keep_accents"] = keep_accents
-    if not path.endswith(".json"):
-        if do_lower_case is not None:
-            kwargs["do_lower_case"] = do_lower_case
-        stored = _stored_options(path)
-        check_options(kwargs, stored, path)
-        tokenizer = AlbertTokenizer(path, **{**stored, **kwargs})
-        if "do_lower_case" not in {**stored, **kwargs}:
-            _warn_if_cased(tokenizer, path)
-        return tokenizer
-    if kwargs:
-        raise UsageError(
-            f"{path}: byte-level BPE keeps text as it is and does not accept "
-            f"{', '.join(kwargs)}"
+    given = {"do_lower_case": do_lower_case, "keep_accents": keep_accents, **kwargs}
+    given = {name: value for name, value in given.items() if value is not None}
+    if path.endswith(".json"):
+        given.pop("do_lower_case", None)
+        names = ", ".join(given)
+        require(
+            not given,
+            f"{path}: byte-level BPE keeps text as it is and does not accept {names}",
         )
-    if os.path.basename(path).endswith("vocab.json"):
-        merges = path.removesuffix("vocab.json") + "merges.txt"
-        return ByteBPETokenizer(path, merges)
-    return ByteBPETokenizer(path)
+        stem = path.removesuffix("vocab.json")
+        return ByteBPETokenizer(path, None if stem == path else f"{stem}merges.txt")
+    stored = _stored_options(path)
+    check_options(given, stored, path)
+    tokenizer = AlbertTokenizer(path, **(stored | given))
+    if "do_lower_case" not in stored | given:
+        _warn_if_cased(tokenizer, path)
+    return tokenizer
 
 
 def check_options(

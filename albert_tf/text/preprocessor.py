@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import pretrained
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
 from albert_tf.text import inputs
 from albert_tf.text.load import load_tokenizer
@@ -94,8 +94,7 @@ class Preprocessor:
 
     def __call__(self, x, y=None, sample_weight=None):
         parts = x if isinstance(x, tuple) else (x,)
-        if not 1 <= len(parts) <= 2:
-            raise UsageError(f"x: expected one text or two, received {len(parts)}")
+        require(1 <= len(parts) <= 2, "x: expected one text or two", len(parts))
         is_tensor = any(_is_tensor(part) for part in parts)
         encoded = self._in_graph(*parts) if is_tensor else self._in_python(*parts)
         if sample_weight is not None:
@@ -119,16 +118,11 @@ class Preprocessor:
         parts = x if isinstance(x, tuple) else (x,)
         return self(tuple([p] if isinstance(p, str | bytes) else p for p in parts))
 
-    def _in_python(self, first, second=None) -> dict[str, np.ndarray]:
-        single = isinstance(first, str | bytes)
-        texts = [first] if single else _strings(first)
-        pairs = second
-        if second is not None:
-            pairs = [second] if isinstance(second, str | bytes) else _strings(second)
+    def _in_python(self, *parts) -> dict[str, np.ndarray]:
+        single = isinstance(parts[0], str | bytes)
+        columns = [[p] if isinstance(p, str | bytes) else _strings(p) for p in parts]
         length = self.max_seq_length
-        encoded = inputs.encode_texts(
-            self.tokenizer, texts, pairs, max_seq_length=length
-        )
+        encoded = inputs.encode_texts(self.tokenizer, *columns, max_seq_length=length)
         rows = np.arange(len(encoded))
         batch = inputs.padded_inputs(encoded, rows, length, self.tokenizer.pad_id)
         return {k: v[0] for k, v in batch.items()} if single else batch
@@ -164,6 +158,5 @@ def _strings(texts: Any) -> list:
     if texts.ndim != 1:
         raise UsageError(f"texts: expected a list of strings, received {texts.ndim}-d")
     for i, text in enumerate(texts):
-        if not isinstance(text, str | bytes):
-            raise UsageError(f"texts[{i}] must be a string, received {text!r}")
+        require(isinstance(text, str | bytes), f"texts[{i}] must be a string", text)
     return texts.tolist()

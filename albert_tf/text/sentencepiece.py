@@ -6,9 +6,8 @@ The Python path requires only the sentencepiece package. TensorFlow is imported 
 in-graph path (`tokenizer(tensor)`, `tokenizer.graph`) is first used.
 """
 
-import itertools
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import sentencepiece
@@ -31,8 +30,8 @@ class AlbertTokenizer(Tokenizer):
     Text goes through `normalize_text` (white space, NFKD, accents, case), SentencePiece
     and the digit-comma rule: a piece that ends in a digit and a comma (`▁1990,`) is
     split again before the comma. Special tokens written in the text (`[CLS]`) are plain
-    text unless `allow_special` names them. No string raises an error or is cut short;
-    bytes that are not UTF-8 count as spaces.
+    text. No string raises an error or is cut short; bytes that are not UTF-8 count as
+    spaces.
 
     SentencePiece's rounding breaks ties (`666` as `66 6` or `6 66`). Its releases up to
     0.2.1 and TensorFlow Text agree with the original, 0.2.2 and 0.2.3 do not (1 line of
@@ -66,6 +65,8 @@ class AlbertTokenizer(Tokenizer):
 
     file_name = "spiece.model"
     collapses_white_space = True
+    _special_names = (("<pad>",), ("<unk>",), ("[CLS]",), ("[SEP]",), ("[MASK]",))
+    _separator = " "
 
     def __init__(
         self,
@@ -77,41 +78,40 @@ class AlbertTokenizer(Tokenizer):
     ):
         name = "SentencePiece model" if isinstance(model, bytes) else os.fspath(model)
         super().__init__(model if isinstance(model, bytes) else files.read_bytes(model))
-        self._processor = _load(self.model, name)
+        self._library = processor = _load(self.model, name)
+        pieces = [processor.id_to_piece(i) for i in range(len(processor))]
+        controls = filter(processor.is_control, range(len(pieces)))
+        self._set_vocabulary(pieces, controls, f"{name}: not an ALBERT vocabulary")
+        self._controls.discard(self.unk_id)
         self.do_lower_case = do_lower_case
         self.keep_accents = keep_accents
         self.digit_comma_rule = digit_comma_rule
-        self._read_vocabulary(name)
         self.replacements = self._find_replacements() if digit_comma_rule else {}
         self._is_replaced = np.zeros(self.vocab_size, np.bool_)
         self._is_replaced[list(self.replacements)] = True
 
-    def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
-        """Returns the ids of a text, without [CLS] and [SEP].
+    def encode(self, text: str | bytes) -> list[int]:
+        # Four times as fast as a batch of one.
+        ids = self._library.encode(self.normalize(text))
+        return [new for old in ids for new in self.replacements.get(old, (old,))]
 
-        Args:
-            text: str, or UTF-8 bytes.
-            allow_special: Sequence of str. Special tokens that are recognized where
-                the text contains them literally, for example `("[MASK]",)`. Text that
-                follows one without white space continues the word (`[MASK].` becomes
-                `[MASK]` and `.`, not `▁` and `.`).
+    def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
+        """See the base class. Text after a mask without white space continues the word.
 
-        Raises:
-            UsageError: If `allow_special` names a token that is not special.
+        `[MASK].` becomes `[MASK]` and `.`, not `▁` and `.`.
         """
-        if allow_special:
-            return self._encode_with_special(to_unicode(text), allow_special)
-        ids = self._processor.encode(self.normalize(text))
-        if self.replacements and not self.replacements.keys().isdisjoint(ids):
-            ids = [new for old in ids for new in self.replacements.get(old, (old,))]
-        return ids
+        ids = self.encode(part)
+        if is_first or not ids or part[0].isspace():
+            return ids
+        new = self.continuation(ids[0])
+        return ids[1:] if new < 0 else [new, *ids[1:]]
 
     def encode_with_offsets(
         self, text: str | bytes
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         text = to_unicode(text)
         ids, spans = offsets.piece_spans(
-            self._processor, self.normalize(text), self.replacements
+            self._library, self.normalize(text), self.replacements
         )
         source = offsets.source_map(text, self.do_lower_case, self.keep_accents)
         begins = ids.size and self._vocabulary[ids[0]].startswith(_SPACE)
@@ -120,13 +120,12 @@ class AlbertTokenizer(Tokenizer):
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
+        return self._replace_flat(*super().encode_batch_flat(texts))
+
+    def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         lower, keep = self.do_lower_case, self.keep_accents
         normalized = [normalize_text(text, lower, keep) for text in texts]
-        rows = self._processor.encode(normalized, num_threads=self.num_threads)
-        splits = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=splits[1:])
-        flat = itertools.chain.from_iterable(rows)
-        return self._replace_flat(np.fromiter(flat, np.int32, splits[-1]), splits)
+        return self._library.encode(normalized, num_threads=self.num_threads)
 
     def normalize(self, text: str | bytes) -> str:
         """Returns the text to give to SentencePiece."""
@@ -135,41 +134,16 @@ class AlbertTokenizer(Tokenizer):
     def tokens(self, text: str | bytes) -> list[str]:
         """Returns the pieces of a text; an unknown one is shown as written."""
         text = self.normalize(text)
-        ids = self._processor.encode(text)
-        surfaces = self._processor.encode(text, out_type=str)
+        ids = self._library.encode(text)
+        surfaces = self._library.encode(text, out_type=str)
         pieces = []
         for i, surface in zip(ids, surfaces, strict=True):
             new = self.replacements.get(i)
             pieces += [surface] if new is None else map(self.id_to_token, new)
         return pieces
 
-    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Returns the text of ids; an unknown piece becomes ` ⁇ `.
-
-        Args:
-            ids: Iterable of int.
-            skip_special: bool. Whether to omit special tokens instead of naming them.
-
-        Raises:
-            UsageError: If an id is not in `[0, V)`.
-        """
-        words, run = [], []
-        controls = set(self.special_ids) - {self.unk_id}
-        for i in map(int, ids):
-            token = self.id_to_token(i)
-            if i not in controls:
-                run.append(i)
-            elif not skip_special:
-                words += [self._processor.decode(run), token]
-                run = []
-        words.append(self._processor.decode(run))
-        return " ".join(word for word in words if word)
-
     def id_to_text(self, token_id: int) -> str:
         return self.id_to_token(token_id).replace(_SPACE, "")
-
-    def token_to_id(self, token: str) -> int:
-        return self._processor.piece_to_id(token)
 
     def get_config(self) -> dict[str, bool]:
         return {
@@ -181,13 +155,7 @@ class AlbertTokenizer(Tokenizer):
     def _make_graph(self):
         from albert_tf.text.sentencepiece_graph import GraphTokenizer
 
-        return GraphTokenizer(
-            self.model,
-            [self.replacements.get(i, [i]) for i in range(self.vocab_size)],
-            [self._continuation(i) for i in range(self.vocab_size)],
-            self.do_lower_case,
-            self.keep_accents,
-        )
+        return GraphTokenizer(self)
 
     def _starts_word(self, piece: str) -> bool:
         """Returns whether a piece starts a word (the original's `_is_start_piece_sp`).
@@ -200,22 +168,6 @@ class AlbertTokenizer(Tokenizer):
             return True
         return not all(char.lower() in _CONTINUES_WORD for char in piece)
 
-    def _read_vocabulary(self, name: str) -> None:
-        processor = self._processor
-        self.vocab_size = len(processor)
-        self._vocabulary = [processor.id_to_piece(i) for i in range(self.vocab_size)]
-        present = {piece: i for i, piece in enumerate(self._vocabulary)}
-        names = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-        if missing := [piece for piece in names if piece not in present]:
-            raise DataError(
-                f"{name}: not an ALBERT vocabulary: none of its {self.vocab_size} "
-                f"pieces is {', '.join(missing)}"
-            )
-        ids = [present[piece] for piece in names]
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
-        controls = [i for i in range(self.vocab_size) if processor.is_control(i)]
-        self.special_ids = sorted({*ids, *controls})
-
     def _find_replacements(self) -> dict[int, list[int]]:
         """Returns the ids that replace each piece under the digit-comma rule."""
         replacements = {}
@@ -223,7 +175,7 @@ class AlbertTokenizer(Tokenizer):
             if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
                 continue
             body = piece[:-1].replace(_SPACE, "")
-            new = [*self._processor.encode(body, out_type=str), ","]
+            new = [*self._library.encode(body, out_type=str), ","]
             if piece[0] != _SPACE and new[0].startswith(_SPACE):
                 new[:1] = [new[0][1:]] if len(new[0]) > 1 else []
             ids = [self.token_to_id(token) for token in new]
@@ -245,23 +197,7 @@ class AlbertTokenizer(Tokenizer):
             result[start : start + len(row)] = row
         return result, starts[splits]
 
-    def _encode_with_special(self, text: str, allowed: Sequence[str]) -> list[int]:
-        ids = []
-        for k, part in enumerate(self._split_special(text, allowed)):
-            if k % 2:
-                ids.append(part)
-            elif k and part[:1] and not part[0].isspace():
-                ids += self._continue_word(self.encode(part))
-            else:
-                ids += self.encode(part)
-        return ids
-
-    def _continue_word(self, ids: list[int]) -> list[int]:
-        """Removes the `▁` that SentencePiece puts before every text."""
-        new = self._continuation(ids[0]) if ids else -1
-        return ids[1:] if new < 0 else [new, *ids[1:]]
-
-    def _continuation(self, token_id: int) -> int:
+    def continuation(self, token_id: int) -> int:
         """Returns the id without its `▁`; -1 if nothing remains of it."""
         token = self._vocabulary[token_id]
         if token == _SPACE:

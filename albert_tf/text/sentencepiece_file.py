@@ -5,29 +5,18 @@ piece, or a character map that points beyond its end, ends the process, and so a
 """
 
 import math
-import struct
 
 import numpy as np
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.errors import DataError
-from albert_tf.storage import protobuf
 
-# Numbers of fields and values in `sentencepiece_model.proto`.
-_PIECE, _TRAINER, _MAPS = 1, 2, (3, 5)
-_TEXT, _SCORE, _TYPE = 1, 2, 3
-_UNKNOWN, _USER_DEFINED = 2, 4
-_CHARSMAP, _UNK_SURFACE = 2, 44
 # Sizes of arrays in SentencePiece (`kMaxTrieResultsSize`, `kResultSize`), and its limit
 # for a piece since 0.2.2 (`kMaxPieceSize`).
 _MAX_RULES, _MAX_SYMBOLS, _MAX_PIECE = 32, 64, 7_999
 # Of a rule and its replacement. The longest of NFKC have 12 and 33 bytes.
 _MAX_BYTES = 255
-
-_REASONS = {
-    IndexError: "cut short",
-    TypeError: "a field of another type",
-    UnicodeDecodeError: "text that is not UTF-8",
-}
 
 
 def check(model: bytes, name: str) -> None:
@@ -42,32 +31,32 @@ def check(model: bytes, name: str) -> None:
             character map leaves its bounds.
     """
     try:
-        _check(model)
-    except (IndexError, TypeError, ValueError, struct.error) as e:
-        reason = _REASONS.get(type(e), e)
+        _check(sentencepiece_model_pb2.ModelProto.FromString(model))
+    except (DecodeError, ValueError) as e:
+        reason = "text that is not UTF-8" if isinstance(e, UnicodeDecodeError) else e
         raise DataError(
             f"{name}: not a SentencePiece model ({len(model)} bytes): {reason}"
         ) from None
 
 
-def _check(model: bytes) -> None:
+def _check(proto: sentencepiece_model_pb2.ModelProto) -> None:
     symbols, num_unknown = [], 0
-    for number, value in protobuf.fields(model):
-        if number == _PIECE:
-            piece, kind = _read_piece(value)
-            num_unknown += kind == _UNKNOWN
-            if kind == _USER_DEFINED:
-                symbols.append(piece)
-        elif number == _TRAINER:
-            for key, content in protobuf.fields(value):
-                if key == _UNK_SURFACE:
-                    content.decode()
-        elif number in _MAPS:
-            for key, content in protobuf.fields(value):
-                if key == _CHARSMAP and content:
-                    _check_charsmap(content)
+    for one in proto.pieces:
+        piece = _text(one.piece).encode()
+        _at_most("bytes of a piece", len(piece), _MAX_PIECE)
+        if not piece or 0 in piece:
+            raise ValueError(f"a piece is empty or contains NUL: {piece[:20]!r}")
+        if not math.isfinite(one.score):
+            raise ValueError(f"the score of {one.piece[:20]} is {one.score}")
+        num_unknown += one.type == one.UNKNOWN
+        if one.type == one.USER_DEFINED:
+            symbols.append(piece)
     if num_unknown != 1:
         raise ValueError(f"expected one piece for the unknown, found {num_unknown}")
+    _text(proto.trainer_spec.unk_surface)
+    for spec in (proto.normalizer_spec, proto.denormalizer_spec):
+        if spec.precompiled_charsmap:
+            _check_charsmap(spec.precompiled_charsmap)
     nested = []
     for symbol in sorted(symbols):
         while nested and not symbol.startswith(nested[-1]):
@@ -76,23 +65,9 @@ def _check(model: bytes) -> None:
         _at_most("user-defined pieces that begin alike", len(nested), _MAX_SYMBOLS)
 
 
-def _read_piece(message: bytes) -> tuple[bytes, int]:
-    """Returns the text and the type of a piece."""
-    fields = list(protobuf.fields(message))
-    found = dict(fields)
-    if len(found) < len(fields):
-        raise ValueError("a piece has a field twice")
-    piece = found.get(_TEXT, b"")
-    _at_most("bytes of a piece", len(piece), _MAX_PIECE)
-    if not piece or 0 in piece:
-        raise ValueError(f"a piece is empty or contains NUL: {piece[:20]!r}")
-    piece.decode()
-    (score,) = struct.unpack("<f", found.get(_SCORE, bytes(4)))
-    if not math.isfinite(score):
-        raise ValueError(
-            f"the score of {piece[:20].decode(errors='ignore')} is {score}"
-        )
-    return piece, found.get(_TYPE, 1) & 0xFFFFFFFF
+def _text(value: str | bytes) -> str:
+    """Returns a text of a message, which is bytes if they are not UTF-8."""
+    return value if isinstance(value, str) else value.decode()
 
 
 def _check_charsmap(charsmap: bytes) -> None:

@@ -11,7 +11,6 @@ version and `tf.strings.lower` cuts a string at its first NUL and depends on the
 
 import hashlib
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
@@ -26,39 +25,30 @@ class GraphTokenizer(GraphBase):
     an attribute of a `tf.Module`); otherwise its vocabulary is lost.
 
     Args:
-        model: bytes. Serialized SentencePiece model.
-        replacements: list of lists of int. For each id, the ids that replace it (the
-            digit-comma rule).
-        continuations: list of int. For each id, the id that replaces it where it is the
-            first one of a text that continues a word; -1 for none.
-        do_lower_case: bool. Whether to lower-case text.
-        keep_accents: bool. Whether to skip NFKD and the removal of accents.
+        tokenizer: `AlbertTokenizer`.
     """
 
-    def __init__(
-        self,
-        model: bytes,
-        replacements: list[list[int]],
-        continuations: list[int],
-        do_lower_case: bool,
-        keep_accents: bool,
-    ):
-        super().__init__()
-        self._do_lower_case = do_lower_case
-        table = normalization.character_table(do_lower_case, keep_accents)
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer)
+        self._do_lower_case = tokenizer.do_lower_case
+        table = normalization.character_table(
+            tokenizer.do_lower_case, tokenizer.keep_accents
+        )
+        every_id = range(tokenizer.vocab_size)
         with tf.init_scope(), tf.device("CPU:0"):
-            self._sentencepiece = _sentencepiece_tokenizer(model)
+            self._sentencepiece = _sentencepiece_tokenizer(tokenizer.model)
             self._pages = tf.constant(table.pages)
             self._row_of = tf.constant(table.row_of)
             self._characters = tf.RaggedTensor.from_row_splits(
                 tf.constant(table.values), tf.constant(table.splits)
             )
-            self._continuations = tf.constant(continuations, tf.int32)
+            self._continuations = tf.constant(
+                [tokenizer.continuation(i) for i in every_id], tf.int32
+            )
             self._replacements = None
-            if any(len(ids) != 1 for ids in replacements):
-                self._replacements = tf.RaggedTensor.from_row_splits(
-                    tf.constant(np.concatenate(replacements), tf.int32),
-                    tf.constant(np.cumsum([0, *map(len, replacements)]), tf.int64),
+            if tokenizer.replacements:
+                self._replacements = tf.ragged.constant(
+                    [tokenizer.replacements.get(i, [i]) for i in every_id], tf.int32
                 )
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:

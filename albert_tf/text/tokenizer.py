@@ -5,15 +5,15 @@ Legend: `V` vocabulary, `B` strings.
 
 import abc
 import hashlib
+import itertools
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from albert_tf import pretrained
-from albert_tf.errors import UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text.normalization import to_unicode
 
@@ -23,8 +23,8 @@ MASK = "[MASK]"  # stands for the mask token of any vocabulary
 class Tokenizer(abc.ABC):
     """Turns text into ids. Subclasses: `AlbertTokenizer`, `ByteBPETokenizer`.
 
-    A subclass sets the attributes below in its constructor and defines the abstract
-    methods.
+    A subclass calls `_set_vocabulary` in its constructor, sets `_library` to what
+    encodes and decodes, and defines the abstract methods.
 
     Args:
         model: bytes. Content of the file that, together with `get_config()`, defines
@@ -52,13 +52,43 @@ class Tokenizer(abc.ABC):
     sep_id: int
     mask_id: int
     special_ids: list[int]
+    # The accepted tokens of each role, in the order of the ids above.
+    _special_names: tuple[tuple[str, ...], ...]
+    _separator: str  # of the parts of a decoded text, around a special token
 
     def __init__(self, model: bytes):
         self.model = model
         self.sha256 = hashlib.sha256(model).hexdigest()
-        self._vocabulary: list[str] = []
+        self._library: Any = None
         self._word_starts = None
         self._graph = None
+
+    def _set_vocabulary(self, tokens: list[str], controls: Iterable[int], name: str):
+        """Keeps the tokens of all ids, and finds the special ones.
+
+        Args:
+            tokens: list of str.
+            controls: Iterable of int. Ids of special tokens without a role.
+            name: str. Name of the file, for the error.
+
+        Raises:
+            DataError: If a special token is missing.
+        """
+        self._vocabulary, self.vocab_size = tokens, len(tokens)
+        self._ids = {token: i for i, token in enumerate(tokens)}
+        found = [[t for t in names if t in self._ids] for names in self._special_names]
+        pairs = zip(self._special_names, found, strict=True)
+        missing = [" or ".join(names) for names, present in pairs if not present]
+        require(
+            not missing,
+            f"{name}: none of its {self.vocab_size} tokens is {', '.join(missing)}",
+            error=DataError,
+        )
+        ids = [self._ids[present[0]] for present in found]
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
+        self.special_ids = sorted({*ids, *controls})
+        # What `decode` omits or names.
+        self._controls = set(self.special_ids)
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike) -> "Tokenizer":
@@ -72,19 +102,37 @@ class Tokenizer(abc.ABC):
         """
         return pretrained.loader().load_tokenizer_as(cls, path)
 
-    @abc.abstractmethod
-    def encode(self, text: str | bytes, allow_special: Sequence[str] = ()) -> list[int]:
-        """Returns the ids of a text, without special tokens around it."""
+    def encode(self, text: str | bytes) -> list[int]:
+        """Returns the ids of a text, without special tokens around it.
+
+        Args:
+            text: str, or UTF-8 bytes. Bytes that are not UTF-8 become spaces. Special
+                tokens written in it are plain text.
+        """
+        return self.encode_batch([text])[0]
 
     def encode_masked(self, text: str | bytes) -> list[int]:
         """Returns the ids of a text in which `[MASK]` marks masked tokens.
 
         The vocabulary's own name of the mask token (RoBERTa's `<mask>`) is accepted,
-        too. For the text around them, see `allow_special` of `encode`.
+        too.
         """
         mask = self.id_to_token(self.mask_id)
-        text = to_unicode(text).replace(MASK, mask)
-        return self.encode(text, allow_special=(mask,))
+        parts = to_unicode(text).replace(MASK, mask).split(mask)
+        ids = self._encode_between(parts[0], True, len(parts) == 1)
+        for k, part in enumerate(parts[1:], start=2):
+            ids += [self.mask_id, *self._encode_between(part, False, k == len(parts))]
+        return ids
+
+    @abc.abstractmethod
+    def _encode_between(self, part: str, is_first: bool, is_last: bool) -> list[int]:
+        """Returns the ids of a part of a text that was cut at masks.
+
+        Args:
+            part: str.
+            is_first: bool. Whether no mask precedes the part.
+            is_last: bool. Whether none follows it.
+        """
 
     @abc.abstractmethod
     def encode_with_offsets(
@@ -104,7 +152,6 @@ class Tokenizer(abc.ABC):
             `normalization.to_unicode(text)` is what is counted.
         """
 
-    @abc.abstractmethod
     def encode_batch_flat(
         self, texts: Iterable[str | bytes]
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -114,6 +161,15 @@ class Tokenizer(abc.ABC):
             The concatenated ids of all texts, int32, and the row splits, int64
             `[B + 1]`: text i has `ids[splits[i]:splits[i + 1]]`.
         """
+        rows = self._encode_rows(texts)
+        splits = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=splits[1:])
+        flat = itertools.chain.from_iterable(rows)
+        return np.fromiter(flat, np.int32, splits[-1]), splits
+
+    @abc.abstractmethod
+    def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
+        """Returns the ids that the library gives for many texts."""
 
     def encode_batch(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         """Encodes many texts; faster than `encode` for each."""
@@ -136,13 +192,29 @@ class Tokenizer(abc.ABC):
             self._graph = self._make_graph()
         return self._graph
 
-    @abc.abstractmethod
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
-        """Returns the text of ids; special tokens are omitted or named."""
+        """Returns the text of ids; SentencePiece's unknown piece becomes ` ⁇ `.
 
-    @abc.abstractmethod
+        Args:
+            ids: Iterable of int.
+            skip_special: bool. Whether to omit special tokens instead of naming them.
+
+        Raises:
+            UsageError: If an id is not in `[0, V)`.
+        """
+        parts, run = [], []
+        for i in map(int, ids):
+            token = self.id_to_token(i)
+            if i not in self._controls:
+                run.append(i)
+            elif not skip_special:
+                parts += [self._library.decode(run), token]
+                run = []
+        return self._separator.join(filter(None, [*parts, self._library.decode(run)]))
+
     def tokens(self, text: str | bytes) -> list[str]:
         """Returns the tokens of a text."""
+        return [self._vocabulary[i] for i in self.encode(text)]
 
     def id_to_token(self, token_id: int) -> str:
         """Returns the token of an id.
@@ -150,10 +222,8 @@ class Tokenizer(abc.ABC):
         Raises:
             UsageError: If the id is not in `[0, V)`.
         """
-        if not 0 <= token_id < self.vocab_size:
-            raise UsageError(
-                f"token id: expected 0 to {self.vocab_size - 1}, received {token_id}"
-            )
+        last = self.vocab_size - 1
+        require(0 <= token_id <= last, f"token id: expected 0 to {last}", token_id)
         return self._vocabulary[token_id]
 
     @property
@@ -165,9 +235,9 @@ class Tokenizer(abc.ABC):
     def id_to_text(self, token_id: int) -> str:
         """Returns a readable token, without the mark of a word's start."""
 
-    @abc.abstractmethod
     def token_to_id(self, token: str) -> int:
         """Returns the id of a token, or `unk_id` if it is not in the vocabulary."""
+        return self._ids.get(token, self.unk_id)
 
     def word_start_table(self) -> np.ndarray:
         """Returns whether each token starts a word, bool `[V]`.
@@ -221,16 +291,3 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def _starts_word(self, token: str) -> bool:
         """Returns whether a token that is not special starts a word."""
-
-    def _split_special(
-        self, text: str, allow_special: Sequence[str]
-    ) -> list[str | int]:
-        """Splits a text at special tokens: text, id, text, ..., text."""
-        named = {self._vocabulary[i]: i for i in self.special_ids}
-        for token in allow_special:
-            if token not in named:
-                raise UsageError(
-                    f"allow_special must be among {', '.join(named)}, received {token}"
-                )
-        parts = re.split(f"({'|'.join(map(re.escape, allow_special))})", text)
-        return [named[part] if k % 2 else part for k, part in enumerate(parts)]

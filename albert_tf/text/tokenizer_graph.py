@@ -6,16 +6,22 @@ Legend: `B` strings, `N` parts.
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.text.tokenizer import MASK
+from albert_tf.text.tokenizer import MASK, Tokenizer
 
 _CUT = b"\xff"  # never occurs in UTF-8 text
 
 
 class GraphBase(tf.Module):
-    """Turns strings into ids; subclasses define `tokenize` and `tokenize_between`."""
+    """Turns strings into ids; subclasses define `tokenize` and `tokenize_between`.
 
-    def __init__(self):
+    Args:
+        tokenizer: `Tokenizer`.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
         super().__init__(name="graph_tokenizer")
+        self._mask_id = tokenizer.mask_id
+        self._mask = tokenizer.id_to_token(tokenizer.mask_id)
 
     def __call__(self, texts) -> tf.RaggedTensor:
         """Tokenizes one string or a vector of strings.
@@ -31,35 +37,31 @@ class GraphBase(tf.Module):
             return self(texts[None])[0]
         if texts.shape.rank != 1:
             raise UsageError(
-                f"texts: expected one string or a vector of strings, "
+                "texts: expected one string or a vector of strings, "
                 f"received {texts.shape}"
             )
         return self.tokenize(texts)
 
-    def tokenize_masked(
-        self, texts: tf.Tensor, mask: str, mask_id: int
-    ) -> tf.RaggedTensor:
+    def tokenize_masked(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Turns strings in which `[MASK]` marks masked tokens into ids.
 
         It gives the same ids as `Tokenizer.encode_masked`.
 
         Args:
             texts: string `[B]`. Any bytes are accepted.
-            mask: str. The vocabulary's own name of the mask token.
-            mask_id: int. Its id.
 
         Returns:
             Ragged int32 `[B, None]`.
         """
-        texts = tf.strings.regex_replace(as_utf8(texts), _exactly(MASK), mask)
-        texts = tf.strings.regex_replace(texts, _exactly(mask), _CUT)
+        texts = tf.strings.regex_replace(as_utf8(texts), _exactly(MASK), self._mask)
+        texts = tf.strings.regex_replace(texts, _exactly(self._mask), _CUT)
         parts = tf.strings.split(texts, _CUT)
         row, place = parts.value_rowids(), tf.range(tf.size(parts.values, tf.int64))
         is_first = place == tf.gather(parts.row_starts(), row)
         is_last = place == tf.gather(parts.row_limits(), row) - 1
         ids = self.tokenize_between(parts.values, is_first, is_last)
         masks = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.math.count_nonzero(~is_last)], mask_id),
+            tf.fill([tf.math.count_nonzero(~is_last)], self._mask_id),
             tf.cast(~is_last, tf.int64),
             validate=False,
         )
@@ -69,11 +71,11 @@ class GraphBase(tf.Module):
     def tokenize_between(
         self, parts: tf.Tensor, is_first: tf.Tensor, is_last: tf.Tensor
     ) -> tf.RaggedTensor:
-        """Tokenizes the parts of texts that were cut at special tokens.
+        """Tokenizes the parts of texts that were cut at masks.
 
         Args:
             parts: string `[N]`.
-            is_first: bool `[N]`. Whether no special token precedes the part.
+            is_first: bool `[N]`. Whether no mask precedes the part.
             is_last: bool `[N]`. Whether none follows it.
 
         Returns:

@@ -9,11 +9,11 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.text.normalization import normalize_text, to_unicode
 
@@ -73,111 +73,76 @@ def train_tokenizer(
     """
     _check(model_type, vocab_size, character_coverage, input_sentence_size, seed)
     if output_model is not None:
-        _check_output(output_model, overwrite)
-    reader = _Reader(sentences, input_sentence_size, seed, progress)
+        _check_output(os.fspath(output_model), overwrite)
     start = time.monotonic()
     if model_type == "unigram":
+        parts = (p for s in sentences for p in _prepare(s, do_lower_case, keep_accents))
+    else:
+        parts = (to_unicode(sentence) for sentence in sentences if sentence.strip())
+    drawn = _draw(parts, input_sentence_size, seed, progress)
+    if model_type == "unigram":
         data = _train_unigram(
-            reader,
-            vocab_size,
-            do_lower_case,
-            keep_accents,
-            character_coverage,
-            input_sentence_size,
+            drawn, vocab_size, character_coverage, input_sentence_size
         )
     else:
-        data = _train_byte_bpe(reader, vocab_size)
+        data = _train_byte_bpe(drawn, vocab_size)
     logging.info("trained %d tokens in %.0f s", vocab_size, time.monotonic() - start)
     if output_model is not None:
         files.write_bytes(output_model, data, overwrite)
     return data
 
 
-class _Reader:
-    """Draws sentences for a trainer, counts them, and keeps an exception.
+def _draw(
+    sentences: Iterable[str], limit: int, seed: int, progress: bool
+) -> Iterator[str]:
+    """Returns a uniform draw of sentences, without replacement.
 
-    The trainers' C++ and Rust code would hide an exception raised while reading. The
-    draw is done here because SentencePiece's own has a fixed seed.
+    Reservoir sampling holds at most `limit` of them. SentencePiece's own draw has a
+    fixed seed, and trainers hide an exception of what they read from.
+
+    Raises:
+        DataError: If there are no sentences.
     """
+    from tqdm import tqdm
 
-    def __init__(self, sentences: Iterable[str], limit: int, seed: int, progress: bool):
-        self._sentences = sentences
-        self._limit = limit
-        # random.Random.random() gives the same numbers in every Python release.
-        self._random = random.Random(seed)
-        self._progress = progress
-        self.num_sentences = 0
-        self.error = None
-
-    def read(self, prepare: Callable[[str], Iterable[str]]) -> Iterator[str]:
-        """Yields a uniform draw, without replacement, from what `prepare` yields."""
-        try:
-            drawn = self._draw(prepare)
-        except Exception as e:
-            self.error = e
-            return
-        if drawn:
-            logging.info(
-                "training on %d of %d sentences ...", len(drawn), self.num_sentences
-            )
-        drawn.reverse()
-        while drawn:
-            yield drawn.pop()  # the trainer keeps its own copy
-
-    def _draw(self, prepare) -> list[str]:
-        """Draws by reservoir sampling, which holds at most `limit` sentences."""
-        from tqdm import tqdm
-
-        drawn = []
-        with tqdm(
-            self._sentences,
-            desc="reading text",
-            unit=" sentences",
-            disable=not self._progress,
-            file=sys.stderr,
-            mininterval=0.5,
-        ) as bar:
-            for sentence in bar:
-                for part in prepare(sentence):
-                    self.num_sentences += 1
-                    if len(drawn) < self._limit:
-                        drawn.append(part)
-                        continue
-                    place = int(self._random.random() * self.num_sentences)
-                    if place < self._limit:
-                        drawn[place] = part
-        return drawn
-
-    def check(self) -> None:
-        """Raises the exception met while reading, or a DataError for empty text."""
-        if self.error is not None:
-            raise self.error
-        if not self.num_sentences:
-            raise DataError("training text: expected some sentences, received none")
+    # random.Random.random() gives the same numbers in every Python release.
+    draw, drawn, count = random.Random(seed), [], 0
+    for sentence in tqdm(
+        sentences,
+        desc="reading text",
+        unit=" sentences",
+        disable=not progress,
+        file=sys.stderr,
+        mininterval=0.5,
+    ):
+        count += 1
+        if len(drawn) < limit:
+            drawn.append(sentence)
+            continue
+        place = int(draw.random() * count)
+        if place < limit:
+            drawn[place] = sentence
+    require(
+        count, "training text: expected some sentences, received none", error=DataError
+    )
+    logging.info("training on %d of %d sentences ...", len(drawn), count)
+    drawn.reverse()
+    # The trainer keeps its own copy.
+    return (drawn.pop() for _ in range(len(drawn)))
 
 
-def _train_unigram(
-    reader,
-    vocab_size,
-    do_lower_case,
-    keep_accents,
-    character_coverage,
-    input_sentence_size,
-) -> bytes:
+def _train_unigram(sentences, vocab_size, character_coverage, limit) -> bytes:
     import sentencepiece
 
-    def prepare(sentence):
-        return _prepare(sentence, do_lower_case, keep_accents)
-
-    model, reason = io.BytesIO(), None
+    model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=reader.read(prepare),
+            sentence_iterator=sentences,
             model_writer=model,
             model_type="unigram",
             vocab_size=vocab_size,
             character_coverage=character_coverage,
-            input_sentence_size=input_sentence_size,
+            input_sentence_size=limit,
             shuffle_input_sentence=True,
             pad_id=0,
             unk_id=1,
@@ -189,24 +154,15 @@ def _train_unigram(
             minloglevel=2,
         )
     except (RuntimeError, OSError) as e:
-        reason = str(e)
-    reader.check()
-    if reason is not None:
-        raise _explain(reason, vocab_size, character_coverage)
+        raise _explain(str(e), vocab_size, character_coverage) from None
     return model.getvalue()
 
 
-def _train_byte_bpe(reader, vocab_size) -> bytes:
-    from albert_tf.text import byte_bpe_file
-    from albert_tf.text.byte_bpe import ByteBPETokenizer
+def _train_byte_bpe(sentences, vocab_size) -> bytes:
+    from albert_tf.text import byte_bpe
 
-    def prepare(sentence):
-        if sentence.strip():
-            yield to_unicode(sentence)
-
-    data = byte_bpe_file.train(reader.read(prepare), vocab_size, SPECIAL_TOKENS)
-    reader.check()
-    size = ByteBPETokenizer(data).vocab_size
+    data = byte_bpe.train(sentences, vocab_size, SPECIAL_TOKENS)
+    size = byte_bpe.ByteBPETokenizer(data).vocab_size
     if size < vocab_size:
         raise _too_large(vocab_size, size)
     return data
@@ -232,38 +188,38 @@ def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed
         raise UsageError(
             f"model_type must be one of {', '.join(MODEL_TYPES)}, received {model_type}"
         )
-    num_special = len(SPECIAL_TOKENS)
-    num_fixed = len(USER_DEFINED_SYMBOLS) if model_type == "unigram" else _BYTES
-    if vocab_size <= num_special + num_fixed:
-        raise UsageError(
-            f"vocab_size must be greater than {num_special + num_fixed}, the number of "
-            f"special tokens ({num_special}) and fixed ones ({num_fixed}), received "
-            f"{vocab_size}"
-        )
-    if not 0.98 <= character_coverage <= 1.0:
-        raise UsageError(
-            f"character_coverage must be from 0.98 to 1, received {character_coverage}"
-        )
-    if input_sentence_size <= 100:
-        # SentencePiece treats 0 as "all", and its own lower limit is 100.
-        raise UsageError(
-            "input_sentence_size must be greater than 100, received "
-            f"{input_sentence_size}"
-        )
-    if not 0 <= seed < 2**32:
-        raise UsageError(f"seed must be from 0 to 2**32 - 1, received {seed}")
+    special = len(SPECIAL_TOKENS)
+    fixed = len(USER_DEFINED_SYMBOLS) if model_type == "unigram" else _BYTES
+    require(
+        vocab_size > special + fixed,
+        f"vocab_size must be greater than {special + fixed}, the number of special "
+        f"tokens ({special}) and fixed ones ({fixed})",
+        vocab_size,
+    )
+    require(
+        0.98 <= character_coverage <= 1.0,
+        "character_coverage must be from 0.98 to 1",
+        character_coverage,
+    )
+    # SentencePiece treats 0 as "all", and its own lower limit is 100.
+    require(
+        input_sentence_size > 100,
+        "input_sentence_size must be greater than 100",
+        input_sentence_size,
+    )
+    require(0 <= seed < 2**32, "seed must be from 0 to 2**32 - 1", seed)
 
 
-def _check_output(path: str | os.PathLike, overwrite: bool) -> None:
+def _check_output(path: str, overwrite: bool) -> None:
     """Checks the destination before hours of training, not after."""
-    path = os.fspath(path)
-    if files.is_folder(path):
-        raise UsageError(f"{path}: expected the name of a file, received a folder")
-    if files.exists(path) and not overwrite:
-        raise UsageError(f"{path}: exists already; give --overwrite or another name")
+    require(
+        not files.is_folder(path),
+        f"{path}: expected the name of a file, received a folder",
+    )
     folder = os.path.dirname(path)
     if folder and not files.is_remote(path):
         files.make_folder(folder)
+    files.check_new("output_model", path, overwrite)
 
 
 def _explain(reason: str, vocab_size: int, character_coverage: float) -> Exception:

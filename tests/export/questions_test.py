@@ -20,7 +20,7 @@ from albert_tf.tasks.squad_answers import make_answers
 from albert_tf.tasks.squad_files import ask
 from albert_tf.text.normalization import to_unicode
 from tests import tiny
-from tests.text.offsets_test import ODD
+from tests.text.kinds import ODD
 
 CONFIG = tiny.CONFIG.replace(max_position_embeddings=40, num_hidden_layers=1)
 LOGITS, BEAM = "question_answering", "beam_question_answering"

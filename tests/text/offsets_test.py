@@ -1,83 +1,34 @@
 """Where tokens come from in the raw text, for both tokenizers."""
 
-import io
-import pathlib
-
 import numpy as np
 import pytest
-import sentencepiece
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from albert_tf.text import offsets
-from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.normalization import normalize_text, to_unicode
-from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.text.train import train_tokenizer
+from tests.text.kinds import ALL, HARD, SENTENCEPIECE, TEXT, normalizing_bpe
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "tokenization"
-MODEL = (GOLDEN / "spiece.model").read_bytes()
-tokenizers = pytest.importorskip("tokenizers")
-BPE = train_tokenizer(
-    ["hello world, the cafe of 1990, and hello there"] * 3,
-    model_type="byte_bpe",
-    vocab_size=280,
-    progress=False,
-)
-
-
-def normalizing_bpe() -> bytes:
-    """A byte-level BPE whose file strips accents and trims offsets."""
-    library = tokenizers.Tokenizer.from_buffer(BPE)
-    names = tokenizers.normalizers
-    library.normalizer = names.Sequence([names.NFD(), names.StripAccents()])
-    library.post_processor = tokenizers.processors.ByteLevel(trim_offsets=True)
-    return library.to_str().encode()
-
-
-def byte_fallback() -> bytes:
-    """A small SentencePiece model that spells unknown characters in bytes."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["hello world of 1990, the cafe"] * 20),
-        model_writer=model,
-        vocab_size=310,
-        byte_fallback=True,
-        hard_vocab_limit=False,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        minloglevel=2,
-    )
-    return model.getvalue()
-
-
-TOKENIZERS = {
-    "lower": AlbertTokenizer(MODEL),
-    "cased": AlbertTokenizer(MODEL, do_lower_case=False),
-    "accents": AlbertTokenizer(MODEL, keep_accents=True),
-    "no_rule": AlbertTokenizer(MODEL, digit_comma_rule=False),
-    "bytes": AlbertTokenizer(byte_fallback()),
-    "bpe": ByteBPETokenizer(BPE),
-    "bpe_normalizing": ByteBPETokenizer(normalizing_bpe()),
-}
+TOKENIZERS = {**SENTENCEPIECE, "bpe": ALL["bpe"]}
+TOKENIZERS["bpe_normalizing"] = normalizing_bpe()
 NAMES = sorted(TOKENIZERS)
-ODD = "éé\u0301⑩½ﬁ㍿İΣς\u0300\u20e3\u200b\ufeff\x00\x1c\u00a0\u3000\u00a8한ᄒ☃😀\ud800"
-TEXT = st.text() | st.text(st.sampled_from(sorted(set(ODD + "ab19., []MASK"))))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(text=TEXT)
-@example(text="")
-@example(text=" \n ")
-@example(text="  hello  world ")
-@example(text="In 1990, 1,204 x1990,")
-@example(text="⑩, 1⑩, ⑲⑨0, \uff11\uff0c")
-@example(text="½ ﬁ \u0301a \u0301 b\u0301\u0323\u0301")
-@example(text="[MASK]<pad> ΑΣ")
-def test_every_text(name, text):
+def test_any_text(name, text):
+    assert_places_are_right(name, text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_known_texts(name):
+    for text in HARD:
+        # With accents, SentencePiece makes words of it, whose spaces have no place.
+        if isinstance(text, str) and (name != "accents" or "ﷺ" not in text):
+            assert_places_are_right(name, text)
+
+
+def assert_places_are_right(name, text):
     tokenizer = TOKENIZERS[name]
     ids, starts, ends = tokenizer.encode_with_offsets(text)
     assert ids.tolist() == tokenizer.encode(text)
@@ -167,7 +118,7 @@ def test_raw_characters_stay_whole():
 def test_byte_level_tokens_of_one_character_share_it():
     text = "hello ☃"
     ids, starts, ends = TOKENIZERS["bpe"].encode_with_offsets(text)
-    assert [text[a:b] for a, b in zip(starts, ends, strict=True)][-3:] == ["☃"] * 3
+    assert [text[a:b] for a, b in zip(starts, ends, strict=True)][-2:] == ["☃"] * 2
     tokens = spans("a cafe\u0301 b", "bpe_normalizing")
     assert "".join(part for _, part in tokens) == "a cafe\u0301 b"
 

@@ -72,7 +72,7 @@ def test_what_another_parser_reads_differently():
     # A fixed32 under the number of the text; a number that is cut to 32 bits.
     twice = protobuf.delimited(1, long + b"\x0d" + bytes(4))
     hidden = protobuf.delimited(1 + (1 << 29), long)
-    for data, message in ((twice, "field twice"), (hidden, "number of a field")):
+    for data, message in ((twice, "at most 7999"), (hidden, "SentencePiece")):
         with pytest.raises(DataError, match=message):
             sentencepiece_file.check(good + data, "x")
 

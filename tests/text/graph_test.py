@@ -1,0 +1,203 @@
+"""Tokenizers in the graph: the same ids as in Python, for every string.
+
+There is no string for which the two are known to differ: the graph's Unicode tables
+come from Python's own, and the pinned SentencePiece breaks ties as TensorFlow Text's.
+"""
+
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tokenizers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorflow.core.protobuf import saved_model_pb2
+
+from albert_tf.errors import UsageError
+from albert_tf.text import byte_bpe
+from albert_tf.text.normalization import to_unicode
+from albert_tf.text.offsets_graph import GraphOffsets
+from tests.text import kinds
+from tests.text.kinds import ALL, SENTENCEPIECE
+
+LOWER = ALL["lower"]
+KEEP = ALL["accents"]
+SCALARS = [chr(c) for c in range(sys.maxunicode + 1) if not 0xD800 <= c < 0xE000]
+
+
+def as_bytes(texts):
+    texts = [t if isinstance(t, bytes) else to_unicode(t).encode() for t in texts]
+    return tf.constant(texts, tf.string, [len(texts)])
+
+
+def assert_same(tokenizer, texts):
+    """Compares a tokenizer with its graph, also where `[MASK]` is a mask."""
+    graph, strings = tokenizer.graph, as_bytes(texts)
+    for tokenize, encode in (
+        (graph, tokenizer.encode),
+        (graph.tokenize_masked, tokenizer.encode_masked),
+    ):
+        found = tokenize(strings)
+        assert found.dtype == tf.int32 and found.shape.as_list() == [len(texts), None]
+        for text, ids in zip(texts, found.to_list(), strict=True):
+            assert ids == encode(text), ascii(text)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_known_strings(kind):
+    tokenizer = ALL[kind]
+    hard = [t for t in kinds.HARD if isinstance(t, str)]
+    assert_same(tokenizer, [*kinds.TEXTS, *kinds.HARD, *kinds.MASKED])
+    assert_same(tokenizer, [*map(str.upper, hard), *map(str.lower, hard)])
+    assert_same(tokenizer, [])
+    one = kinds.TEXTS[3]
+    assert tokenizer(one).numpy().tolist() == tokenizer.encode(one)
+
+
+@pytest.mark.parametrize("column, kind", [("lower", "lower"), ("cased", "cased")])
+def test_golden(column, kind):
+    found = ALL[kind](tf.constant(kinds.TEXTS)).to_list()
+    assert found == [item[f"google_{column}"]["ids"] for item in kinds.STRINGS]
+
+
+@pytest.mark.parametrize("kind", ALL)
+@settings(max_examples=100)
+@given(st.lists(kinds.TEXT | st.binary(max_size=20), max_size=5))
+def test_any_strings(kind, texts):
+    assert_same(ALL[kind], texts)
+
+
+def assert_same_offsets(graph, tokenizer, texts):
+    found = graph(as_bytes(texts))
+    for i, text in enumerate(texts):
+        expected = tokenizer.encode_with_offsets(text)
+        columns = (found.ids, found.starts, found.ends)
+        for want, got in zip(expected, columns, strict=True):
+            np.testing.assert_array_equal(got[i], want, ascii(text))
+        assert found.codes[i].numpy().tolist() == [ord(c) for c in to_unicode(text)]
+
+
+@pytest.mark.parametrize("kind", SENTENCEPIECE)
+def test_offsets(kind):
+    tokenizer = SENTENCEPIECE[kind]
+    spec = tf.TensorSpec([None], tf.string)
+    graph = tf.function(GraphOffsets(tokenizer).__call__, input_signature=[spec])
+    assert_same_offsets(graph, tokenizer, [*kinds.TEXTS, *kinds.HARD])
+    assert all(column.shape == (0, None) for column in graph(as_bytes([])))
+
+    @settings(max_examples=8)
+    @given(st.lists(kinds.TEXT | st.binary(max_size=12), min_size=20, max_size=20))
+    def any_texts(texts):
+        assert_same_offsets(graph, tokenizer, texts)
+
+    any_texts()
+    with pytest.raises(UsageError, match="SentencePiece model only, received ByteBPE"):
+        GraphOffsets(ALL["bpe"])
+
+
+@pytest.mark.parametrize("kind", ["lower", "cased", "accents"])
+def test_normalization_of_every_character(kind):
+    """Unicode version, combining class, NFKD, full lower case, white space."""
+    texts = ["x" + "".join(SCALARS), *(f"A{c}b {c}{c}C " for c in SCALARS[:0x3100])]
+    tokenizer = SENTENCEPIECE[kind]
+    found = tokenizer.graph.normalize(as_bytes(texts)).numpy()
+    assert [f.decode() for f in found] == [tokenizer.normalize(t) for t in texts]
+
+
+@pytest.mark.slow
+def test_normalization_of_every_character_beside_sigma():
+    texts = [f"A{c}Σ{c}Β Σ{c} {c}Σ" for c in SCALARS]
+    found = LOWER.graph.normalize(as_bytes(texts)).numpy()
+    assert [f.decode() for f in found] == [LOWER.normalize(t) for t in texts]
+
+
+def test_tone_marks_and_viramas_are_kept_if_asked():
+    texts = ["น้ำ ไม่ใช่", "हिन्दी क्या", "Café"]
+    kept = [KEEP.normalize(text) for text in texts]
+    assert kept == ["น้ำ ไม่ใช่", "हिन्दी क्या", "café"]
+    assert KEEP.graph.normalize(texts).numpy().tolist() == [t.encode() for t in kept]
+
+
+@pytest.mark.parametrize("kind", ["lower", "bpe"])
+def test_only_vectors_of_strings(kind):
+    with pytest.raises(UsageError, match=r"vector of strings, received \(1, 1\)"):
+        ALL[kind]([["a"]])
+
+
+_SERVE = """
+import json, sys, tensorflow as tf, tensorflow_text
+served = tf.saved_model.load(sys.argv[1]).signatures
+texts = tf.constant(json.load(open(sys.argv[2])))
+for kind in ("lower", "bpe"):
+    found = served[kind](text=texts)
+    rows = zip(found["ids"].numpy().tolist(), found["lengths"].numpy().tolist())
+    print(json.dumps([row[:length] for row, length in rows]))
+"""
+
+
+def test_saved_model_in_a_clean_process(tmp_path, run_python):
+    module, signatures = tf.Module(), {}
+    for kind in ("lower", "bpe"):
+        setattr(module, kind, ALL[kind].graph)
+
+        def serve(text, graph=ALL[kind].graph):
+            ids = graph(text)
+            return {"ids": ids.to_tensor(), "lengths": ids.row_lengths()}
+
+        spec = tf.TensorSpec([None], tf.string, name="text")
+        signatures[kind] = tf.function(serve).get_concrete_function(spec)
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=signatures)
+
+    data = (tmp_path / "m/saved_model.pb").read_bytes()
+    graph_def = saved_model_pb2.SavedModel.FromString(data).meta_graphs[0].graph_def
+    nodes = [*graph_def.node]
+    nodes += [n for f in graph_def.library.function for n in f.node_def]
+    foreign = ("entencepiece", "UTF8", "Py", "TFText>")
+    ops = {node.op for node in nodes if any(name in node.op for name in foreign)}
+    assert ops == {"SentencepieceOp", "SentencepieceTokenizeOp"}
+
+    (tmp_path / "texts.json").write_text(json.dumps(kinds.TEXTS))
+    done = run_python("-c", _SERVE, tmp_path / "m", tmp_path / "texts.json")
+    assert done.returncode == 0, done.stderr
+    expected = [ALL[kind].encode_batch(kinds.TEXTS) for kind in ("lower", "bpe")]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == expected
+
+
+def test_setting_a_seed_does_not_end_it():
+    """It clears TensorFlow's cache of kernels."""
+    before = LOWER.graph(["a b"]).to_list()
+    keras.utils.set_random_seed(1)
+    assert LOWER.graph(["a b"]).to_list() == before
+
+
+def test_the_alphabet_is_the_librarys():
+    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    alphabet = byte_bpe.byte_alphabet()
+    assert sorted(alphabet) == sorted(level.alphabet())
+    for text in ("\x00 ~\n", "é", "中", "😀"):
+        shown = "".join(alphabet[octet] for octet in text.encode())
+        assert level.pre_tokenize_str(text)[0][0] == shown
+
+
+def add_token(content):
+    new = {"id": 800, "content": "yes", "special": False}
+    content["added_tokens"].append(content["added_tokens"][0] | new)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["model"].update(dropout=0.1), "model.dropout 0.1"),
+        (lambda c: c["model"].update(ignore_merges=True), "model.ignore_merges True"),
+        (lambda c: c.update(normalizer={"type": "NFC"}), "normalizer NFC"),
+        (lambda c: c["model"]["merges"].reverse(), "merges that use results of later"),
+        (lambda c: c["model"]["vocab"].pop("\u0100"), "no token for byte 0"),
+        (add_token, "added token 'yes'"),
+    ],
+)
+def test_what_byte_bpe_cannot_do_is_refused(change, message):
+    with pytest.raises(UsageError, match=message):
+        kinds.bpe(change)(["a"])

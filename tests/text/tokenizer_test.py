@@ -1,0 +1,328 @@
+"""Tokenizers in Python against the original's ids and the library's; bad input."""
+
+import json
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import sentencepiece
+import tokenizers
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.text import byte_bpe
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.load import load_tokenizer
+from albert_tf.text.normalization import normalize_text, to_unicode
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
+from tests.text import kinds
+from tests.text.kinds import ALL
+from tests.tiny import SPIECE
+
+LOWER, CASED, BPE = ALL["lower"], ALL["cased"], ALL["bpe"]
+BOTH = pytest.mark.parametrize("tokenizer", [LOWER, BPE], ids=["lower", "bpe"])
+
+
+@pytest.mark.parametrize(
+    "item", kinds.STRINGS, ids=lambda item: repr(item["text"])[:30]
+)
+def test_golden(item):
+    text, lower, cased = item["text"], item["google_lower"], item["google_cased"]
+    assert LOWER.encode(text) == LOWER.encode(text.encode()) == lower["ids"]
+    assert LOWER.tokens(text) == lower["pieces"]
+    assert CASED.encode(text) == cased["ids"]
+
+
+def test_ids_are_the_library_s():
+    library = tokenizers.Tokenizer.from_buffer(kinds.BPE)
+    library.encode_special_tokens = True
+    expected = [library.encode(t, add_special_tokens=False) for t in kinds.TEXTS]
+    assert BPE.encode_batch(kinds.TEXTS) == [encoding.ids for encoding in expected]
+    assert BPE.tokens(kinds.TEXTS[3]) == expected[3].tokens
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_encode_batch_is_encode(kind):
+    tokenizer, texts = ALL[kind], [*kinds.TEXTS, b"1990, \xff", ""]
+    expected = [tokenizer.encode(text) for text in texts]
+    ids, splits = tokenizer.encode_batch_flat(iter(texts))
+    assert ids.dtype == np.int32 and splits.dtype == np.int64
+    pairs = zip(splits, splits[1:], strict=False)
+    assert [ids[a:b].tolist() for a, b in pairs] == expected
+    assert tokenizer.encode_batch([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        (".a***?", ["▁", ".", "a", "**", "*", "?"]),
+        ("?bbb#", ["▁", "?", "bb", "b", "#"]),
+        ("'*666000", ["▁", "'", "*", "66", "6", "000"]),
+    ],
+)
+def test_ties_are_broken_as_the_original_does(text, pieces):
+    # SentencePiece 0.2.2 and 0.2.3 break them the other way round.
+    assert LOWER.tokens(text) == pieces, sentencepiece.__version__
+
+
+@BOTH
+def test_attributes(tokenizer):
+    names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
+    assert [getattr(tokenizer, name) for name in names] == [0, 1, 2, 3, 4]
+    assert tokenizer.special_ids == [0, 1, 2, 3, 4]
+    size = tokenizer.vocab_size
+    assert size == len(tokenizer.vocabulary) == (30000 if tokenizer is LOWER else 800)
+    assert tokenizer.id_to_token(4) == "[MASK]" and tokenizer.token_to_id("[MASK]") == 4
+    assert tokenizer.token_to_id("no such piece") == tokenizer.unk_id
+    for wrong in (-1, size):
+        with pytest.raises(UsageError, match=f"0 to {size - 1}, received {wrong}"):
+            tokenizer.decode([wrong])
+    assert LOWER.sha256.startswith("fefb02b667a6c5c2")
+
+
+def test_options():
+    assert LOWER.normalize("Été ﬁ") == "ete fi"
+    assert ALL["accents"].normalize("Été ﬁ") == "été ﬁ"
+    assert ALL["no_rule"].tokens("In 1990, the") == ["▁in", "▁1990,", "▁the"]
+
+
+def test_normalize_text():
+    assert normalize_text("  A\u0085B\x1cC\u3000d ") == "a b c d"
+    assert normalize_text("ΟΔΟΣ ΟΔΟΣ.") == "οδος οδος."
+    assert normalize_text("İI") == "ii"
+    assert normalize_text("1\ufe0f\u20e3") == "1\ufe0f\u20e3"
+    assert normalize_text("É", do_lower_case=False) == "E"
+
+
+def test_invalid_bytes_are_spaces_and_nul_hides_nothing():
+    assert LOWER.encode(b"one\xff\xfetwo") == LOWER.encode("one two")
+    assert LOWER.encode(b"one\xed\xa0\x80two\xe2\x82") == LOWER.encode("one two")
+    assert LOWER.encode("one\ud800two") == LOWER.encode("one two")
+    assert LOWER.encode("a\0Hello") == LOWER.encode(b"a\0Hello")
+    assert LOWER.decode(LOWER.encode("HELLO\0WORLD")).endswith("world")
+
+
+def test_only_masks_are_special_in_a_text():
+    def masked(tokenizer, text):
+        return [tokenizer.id_to_token(i) for i in tokenizer.encode_masked(text)]
+
+    for tokenizer in (LOWER, BPE):
+        text = "the cat is [MASK] [CLS]"
+        assert not set(tokenizer.encode(text)) & set(tokenizer.special_ids)
+        first, last = tokenizer.encode("the cat is"), tokenizer.encode(" [CLS]")
+        assert tokenizer.encode_masked(text) == [*first, tokenizer.mask_id, *last]
+    assert masked(ALL["bpe_renamed"], "a[MASK]<mask>") == ["a", "<mask>", "<mask>"]
+    assert masked(LOWER, "so [MASK].") == ["▁so", "[MASK]", "."]
+    assert masked(LOWER, "so [MASK] .") == ["▁so", "[MASK]", "▁", "."]
+    assert masked(LOWER, "[MASK]ing [MASK]") == ["[MASK]", "ing", "[MASK]"]
+
+
+def test_decode():
+    ids = [LOWER.cls_id, *LOWER.encode("Hello, World"), LOWER.sep_id, LOWER.pad_id]
+    assert LOWER.decode(np.array(ids)) == "hello, world"
+    named = "[CLS] hello, world [SEP] <pad>"
+    assert LOWER.decode(ids, skip_special=False) == named
+    assert LOWER.decode([]) == ""
+    assert "⁇" in LOWER.decode(LOWER.encode("你好"))
+    ids = [BPE.cls_id, *BPE.encode("Naïve cat"), BPE.sep_id]
+    assert BPE.decode(ids) == "Naïve cat"
+    assert BPE.decode(ids, skip_special=False) == "[CLS]Naïve cat[SEP]"
+    assert [BPE.id_to_text(i) for i in (BPE.unk_id, ids[-2])] == ["<unk>", "at"]
+
+
+def test_word_starts_by_the_originals_words():
+    punctuation = set('!"#$%&"()*+,-./:;?@[\\]^_`{|}~')
+    letters = set("abcdefghijklmnopqrstuvwxyz")
+    starts = LOWER.word_start_table()
+    assert starts.shape == (30000,)
+    assert starts[LOWER.special_ids].tolist() == [False, True, True, True, True]
+    for i in range(5, LOWER.vocab_size):
+        piece = LOWER.id_to_token(i)
+        plain = all(c.lower() in letters | punctuation for c in piece)
+        expected = piece[0] in "▁<" or piece in punctuation or not plain
+        assert starts[i] == expected, piece
+    words = [word for word in LOWER.encode("don't parameter-reduction") if starts[word]]
+    assert [LOWER.id_to_token(i) for i in words] == ["▁don", "'", "▁parameter", "-"]
+
+
+def test_word_starts_of_byte_bpe():
+    table = BPE.word_start_table()
+    assert table.shape == (800,) and table.dtype == np.bool_
+    spaces = [BPE.id_to_token(i).startswith("Ġ") for i in range(5, 800)]
+    assert table.tolist() == [False, True, True, True, True, *spaces]
+    assert table[BPE.encode(" the")[0]]
+
+
+def test_digit_comma_rule_of_another_vocabulary():
+    sentences = ["abc 7,d x7,d 7,7,7 ab7,d 87,d, 8 7 d x b"] * 30
+    apart = {"split_by_unicode_script": False, "split_by_number": False}
+    tokenizer = AlbertTokenizer(kinds.trained(sentences, 40, **apart))
+    assert tokenizer.replacements
+    for i, ids in tokenizer.replacements.items():
+        pieces = [tokenizer.id_to_token(k) for k in ids]
+        assert "".join(pieces) == tokenizer.id_to_token(i)
+        assert pieces[-1] == ","
+    for text in ["7,7,7 ab7,d", "87,d x7,"]:
+        assert "".join(tokenizer.tokens(text)) == "▁" + text.replace(" ", "▁")
+
+
+@BOTH
+def test_save_and_pickle(tmp_path, tokenizer):
+    path = tokenizer.save(tmp_path)
+    assert path == str(tmp_path / tokenizer.file_name)
+    assert tokenizer.save(tmp_path) == path  # the same content is no conflict
+    for copy in (load_tokenizer(tmp_path), pickle.loads(pickle.dumps(tokenizer))):
+        assert type(copy) is type(tokenizer)
+        assert copy.get_config() == tokenizer.get_config()
+        assert copy.sha256 == tokenizer.sha256
+        assert copy.encode("Hello 1990,") == tokenizer.encode("Hello 1990,")
+    other = tmp_path / "other"
+    other.write_bytes(b"precious")
+    with pytest.raises(UsageError, match="other: exists already"):
+        tokenizer.save(other)
+    assert other.read_bytes() == b"precious"
+    tokenizer.save(other, overwrite=True)
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == sorted(["other", tokenizer.file_name])
+
+
+@pytest.mark.parametrize("content", [b"", b"no model\0\xff", kinds.MODEL[:5000]])
+def test_not_a_model(tmp_path, content):
+    path = tmp_path / "bad.model"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"bad.model: not a SentencePiece model \(\d+"):
+        AlbertTokenizer(path)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match="none.model: cannot be read"):
+        AlbertTokenizer(tmp_path / "none.model")
+    with pytest.raises(DataError, match="expected one of spiece.model.*found none"):
+        load_tokenizer(tmp_path)
+
+
+def test_not_an_albert_vocabulary():
+    data = kinds.trained(["a b c d"] * 9, 9, pad_id=-1, control_symbols="[MASK]")
+    with pytest.raises(DataError, match=r"7 tokens is <pad>, \[CLS\], \[SEP\]$"):
+        AlbertTokenizer(data)
+
+
+def test_ids_come_from_the_model():
+    ids = {"unk_id": 2, "pad_id": 0, "bos_id": 1, "eos_id": -1}
+    controls = ["[MASK]", "[SEP]", "[CLS]"]
+    sentences = ["a b c d e f"] * 9
+    data = kinds.trained(sentences, 18, control_symbols=controls, **ids)
+    tokenizer = AlbertTokenizer(data)
+    assert (tokenizer.unk_id, tokenizer.mask_id, tokenizer.cls_id) == (2, 3, 5)
+    assert tokenizer.special_ids == [0, 1, 2, 3, 4, 5]
+
+
+def test_sentencepiece_needs_no_tensorflow(run_python):
+    code = (
+        "import sys; from albert_tf.text.sentencepiece import AlbertTokenizer as T; "
+        f"t = T({str(SPIECE)!r}); t.encode('Hé, 1990,'); t.decode([9]); "
+        "assert 'tensorflow' not in sys.modules"
+    )
+    assert run_python("-c", code).returncode == 0
+
+
+@given(kinds.TEXT | st.binary())
+@example("\ud800\0\u2581[CLS]")
+def test_any_text(text):
+    ids = LOWER.encode(text)
+    assert all(0 <= i < LOWER.vocab_size for i in ids)
+    assert not set(ids) & (set(LOWER.special_ids) - {LOWER.unk_id})
+    LOWER.tokens(text)
+    LOWER.decode(ids)
+    assert BPE.decode(BPE.encode(text)) == to_unicode(text)
+    assert BPE.unk_id not in BPE.encode(text)
+
+
+def test_roberta_names():
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer = ByteBPETokenizer(byte_bpe.train(kinds.TEXTS, 300, special))
+    ids = (tokenizer.cls_id, tokenizer.pad_id, tokenizer.sep_id, tokenizer.unk_id)
+    assert ids == (0, 1, 2, 3) and tokenizer.mask_id == 4
+
+
+def test_vocabulary_and_merges(tmp_path):
+    model = json.loads(kinds.BPE)["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
+    lines = ["#version: 0.2", *merges, ""]
+    (tmp_path / "merges.txt").write_text("\n".join(lines))
+    for path in (tmp_path, tmp_path / "vocab.json"):
+        tokenizer = load_tokenizer(path)
+        assert tokenizer.encode_batch(kinds.TEXTS) == BPE.encode_batch(kinds.TEXTS)
+    (tmp_path / "merges.txt").write_text("x y z")
+    message = "vocab.json and .*merges.txt: not a byte-level"
+    with pytest.raises(DataError, match=message):
+        load_tokenizer(tmp_path)
+
+
+def test_files_that_are_no_byte_level_bpe(tmp_path):
+    def refused(content, message):
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(DataError, match=message):
+            load_tokenizer(tmp_path)
+
+    refused("{}", "tokenizer.json: not a tokenizer.json")
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<unk>": 0}, "<unk>"))
+    refused(words.to_str(), "byte-level BPE, received .* WordLevel")
+    lacking = json.loads(kinds.BPE) | {"added_tokens": []}
+    lacking["model"]["vocab"]["[MASQ]"] = lacking["model"]["vocab"].pop("[MASK]")
+    refused(json.dumps(lacking), r"of its 800 tokens is \[MASK\] or <mask>$")
+
+
+OURS = {"format": "albert_tf", "tokenizer": {"do_lower_case": False}}
+
+
+def _folder(path, file, values):
+    path.mkdir()
+    shutil.copy(SPIECE, path)
+    (path / file).write_text(json.dumps(values))
+    return path
+
+
+@pytest.mark.parametrize(
+    "file, values",
+    [
+        ("config.json", OURS),
+        ("tokenizer_config.json", {"do_lower_case": False, "other": 1}),
+    ],
+)
+def test_a_model_folder_knows_its_options(tmp_path, file, values):
+    folder = _folder(tmp_path / "m", file, values)
+    for path in (folder, folder / "spiece.model"):
+        tokenizer = load_tokenizer(path, keep_accents=True)
+        assert not tokenizer.do_lower_case
+        assert tokenizer.keep_accents  # the folder does not say
+
+
+def test_options_that_contradict_the_folder_are_refused(tmp_path):
+    folder = _folder(tmp_path / "m", "config.json", OURS)
+    with pytest.raises(UsageError, match="do_lower_case=false.* received true"):
+        load_tokenizer(folder, do_lower_case=True)
+
+
+def test_a_damaged_option_file_is_named(tmp_path):
+    folder = _folder(tmp_path / "m", "config.json", [1])
+    with pytest.raises(DataError, match=r"config\.json"):
+        load_tokenizer(folder)
+
+
+def test_a_cased_vocabulary_that_is_lower_cased_by_default_is_said(tmp_path, caplog):
+    caplog.set_level("WARNING", logger="absl")
+    lines = [f"Anna Berta Carl word{i} Dora" for i in range(200)]
+    path = tmp_path / "cased.model"
+    train_tokenizer(lines, path, vocab_size=45, do_lower_case=False, progress=False)
+    load_tokenizer(path, do_lower_case=False)
+    load_tokenizer(path, do_lower_case=True)
+    load_tokenizer(SPIECE)
+    assert not caplog.records
+    load_tokenizer(path)
+    (record,) = caplog.records
+    assert "--nodo_lower_case keeps case" in record.getMessage()

@@ -64,72 +64,44 @@ def test_the_hugging_face_file_describes_the_same_model():
     assert hf == google
 
 
+ORIGINAL_BERT = {**SIZES, "hidden_act": "gelu", "directionality": "bidi"}
+ORIGINAL_BERT |= {"pooler_fc_size": 768, "pooler_num_attention_heads": 12}
+ORIGINAL_BERT |= {"pooler_num_fc_layers": 3, "pooler_size_per_head": 128}
+ORIGINAL_BERT |= {"type_vocab_size": 2, "pooler_type": "first_token_transform"}
+# Early files of Hugging Face have no model_type.
+EARLY = {**SIZES, "layer_norm_eps": 1e-12, "architectures": ["BertForMaskedLM"]}
+BRIGHTMART = {**SIZES, "embedding_size": 6, "ln_type": "postln"}
+BRIGHTMART |= {"directionality": "bidi"}
+SHARED = "share_parameter_across_layers"
+
+
 @pytest.mark.parametrize(
-    "act, expected",
+    "values, expected",
     [
-        ("gelu", "gelu"),
-        ("gelu_new", "gelu_new"),
-        ("gelu_pytorch_tanh", "gelu_new"),
-        ("gelu_python", "gelu"),
-        ("swish", "silu"),
-        ("relu", "relu"),
-        (None, "gelu_new"),
+        (HF_ALBERT, {"hidden_act": "gelu_new", "sharing": "all"}),
+        (HF_ALBERT | {"hidden_act": "gelu"}, {"hidden_act": "gelu"}),
+        (HF_ALBERT | {"hidden_act": "gelu_pytorch_tanh"}, {"hidden_act": "gelu_new"}),
+        (HF_ALBERT | {"hidden_act": "gelu_python"}, {"hidden_act": "gelu"}),
+        (HF_ALBERT | {"hidden_act": "swish"}, {"hidden_act": "silu"}),
+        (HF_ALBERT | {"id2label": {"0": "no"}, "xyz": 1}, {"hidden_size": 12}),
+        (HF_BERT, {"sharing": "none", "embedding_size": 12, "hidden_act": "gelu"}),
+        (HF_BERT | {"classifier_dropout": 0.3}, {"classifier_dropout_prob": 0.3}),
+        (HF_BERT | {"classifier_dropout": None}, {"classifier_dropout_prob": 0.1}),
+        (EARLY, {"sharing": "none"}),
+        (EARLY | {"embedding_size": 6}, {"sharing": "all"}),
+        # The original's gelu is the tanh approximation; ours is the exact one.
+        (GOOGLE | {"hidden_act": None}, {"hidden_act": "gelu_new"}),
+        (GOOGLE | {"hidden_act": "relu"}, {"hidden_act": "relu"}),
+        (ORIGINAL_BERT, {"hidden_act": "gelu_new", "sharing": "none"}),
+        (AlbertConfig(hidden_act="gelu").to_dict(), {"hidden_act": "gelu"}),
+        (BRIGHTMART, {"sharing": "all"}),
+        (BRIGHTMART | {SHARED: True}, {"sharing": "all"}),
+        (BRIGHTMART | {SHARED: False}, {"sharing": "none"}),
     ],
 )
-def test_hugging_face_activations(act, expected):
-    values = HF_ALBERT | ({} if act is None else {"hidden_act": act})
-    assert AlbertConfig.from_dict(values).hidden_act == expected
-
-
-@pytest.mark.parametrize("act", [None, "gelu"])
-def test_the_original_calls_the_tanh_approximation_gelu(act):
-    assert AlbertConfig.from_dict({**GOOGLE, "hidden_act": act}).hidden_act == (
-        "gelu_new"
-    )
-    assert AlbertConfig.from_dict({**GOOGLE, "hidden_act": "relu"}).hidden_act == "relu"
-
-
-def test_hugging_face_bert():
-    config = AlbertConfig.from_dict({**HF_BERT, "classifier_dropout": 0.3})
-    assert config.sharing == "none"
-    assert config.embedding_size == config.hidden_size == 12
-    assert config.hidden_act == "gelu"
-    assert config.classifier_dropout_prob == 0.3
-    unset = AlbertConfig.from_dict({**HF_BERT, "classifier_dropout": None})
-    assert unset.classifier_dropout_prob == 0.1
-
-
-def test_early_hugging_face_files_have_no_model_type():
-    early = {**SIZES, "layer_norm_eps": 1e-12, "architectures": ["BertForMaskedLM"]}
-    assert AlbertConfig.from_dict(early).sharing == "none"
-    assert AlbertConfig.from_dict({**early, "embedding_size": 6}).sharing == "all"
-
-
-def test_the_original_bert():
-    bert = {
-        **SIZES,
-        "hidden_act": "gelu",
-        "type_vocab_size": 2,
-        "directionality": "bidi",
-        "pooler_fc_size": 768,
-        "pooler_num_attention_heads": 12,
-        "pooler_num_fc_layers": 3,
-        "pooler_size_per_head": 128,
-        "pooler_type": "first_token_transform",
-    }
-    config = AlbertConfig.from_dict(bert)
-    assert (config.sharing, config.embedding_size) == ("none", 12)
-    # google-research/bert's gelu is the tanh approximation too.
-    assert config.hidden_act == "gelu_new"
-
-
-def test_brightmart_files():
-    zh = {**SIZES, "embedding_size": 6, "ln_type": "postln", "directionality": "bidi"}
-    assert AlbertConfig.from_dict(zh).sharing == "all"
-    shared = {**zh, "share_parameter_across_layers": True}
-    assert AlbertConfig.from_dict(shared).sharing == "all"
-    apart = {**zh, "share_parameter_across_layers": False}
-    assert AlbertConfig.from_dict(apart).sharing == "none"
+def test_what_a_file_of_others_describes(values, expected):
+    config = AlbertConfig.from_dict(values)
+    assert {name: getattr(config, name) for name in expected} == expected
 
 
 BAD = [

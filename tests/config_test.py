@@ -16,31 +16,6 @@ from albert_tf.presets import PRESETS
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 COUNTS = json.loads((GOLDEN / "param_counts.json").read_text())
 
-# From the issue, and from transformers' BertModel.
-BACKBONE_COUNTS = {
-    "albert_base": 11_683_584,
-    "albert_large": 17_683_968,
-    "albert_xlarge": 58_724_864,
-    "albert_xxlarge": 222_595_584,
-    "bert_base": 109_482_240,
-    "bert_large": 335_141_888,
-}
-# ALBERT, Table 3 (embedding size) and Table 4 (sharing), on albert_base:
-# (embedding_size, sharing): (exact count, what the paper prints in millions).
-PAPER_COUNTS = {
-    (64, "none"): (87_648_000, 87),
-    (128, "none"): (89_650_176, 89),
-    (256, "none"): (93_654_528, 93),
-    (768, "none"): (109_081_344, 108),
-    (64, "all"): (9_681_408, 10),
-    (128, "all"): (11_683_584, 12),
-    (256, "all"): (15_687_936, 16),
-    (768, "all"): (31_114_752, 31),
-    (768, "attention"): (83_078_400, 83),
-    (128, "attention"): (63_647_232, 64),
-    (768, "ffn"): (57_117_696, 57),
-    (128, "ffn"): (37_686_528, 38),
-}
 # The original's and transformers' heads; ours are the same layers.
 HEAD_CLASSES = {
     None: "AlbertModel",
@@ -63,14 +38,11 @@ configs = st.builds(
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_have_the_counts_of_the_released_models(preset):
     config = AlbertConfig.from_preset(preset)
-    family = preset.removesuffix("_v1").removesuffix("_v2")
-    assert config.num_parameters() == BACKBONE_COUNTS[family]
     assert sum(config.parameter_counts().values()) == config.num_parameters()
-    peers = COUNTS["huggingface_5_23"][preset]
-    assert (
-        config.num_parameters()
-        == peers.get("AlbertModel", peers.get("BertModel"))["total"]
-    )
+    peer = "AlbertModel" if preset.startswith("albert") else "BertModel"
+    expected = COUNTS["huggingface_5_23"][preset][peer]["total"]
+    assert config.num_parameters() == expected
+    assert config.family == preset.split("_")[0]
 
 
 @pytest.mark.parametrize("preset", [p for p in PRESETS if p.startswith("albert")])
@@ -78,26 +50,6 @@ def test_presets_have_the_counts_of_the_released_models(preset):
 def test_heads_have_the_counts_of_transformers(preset, head):
     expected = COUNTS["huggingface_5_23"][preset][HEAD_CLASSES[head]]["total"]
     assert AlbertConfig.from_preset(preset).num_parameters(head) == expected
-
-
-def test_counts_of_parts_equal_the_original():
-    counts = AlbertConfig.from_preset("albert_xlarge_v2").parameter_counts()
-    original = COUNTS["google_modeling_py"]["albert_xlarge_v2"]
-    assert counts["embeddings"] == original["embeddings"]
-    assert counts["embedding_projection"] == original["embedding_hidden_mapping_in"]
-    transformer = counts["attention"] + counts["ffn"] + counts["layer_norms"]
-    assert transformer == original["encoder_transformer"]
-
-
-@pytest.mark.parametrize("size, sharing", PAPER_COUNTS)
-def test_counts_of_the_paper(size, sharing):
-    config = AlbertConfig.from_preset(
-        "albert_base_v2", embedding_size=size, sharing=sharing
-    )
-    exact, millions = PAPER_COUNTS[size, sharing]
-    assert config.num_parameters() == exact
-    # The paper rounds some of them down and some up; its 108M is 109.1M.
-    assert abs(exact / 1e6 - millions) < 1.1
 
 
 def test_unknown_names_are_refused():
@@ -321,8 +273,3 @@ def test_the_family_is_written_and_older_files_lack_it():
     assert AlbertConfig.from_dict(values) == config
     with pytest.raises(ValueError, match="family must be one of albert, bert, .*'gpt'"):
         AlbertConfig(family="gpt")
-
-
-def test_presets_have_a_family():
-    for name in PRESETS:
-        assert AlbertConfig.from_preset(name).family == name.split("_")[0]

@@ -20,7 +20,7 @@ WATCHED_BY = {
     "_getframe": "tests/converters/own_format_test.py",
     "tensorflow.core.framework": "tests/export/verify_test.py",
     "tensorflow.core.protobuf": "tests/export/verify_test.py",
-    "tensorflow.python.eager": "tests/training/pretraining/multi_worker_test.py",
+    "tensorflow.python.eager": "tests/training/multi_worker_test.py",
     "tensorflow.python.tools": "tests/tools/export_test.py",
 }
 # Documented in spite of the underscore.

@@ -42,24 +42,14 @@ def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> 
             f"--max_seq_length must be at most max_position_embeddings="
             f"{config.max_position_embeddings}, received {settings.max_seq_length}"
         )
-    if tokenizer.vocab_size > config.vocab_size:
-        raise UsageError(
-            f"--spm_model_file={settings.spm_model_file}: must have at most as many "
-            f"pieces as the config's vocab_size={config.vocab_size}, has "
-            f"{tokenizer.vocab_size}"
-        )
+    settings.check_vocabulary(config, tokenizer.vocab_size)
 
 
 def load_config(settings: PretrainSettings, start: Checkpoint | None) -> AlbertConfig:
     """Returns the model's config, from a preset, a file or the initial checkpoint."""
-    if settings.preset:
-        try:
-            return AlbertConfig.from_preset(settings.preset)
-        except ValueError as e:
-            raise UsageError(f"--preset={settings.preset}: {e}") from None
-    if start is not None and not settings.albert_config_file:
-        return start.config
-    return AlbertConfig.from_json(settings.albert_config_file)
+    if start is None or settings.preset or settings.albert_config_file:
+        return settings.own_config()
+    return start.config
 
 
 def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:

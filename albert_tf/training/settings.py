@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from albert_tf.errors import require
+from albert_tf.config import AlbertConfig
+from albert_tf.errors import UsageError, require
 from albert_tf.optimizers.arguments import (
     ONLY_ORIGINAL,
     SCHEDULES,
@@ -156,6 +157,7 @@ class TrainingSettings:
         "one_device, mirrored, multi_worker (TF_CONFIG), or tpu with the packages of "
         "requirements-tpu.txt.",
         "one_device",
+        choices=("one_device", "mirrored", "multi_worker", "tpu"),
         identity=False,
     )
     num_devices: int | None = setting(
@@ -198,6 +200,11 @@ class TrainingSettings:
         """
         check_fields(self)
         self._check_schedule()
+        require(
+            self.num_devices is None or self.distribution == "mirrored",
+            "--num_devices requires --distribution=mirrored",
+            self.distribution,
+        )
         batch, parts = self.train_batch_size, self.gradient_accumulation_steps
         require(
             batch is None or batch % parts == 0,
@@ -242,6 +249,28 @@ class TrainingSettings:
         """Returns how settings are compared when a run is resumed, by their names."""
         found = {f.name: f.metadata["identity"] for f in dataclasses.fields(cls)}
         return {name: how for name, how in found.items() if how}
+
+    def own_config(self) -> AlbertConfig:
+        """Returns the config that `preset` or `albert_config_file` names.
+
+        Raises:
+            UsageError: If there is no such preset.
+            DataError: If the file is not a config.
+        """
+        if not self.preset:
+            return AlbertConfig.from_json(self.albert_config_file)
+        try:
+            return AlbertConfig.from_preset(self.preset)
+        except ValueError as e:
+            raise UsageError(f"--preset={self.preset}: {e}") from None
+
+    def check_vocabulary(self, config: AlbertConfig, vocab_size: int) -> None:
+        """Raises a UsageError if a tokenizer has more tokens than a model."""
+        require(
+            vocab_size <= config.vocab_size,
+            f"--spm_model_file={self.spm_model_file}: must have at most as many "
+            f"pieces as the config's vocab_size={config.vocab_size}, has {vocab_size}",
+        )
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that decide the trained weights."""

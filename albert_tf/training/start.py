@@ -22,7 +22,6 @@ from albert_tf.tasks import labels
 from albert_tf.tasks.glue import LABEL_ALIASES
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.text.load import load_tokenizer, warn_if_small
-from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.training.finetune_settings import FinetuneSettings
 
 # What a config says that does not belong to the weights.
@@ -55,7 +54,7 @@ class Start:
         self.checkpoint = checkpoint
         normalization = (settings.do_lower_case, settings.keep_accents)
         if checkpoint is None:
-            config = _read_config(settings)
+            config = settings.own_config()
             self.tokenizer = load_tokenizer(settings.spm_model_file, *normalization)
             warn_if_small(self.tokenizer, config.vocab_size)
         else:
@@ -65,7 +64,7 @@ class Start:
             )
         self.config = config
         self._keeps_head = False
-        _check_vocabulary(config, self.tokenizer)
+        settings.check_vocabulary(config, self.tokenizer.vocab_size)
 
     def use_dropout(self, rate: float | None) -> None:
         """Sets the dropout of the encoder; None leaves the checkpoint's."""
@@ -120,9 +119,8 @@ class Start:
             UsageError: If it cannot have the exits that the settings ask for.
         """
         row = find_head(task.head)
-        count = (
-            None if row.fixed_labels or not row.has_classifier else num_outputs(task)
-        )
+        has_count = row.has_classifier and not row.fixed_labels
+        count = len(task.labels) or 1 if has_count else None  # 1 for a score
         kwargs: dict[str, Any] = {"dtype": dtype, **self._exits(task)}
         if self.checkpoint is None:
             if count is not None:
@@ -224,20 +222,6 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
         yield Start(settings, checkpoint)
 
 
-def num_outputs(task: Task) -> int:
-    """Returns the number of outputs of a task's classifier: 1 for a score."""
-    return len(task.labels) or 1
-
-
-def _read_config(settings: FinetuneSettings) -> AlbertConfig:
-    if not settings.preset:
-        return AlbertConfig.from_json(settings.albert_config_file)
-    try:
-        return AlbertConfig.from_preset(settings.preset)
-    except ValueError as e:
-        raise UsageError(f"preset: {e}") from None
-
-
 def _open(settings: FinetuneSettings) -> Checkpoint:
     """Opens the checkpoint, with the given config if it has none of its own."""
     try:
@@ -246,7 +230,7 @@ def _open(settings: FinetuneSettings) -> Checkpoint:
         if not settings.albert_config_file:
             raise
         return load.open_checkpoint(
-            settings.init_checkpoint, config=_read_config(settings)
+            settings.init_checkpoint, config=settings.own_config()
         )
 
 
@@ -259,7 +243,7 @@ def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertCon
     config = checkpoint.config
     if not settings.albert_config_file:
         return config
-    given = _read_config(settings)
+    given = settings.own_config()
     for name in (field.name for field in dataclasses.fields(config)):
         expected, received = getattr(config, name), getattr(given, name)
         if name not in (*_FOR_TRAINING, *_NOT_IN_FILES) and expected != received:
@@ -269,14 +253,6 @@ def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertCon
                 "flag out to use the checkpoint's config"
             )
     return config.replace(**{name: getattr(given, name) for name in _FOR_TRAINING})
-
-
-def _check_vocabulary(config: AlbertConfig, tokenizer: Tokenizer) -> None:
-    if tokenizer.vocab_size > config.vocab_size:
-        raise UsageError(
-            f"spm_model_file: expected at most vocab_size={config.vocab_size} "
-            f"tokens, as the model has, received {tokenizer.vocab_size}"
-        )
 
 
 BALANCED = "balanced"
@@ -347,8 +323,7 @@ def learning_rate_multipliers(
         dict by the regular expression of the variables' paths; empty without decay.
 
     Raises:
-        UsageError: If layers cannot have learning rates of their own, or the decay is
-            out of its range.
+        UsageError: If layers cannot have learning rates of their own.
     """
     if decay is None:
         return {}
@@ -359,8 +334,6 @@ def learning_rate_multipliers(
             f"(sharing={config.sharing}), so that there is only one learning rate "
             "for all of them"
         )
-    if not 0 < decay <= 1:
-        raise UsageError(f"layerwise_decay must be in (0, 1], received {decay}")
     layers, inner = config.num_hidden_layers, config.inner_group_num
     parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
     multipliers = {

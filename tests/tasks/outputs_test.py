@@ -12,7 +12,7 @@ from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import in_threads, sorted_batches
 from albert_tf.tasks.tagging import encode_words
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from tests.training.finetuning.runs import SPM_MODEL
+from tests.tiny import SPIECE
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=60)
 
@@ -71,7 +71,7 @@ def test_a_bar_counts_all_tokens(monkeypatch, title):
 
     monkeypatch.setattr(outputs.tqdm, "tqdm", Bar)
     words = [["a", "film"], ["day"], ["a"] * 9]
-    encoded = encode_words(words, AlbertTokenizer(SPM_MODEL), 12)
+    encoded = encode_words(words, AlbertTokenizer(SPIECE), 12)
     shape = BatchShape("token_classifier", 12, 12, 0)
     outputs.collect_outputs(
         lambda batch: np.zeros((*batch["places"].shape, 2)),

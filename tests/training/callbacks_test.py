@@ -1,8 +1,29 @@
-"""What counts as a divergence."""
+"""What counts as a divergence, which evaluation is the best, and what is kept of it."""
 
+import json
 import math
 
-from albert_tf.training.callbacks import DivergedError, DivergenceGuard
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.errors import DataError, UsageError
+from albert_tf.models.base import weight_names
+from albert_tf.objectives.pretraining import ALBERT
+from albert_tf.optimizers.create import create_optimizer
+from albert_tf.storage import folders
+from albert_tf.training.callbacks import (
+    DivergedError,
+    DivergenceGuard,
+    KeepModel,
+    KeepWeights,
+    Selection,
+    check_metric,
+)
+from albert_tf.training.tensorflow.checkpoints import WeightAverages
+from albert_tf.training.tensorflow.step import TrainStep
+from tests import tiny
 
 
 def lines(*losses, norm=1.0):
@@ -47,7 +68,173 @@ def test_a_resumed_run_judges_alike():
     for line in every:
         if line["split"] == "train":
             whole.on_log(line)
-    resumed = DivergenceGuard(every, max_loss_ratio=1.5)
-    for loss in (7.5, 7.6):
-        assert bool(find(whole, [loss])) == bool(find(resumed, [loss]))
-    assert find(resumed, [7.6]) and not find(resumed, [7.5])
+    for guard in (whole, DivergenceGuard(every, max_loss_ratio=1.5)):
+        assert find(guard, [7.6]) and not find(guard, [7.5])
+
+
+def select(values, patience=0, metric="accuracy"):
+    selection = Selection(metric, patience)
+    better = [selection.add(i + 1, {metric: v}) for i, v in enumerate(values)]
+    return selection, better
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "better", "best"),
+    [
+        ("accuracy", [0.5, 0.7, 0.6, 0.7], [True, True, False, False], 2),
+        ("mlm_accuracy", [0.5, 0.3, 0.7], [True, False, True], 3),
+        # Less of a loss is better, whatever stands before it.
+        ("mse", [0.5, 0.3, 0.4], [True, True, False], 2),
+        ("ema_mlm_loss", [0.5, 0.3, 0.4], [True, True, False], 2),
+        ("mismatched_mse", [0.5, 0.3, 0.4], [True, True, False], 2),
+        ("accuracy", [math.nan, 0.1, math.nan], [False, True, False], 2),
+        ("loss", [math.inf, 3.0], [False, True], 2),
+    ],
+)
+def test_the_first_of_the_best_is_kept(metric, values, better, best):
+    selection, found = select(values, metric=metric)
+    assert found == better
+    assert (selection.best_step, selection.best_value) == (best, values[best - 1])
+
+
+@pytest.mark.parametrize(("patience", "stops"), [(0, False), (1, True), (2, True)])
+def test_patience(patience, stops):
+    assert select([0.5, 0.4, 0.5], patience)[0].should_stop == stops
+    assert not select([0.5, 0.4, 0.6], patience)[0].should_stop
+
+
+def test_patience_ends_a_run_whose_metric_is_never_a_number():
+    selection, better = select([math.nan, math.nan, math.nan], 2, "pearson")
+    assert better == [False, False, False] and selection.should_stop
+    assert selection.best_step is None and selection.has_no_number
+
+
+def test_evaluations_on_record_decide_as_new_ones():
+    recorded = [{"step": s, "accuracy": v} for s, v in ((2, 0.5), (4, 0.4))]
+    selection = Selection("accuracy", 2, recorded)
+    assert not selection.should_stop
+    assert not selection.add(4, {"accuracy": 1.0})  # on record already
+    assert not selection.add(6, {"accuracy": 0.5}) and selection.should_stop
+
+
+def test_weights_come_back(tmp_path):
+    model = tiny.make_model("text_classifier")
+    selection = Selection("accuracy", 0, [{"step": 5, "accuracy": 1.0}])
+    best = KeepWeights(str(tmp_path / "best"), model, selection, None, True)
+    best.save(3)
+    values = {n: np.array(v) for n, v in weight_names(model).items()}
+    tiny.randomize(model)
+    best.save(5)
+    best.restore(3)
+    for name, variable in weight_names(model).items():
+        np.testing.assert_array_equal(variable, values[name])
+    best.on_save()
+    left = [path.name for path in (tmp_path / "best").iterdir()]
+    assert left == ["step-5.safetensors"]
+    with pytest.raises(DataError, match="step-3.safetensors: .* are missing"):
+        best.restore(3)
+
+
+EXAMPLES = {"records": "ab" * 32, "rows": 8, "masked_lm_prob": 0.15, "max_ngram": 3}
+
+
+@pytest.fixture
+def keeper(tmp_path, tokenizer):
+    model = tiny.make_model("pretraining")
+
+    def make(metric="loss", ema_decay=0.0, examples=EXAMPLES):
+        optimizer = create_optimizer(
+            "adamw", learning_rate=0.1, num_train_steps=5, ema_decay=ema_decay
+        )
+        step = TrainStep(model, ALBERT, optimizer, tf.distribute.get_strategy())
+        averages = WeightAverages(model, optimizer)
+        for average in averages.averages.values():
+            average.assign(average + 0.25)
+        folder = str(tmp_path / "best")
+        return KeepModel(folder, metric, step, averages, tokenizer, examples)
+
+    make.model = model
+    return make
+
+
+@pytest.fixture
+def read(tmp_path):
+    return lambda: json.loads((tmp_path / "best/best.json").read_text())
+
+
+def bias(folder):
+    return albert_tf.from_pretrained(folder / "best").get_weights()[-1]
+
+
+def test_the_best_model_is_kept_and_survives(tmp_path, keeper, read, caplog):
+    last, best = keeper.model.trainable_variables[-1], keeper()
+    best.on_evaluate(1, {"loss": float("nan")})
+    assert "the loss of step 1 is nan: the model is not kept" in caplog.text
+    for step, loss in ((2, 3.0), (4, 1.5), (6, 2.0)):
+        last.assign(np.full(last.shape, step))
+        best.on_evaluate(step, {"loss": loss, "mlm_accuracy": 0.5})
+    kept = {"metric": "loss", "value": 1.5, "step": 4, "evaluated_on": EXAMPLES}
+    assert read() == kept
+    assert bias(tmp_path).tolist() == [4, 4]
+    # A run continued from a checkpoint of step 3 repeats steps 4 and 6.
+    again = keeper()
+    before = (tmp_path / "best/best.json").stat().st_mtime_ns
+    for step, loss in ((4, 1.5), (6, 2.0), (8, 1.5)):
+        again.on_evaluate(step, {"loss": loss})
+    assert (tmp_path / "best/best.json").stat().st_mtime_ns == before
+    last.assign(np.full(last.shape, 10))
+    again.on_evaluate(10, {"loss": 1.25})
+    assert bias(tmp_path).tolist() == [10, 10]
+    # Another metric begins anew.
+    keeper("mlm_accuracy").on_evaluate(12, {"loss": 9.0, "mlm_accuracy": 0.125})
+    assert read() == kept | {"metric": "mlm_accuracy", "value": 0.125, "step": 12}
+    assert [p.name for p in tmp_path.iterdir()] == ["best"]  # nothing half-written
+
+
+def test_numbers_of_other_examples_are_not_compared(tmp_path, keeper, read, caplog):
+    keeper().on_evaluate(2, {"loss": 1.0})
+    for change in ({"rows": 4}, {"records": "cd" * 32}, {"masked_lm_prob": 0.1}):
+        examples = EXAMPLES | change
+        caplog.clear()
+        best = keeper(examples=examples)
+        (warning,) = caplog.messages
+        assert "best.json: was measured on other examples, records=" in warning
+        assert f"rows={examples['rows']} masked_lm_prob=" in warning
+        assert "max_ngram=3; the next evaluation replaces it" in warning
+        best.on_evaluate(4, {"loss": 9.0})
+        best.on_evaluate(6, {"loss": 9.5})
+        assert read()["evaluated_on"] == examples
+        assert (read()["step"], read()["value"]) == (4, 9.0)
+    # A folder of an earlier version, which did not record them, is compared with.
+    caplog.clear()
+    record, folder = read(), tmp_path / "best"
+    del record["evaluated_on"]
+    (folder / "best.json").write_text(json.dumps(record))
+    (folder / "manifest.json").unlink()
+    folders.FolderWriter(str(folder)).write_manifest()
+    keeper().on_evaluate(8, {"loss": 9.25})
+    assert read() == record and not caplog.messages
+    (folder / "model.safetensors").write_bytes(b"")  # a damaged one is replaced
+    keeper().on_evaluate(10, {"loss": 9.5})
+    assert "model.safetensors: is not the file" in caplog.text
+    assert read()["step"] == 10 and len(bias(tmp_path)) == 2
+
+
+def test_a_metric_of_the_averages_keeps_the_averages(tmp_path, keeper):
+    best = keeper("ema_loss", ema_decay=0.9)
+    raw = keeper.model.get_weights()[-1]
+    best.on_evaluate(2, {"loss": 1.0, "ema_loss": 2.0})
+    np.testing.assert_array_equal(bias(tmp_path), [0.25, 0.25])
+    np.testing.assert_array_equal(keeper.model.get_weights()[-1], raw)
+
+
+def test_metrics_that_cannot_be(keeper):
+    for metric in ("loss", "mlm_loss", "sop_accuracy"):
+        check_metric(metric, ALBERT, with_averages=False)
+    check_metric("ema_mlm_accuracy", ALBERT, with_averages=True)
+    for metric in ("accuracy", "ema_loss"):
+        message = f"--keep_best must be one of loss, mlm_loss, .*received '{metric}'"
+        with pytest.raises(UsageError, match=message):
+            check_metric(metric, ALBERT, with_averages=False)
+    with pytest.raises(UsageError, match="no such metric, only loss, mlm_loss"):
+        keeper("sop_loss").on_evaluate(2, {"loss": 1.0, "mlm_loss": 1.0})

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 
 import numpy as np
 import pytest
@@ -185,15 +186,6 @@ def test_what_another_worker_decides_is_decided(monkeypatch):
         assert getattr(caught.value, "step", 1) == 1
 
 
-def test_a_loss_far_above_the_usual_one():
-    recorder = Recorder()
-    intervals = Intervals(num_train_steps=100, log_steps=1)
-    guard = DivergenceGuard(max_loss_ratio=1.9)
-    # The losses count from 0, so that their median stays behind.
-    with pytest.raises(DivergedError, match=r"the loss is 3 at step 4, 3.0 times"):
-        train(recorder, callbacks=[guard], intervals=intervals)
-
-
 @pytest.mark.parametrize("at", [1, 3, 4, 5])
 def test_a_signal_ends_the_run_after_a_checkpoint(at):
     before = signal.getsignal(signal.SIGTERM)
@@ -341,3 +333,56 @@ def test_a_changed_line_of_a_stopped_run_is_named(content):
     assert unfinished_at(lines, 6) is None
     with pytest.raises(DataError, match="the line of step 7 with split 'unfinished'"):
         unfinished_at(lines, 7)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_noted_and_the_second_has_its_usual_effect(number, capfd):
+    def usual(number, frame):
+        raise InterruptedError
+
+    before = signal.signal(number, usual)
+    try:
+        with StopSignals() as signals:
+            assert signals.received == ""
+            os.kill(os.getpid(), number)
+            assert signals.received == number.name
+            assert "saving at the end of this step" in capfd.readouterr().err
+            with pytest.raises(InterruptedError):
+                os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is usual
+        signal.signal(number, signal.SIG_IGN)  # as in a background job
+        with StopSignals() as signals:
+            os.kill(os.getpid(), number)
+            assert signals.received == ""
+    finally:
+        signal.signal(number, before)
+
+
+def test_other_threads_leave_signals_alone():
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
+
+    def look():
+        with StopSignals():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_a_reader_of_the_log_that_ctrl_c_ends_too_does_no_harm(run_python):
+    code = """
+import os, signal, sys
+from albert_tf.training.loop import StopSignals
+ends = os.pipe()
+os.dup2(ends[1], 2)
+for end in ends:
+    os.close(end)
+with StopSignals() as signals:
+    os.kill(os.getpid(), signal.SIGINT)
+    print("saved", file=sys.stderr, flush=True)
+print(signals.received)
+"""
+    assert run_python("-c", code).stdout == "SIGINT\n"

@@ -27,13 +27,18 @@ def open_folder(folder, **changes):
     return RunFolder(settings(folder, **changes))
 
 
+def edit(folder, change):
+    """Changes the record of a run."""
+    record = json.loads((folder / RUN_FILE).read_text())
+    change(record)
+    (folder / RUN_FILE).write_text(json.dumps(record))
+
+
 @pytest.fixture
 def old_run(tmp_path):
     """A run recorded before the setting `objective` existed."""
     open_folder(tmp_path).begin()
-    record = json.loads((tmp_path / RUN_FILE).read_text())
-    del record["settings"]["objective"]
-    (tmp_path / RUN_FILE).write_text(json.dumps(record))
+    edit(tmp_path, lambda record: record["settings"].pop("objective"))
     return tmp_path
 
 
@@ -85,22 +90,15 @@ def test_a_run_from_before_a_setting_existed_may_continue(old_run):
 def test_a_setting_that_is_gone_must_have_had_its_default(tmp_path):
     given = FinetuneSettings(output_dir=str(tmp_path))
     RunFolder(given).begin()
-    record = json.loads((tmp_path / RUN_FILE).read_text())
-    for value in ([], ["x"]):
-        record["settings"]["search"] = value
-        (tmp_path / RUN_FILE).write_text(json.dumps(record))
-        if value:
-            message = r"--search=\['x'\]; received --search=\[\]"
-            with pytest.raises(UsageError, match=message):
-                RunFolder(given)
-        else:
-            RunFolder(given)
+    edit(tmp_path, lambda record: record["settings"].update(search=[]))
+    RunFolder(given)
+    edit(tmp_path, lambda record: record["settings"].update(search=["x"]))
+    with pytest.raises(UsageError, match=r"--search=\['x'\]; received --search=\[\]"):
+        RunFolder(given)
 
 
 def test_a_setting_without_a_default_must_be_recorded(old_run):
-    record = json.loads((old_run / RUN_FILE).read_text())
-    del record["settings"]["input_file"]
-    (old_run / RUN_FILE).write_text(json.dumps(record))
+    edit(old_run, lambda record: record["settings"].pop("input_file"))
     with pytest.raises(UsageError, match="--input_file=None"):
         open_folder(old_run)
 
@@ -117,14 +115,9 @@ def run_with_content(tmp_path):
 
 
 def test_content_may_move(run_with_content):
-    new = PretrainSettings(
-        input_file="elsewhere",
-        output_dir=str(run_with_content),
-        spm_model_file="spm",
-        albert_config_file="c.json",
-    )
     # "spm" is not on record by content, so its path is compared.
-    RunFolder(new).check_content(CONTENT)
+    moved = {"input_file": "elsewhere", "preset": "", "albert_config_file": "c.json"}
+    open_folder(run_with_content, **moved).check_content(CONTENT)
     with pytest.raises(UsageError, match="--spm_model_file='spm'; received .*'other'"):
         open_folder(run_with_content, spm_model_file="other")
 
@@ -160,9 +153,7 @@ def test_content_that_is_not_on_record_is_not_compared(run_with_content):
 
 def test_a_run_of_an_earlier_version_is_compared_by_its_paths(tmp_path):
     open_folder(tmp_path).begin()
-    record = json.loads((tmp_path / RUN_FILE).read_text())
-    del record["content"]
-    (tmp_path / RUN_FILE).write_text(json.dumps(record))
+    edit(tmp_path, lambda record: record.pop("content"))
     open_folder(tmp_path).check_content(CONTENT)
     with pytest.raises(UsageError, match="--input_file='data'; received .*'other'"):
         open_folder(tmp_path, input_file="other")
@@ -227,9 +218,7 @@ def test_the_length_of_a_run_may_be_changed_by_saying_so(tmp_path):
 
 
 def edit_version(folder, package, version):
-    record = json.loads((folder / RUN_FILE).read_text())
-    record["versions"][package] = version
-    (folder / RUN_FILE).write_text(json.dumps(record))
+    edit(folder, lambda record: record["versions"].update({package: version}))
 
 
 def test_other_versions_continue_a_run_only_by_saying_so(tmp_path):

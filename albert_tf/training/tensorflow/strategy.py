@@ -32,7 +32,6 @@ from tensorflow.python.eager import context
 
 from albert_tf.errors import DataError, UsageError
 
-DISTRIBUTIONS = ("one_device", "mirrored", "multi_worker", "tpu")
 # How long TensorFlow may take to connect workers that are all there.
 _CONNECT_SECONDS = 120
 # How long a TPU may take to accept a connection.
@@ -67,15 +66,6 @@ def create_strategy(
         UsageError: If the devices do not exist.
         DataError: If no TPU answers, or a worker does not.
     """
-    if distribution not in DISTRIBUTIONS:
-        raise UsageError(
-            f"--distribution must be one of {', '.join(DISTRIBUTIONS)}, "
-            f"received {distribution!r}"
-        )
-    if num_devices is not None and distribution != "mirrored":
-        raise UsageError(
-            f"--num_devices requires --distribution=mirrored, received {distribution!r}"
-        )
     if distribution == "one_device":
         gpu = tf.config.list_physical_devices("GPU")
         return tf.distribute.OneDeviceStrategy("/gpu:0" if gpu else "/cpu:0")

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not at all, whatever happens to their files."""
+"""Checkpoints: whole or not at all, whatever happens to their files; averages."""
 
 import dataclasses
 import errno
@@ -9,10 +9,15 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError
+from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
-from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints, latest_step
+from albert_tf.training.tensorflow.checkpoints import (
+    TrainingCheckpoints,
+    WeightAverages,
+    latest_step,
+)
 
 CONFIG = AlbertConfig(
     vocab_size=11,
@@ -249,8 +254,6 @@ def test_old_checkpoints_make_room_on_a_full_disk(
     left = {"checkpoint", "step-5.data-00000-of-00001", "step-5.index"}
     assert {path.name for path in tmp_path.iterdir()} == left
     assert make(run, tmp_path).restore(tmp_path) == 5
-    with pytest.raises(UsageError, match="must be positive, received 0"):
-        make(run, tmp_path, keep=0)
 
 
 def test_a_bucket_that_does_not_answer_is_no_damage(run, tmp_path, monkeypatch):
@@ -276,7 +279,7 @@ def test_a_failure_in_the_background_is_said_once(run, tmp_path):
     (tmp_path / "c/step-2_temp").write_text("")  # in the place of a folder
     train_to(run, 2)
     checkpoints.save()
-    checkpoints._writer._thread.join()
+    checkpoints._thread.join()
     with pytest.raises(DataError, match="step 2 cannot be written"):
         checkpoints.check()
     checkpoints.check()
@@ -306,3 +309,57 @@ def test_a_checkpoint_that_cannot_be_written(run, tmp_path, asynchronous):
     checkpoints.save(wait=True)
     train_to(run, 99)
     assert make(run, folder).restore(folder) == 3
+
+
+def make_run(ema_decay, seed=1):
+    model = AlbertPretrainer(CONFIG, seed=seed)
+    optimizer = create_optimizer(
+        "adamw", learning_rate=0.1, num_train_steps=5, ema_decay=ema_decay
+    )
+    optimizer.build(model.trainable_variables)
+    gradients = [tf.ones(v.shape) for v in model.trainable_variables]
+    for _ in range(3):
+        optimizer.apply(gradients)
+    return {"model": model, "optimizer": optimizer, "seed": 3}
+
+
+def test_a_checkpoint_holds_them_only_if_there_are_any(tmp_path):
+    plain, averaged = make_run(0.0), make_run(0.9)
+    TrainingCheckpoints(tmp_path / "plain", **plain).save()
+    TrainingCheckpoints(tmp_path / "averaged", **averaged).save()
+
+    def groups(name):
+        keys = tf.train.load_checkpoint(
+            str(tmp_path / name)
+        ).get_variable_to_shape_map()
+        return {key.partition("/")[0] for key in keys}
+
+    assert groups("averaged") - groups("plain") == {"averages"}
+    assert groups("plain") >= {"weights", "slots", "step", "seed"}
+
+
+def test_restored_averages_are_the_same_bits(tmp_path):
+    run = make_run(0.9)
+    TrainingCheckpoints(tmp_path, **run).save()
+    other = make_run(0.9, seed=2)
+    checkpoints = TrainingCheckpoints(tmp_path, **other)
+    assert "averages" in checkpoints.facts()
+    checkpoints.restore(tmp_path)
+    expected = WeightAverages(run["model"], run["optimizer"]).averages
+    averages = WeightAverages(other["model"], other["optimizer"])
+    for name, value in expected.items():
+        np.testing.assert_array_equal(value, averages.averages[name])
+    averages.replace_weights()
+    for name, value in weight_names(other["model"]).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_without_averages_nothing_is_replaced():
+    run = make_run(0.0)
+    averages = WeightAverages(run["model"], run["optimizer"])
+    assert not averages
+    before = run["model"].get_weights()
+    with averages.in_place():
+        averages.replace_weights()
+    for one, other in zip(before, run["model"].get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)

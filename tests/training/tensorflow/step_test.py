@@ -10,10 +10,12 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.models.backbone import AlbertBackbone
+from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import create_strategy
+from benchmarks.step_speed import random_batch
 from tests import tiny
 
 # A process of its own, because devices can only be split before TensorFlow starts.
@@ -25,6 +27,7 @@ from albert_tf import AlbertConfig, AlbertPretrainer, create_optimizer
 from albert_tf.layers.dropout import Dropout
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import ALBERT
+from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
 from albert_tf.training.tensorflow.strategy import create_strategy
 
@@ -63,7 +66,7 @@ def run_and_record(**options):
 
 def run(
     kind, dropout=0.0, calls=(1,) * 6, clip_norm=0.5, continued=False,
-    name="lamb", read=batch, **options
+    name="lamb", read=batch, schedule="original", on_tpu=False, **options
 ):
     strategy = strategies[kind]
     config = AlbertConfig(
@@ -75,7 +78,7 @@ def run(
         model = AlbertPretrainer(config, seed=3)
         optimizer = create_optimizer(
             name, learning_rate=0.05, num_train_steps=20, num_warmup_steps=2,
-            clip_norm=clip_norm, ema_decay=0.9,
+            clip_norm=clip_norm, ema_decay=0.9, learning_rate_schedule=schedule,
         )
     model.mark_untrained(weight_names(model))
     step = TrainStep(model, ALBERT, optimizer, strategy, seed=1, **options)
@@ -84,12 +87,20 @@ def run(
         {k: batch[k] for k in read}
     ).batch(8, True)
     iterator = iter(distribute(strategy, make))
-    sums, losses, norms = None, [], []
+    replica = lambda batch: strategy.run(step._replica_step, (batch,))
+    if on_tpu:  # everything that a replica does is compiled
+        compiled, rates = tf.function(replica, jit_compile=True), []
+        for _ in calls:
+            rates.append(float(optimizer.learning_rate))
+            compiled(next(iterator))
+        return {**averaged(model, optimizer, []), "rates": rates}
+    sums, losses, norms, rates, history = None, [], [], [], []
     for count in calls:
         sums = step.train(iterator, count, sums if continued else None)
         losses += sums.pop("losses").numpy().tolist()
         norms += sums.pop("grad_norms").numpy().tolist()
-    weights = {k: v.numpy().tolist() for k, v in weight_names(model).items()}
+        rates.append(float(sums["learning_rate"]))
+        history.append({k: v.numpy() for k, v in weight_names(model).items()})
     ratios = {k: float(v) for k, v in sums.pop("trust_ratios", {}).items()}
     step.mark_trained()
     left = {  # what nothing has touched: the weight, its average, its moments
@@ -100,10 +111,31 @@ def run(
     }
     values = {k: float(v) for k, v in sums.items()}
     values |= {"losses": losses, "grad_norms": norms}
+    values["rates"] = rates
+    if kind == "mirrored":
+        for variable in model.trainable_variables:
+            one, other = strategy.experimental_local_results(variable.value)
+            np.testing.assert_array_equal(one, other)
     return {
-        "weights": weights, "trust_ratios": ratios, **values,
+        **averaged(model, optimizer, history if max(calls) == 1 else []),
+        "trust_ratios": ratios, **values,
         "left": sorted(left), "untrained": model.untrained_weights,
     }
+
+def averaged(model, optimizer, history):
+    # The weights and their averages, which are compared with the definition.
+    last = {k: v.numpy() for k, v in weight_names(model).items()}
+    with WeightAverages(model, optimizer).in_place():
+        inside = {k: v.numpy() for k, v in weight_names(model).items()}
+    parts = 0.9 ** np.arange(len(history) - 1, -1, -1.0)
+    for name, value in inside.items() if history else ():
+        values = np.stack([weights[name] for weights in history]).astype("float64")
+        mean = np.tensordot(parts, values, 1) / parts.sum()
+        np.testing.assert_allclose(value, mean, atol=1e-5, err_msg=name)
+    for name, value in weight_names(model).items():
+        np.testing.assert_array_equal(value, last[name])
+    lists = [{k: v.tolist() for k, v in x.items()} for x in (last, inside)]
+    return {"weights": lists[0], "averages": lists[1]}
 
 # First, because it splits the CPU in two; one device is then the first half.
 strategies = {"mirrored": create_strategy("mirrored")}
@@ -121,6 +153,17 @@ MASKED_WORDS_ALONE = {
         *("mask_positions", "mask_ids", "mask_weights"),
     ],
 }
+SCHEDULES = ("linear", "cosine", "trapezoid")
+BROAD = {
+    f"{schedule}, {way}": {"schedule": schedule, **options}
+    for schedule in SCHEDULES
+    for way, options in {
+        "one device": {"kind": "one_device"},
+        "two replicas": {"kind": "mirrored", "accumulation": 2},
+        "compiled": {"kind": "one_device", "on_tpu": True},
+    }.items()
+}
+BROAD["adamw, two replicas"] = {"kind": "mirrored", "name": "adamw"}
 CASES = {
     "no pairs": {**MASKED_WORDS_ALONE, "calls": [4, 2], "name": "adamw"},
     "no pairs, all": {
@@ -157,11 +200,10 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def runs():
+def run_cases(cases):
     result = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        input=json.dumps(CASES),
+        input=json.dumps(cases),
         capture_output=True,
         text=True,
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -170,14 +212,33 @@ def runs():
     return json.loads(result.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
+def runs():
+    return run_cases(CASES)
+
+
 def largest_difference(a, b):
     # The key bias has no gradient in exact arithmetic (softmax ignores it), so what
     # moves it is rounding noise, amplified by the optimizer.
     return max(
-        float(np.abs(np.subtract(a["weights"][k], b["weights"][k])).max())
-        for k in a["weights"]
+        float(np.abs(np.subtract(a[group][k], b[group][k])).max())
+        for group in ("weights", "averages")
+        for k in a[group]
         if not k.endswith("key/bias")
     )
+
+
+@pytest.mark.broad
+def test_every_schedule_trains_the_same_everywhere():
+    found = run_cases(BROAD)
+    for schedule in SCHEDULES:
+        one = found[f"{schedule}, one device"]
+        for way in ("two replicas", "compiled"):
+            other = found[f"{schedule}, {way}"]
+            assert largest_difference(one, other) < 5e-5, (schedule, way)
+            assert other["rates"] == one["rates"]
+        # Only the trapezoid stays at the peak.
+        assert (one["rates"][-1] == one["rates"][2]) == (schedule == "trapezoid")
 
 
 def test_several_runs_in_one_process_trace_without_a_warning(caplog):
@@ -242,6 +303,8 @@ def test_several_steps_in_one_call_are_bitwise_the_same(runs):
 @pytest.mark.slow
 def test_sums_do_not_depend_on_how_steps_are_divided_into_calls(runs):
     single, joined = runs["dropout, continued"], runs["dropout, joined, continued"]
+    for run in (single, joined):
+        run.pop("rates")  # one for each call
     assert single == joined
     assert single["tokens"] == 6 * runs["dropout"]["tokens"]
 
@@ -302,3 +365,39 @@ def test_trust_ratios_are_those_of_the_whole_batch(runs):
     assert runs["one device"]["positions"] == 8 * 7
     for case in ("accumulation", "xla", "two replicas", "two replicas, all"):
         assert runs[case]["trust_ratios"] == pytest.approx(ratios, rel=1e-3), case
+
+
+def compiled_functions(**options) -> list[str]:
+    """Returns the kinds of operations that XLA compiles, of every such function."""
+    model = AlbertPretrainer(tiny.CONFIG, seed=1)
+    optimizer = create_optimizer("adamw", learning_rate=1e-3, num_train_steps=10)
+    strategy = tf.distribute.get_strategy()
+    step = TrainStep(model, ALBERT, optimizer, strategy, **options)
+    batch = {k: tf.constant(v) for k, v in random_batch(tiny.CONFIG, 2, 12).items()}
+    micro = tf.function(step._micro_step)
+    graph = micro.get_concrete_function(
+        batch, ALBERT.weights(batch), tf.constant(0), tf.constant(0)
+    ).graph.as_graph_def()
+    return [
+        sorted({node.op for node in function.node_def})
+        for function in graph.library.function
+        if function.attr["_XlaMustCompile"].b
+    ]
+
+
+def test_only_chains_of_element_wise_operations():
+    found = compiled_functions(fuse=True)
+    assert len(found) >= 2  # forward and backward
+    assert any("Tanh" in kinds for kinds in found)
+    assert not [k for kinds in found for k in kinds if "MatMul" in k or "Variable" in k]
+
+
+@pytest.mark.parametrize("options", [{}, {"fuse": True, "jit_compile": True}])
+def test_nothing_where_it_is_not_asked_or_of_no_use(options):
+    assert compiled_functions(**options) == []
+
+
+def test_nothing_on_other_devices_than_cpus(monkeypatch):
+    devices = [tf.config.LogicalDevice("/device:GPU:0", "GPU")]
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda: devices)
+    assert compiled_functions(fuse=True) == []

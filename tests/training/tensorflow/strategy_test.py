@@ -1,9 +1,14 @@
-"""Every worker of a cluster except the chief has its own name."""
+"""Devices and workers: their names, how they find each other and what they compare."""
 
+import concurrent.futures
+import contextlib
 import json
 import socket
+import threading
+import time
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -156,3 +161,145 @@ def test_only_lost_workers_are_explained():
     for one, error in ((several, other), (tf.distribute.get_strategy(), lost)):
         with pytest.raises(type(error)), strategy.worker_errors(one):
             raise error
+
+
+@pytest.fixture
+def sockets(monkeypatch):
+    """Makes free ports of this machine; True for one where somebody listens."""
+    monkeypatch.setattr(strategy, "_FIRST_LINE_AFTER", 0.1)
+    monkeypatch.setattr(strategy, "_KNOCKS_EVERY", 0.05)
+    with contextlib.ExitStack() as stack:
+
+        def port(listens):
+            one = stack.enter_context(socket.socket())
+            one.bind(("127.0.0.1", 0))
+            if listens:
+                one.listen()
+            return one.getsockname()[1]
+
+        yield port
+
+
+def test_the_missing_worker_is_named_once_and_the_wait_ends(sockets, capsys):
+    present, absent = (f"127.0.0.1:{sockets(listens)}" for listens in (True, False))
+    others = {"worker 1": present, "worker 2": absent}
+    with pytest.raises(DataError) as error:
+        strategy.wait_for(others, free_port(), timeout=0.5)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == f"waiting for worker 2 ({absent})"
+    message = f"no answer from worker 2 ({absent}) after 0.5 s; "
+    assert str(error.value).startswith(message)
+
+
+def test_two_that_wait_for_each_other_find_each_other(sockets, capsys):
+    del sockets
+    ports, both = [free_port(), free_port()], threading.Barrier(2)
+
+    def run(own, other):
+        strategy.wait_for({"x": f"127.0.0.1:{other}"}, own, timeout=60)
+        with strategy._listen(own):  # as TensorFlow does
+            both.wait(60)
+
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        first = threads.submit(run, *ports)
+        while "waiting for x" not in capsys.readouterr().err:
+            time.sleep(0.01)
+        second = threads.submit(run, *ports[::-1])
+    assert first.result() is second.result() is None
+
+
+def test_a_port_in_use_is_named(sockets):
+    port = sockets(True)
+    with pytest.raises(DataError, match=f"port {port} cannot be opened: Address"):
+        strategy.wait_for({}, port, timeout=1)
+
+
+def rows(*workers):
+    return [dict(zip(["step", "weights"], values, strict=True)) for values in workers]
+
+
+def test_equal_workers():
+    assert strategy.find_difference(rows(["4", "ab"], ["4", "ab"])) is None
+
+
+@pytest.mark.parametrize(
+    "workers, expected",
+    [
+        ([["4", "ab"], ["0", "ab"]], "step (worker 0: 4; worker 1: 0)"),
+        ([["4", "a"], ["4", "b"], ["4", "a"]], "weights (worker 0, 2: a; worker 1: b)"),
+        (
+            [["4", {"x": 1, "y": 2}], ["5", {"x": 1, "y": 3, "z": None}]],
+            "step (worker 0: 4; worker 1: 5), weights y (worker 0: 2; worker 1: 3)",
+        ),
+    ],
+)
+def test_a_difference_names_the_workers(workers, expected):
+    assert strategy.find_difference(rows(*workers)) == expected
+
+
+def test_many_differences_are_counted():
+    one, other = ({str(i): (i, worker) for i in range(9)} for worker in "ab")
+    found = strategy.find_difference([one, other])
+    assert found.count("worker 0") == 4 and found.endswith(", 5 more")
+
+
+def test_the_digest_sees_names_shapes_and_the_last_bit():
+    def digest(**values):
+        return strategy.digest_of({k: tf.Variable(v) for k, v in values.items()})
+
+    one = np.ones([2, 3], np.float32)
+    other = one.copy()
+    other[1, 2] = np.nextafter(np.float32(1), np.float32(2))
+    digests = [digest(a=one), digest(b=one), digest(a=one.T), digest(a=other)]
+    assert len(set(digests)) == 4 and digest(a=one) == digests[0]
+
+
+@pytest.fixture
+def two_workers(monkeypatch):
+    """Makes a strategy of two workers with two devices each.
+
+    The other worker brings `others`, one after another.
+    """
+    several = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)
+    several._extended = types.SimpleNamespace(worker_devices=["a", "b"])
+
+    def begin(*others):
+        waiting = [json.dumps(value).encode() for value in others]
+        lengths = []
+
+        def gather(_, row):
+            if len(row) == 1:
+                lengths.append(int(row[0]))
+                other = np.array([len(waiting[0])], np.float32)
+            else:
+                text = waiting.pop(0)
+                assert len(row) >= max(len(text), lengths.pop())
+                other = np.zeros_like(row)
+                other[: len(text)] = np.frombuffer(text, np.uint8)
+            return np.stack([row, row, other, other])
+
+        monkeypatch.setattr(strategy, "_gather", gather)
+        return several
+
+    return begin
+
+
+def test_values_of_unequal_length_are_shared(two_workers):
+    values = [["", float("inf"), 0.1 + 0.2], {"ä": "x" * 9999}]
+    several = two_workers(*values)
+    assert strategy.share(several, None) == [None, values[0]]
+    assert strategy.share(several, 7) == [7, values[1]]
+
+
+def test_workers_with_and_without_averages_are_told_what_differs(two_workers):
+    several = two_workers({"step": 0, "--ema_decay": 0.5, "averages": "ab"})
+    with pytest.raises(DataError) as error:
+        strategy.check_agreement(several, {"step": 0, "--ema_decay": 0.0})
+    expected = "differ in their --ema_decay (worker 0: 0.0; worker 1: 0.5), averages ("
+    assert expected in str(error.value)
+
+
+def test_every_replica_brings_its_worker_s_row():
+    tf_strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    row = np.array([3.0, 2.0**24 - 1], np.float32)
+    assert strategy._gather(tf_strategy, row).tolist() == [row.tolist()]

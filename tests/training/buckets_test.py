@@ -1,0 +1,149 @@
+"""A finished run on its way into a bucket, and two runs that want one folder."""
+
+import json
+import os
+
+import pytest
+import tensorflow as tf
+
+from albert_tf.converters.load import from_pretrained, load_tokenizer
+from albert_tf.errors import DataError, UsageError
+from albert_tf.inference.predictor import Predictor
+from albert_tf.storage import digests, files, folders
+from albert_tf.storage.lock import LOCK_FILE
+from albert_tf.training.evaluation import Evaluator
+from tests.training.runs import Killed, execute, finetuning, run
+
+
+@pytest.fixture
+def arguments(tables, pretrained):
+    lengths = {"num_train_steps": 4, "eval_steps": 2, "save_checkpoints_steps": 2}
+    return {**tables, "init_checkpoint": pretrained, **lengths}
+
+
+def contents(path):
+    """The files that are the same each time; times and paths are in the others."""
+    names = digests.tree(path)
+    kept = [
+        n
+        for n in names
+        if n.endswith((".safetensors", ".model", ".tsv", "predictions.jsonl"))
+        or n in ("metrics.json", "config.json", "manifest.json")
+    ]
+    return {name: files.read_bytes(files.join(path, name)) for name in kept}
+
+
+def is_refused(path):
+    """Checks that a folder is a model for nobody, and that people learn why."""
+    message = "holds a fine-tuning run that has not finished; run the same finetune"
+    openings = (from_pretrained, load_tokenizer, Predictor.from_pretrained)
+    for open_it in openings:
+        with pytest.raises(DataError, match=message):
+            open_it(path)
+    with pytest.raises(DataError, match=message):
+        from_pretrained(path, format="albert_tf")
+
+
+def fail_at(monkeypatch, count, error, function="copy"):
+    """Lets a function of the file system do its work `count` times, and then fail."""
+    real, calls = getattr(tf.io.gfile, function), []
+
+    def wrapped(*args, **kwargs):
+        if len(calls) == count:
+            raise error
+        calls.append(args)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(tf.io.gfile, function, wrapped)
+    return calls
+
+
+def test_an_upload_that_dies_is_no_model_and_is_completed(
+    arguments, bucket, tmp_path, monkeypatch
+):
+    run(tmp_path / "whole", **arguments)
+    expected = contents(str(tmp_path / "whole"))
+    path = f"{bucket}/model"
+    with monkeypatch.context() as patch:
+        names = fail_at(patch, -1, Killed())
+        run(f"{bucket}/other", **arguments)
+    assert contents(f"{bucket}/other") == expected
+    # Before the first file, in the middle, before the manifest, before the record.
+    for count in (0, len(names) // 2, len(names) - 2, len(names) - 1):
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            fail_at(patch, count, Killed())
+            run(path, **arguments)
+        is_refused(path)
+        assert files.is_folder(f"{path}/checkpoints")
+    away = tf.errors.UnavailableError(None, None, "bucket is away")
+    with monkeypatch.context() as patch:
+        fail_at(patch, 3, away)
+        message = "model: cannot be written: bucket is away; run the same command"
+        with pytest.raises(DataError, match=message):
+            run(path, **arguments)
+    is_refused(path)
+    results = run(path, **arguments)
+    assert contents(path) == expected
+    assert results == json.loads(expected["metrics.json"])
+    folders.verify(path)
+    # Nothing else is left, except that each attempt has events of its own.
+    left = [
+        {name for name in digests.tree(folder) if "tfevents" not in name}
+        for folder in (path, f"{bucket}/other")
+    ]
+    assert left[0] == left[1]
+
+
+def test_what_a_finished_run_had_no_time_to_remove_is_removed(
+    arguments, bucket, monkeypatch
+):
+    path = f"{bucket}/model"
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        # After that of the parts of metrics.jsonl.
+        fail_at(patch, 1, Killed(), "rmtree")
+        run(path, **arguments)
+    # The run is finished: its record, the last file, is there.
+    assert from_pretrained(path).labels == ("bad", "good")
+    assert files.is_folder(f"{path}/checkpoints")
+    results = run(path, **arguments)
+    assert results["num_train_steps"] == 4
+    left = set(files.list_folder(path))
+    assert not left & {"checkpoints", "best", LOCK_FILE}
+
+
+@pytest.mark.broad
+def test_an_upload_that_is_killed(arguments, tmp_path):
+    path = f"file://{tmp_path}/model"
+    for count in (1, 5, 9):
+        execute("finetune", finetuning(path, **arguments), "upload", count)
+        assert files.exists(files.join(path, LOCK_FILE))
+        is_refused(path)
+    execute("finetune", finetuning(path, **arguments))
+    run(tmp_path / "whole", **arguments)
+    assert contents(str(tmp_path / "model")) == contents(str(tmp_path / "whole"))
+    assert not files.exists(files.join(path, LOCK_FILE))
+
+
+def test_of_two_live_runs_the_second_is_refused(arguments, place, monkeypatch):
+    path = files.join(place, "model")
+    metrics, refused = Evaluator.metrics, []
+
+    def begin_a_second_run(self, *args):
+        if not refused:
+            refused.append(None)
+            before = files.read_bytes(files.join(path, LOCK_FILE))
+            for change in ({}, {"seed": 8, "overwrite": True}):
+                with pytest.raises(UsageError) as caught:
+                    run(path, **{**arguments, **change})
+                refused.append(str(caught.value))
+            assert files.read_bytes(files.join(path, LOCK_FILE)) == before
+        return metrics(self, *args)
+
+    monkeypatch.setattr(Evaluator, "metrics", begin_a_second_run)
+    results = run(path, **arguments)
+    for message in refused[1:]:
+        assert f"{path}: process {os.getpid()} on host" in message
+        assert "is writing to this folder" in message and "\n" not in message
+    assert results["num_train_steps"] == 4
+    assert files.read_json(files.join(path, "metrics.json"))["seed"] == 7
+    assert LOCK_FILE not in files.list_folder(path)

@@ -1,0 +1,140 @@
+"""The examples of a run are recognized by all that its results are made of."""
+
+import collections
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import UsageError
+from albert_tf.tasks import opening
+from albert_tf.tasks.choice_files import ChoiceExamples
+from albert_tf.tasks.multiple_choice import choice_task
+from albert_tf.tasks.task import EncodedExamples
+from albert_tf.text.inputs import encode_texts
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.training.examples import RunExamples, Split, read_task
+from albert_tf.training.finetune_settings import FinetuneSettings
+from tests.tiny import SPIECE
+from tests.training.runs import GOLDEN, run
+
+QUESTIONS = ChoiceExamples(
+    path="a/test",
+    ids=["1", "2"],
+    contexts=["It rains.", "It is late."],
+    questions=["", ""],
+    choices=[["a coat", "a hat"], ["I run", "I sing"]],
+    labels=[0, np.int64(1)],
+    where=["a/test/1.txt", "a/test/2.txt"],
+    groups=["middle", "high"],
+)
+
+
+def digest(examples):
+    rows = encode_texts(AlbertTokenizer(SPIECE), ["x"] * 4, None, max_seq_length=9)
+    encoded = EncodedExamples(rows, np.array([0, 2, 4]), {}, np.zeros(2, bool))
+    split = Split(examples, encoded)
+    return RunExamples(choice_task("race"), {"test": split}).digest()["test"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ids": ["1", "3"]},
+        {"groups": ["middle", "middle"]},
+        {"labels": [1, 1]},
+        {"choices": [["a coat", "a hat"], ["I run", "i sing"]]},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_names_groups_and_texts_are_content(change):
+    assert digest(dataclasses.replace(QUESTIONS, **change)) != digest(QUESTIONS)
+
+
+def test_files_may_move():
+    moved = {"path": "b/test", "where": ["b/1", "b/2"], "skipped": {"questions": 3}}
+    assert digest(dataclasses.replace(QUESTIONS, **moved)) == digest(QUESTIONS)
+
+
+def test_all_answers_to_a_question_are_content(pretrained, tmp_path):
+    """The rows have the first answer only, the scores all of them."""
+    dev = tmp_path / "dev.json"
+    answers = [{"text": t, "answer_start": 0} for t in ("It", "It rains")]
+    question = {"id": "q", "question": "What falls?", "answers": answers}
+    paragraph = {"context": "It rains.", "qas": [question]}
+    content = {"data": [{"title": "t", "paragraphs": [paragraph]}], "version": "1.1"}
+    arguments = {
+        "task": "squad1",
+        "train_file": str(GOLDEN / "squad" / "train-v1.1.json"),
+        "dev_file": str(dev),
+        "on_bad_input": "skip",
+        "init_checkpoint": pretrained,
+        "max_seq_length": 24,
+        "max_query_length": 6,
+        "num_train_steps": 1,
+    }
+    dev.write_text(json.dumps(content))
+    results = run(tmp_path / "out", **arguments)
+    assert run(tmp_path / "out", **arguments) == results
+    answers[1]["text"] = "It rain"
+    dev.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=r"holds another run, .*dev"):
+        run(tmp_path / "out", **arguments)
+
+
+def read(path, **changes):
+    """Returns the splits that a run has."""
+    values = {"train_file": str(path), **changes}
+    return read_task(FinetuneSettings(output_dir="o", **values))[2]
+
+
+def test_dev_examples_are_held_back_from_all_labels_alike(tmp_path, caplog):
+    labels = ["rare"] * 10 + ["usual"] * 40 + ["common"] * 150
+    table = tmp_path / "a.tsv"
+    table.write_text("text\tlabel\n" + "".join(f"{x}\t{x}\n" for x in labels))
+    assert list(read(table)) == ["train"]
+    assert "no dev examples" in caplog.text and "--dev_fraction" in caplog.text
+    found = read(table, dev_fraction=0.1)
+    assert collections.Counter(found["dev"].labels) == {
+        **{"rare": 1, "usual": 4, "common": 15}
+    }
+    rows = sorted(map(int, found["train"].ids + found["dev"].ids))
+    assert rows == list(range(200))
+    # Several seeds are compared on the same examples.
+    assert read(table, dev_fraction=0.1, seed=2)["dev"].ids == found["dev"].ids
+    for share, changes in ((0.001, {}), (0.5, {"dev_file": str(table)})):
+        with pytest.raises(UsageError, match=f"dev_fraction: .*{share}"):
+            read(table, dev_fraction=share, **changes)
+
+
+def test_questions_about_one_text_stay_together(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [
+        {"context": f"c{i % 5}", "choices": ["a", "b"], "label": i % 2}
+        for i in range(30)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read(path, dev_fraction=0.4)
+    assert len(found["dev"]) == 12
+    assert not {*found["dev"].contexts} & {*found["train"].contexts}
+    squad = str(GOLDEN / "squad" / "train-v1.1.json")
+    with_articles = read(squad, task="squad1", dev_fraction=0.5, on_bad_input="skip")
+    articles = [{x.article for x in part.items} for part in with_articles.values()]
+    assert len(articles) == 2 and not articles[0] & articles[1]
+
+
+def test_a_set_of_two_parts_keeps_its_test_examples(monkeypatch, tmp_path):
+    table = tmp_path / "a.tsv"
+    table.write_text("text\tlabel\n" + "x\ta\ny\tb\n" * 20)
+    task, examples = opening.open_task(
+        FinetuneSettings(output_dir="o", train_file=str(table))
+    )
+    whole = {"train": examples["train"], "test": examples["train"]}
+    monkeypatch.setattr(opening, "open_task", lambda settings: (task, whole))
+    settings = FinetuneSettings(output_dir="o", data_dir="tfds:imdb_reviews")
+    settings, _, found = read_task(settings)
+    assert {name: len(part) for name, part in found.items()} == {
+        **{"train": 36, "dev": 4, "test": 40}
+    }
+    assert settings.dev_fraction == 0.1

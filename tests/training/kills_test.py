@@ -1,0 +1,205 @@
+"""A run of either command that is killed at any moment ends as one that is not."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from albert_tf.converters.load import from_pretrained
+from albert_tf.errors import DataError, Stopped, UsageError
+from albert_tf.training.tensorflow.step import TrainStep
+from tests.training import runs
+from tests.training.runs import assert_same_run, execute, family, lines_of, run
+
+MANY = {"num_train_steps": 60, "eval_steps": 20, "save_checkpoints_steps": 10}
+MANY |= {"log_steps": 5}
+PRETRAINING = {
+    f"{precision}, {'packed' if packing else 'not packed'}": (precision, packing)
+    for precision in ("float32", "bfloat16")
+    for packing in (False, True)
+}
+CASES = [*PRETRAINING, *runs.FAMILIES]
+
+
+@pytest.fixture
+def job(request, tmp_path, longer, records):
+    """A command, its settings, and its folders if it is left alone and if killed."""
+    if request.param in PRETRAINING:
+        precision, packing = PRETRAINING[request.param]
+        data = records(max_seq_length=128) if packing else str(runs.RECORDS)
+        values = runs.pretraining(tmp_path, input_file=data, eval_file=data, **MANY)
+        values |= {"precision": precision, "packing": packing}
+        if packing:
+            values["max_predictions_per_seq"] = None
+        command = "pretrain"
+    else:
+        command, values = "finetune", family(request.param, tmp_path, longer)
+    folders = [str(tmp_path / name) for name in ("whole", "killed")]
+    return command, *({**values, "output_dir": folder} for folder in folders)
+
+
+def assert_same(whole, killed):
+    assert_same_run(*(pathlib.Path(x["output_dir"]) for x in (whole, killed)))
+
+
+def test_a_run_killed_in_an_evaluation_is_continued(longer, tmp_path):
+    values = family("texts", tmp_path, longer)
+    run(tmp_path / "whole", **values)
+    killed = runs.finetuning(tmp_path / "killed", **values)
+    execute("finetune", killed, "evaluation", 2)
+    # What is there is no model, and another run does not take its place unasked.
+    with pytest.raises(DataError, match="fine-tuning run that has not finished"):
+        from_pretrained(tmp_path / "killed")
+    with pytest.raises(UsageError, match="holds another run, with --seed=7"):
+        run(**{**killed, "seed": 8})
+    run(**killed)
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    assert not (tmp_path / "killed" / "checkpoints").exists()
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("job", CASES, indirect=True)
+def test_moments_that_matter(job):
+    command, whole, killed = job
+    execute(command, whole)
+    evaluation, moments = "pretraining evaluation", ["step", "checkpoint"]
+    if command == "finetune":
+        evaluation = "evaluation"
+        moments += ["best weights"]
+    counts = {evaluation: 2, "checkpoint again": 2}
+    for moment in (*moments, evaluation, "checkpoint again", "model"):
+        name = moment.removesuffix(" again")
+        execute(command, killed, name, counts.get(moment, 1))
+    execute(command, killed)
+    assert_same(whole, killed)
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("job", CASES, indirect=True)
+def test_ten_random_kills(job, request):
+    command, whole, killed = job
+    # The time from the first sign of a run to its end is that of an uninterrupted one.
+    process = begin_run(command, whole)
+    began = time.monotonic()
+    assert process.wait(900) == 0
+    seconds = time.monotonic() - began
+    rng = random.Random(request.node.name)
+    kills = 0
+    for _ in range(40):
+        process = begin_run(command, killed)
+        try:
+            process.wait(rng.uniform(0.0, 0.8) * seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        code = process.wait()
+        assert code in (0, -signal.SIGKILL)
+        kills += code == -signal.SIGKILL
+        if code == 0:
+            # It came to its end first, because the machine has become faster; the next
+            # kill needs a run to interrupt.
+            seconds *= 0.7
+            assert_same(whole, killed)
+            shutil.rmtree(killed["output_dir"])
+        if kills == 10:
+            break
+    assert kills == 10
+    execute(command, killed)
+    assert_same(whole, killed)
+
+
+def begin_run(command, values):
+    """Starts a run in a process, and returns it as soon as it works in its folder.
+
+    That is when it is done with imports and input files: it takes the folder's lock.
+    """
+    lock = pathlib.Path(values["output_dir"]) / ".lock"
+    process = runs.start(command, values)
+    deadline = time.monotonic() + 300
+    while process.poll() is None and owner_of(lock) != process.pid:
+        assert time.monotonic() < deadline, "the run does not begin"
+        time.sleep(0.01)
+    return process
+
+
+def owner_of(lock):
+    """Returns the process that wrote a lock; a killed one leaves its lock behind."""
+    try:
+        return json.loads(lock.read_text())["process"]
+    except FileNotFoundError:
+        return None
+
+
+def send_after(command, folder, step, number):
+    """Starts a run and sends it a signal soon after it recorded a step."""
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    deadline = time.time() + 300
+    while process.poll() is None and time.time() < deadline:
+        path = folder / "metrics.jsonl"
+        if path.exists() and f'"step": {step},' in path.read_text():
+            os.kill(process.pid, number)
+            _, errors = process.communicate(timeout=300)
+            return process.returncode, errors
+        time.sleep(0.01)
+    raise AssertionError(f"never reached step {step}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.broad),
+        signal.SIGKILL,
+    ],
+)
+def test_a_command_that_is_ended_continues_to_the_same_bits(whole, tmp_path, number):
+    stopped, killed = tmp_path / "stopped", number == signal.SIGKILL
+    command = runs.command_line("pretrain", {**whole, "output_dir": stopped})
+    code, errors = send_after(command, stopped, 12 if killed else 3, number)
+    assert not (stopped / "model").exists()
+    if killed:
+        assert code == -number
+    else:
+        assert code == 128 + number, errors
+        last = errors.splitlines()[-1]
+        found = re.match(r"stopped at step (\d+) of 30; the same command", last)
+        assert (stopped / f"checkpoints/step-{found[1]}.index").exists()
+        assert (stopped / "report.html").exists()
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and "continuing from step" in done.stderr, done.stderr
+    assert_same_run(pathlib.Path(whole["output_dir"]), stopped)
+    assert len(lines_of(stopped, "eval")) == 3
+    # Again: the run is complete, and nothing is touched.
+    model = stopped / "model/model.safetensors"
+    before = model.stat().st_mtime_ns
+    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert model.stat().st_mtime_ns == before
+
+
+@pytest.mark.broad
+def test_a_run_stopped_between_two_lines_measures_the_same(
+    longer, tmp_path, monkeypatch
+):
+    values = family("texts", tmp_path, longer) | {"num_train_steps": 4}
+    train, calls = TrainStep.train, []
+
+    def train_and_signal(self, iterator, count, totals=None):
+        result = train(self, iterator, count, totals)
+        calls.append(count)
+        if len(calls) == 1:  # after a single step, and lines are due at even ones
+            os.kill(os.getpid(), signal.SIGTERM)
+        return result
+
+    run(tmp_path / "whole", **values)
+    with monkeypatch.context() as patch, pytest.raises(Stopped, match="at step 1 of 4"):
+        patch.setattr(TrainStep, "train", train_and_signal)
+        run(tmp_path / "stopped", **values)
+    run(tmp_path / "stopped", **values)
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")

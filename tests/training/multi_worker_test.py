@@ -1,0 +1,299 @@
+"""Two machines, here two processes, train to the weights of one."""
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tests.training import runs
+from tests.training.runs import assert_same_run, lines_of
+
+EXACT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+# Seconds, on busy cores; TensorFlow itself notices within 40.
+LIMIT = 150
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+def clusters(count, ports=None):
+    """Returns TF_CONFIG of each worker."""
+    workers = [f"127.0.0.1:{port}" for port in ports or free_ports(count)]
+    tasks = [{"type": "worker", "index": index} for index in range(count)]
+    return [json.dumps({"cluster": {"worker": workers}, "task": t}) for t in tasks]
+
+
+def begin(verb, values, cluster=None, **environment):
+    """Starts a command, as a worker if there is a cluster."""
+    if cluster is not None:
+        values = {**values, "distribution": "multi_worker"}
+        environment["TF_CONFIG"] = cluster
+    return subprocess.Popen(
+        runs.command_line(verb, values),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    )
+
+
+def begin_all(verb, values, count):
+    """Starts the processes of a run on several machines."""
+    return [begin(verb, values, cluster) for cluster in clusters(count)]
+
+
+def finish(*processes):
+    """Waits for all, and returns what each one printed."""
+    printed = []
+    for process in processes:
+        out, errors = process.communicate(timeout=900)
+        assert process.returncode == 0, errors[-3000:]
+        printed.append(out)
+    return printed
+
+
+def refused(*processes, code=1, timeout=400):
+    """Waits for all, and returns the one line of each about its error."""
+    lines = []
+    for process in processes:
+        _, errors = process.communicate(timeout=timeout)
+        assert process.returncode == code, errors[-3000:]
+        assert "Traceback" not in errors
+        lines += [x for x in errors.splitlines() if x.startswith("error: ")]
+    assert len(lines) == len(processes)
+    return lines
+
+
+def pretraining(folder, name="run", **changes):
+    values = {"eval_file": str(runs.RECORDS), "eval_batch_size": 24, "log_steps": 2}
+    values |= {"train_batch_size": 8, "eval_steps": 3, "save_checkpoints_steps": 4}
+    values |= {"num_warmup_steps": 2, "max_eval_steps": 100, "learning_rate": 0.00176}
+    return runs.pretraining(
+        folder, EXACT, **{**values, "output_dir": folder / name, **changes}
+    )
+
+
+def assert_close(one, other, weights="model.safetensors"):
+    """Compares weights and measurements of two finished runs, up to rounding."""
+    a, b = (safetensors.numpy.load_file(folder / weights) for folder in (one, other))
+    for name, value in a.items():
+        # Its gradient is zero except for rounding, which the optimizer amplifies.
+        if not name.endswith("attention_0/key/bias"):
+            np.testing.assert_allclose(b[name], value, atol=5e-5, err_msg=name)
+    for first, second in zip(lines_of(one), lines_of(other), strict=True):
+        assert (first["split"], first["step"]) == (second["split"], second["step"])
+        names = {"loss", "accuracy", "mlm_accuracy", "sop_accuracy"}
+        for name in names & first.keys():
+            assert first[name] == pytest.approx(second[name], abs=1e-4)
+
+
+@pytest.mark.slow
+def test_two_workers_equal_one_device(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    finish(begin("pretrain", pretraining(tmp_path, "one")))
+    finish(*begin_all("pretrain", pretraining(tmp_path, "two"), 2))
+    assert_close(one, two, "model/model.safetensors")
+    samples = [(f / "samples.jsonl").read_text().splitlines() for f in (one, two)]
+    for first, second in zip(*(map(json.loads, x) for x in samples), strict=True):
+        assert first["step"] == second["step"]
+        scores = [
+            [score for answer in line["answers"] for _, score in answer["masks"][0]]
+            for line in (first, second)
+        ]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-2)
+    # Only the chief's checkpoints are left.
+    names = {path.name.split(".")[0] for path in (two / "checkpoints").iterdir()}
+    assert names == {"checkpoint", "step-4", "step-6"}
+
+
+def files_in(folder):
+    """The files of a folder, without TensorBoard's."""
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(x.relative_to(folder)) for x in found if "tfevents" not in x.name}
+
+
+@pytest.mark.broad
+def test_two_workers_fine_tune_and_one_of_them_writes(pretrained_as, tmp_path):
+    start = pretrained_as(max_position_embeddings=64, **EXACT)
+    values = {
+        **runs.family("texts", tmp_path, start),
+        "dropout": 0.0,
+        # The best weights are not the last: they are read back at the end.
+        "eval_steps": 2,
+        "early_stopping_patience": 0,
+    }
+
+    def into(name):
+        return {**values, "output_dir": tmp_path / name}
+
+    one, two, three, nothing = (
+        tmp_path / x for x in ("one", "two", "three", "nothing")
+    )
+    finish(begin("finetune", into("one")))
+    metrics = json.loads((one / "metrics.json").read_text())
+    assert metrics["step"] < metrics["num_train_steps"]
+    chief, helper = finish(*begin_all("finetune", into("two"), 2))
+    assert json.loads(chief)["step"] == metrics["step"]
+    assert json.loads(helper) == {}
+    assert_close(one, two)
+    assert files_in(one) == files_in(two)
+    # With folders of their own it shows who writes what.
+    pairs = zip(("three", "nothing"), clusters(2), strict=True)
+    finish(*[begin("finetune", into(name), cluster) for name, cluster in pairs])
+    assert_close(one, three)
+    assert not nothing.exists() or not files_in(nothing)
+
+
+@pytest.mark.slow
+def test_a_worker_that_lost_its_folder_is_refused_by_all(tmp_path):
+    ours = tmp_path / "ours"
+    finish(begin("pretrain", pretraining(tmp_path, "ours")))
+    shutil.rmtree(ours / "model")
+    pairs = zip(("ours", "lost"), clusters(2), strict=True)
+    processes = [
+        begin("pretrain", pretraining(tmp_path, name), cluster)
+        for name, cluster in pairs
+    ]
+    for line in refused(*processes):
+        assert "the workers differ in their step (worker 0: 6; worker 1: 0)" in line
+    assert not (ours / "model").exists()
+
+
+@pytest.mark.slow
+def test_other_code_settings_or_sizes_are_named_by_all(tmp_path):
+    # Python imports this when it starts.
+    (tmp_path / "sitecustomize.py").write_text(
+        "from importlib import metadata\n"
+        "found = metadata.version\n"
+        "metadata.version = lambda n: '0.0' if n == 'albert_tf' else found(n)\n"
+    )
+    sizes = tmp_path / "sizes.json"
+    sizes.write_text(json.dumps({**runs.SIZES, **EXACT, "hidden_size": 16}))
+    own = importlib.metadata.version("albert_tf")
+    for path, changes, message in (
+        (
+            str(tmp_path),
+            {"ema_decay": 0.5},
+            f"version of albert_tf (worker 0: {own}; worker 1: 0.0), --ema_decay "
+            "(worker 0: 0.0; worker 1: 0.5); give",
+        ),
+        (
+            "",
+            {"albert_config_file": str(sizes)},
+            "config hidden_size (worker 0: 12; worker 1: 16); give",
+        ),
+    ):
+        given = pretraining(tmp_path), pretraining(tmp_path) | changes
+        processes = [
+            begin("pretrain", values, cluster, PYTHONPATH=path * index)
+            for index, (values, cluster) in enumerate(
+                zip(given, clusters(2), strict=True)
+            )
+        ]
+        for line in refused(*processes):
+            assert f"the workers differ in their {message}" in line
+        assert not (tmp_path / "run").exists()
+
+
+def test_missing_cluster_is_a_usage_error(tmp_path):
+    process = begin("pretrain", pretraining(tmp_path), "{}")
+    (line,) = refused(process, code=2)
+    assert "TF_CONFIG" in line
+
+
+def wait_for_line(folder, step, processes):
+    deadline = time.time() + 300
+    while time.time() < deadline:
+        path = folder / "metrics.jsonl"
+        if path.exists() and f'"step": {step},' in path.read_text():
+            return
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.05)
+    raise AssertionError(f"never reached step {step}")
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize(("count", "victims"), [(2, (1, 0)), (4, (2,))])
+def test_a_worker_that_dies_ends_the_others(tmp_path, count, victims):
+    """One worker is killed: the others end, and all of them together continue."""
+    lengths = {"num_train_steps": 80, "log_steps": 5}
+    lengths |= {"save_checkpoints_steps": 10, "eval_steps": 20}
+    whole = tmp_path / "whole"
+    finish(*begin_all("pretrain", pretraining(tmp_path, "whole", **lengths), count))
+    for victim in victims:  # the first worker is the one that writes
+        output = tmp_path / f"run-{victim}"
+        values = pretraining(tmp_path, output.name, **lengths)
+        processes = begin_all("pretrain", values, count)
+        wait_for_line(output, 25, processes)
+        processes.pop(victim).kill()
+        for line in refused(*processes, timeout=LIMIT):
+            assert "another worker of the run does not answer" in line
+        finish(*begin_all("pretrain", values, count))
+        assert_same_run(whole, output)
+
+
+@pytest.mark.broad
+def test_a_worker_that_is_asked_to_end_ends_all(tmp_path):
+    output = tmp_path / "run"
+    lengths = {"num_train_steps": 2000, "log_steps": 10, "save_checkpoints_steps": 500}
+    processes = begin_all("pretrain", pretraining(tmp_path, **lengths), 2)
+    wait_for_line(output, 20, processes)
+    processes[1].send_signal(signal.SIGTERM)
+    steps = set()
+    for process in processes:
+        _, errors = process.communicate(timeout=LIMIT)
+        assert process.returncode == 143, errors[-3000:]
+        steps.add(re.search(r"stopped at step ([\d,]+) of 2,000", errors)[1])
+    (step,) = steps  # the same one
+    assert (output / f"checkpoints/step-{step.replace(',', '')}.index").exists()
+
+
+# TensorFlow waits for a worker that answered and then left, with our time limit.
+LEAVES = """
+from albert_tf.training.tensorflow import strategy
+strategy.wait_for, strategy._CONNECT_SECONDS = lambda *_: None, 2
+try:
+    strategy.create_strategy("multi_worker")
+except strategy.DataError as e:
+    print(e)
+"""
+
+
+@pytest.mark.slow
+def test_a_lone_worker_ends_in_time_and_when_asked_to(tmp_path, run_python):
+    ports = free_ports(4)
+    configs = clusters(2, ports[:2])[0], clusters(2, ports[2:])[0]
+    late, asked = (
+        begin("pretrain", pretraining(tmp_path, i, worker_timeout=5 - 5 * int(i)), x)
+        for i, x in zip("01", configs, strict=True)
+    )
+    (line,) = refused(late, timeout=300)
+    assert f"no answer from worker 1 (127.0.0.1:{ports[1]}) after 5 s" in line
+    waiting = None
+    while waiting is None:
+        with contextlib.suppress(OSError):
+            waiting = socket.create_connection(("127.0.0.1", ports[2]))
+        assert asked.poll() is None
+    waiting.close()
+    asked.send_signal(signal.SIGTERM)
+    _, errors = asked.communicate(timeout=20)
+    assert asked.returncode == 143, errors
+    done = run_python("-c", LEAVES, timeout=300, TF_CONFIG=configs[1])
+    assert "answer, but cannot be connected: Deadline" in done.stdout, done.stderr

@@ -1,0 +1,197 @@
+"""The batches of a run fit its settings and its objective."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from albert_tf import features
+from albert_tf.data.batches.pretraining import PretrainingData
+from albert_tf.data.masking.config import MaskingConfig
+from albert_tf.errors import DataError, UsageError
+from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES
+from albert_tf.training.pretrain_batches import (
+    RunBatches,
+    _eval_masking,
+    check_pair_policy,
+)
+from albert_tf.training.pretrain_settings import PretrainSettings
+from tests.training.runs import RECORDS, pretraining
+
+HELD_OUT = {"eval_file": RECORDS, "max_eval_steps": 2, "eval_batch_size": 3}
+
+
+@pytest.fixture
+def settings(tmp_path):
+    return lambda **changes: PretrainSettings(**pretraining(tmp_path, **changes))
+
+
+@pytest.fixture
+def make(settings, tokenizer):
+    def make(replicas=1, **changes):
+        return RunBatches(settings(**changes), ALBERT, tokenizer, replicas)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"masking": "bert"},
+        {"masked_lm_prob": 0.2},
+        {"ngram": 1},
+        {"eval_masked_lm_prob": 0.2, "eval_file": RECORDS},
+        {"eval_ngram": 1, "eval_file": RECORDS},
+    ],
+)
+def test_records_with_masks_take_no_others(make, changes):
+    assert make().keeps_masks
+    name = next(iter(changes))
+    with pytest.raises(UsageError, match=f"^--{name}=.* leave --{name} out"):
+        make(**changes)
+
+
+def test_what_distinguishes_the_examples_of_an_evaluation(make, tmp_path):
+    whole = make(eval_file=RECORDS, max_eval_steps=0).evaluated_on()
+    limited = make(**HELD_OUT).evaluated_on()
+    assert limited == whole | {"rows": 6}
+    # More steps than there are batches make no difference, nor does another path.
+    (tmp_path / "copy.tfrecord").write_bytes(RECORDS.read_bytes())
+    copy = make(eval_file=tmp_path / "copy.tfrecord", max_eval_steps=10_000)
+    assert copy.evaluated_on() == whole and whole["rows"] > 6
+    other = tmp_path / "other.tfrecord"
+    with tf.io.TFRecordWriter(str(other)) as f:
+        for record in list(tf.data.TFRecordDataset(str(RECORDS)))[:-1]:
+            f.write(record.numpy())
+    fewer = make(**{**HELD_OUT, "eval_file": other}).evaluated_on()
+    assert fewer["rows"] == 6 and fewer != limited
+
+
+def test_records_must_fill_a_batch(make):
+    rows = len(list(tf.data.TFRecordDataset(str(RECORDS))))
+    make(train_batch_size=rows)
+    with pytest.raises(DataError, match=f"{rows + 1} rows, received {rows}; make more"):
+        make(train_batch_size=rows + 1)
+
+
+def test_a_batch_of_an_evaluation_that_is_rounded_is_named(make, caplog):
+    caplog.set_level("WARNING", logger="absl")
+    make(2, eval_file=RECORDS, eval_batch_size=4)
+    assert not caplog.records
+    make(2, eval_file=RECORDS, eval_batch_size=5)
+    assert "--eval_batch_size=5: evaluates batches of 4" in caplog.text
+
+
+def test_evaluations_may_mask_otherwise_than_training(make, records):
+    data = records(max_seq_length=64)
+    evaluated_on = []
+
+    def positions(**changes):
+        """Returns the masked positions of a training and of a held-out batch."""
+        sizes = {"max_seq_length": 64, "max_predictions_per_seq": 32}
+        sizes |= {"train_batch_size": 8, "max_eval_steps": 100}
+        batches = make(input_file=data, eval_file=data, **sizes, **changes)
+        evaluated_on.append(batches.evaluated_on())
+        return [
+            next(iter(found))[features.MASK_POSITIONS].numpy()
+            for found in (batches.train(0), batches.eval())
+        ]
+
+    train, held_out = positions()
+    other = {"masked_lm_prob": 0.4, "ngram": 1}
+    more, same = positions(**other, eval_masked_lm_prob=0.15, eval_ngram=3)
+    assert evaluated_on[0] == evaluated_on[1]
+    assert np.count_nonzero(more) > 2 * np.count_nonzero(train)
+    np.testing.assert_array_equal(same, held_out)
+    unchanged, single = positions(eval_ngram=1)
+    np.testing.assert_array_equal(unchanged, train)
+    assert np.any(single != held_out)
+    assert evaluated_on[2] == evaluated_on[0] | {"max_ngram": 1}
+    # Without settings of their own, evaluations follow the training.
+    assert np.count_nonzero(positions(**other)[1]) > 2 * np.count_nonzero(held_out)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"masking": "bert", "eval_ngram": 1}, "^--eval_ngram requires --masking=alb"),
+        ({"eval_ngram": 999}, "--eval_ngram=999: max_ngram must be at most 512, rec"),
+        ({"eval_masked_lm_prob": 1.5}, r"^--eval_masked_lm_prob=1\.5.*received 1\.5"),
+    ],
+)
+def test_masks_that_an_evaluation_cannot_have(settings, changes, message):
+    with pytest.raises(UsageError, match=message):
+        _eval_masking(settings(**changes))
+
+
+@pytest.mark.parametrize(
+    "objective, policy, fits",
+    [
+        ("albert", "clean", True),
+        ("albert", "nsp", False),
+        ("albert", "none", True),
+        ("bert", "clean", False),
+        ("bert", "nsp", True),
+        ("bert", "none", True),
+    ],
+)
+def test_labels_must_mean_what_is_learned(records, objective, policy, fits):
+    data = records(pair_policy=policy, max_seq_length=64)
+    arguments = ("eval_file", data, OBJECTIVES[objective])
+    if fits:
+        check_pair_policy(*arguments)
+        # Records without a card are not checked.
+        check_pair_policy("input_file", str(RECORDS), OBJECTIVES[objective])
+        return
+    message = f"--objective={objective} requires .*--eval_file=.*--pair_policy={policy}"
+    with pytest.raises(UsageError, match=message):
+        check_pair_policy(*arguments)
+
+
+def test_a_pair_loss_of_weight_0_is_not_read():
+    objective = ALBERT.with_pair_weight(0.0)
+    sums = {name: tf.constant(1.0) for name in objective.sum_names}
+    with tf.GradientTape() as tape:
+        tape.watch(sums)
+        loss = objective.loss(sums, tf.ones(2))
+    gradients = tape.gradient(loss, sums)
+    assert gradients["mlm_loss_sum"] and gradients["sop_loss_sum"] is None
+
+
+def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
+    make, records, tmp_path, tokenizer
+):
+    for length in (32, 64):
+        folder = records(pair_policy="none", max_seq_length=length)
+        (tmp_path / f"of_{length}").symlink_to(folder)
+    data = make(
+        input_file=tmp_path / "of_{length}",
+        max_seq_length=64,
+        max_predictions_per_seq=10,
+        num_train_steps=7,
+        sequence_length_schedule="32:4:6,64:3:2",
+    )
+    expected_shapes = {0: (6, 32, 5), 3: (6, 32, 5), 4: (2, 64, 10), 6: (2, 64, 10)}
+    for step, (rows, length, predictions) in expected_shapes.items():
+        batch = next(data.train(step).as_numpy_iterator())
+        assert batch["token_ids"].shape == (rows, length)
+        assert batch["mask_ids"].shape == (rows, predictions)
+        alone = PretrainingData(
+            str(tmp_path / f"of_{length}"),
+            tokenizer=tokenizer,
+            max_seq_length=length,
+            max_predictions_per_seq=predictions,
+            masking=MaskingConfig.from_preset("albert"),
+            seed=7,
+        )
+        # A phase begins with the first batch of its records.
+        first = 0 if length == 32 else 4
+        batches = alone.batches(rows, start_step=step - first)
+        expected = next(batches.as_numpy_iterator())
+        for name, value in expected.items():
+            np.testing.assert_array_equal(batch[name], value, name)
+    # Static shapes in each phase, as a TPU needs them.
+    assert data.train(0).element_spec["token_ids"].shape == (6, 32)
+    assert data.train(4).element_spec["token_ids"].shape == (2, 64)
+    assert list(data.more_records) == [32]
+    assert data.summary.startswith("32 tokens until step 4: ")
+    assert "; 64 tokens until step 7: " in data.summary

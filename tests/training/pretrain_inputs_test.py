@@ -1,0 +1,260 @@
+"""What a run starts from: content, case of the records, batches that fit."""
+
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf.config import AlbertConfig
+from albert_tf.converters.load import open_checkpoint
+from albert_tf.data.records import card
+from albert_tf.data.records.tfrecord import RecordSet
+from albert_tf.errors import UsageError
+from albert_tf.text.train import train_tokenizer
+from albert_tf.training import pretrain_inputs
+from albert_tf.training.pretrain_inputs import check_batch_size, load_run_tokenizer
+from albert_tf.training.pretrain_settings import PretrainSettings
+from tests import tiny
+from tests.data import synthetic_records
+from tests.training.runs import pretraining, run_pretraining
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(3)
+    return [synthetic_records.make_example(rng, 20) for _ in range(30)]
+
+
+@pytest.fixture
+def describe(tokenizer):
+    def describe(folder, checkpoint=None):
+        records = RecordSet(str(folder))
+        return pretrain_inputs.content_of(tiny.CONFIG, tokenizer, records, checkpoint)
+
+    return describe
+
+
+def write(folder, rows, **changes):
+    folder.mkdir()
+    synthetic_records.write(folder, rows)
+    data_card = {
+        "form": "dynamic",
+        "inputs": [{"name": "/here/a.txt", "bytes": 3, "sha256": "ab"}],
+        "flags": {"output_file": str(folder)},
+        **changes,
+    }
+    (folder / card.CARD_NAME).write_text(json.dumps(data_card))
+
+
+def test_a_copy_of_the_data_is_the_same_data(tmp_path, rows, describe):
+    write(tmp_path / "one", rows)
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    one = describe(tmp_path / "one")
+    assert describe(tmp_path / "two") == one
+    write(tmp_path / "again", rows)  # its card names another folder
+    assert describe(tmp_path / "again") == one
+    json.dumps(one)
+
+
+def test_other_data_differ(tmp_path, rows, describe):
+    write(tmp_path / "one", rows)
+    one = describe(tmp_path / "one")["data"]
+    changed = [dict(row) for row in rows]
+    ids = changed[0]["input_ids"].copy()
+    ids[1] = 5 + (ids[1] - 4) % 100  # its size in the file does not change
+    changed[0]["input_ids"] = ids
+    write(tmp_path / "content", changed)
+    other = describe(tmp_path / "content")["data"]
+    assert one["records"] != other["records"]
+    inputs = [{"name": "/here/a.txt", "bytes": 3, "sha256": "cd"}]
+    write(tmp_path / "input", rows, inputs=inputs)
+    other = describe(tmp_path / "input")["data"]
+    assert one["records"] == other["records"] and one["card"] != other["card"]
+    write(tmp_path / "fewer", rows[:-1])
+    other = describe(tmp_path / "fewer")["data"]
+    assert one["records"] != other["records"]
+
+
+def test_an_initial_checkpoint_is_known_in_every_format(tmp_path, rows, describe):
+    write(tmp_path / "data", rows)
+    assert describe(tmp_path / "data")["init_checkpoint"] == ""
+    digests = []
+    for seed, format in ((1, "albert_tf"), (1, "tf1"), (2, "albert_tf")):
+        path = tmp_path / f"{seed}{format}"
+        model = tiny.make_model("pretraining", seed=seed)
+        albert_tf.save_pretrained(model, path, format=format)
+        with open_checkpoint(str(path)) as checkpoint:
+            content = describe(tmp_path / "data", checkpoint)
+        digests.append(content["init_checkpoint"])
+    assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.fixture
+def cased(records, tmp_path):
+    """A copy of cased records, to be changed, and settings of a run with them."""
+    options = {"do_lower_case": False, "keep_accents": True}
+    folder = tmp_path / "cased"
+    shutil.copytree(records(**options, max_seq_length=64), folder)
+
+    def settings(**changes):
+        given = {"input_file": folder, "max_seq_length": 64, **changes}
+        return PretrainSettings(**pretraining(tmp_path, **given))
+
+    settings.card = folder / card.CARD_NAME
+    return settings
+
+
+def test_a_flag_that_contradicts_the_records_is_refused(cased):
+    with pytest.raises(UsageError, match="do_lower_case=false.* received true"):
+        load_run_tokenizer(cased(do_lower_case=True))
+    assert not load_run_tokenizer(cased(do_lower_case=False)).do_lower_case
+
+
+def test_held_out_records_of_other_case_are_refused(cased, records):
+    held_out = records(max_seq_length=64)
+    with pytest.raises(UsageError, match="do_lower_case"):
+        load_run_tokenizer(cased(eval_file=held_out))
+
+
+@pytest.mark.parametrize("change", ["no card", "a card without options"])
+def test_old_records_read_as_before(cased, change):
+    if change == "no card":
+        cased.card.unlink()
+    else:
+        content = json.loads(cased.card.read_text())
+        del content["settings"]["tokenizer"]
+        cased.card.write_text(json.dumps(content))
+    assert load_run_tokenizer(cased()).do_lower_case
+    assert not load_run_tokenizer(cased(do_lower_case=False)).do_lower_case
+
+
+def test_initial_weights_of_another_tokenizer_are_refused(tmp_path):
+    path = tmp_path / "spiece.model"
+    lines = tiny.TEXT.read_text().splitlines()
+    train_tokenizer(lines, path, vocab_size=300, progress=False)
+    model = tiny.make_model()
+    albert_tf.save_pretrained(model, tmp_path / "m", tokenizer=path)
+    with pytest.raises(UsageError, match="is not the tokenizer of"):
+        run_pretraining(tmp_path, init_checkpoint=tmp_path / "m")
+
+
+BASE = AlbertConfig.from_preset("albert_base_v2")
+
+
+@pytest.fixture
+def check(monkeypatch):
+    """Checks batches on a machine with much memory, or with `gib`."""
+
+    def check(replicas=1, sharing=1, gib=2**20, flag="train_batch_size", **changes):
+        memory = None if gib is None else gib * 2**30
+        monkeypatch.setattr(pretrain_inputs, "memory_of_machine", lambda: memory)
+        paths = {"input_file": "a", "output_dir": "b", "spm_model_file": "c"}
+        settings = PretrainSettings(**paths, preset="x", **changes)
+        check_batch_size(settings, BASE, replicas, flag, sharing)
+
+    return check
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        # The paper's batch does not fit one device.
+        (
+            {"train_batch_size": 4096},
+            "at most 682 examples of 512 tokens .*attention scores exceed.*"
+            "--gradient_accumulation_steps=8$",
+        ),
+        ({"train_batch_size": 1024}, "received 1024"),
+        (
+            {
+                "train_batch_size": 4096,
+                "max_seq_length": 128,
+                "max_predictions_per_seq": 77,
+            },
+            "more would make the masked-LM logits exceed",
+        ),
+        # 750 are too many, 500 are not.
+        ({"train_batch_size": 1500}, "--gradient_accumulation_steps=3$"),
+        # 8 rows need about 5 GB.
+        (
+            {
+                "gib": 8,
+                "train_batch_size": 4096,
+                "gradient_accumulation_steps": 64,
+            },
+            "more would exceed its 8 GiB of memory",
+        ),
+        (
+            {
+                "gib": 8,
+                "replicas": 2,
+                "sharing": 2,
+                "train_batch_size": 4096,
+                "gradient_accumulation_steps": 256,
+            },
+            "more would exceed its 4 GiB of memory",
+        ),
+        (
+            {
+                "replicas": 2,
+                "train_batch_size": 9,
+                "gradient_accumulation_steps": 3,
+            },
+            "multiple of 6 .2 devices x 3 accumulation steps., such as 6 or 12",
+        ),
+        (
+            {
+                "replicas": 2,
+                "train_batch_size": 9,
+                "flag": "sequence_length_schedule",
+            },
+            "--sequence_length_schedule: .* such as 8 or",
+        ),
+        (
+            {"train_batch_size": 8, "eval_batch_size": 1024, "eval_file": "x"},
+            "--eval_batch_size must be at most 682",
+        ),
+    ],
+)
+def test_batches_that_do_not_fit(check, changes, message):
+    with pytest.raises(UsageError, match=message):
+        check(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"gradient_accumulation_steps": 8},
+        {"replicas": 8},
+        {"gib": 8, "gradient_accumulation_steps": 512},
+        {"gib": None, "gradient_accumulation_steps": 64},
+    ],
+)
+def test_batches_that_fit(check, changes):
+    check(train_batch_size=4096, **changes)
+
+
+@pytest.mark.parametrize(
+    "own, files, expected",
+    [
+        ("0::/", {"memory.max": "max"}, []),
+        ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "12345"}, [12345]),
+        (
+            "5:cpu:/x\n7:memory:/not/here",
+            {"memory/memory.limit_in_bytes": "777"},
+            [777],
+        ),
+    ],
+)
+def test_limits_of_control_groups(own, files, expected, tmp_path, monkeypatch):
+    (tmp_path / "own").write_text(own + "\n")
+    for name, text in files.items():
+        path = pathlib.Path(tmp_path / name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    monkeypatch.setattr(pretrain_inputs, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(pretrain_inputs, "_GROUPS", tmp_path)
+    assert pretrain_inputs._group_limits() == expected

@@ -1,0 +1,513 @@
+"""`pretrain` from its inputs to what it leaves, finished, stopped and continued."""
+
+import gc
+import json
+import os
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.converters.load import load_tokenizer, open_checkpoint
+from albert_tf.errors import DataError, UsageError
+from albert_tf.models.base import weight_names
+from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import RunPage, render_runs
+from albert_tf.storage import hubs
+from albert_tf.training import loop, outputs, pretrain
+from albert_tf.training.pretrain_batches import RunBatches
+from albert_tf.training.pretrain_settings import PretrainSettings
+from albert_tf.training.progress import Progress
+from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
+from tests.openings import count_openings
+from tests.reports.parsed_page import ParsedPage
+from tests.training import runs
+from tests.training.run_folder_test import edit_version
+from tests.training.runs import lines_of, run_pretraining
+
+WEIGHTS = "model/model.safetensors"
+AVERAGED = {"ema_decay": 0.9, "export_weights": "average", "eval_steps": 3}
+AVERAGED |= {"eval_file": str(runs.RECORDS), "save_checkpoints_steps": 2}
+AVERAGED |= {"train_batch_size": 2}
+SMALL = {"hidden_size": 6, "num_hidden_layers": 1, "max_position_embeddings": 64}
+
+
+def stop_after(monkeypatch, step):
+    """Lets a run end after the checkpoint of a step, before its evaluation."""
+    save = TrainingCheckpoints.save
+
+    def save_and_stop(self, wait=False):
+        save(self, wait)
+        if self.step == step:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrainingCheckpoints, "save", save_and_stop)
+
+
+def run_tool(folder, **changes):
+    """Runs the command as a person does."""
+    command = runs.command_line("pretrain", runs.pretraining(folder, **changes))
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+NAME = "backbone/encoder/ffn_0/output/kernel"
+
+
+def read(run, group):
+    reader = tf.train.load_checkpoint(str(run / "checkpoints"))
+    escaped = NAME.replace("/", ".S")
+    return reader.get_tensor(f"{group}/{escaped}/.ATTRIBUTES/VARIABLE_VALUE")
+
+
+def kernel(path):
+    model = albert_tf.from_pretrained(path, head="pretraining")
+    return model.backbone.encoder.ffns[0].get_weights()[2]
+
+
+@pytest.mark.slow
+def test_averages_are_evaluated_saved_resumed_and_exported(tmp_path, monkeypatch):
+    run, stopped = tmp_path / "run", tmp_path / "cut"
+    model = run_pretraining(tmp_path, **AVERAGED)
+    lines = lines_of(run, "eval")
+    assert [line["step"] for line in lines] == [3, 6]
+    for line in lines:
+        assert line["ema_loss"] != line["loss"]
+        assert 0 <= line["ema_mlm_accuracy"] <= 1
+        assert "ema_mlm_baseline" not in line
+    # The model is the average; the checkpoint has both.
+    np.testing.assert_array_equal(kernel(model), read(run, "averages"))
+    assert np.abs(kernel(model) - read(run, "weights")).max() > 1e-4
+    # A run killed after its fourth step ends with the same bits.
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_after(patch, 4)
+        run_pretraining(tmp_path, output_dir=stopped, **AVERAGED)
+    assert not (stopped / "model").exists()
+    # While it is stopped, the run is a model of the weights that it would export.
+    np.testing.assert_array_equal(kernel(stopped), read(stopped, "averages"))
+    run_pretraining(tmp_path, output_dir=stopped, **AVERAGED)
+    runs.assert_same_run(run, stopped)
+    found = map(json.loads, (run / "samples.jsonl").read_text().splitlines())
+    found = {(line["step"], line["weights"]): line["answers"] for line in found}
+    assert list(found) == [(s, w) for s in (3, 6) for w in ("last", "average")]
+    assert found[6, "last"] != found[6, "average"]
+    text = (run / "README.md").read_text()
+    assert "decay 0.9; this model has the average" in text
+    # Other averages are another run.
+    with pytest.raises(UsageError, match="--ema_decay=0.9; received --ema_decay=0.5"):
+        run_pretraining(tmp_path, **{**AVERAGED, "ema_decay": 0.5})
+
+
+@pytest.mark.slow
+def test_a_long_run_does_not_grow(tmp_path, monkeypatch):
+    """Evaluations, checkpoints, best models and answers leave nothing in memory."""
+    counts = []
+    record = Progress.record
+
+    def record_and_count(self, split, step, values):
+        record(self, split, step, values)
+        if split == "eval":
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+
+    monkeypatch.setattr(Progress, "record", record_and_count)
+    changes = {"num_train_steps": 20, "eval_steps": 2, "keep_best": "loss"}
+    run_pretraining(tmp_path, **{**AVERAGED, **changes})
+    # The first evaluations compile. Lines of metrics stay, 50 objects at a time; a
+    # data set would be 2,000.
+    assert len(counts) == 10 and max(np.diff(counts)[3:]) < 500
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_best_beside_one_checkpoint(tmp_path, monkeypatch, caplog):
+    losses = {2: 5.0, 4: 3.0, 6: 4.0}
+
+    def make_evaluate(self, step, strategy, averages):
+        return lambda: {"loss": losses[int(step.optimizer.iterations.numpy())]}
+
+    monkeypatch.setattr(RunBatches, "make_evaluate", make_evaluate)
+    monkeypatch.setattr(type(ALBERT), "describe", lambda self, step, values: "")
+    monkeypatch.setattr(outputs, "write_outputs", lambda *args: None)
+    given = {"keep_best": "loss", "keep_checkpoint_max": 1, "eval_steps": 2}
+    given |= {"save_checkpoints_steps": 2, "eval_file": str(runs.RECORDS)}
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_after(patch, 4)
+        run_pretraining(tmp_path, **given)
+    run = tmp_path / "run"
+    record = json.loads((run / "best/best.json").read_text())
+    assert record["step"] == 2  # stopped before the evaluation of step 4
+    run_pretraining(tmp_path, **given)
+    record = json.loads((run / "best/best.json").read_text())
+    # One batch of eight examples.
+    evaluated_on = record.pop("evaluated_on")
+    assert evaluated_on.pop("records")
+    assert evaluated_on == {"rows": 8, "masked_lm_prob": 0.15, "max_ngram": 3}
+    assert record == {"metric": "loss", "value": 3.0, "step": 4}
+    assert [p.name for p in run.glob("checkpoints/*.index")] == ["step-6.index"]
+    best = albert_tf.from_pretrained(run / "best", head="pretraining")
+    assert not best.untrained_weights
+    assert np.abs(kernel(run / "best") - kernel(run / "model")).max() > 0
+    # After a power cut and kills, the same command makes the model again, and tidies.
+    weights = run / WEIGHTS
+    before = weights.read_bytes()
+    names = sorted(path.name for path in run.iterdir())
+    weights.write_bytes(b"")
+    os.rename(run / "best", run / ".best.old-0123abcd")
+    for name in (".best.tmp-0123abcd", "model.old-0123abcd"):
+        (run / name).mkdir()
+    (run / ".run.json.0123abcd.partial").touch()
+    (run / ".lock").write_text("{}")
+    (run / "best.old-20240131").mkdir()  # a user's
+    run_pretraining(tmp_path, **given)
+    assert "made again from the last checkpoint" in caplog.text
+    assert weights.read_bytes() == before
+    assert sorted(path.name for path in run.iterdir()) == sorted(
+        ["best.old-20240131", *names]
+    )
+    # The same, killed while the model is being replaced.
+    weights.write_bytes(b"")
+    os.rename(run / "model", run / ".model.old-0123abcd")
+    run_pretraining(tmp_path, **given)
+    assert weights.read_bytes() == before
+    weights.write_bytes(b"")
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(DataError, match="no checkpoint is left to make the model"):
+        run_pretraining(tmp_path, **given)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A model of two layers, and the settings of a run of one step with it."""
+    config = albert_tf.AlbertConfig.from_dict(runs.SIZES)
+    path = tmp_path / "small"
+    albert_tf.save_pretrained(albert_tf.AlbertPretrainer(config, seed=5), path)
+    lengths = {"num_train_steps": 1, "num_warmup_steps": 0, "learning_rate": 0.00176}
+    return {"init_checkpoint": str(path), **lengths}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "grow", "message"),
+    [
+        ({"num_hidden_layers": 5}, False, "layers=2, not 5; --grow allows it$"),
+        (
+            {"num_hidden_layers": 5, "hidden_size": 14},
+            False,
+            "hidden_size=12, not 14; num_hidden_layers=2, not 5$",
+        ),
+        ({"hidden_size": 14}, True, "cannot grow into another size.*=12, not 14"),
+    ],
+)
+def test_other_sizes_are_refused(small, tmp_path, sizes, grow, message):
+    with pytest.raises(UsageError, match=message):
+        run_pretraining(tmp_path, sizes, **small, grow=grow)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_config_is_that_of_the_checkpoint(small, tmp_path):
+    run_pretraining(tmp_path, **small, albert_config_file="")
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["content"]["config"]["num_hidden_layers"] == 2
+
+
+def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
+    path = small.pop("init_checkpoint")
+    found = hubs.Download(path, "hf://owner/small@0123")
+    monkeypatch.setattr(hubs, "download", {"hf://owner/small": found}.get)
+    given = {**small, "init_checkpoint": "hf://owner/small", "grow": True}
+    folder = run_pretraining(tmp_path, {"num_hidden_layers": 5}, **given)
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["init_checkpoint"] == found.origin
+    trained = albert_tf.from_pretrained(folder, head="pretraining")
+    assert trained.config.num_hidden_layers == 5
+    with open_checkpoint(path) as start:
+        before = start.tensors[NAME].read()
+    moved = np.abs(kernel(folder) - before).max()
+    assert 0 < moved < 0.01  # one step from there
+
+
+@pytest.mark.slow
+def test_bfloat16_micro_batches_from_a_checkpoint(small, tmp_path):
+    ways = {"precision": "bfloat16", "gradient_accumulation_steps": 2}
+    given = {**small, **ways, "optimizer": "adamw", "num_train_steps": 3}
+    folder = run_pretraining(tmp_path, **given)
+    trained, start = (
+        albert_tf.from_pretrained(path, head="pretraining").get_weights()
+        for path in (folder, small["init_checkpoint"])
+    )
+    moved = [np.abs(a - b).max() for a, b in zip(trained, start, strict=True)]
+    # From there, and not far: each step moves a weight by about the learning rate.
+    assert 0 < max(moved) < 0.02
+
+
+LINE = {"loss": 3.0, "mlm_loss": 2.5, "mlm_accuracy": 0.5, "tokens_per_second": 9.0}
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Runs `pretrain` with a loop that records one line and then does `end`."""
+
+    def run(step, end=lambda: None):
+        def fake_loop(_, batches, intervals, checkpoints, progress, *args, **options):
+            progress.record("train", step, LINE)
+            end()
+
+        monkeypatch.setattr(loop, "train", fake_loop)
+        run_pretraining(tmp_path, num_train_steps=30)
+
+    return run
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, DataError("the loss is nan")])
+def test_a_stopped_run_leaves_a_page_and_its_error(fake, tmp_path, error):
+    def end():
+        raise error
+
+    with pytest.raises((KeyboardInterrupt, DataError)):
+        fake(12, end)
+    page = ParsedPage((tmp_path / "run/report.html").read_bytes())
+    assert "40% done" in page.text and "The same command continues" in page.text
+    assert {"Overview", "Curves", "Values"} <= set(page.titles)
+    assert not (tmp_path / "run/model").exists()
+
+
+def test_a_finished_run_has_the_page_of_the_command(fake, tmp_path):
+    fake(30)
+    run = tmp_path / "run"
+    page = ParsedPage((run / "report.html").read_bytes())
+    assert "same command" not in page.text and "30 of 30" in page.text
+    assert "0.5000" in page.text and "parameters" in page.text
+    assert "versions keras" in page.text and "train_batch_size" in page.text
+    again = render_runs(RunPage(runs=read_runs([str(run)])))
+    assert again == (run / "report.html").read_bytes()
+    for name in ("curves.png", "README.md", WEIGHTS):
+        assert (run / name).stat().st_size > 0
+
+
+def test_a_picture_that_cannot_be_drawn_costs_no_model(
+    fake, tmp_path, monkeypatch, caplog
+):
+    def fail(*args, **kwargs):
+        raise ValueError("no\nfonts")
+
+    monkeypatch.setattr(outputs, "render_run", fail)
+    monkeypatch.setattr(outputs, "draw_curves", fail)
+    with caplog.at_level("WARNING"):
+        fake(30)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    for name in ("report.html", "curves.png"):
+        assert f"{name}: not written: ValueError: no fonts" in caplog.text
+        assert name not in names
+    assert {"model", "README.md"} <= names
+
+
+@pytest.mark.slow
+def test_a_run_is_resumed_in_each_phase_with_the_same_bits(
+    records, tmp_path, monkeypatch
+):
+    for length in (32, 64):
+        folder = records(pair_policy="none", max_seq_length=length)
+        (tmp_path / f"of_{length}").symlink_to(folder)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    given = {"input_file": tmp_path / "of_{length}", "eval_file": tmp_path / "of_64"}
+    given |= {"max_seq_length": 64, "max_predictions_per_seq": 10, "eval_steps": 3}
+    given |= {"num_train_steps": 7, "save_checkpoints_steps": 2}
+    given |= {"sequence_length_schedule": "32:4:6,64:3:2"}
+    run_pretraining(tmp_path, output_dir=whole, **given)
+    # Phases end with an evaluation, which is not repeated when the next one begins.
+    assert [line["step"] for line in lines_of(whole, "eval")] == [3, 4, 6, 7]
+    assert "`32:4:6,64:3:2`" in (whole / "README.md").read_text()
+    content = json.loads((whole / "run.json").read_text())["content"]["data"]
+    assert {"records", "records of 32 tokens"} <= set(content)
+    # In the first phase, at the boundary (before its evaluation), and in the second.
+    for step in (2, 4, 6):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_after(patch, step)
+            run_pretraining(tmp_path, output_dir=cut, **given)
+    run_pretraining(tmp_path, output_dir=cut, **given)
+    runs.assert_same_run(whole, cut)
+    given["sequence_length_schedule"] = "32:4:6,64:3:1"
+    with pytest.raises(UsageError, match="--sequence_length_schedule='32:4:6,64:3:2'"):
+        run_pretraining(tmp_path, output_dir=whole, **given)
+
+
+@pytest.mark.broad
+def test_micro_batches_and_devices_may_change_in_a_run(tmp_path):
+    """Not the data: the weights are the same up to rounding."""
+    sizes = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    folder, plain = tmp_path / "changed", tmp_path / "plain"
+    parts = {
+        4: {},
+        8: {"gradient_accumulation_steps": 2},
+        12: {"distribution": "mirrored", "num_devices": 2},
+    }
+    for steps, changes in parts.items():
+        given = {"num_train_steps": steps, "change_num_train_steps": True}
+        for one, more in ((folder, changes), (plain, {})):
+            done = run_tool(tmp_path, sizes=sizes, output_dir=one, **given, **more)
+            assert done.returncode == 0, done.stderr
+    a, b = (safetensors.numpy.load_file(one / WEIGHTS) for one in (folder, plain))
+    # The gradient of the key's bias is zero except for rounding.
+    for name in a.keys() - {"backbone/encoder/attention_0/key/bias"}:
+        np.testing.assert_allclose(a[name], b[name], atol=5e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
+    data, run = tmp_path / "data.tfrecord", tmp_path / "run"
+    data.write_bytes(runs.RECORDS.read_bytes())
+    run_pretraining(tmp_path, input_file=data, num_train_steps=2)
+    # The same data under another name, as after a move.
+    moved = {"input_file": data.rename(tmp_path / "moved.tfrecord")}
+    run_pretraining(tmp_path, num_train_steps=2, **moved)
+    # A finished run continues on request, and a lower number cannot undo steps.
+    longer = {**moved, "change_num_train_steps": True}
+    run_pretraining(tmp_path, **longer, num_train_steps=3)
+    assert "continuing from step 2" in capfd.readouterr().err
+    assert "3 steps of" in (run / "README.md").read_text()
+    np.testing.assert_array_equal(
+        *(kernel(run / name) for name in ("checkpoints/step-3", "model"))
+    )
+    edit_version(run, "keras", "1.0")
+    with pytest.raises(UsageError, match=r"the run began with keras 1.0 \(here"):
+        run_pretraining(tmp_path, **longer, num_train_steps=4)
+    longer["allow_other_versions"] = True
+    with pytest.raises(UsageError, match="--num_train_steps must be at least 3"):
+        run_pretraining(tmp_path, **longer, num_train_steps=2)
+    # Other data under the same name.
+    content = runs.RECORDS.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    data.write_bytes(content[12 + length + 4 :])
+    with pytest.raises(UsageError, match="another run, with data: records="):
+        run_pretraining(tmp_path, **{**longer, "input_file": data}, num_train_steps=3)
+
+
+@pytest.mark.parametrize(
+    "changes, code, message",
+    [
+        ({"max_seq_length": 600}, 2, "--max_seq_length must be at most"),
+        ({"distribution": "cloud"}, 2, "--distribution must be one of"),
+        ({"max_predictions_per_seq": 5}, 1, "5"),
+    ],
+)
+def test_mistakes_cost_one_line(tmp_path, changes, code, message):
+    done = run_tool(tmp_path, **changes)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr and message in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("packing", [False, True])
+def test_full_sentences_train_the_masked_lm_alone(records, tmp_path, capfd, packing):
+    data = records(pair_policy="none", max_seq_length=64)
+    given = {"input_file": data, "eval_file": data, "max_seq_length": 64}
+    run_pretraining(tmp_path, **given, packing=packing)
+    said = capfd.readouterr().err
+    assert "MLM accuracy" in said and "SOP" not in said
+    for line in lines_of(tmp_path / "run"):
+        assert line["loss"] == line["mlm_loss"]
+        assert not [name for name in line if name.startswith("sop")]
+    assert "| held out, step 6 |" in (tmp_path / "run/README.md").read_text()
+
+
+def test_the_model_keeps_the_case_of_its_records(records, tmp_path):
+    cased = {"do_lower_case": False, "keep_accents": True, "max_seq_length": 64}
+    given = {"input_file": records(**cased), "max_seq_length": 64}
+    folder = run_pretraining(tmp_path, SMALL, **given, num_train_steps=1)
+    tokenizer = load_tokenizer(folder)
+    assert not tokenizer.do_lower_case and tokenizer.keep_accents
+
+
+def test_the_initial_checkpoint_is_opened_once(small, tmp_path, monkeypatch):
+    def stop(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretrain.Pretraining, "train", stop)
+    counts, path = count_openings(monkeypatch), small["init_checkpoint"]
+    with pytest.raises(KeyboardInterrupt):
+        run_pretraining(tmp_path, **small)
+    assert counts == {("open", path): 1, ("verify", path): 1}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_weight_of_the_pair_loss_is_that_of_the_settings(tmp_path, name):
+    values = runs.pretraining(tmp_path, objective=name, pair_loss_weight=0.5)
+    terms = pretrain.find_objective(PretrainSettings(**values)).terms
+    assert [term.loss_weight for term in terms] == [1.0, 0.5]
+
+
+def test_an_unknown_objective_is_a_usage_error(tmp_path):
+    with pytest.raises(UsageError, match="--objective must be one of albert, bert, re"):
+        run_pretraining(tmp_path, objective="elctra")
+
+
+@pytest.mark.slow
+def test_next_sentence_prediction_from_records_to_the_card(records, tmp_path, capfd):
+    data, out = records(pair_policy="nsp", max_seq_length=64), tmp_path / "run"
+    given = {"input_file": data, "eval_file": data, "max_seq_length": 64}
+    given |= {"max_predictions_per_seq": 10, "num_train_steps": 4, "log_steps": 2}
+    run_pretraining(tmp_path, SMALL, **given, objective="bert", pair_loss_weight=0.5)
+    said = capfd.readouterr().err
+    assert "NSP accuracy" in said and "SOP" not in said
+    lines = lines_of(out)
+    assert [line["split"] for line in lines] == ["train", "train", "eval"]
+    for line in lines:
+        assert 0 <= line["nsp_accuracy"] <= 1
+        assert line["loss"] == pytest.approx(line["mlm_loss"] + 0.5 * line["nsp_loss"])
+        assert not [name for name in line if name.startswith("sop")]
+    assert lines[-1]["nsp_baseline"] >= 0.5
+    card = (out / "README.md").read_text()
+    assert "| NSP accuracy |" in card and "SOP" not in card
+    assert "objective `bert`" in card
+    page = ParsedPage((out / "report.html").read_bytes())
+    assert "NSP accuracy" in page.text and "Data card" in page.text
+    # Nothing is written if the labels belong to another objective.
+    with pytest.raises(UsageError, match="--objective=albert requires"):
+        run_pretraining(tmp_path, SMALL, **given, output_dir=tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+def test_records_without_pairs_leave_the_pooler_untrained(records, tmp_path, caplog):
+    data = records(pair_policy="none", max_seq_length=64)
+    given = {"input_file": data, "eval_file": data, "max_seq_length": 64}
+    given |= {"keep_best": "ema_loss", "num_train_steps": 4, "eval_steps": 2}
+    given |= {"ema_decay": 0.9, "export_weights": "average"}
+    run_pretraining(tmp_path, SMALL, **given)
+    (said,) = [m for m in caplog.messages if "pooler" in m]
+    assert "the loss does not read backbone/pooler/bias, backbone/pooler/kernel" in said
+    config = albert_tf.AlbertConfig.from_json(tmp_path / "albert_config.json")
+    start = weight_names(albert_tf.AlbertPretrainer(config, seed=7))
+    for name in ("model", "best"):
+        with pytest.warns(albert_tf.UntrainedWeightsWarning, match="backbone/pooler"):
+            model = albert_tf.from_pretrained(tmp_path / "run" / name)
+        assert len(model.untrained_weights) == 4
+        for name, value in weight_names(model).items():
+            same = np.array_equal(value, start[name])
+            assert same == (name in model.untrained_weights), name
+
+
+def test_a_new_head_is_drawn_from_the_seed(tmp_path):
+    config = albert_tf.AlbertConfig.from_dict({**runs.SIZES, **SMALL})
+    backbone = albert_tf.AlbertBackbone(config, seed=5)
+    albert_tf.save_pretrained(backbone, tmp_path / "start")
+
+    def weights(seed):
+        values = runs.pretraining(
+            tmp_path, SMALL, init_checkpoint=tmp_path / "start", seed=seed
+        )
+        strategy = tf.distribute.get_strategy()
+        run = pretrain.Pretraining(PretrainSettings(**values), strategy, ALBERT)
+        run.config = config
+        with open_checkpoint(values["init_checkpoint"]) as run.start:
+            found = weight_names(run._make_model("float32"))
+        return {name: value.numpy().tobytes() for name, value in found.items()}
+
+    one = weights(1)
+    assert weights(1) == one
+    changed = {name for name, value in weights(2).items() if value != one[name]}
+    assert changed and all("head" in name for name in changed), changed

@@ -1,0 +1,184 @@
+"""The folder of a run: complete, and in nobody's way."""
+
+import csv
+import functools
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from albert_tf.errors import DataError, UsageError
+from albert_tf.inference.classifier import Classifier
+from albert_tf.training import replaced_folder as folder
+from albert_tf.training.finetune_settings import FinetuneSettings
+from tests.training.run_folder_test import edit_version
+from tests.training.runs import killed, run
+
+
+def test_the_folder(finished, tables):
+    output_dir, results = finished
+    assert {path.name for path in output_dir.iterdir()} == {
+        "config.json",
+        "curves.png",
+        "manifest.json",
+        "metrics.json",
+        "metrics.jsonl",
+        "model.safetensors",
+        "predictions.jsonl",
+        "predictions.tsv",
+        "report.html",
+        "report.json",
+        "run.json",
+        "spiece.model",
+        "tensorboard",
+        "test_predictions.jsonl",
+        "test_predictions.tsv",
+    }
+    assert json.loads((output_dir / "metrics.json").read_text()) == results
+    lines = [json.loads(x) for x in (output_dir / "metrics.jsonl").open()]
+    # 200 examples are 12.5 batches: three epochs of 13, and the rest.
+    evaluated = [line for line in lines if line["split"] == "eval"]
+    assert [line["step"] for line in evaluated] == [13, 26, 39, 45]
+    assert max(line["accuracy"] for line in evaluated) == results["dev_accuracy"]
+    trained = [line for line in lines if line["split"] == "train"]
+    assert trained[0]["loss"] > trained[-1]["loss"]
+    assert (output_dir / "curves.png").read_bytes()[:4] == b"\x89PNG"
+    record = json.loads((output_dir / "run.json").read_text())
+    assert record["settings"]["max_seq_length"] == 24
+    assert record["settings"]["num_warmup_steps"] == 4
+    with open(output_dir / "predictions.tsv", encoding="utf-8") as f:
+        rows = list(csv.DictReader(f, delimiter="\t"))
+    accuracy = np.mean([row["label"] == row["prediction"] for row in rows])
+    assert accuracy == pytest.approx(results["dev_accuracy"])
+    classify = Classifier.from_pretrained(output_dir)
+    assert classify.labels == ["bad", "good"]
+    with open(tables["dev_file"], encoding="utf-8") as f:
+        texts = [row["text"] for row in csv.DictReader(f, delimiter="\t")]
+    scores = [float(row["probability_good"]) for row in rows]
+    np.testing.assert_allclose(classify.probabilities(texts)[:, 1], scores, atol=2e-5)
+
+
+@pytest.fixture
+def once(tables, pretrained):
+    """Fine-tunes for one step in a folder."""
+    given = {"train_file": tables["train_file"], "init_checkpoint": pretrained}
+    return functools.partial(run, **given, num_train_steps=1)
+
+
+def test_a_refusal_names_what_differs_and_not_what_follows_from_it(tmp_path):
+    def open_run(num_examples=99, **changes):
+        settings = FinetuneSettings(output_dir=str(tmp_path), **changes)
+        content = {"data": str(num_examples)}
+        return folder.open_run(settings.resolved(num_examples), content)
+
+    open_run().begin()
+    for changes, named in (
+        ({"train_batch_size": 16}, "--train_batch_size=32; received --train_b.*=16"),
+        ({"num_train_epochs": 2.0}, "--num_train_epochs=None; received"),
+        ({"num_train_steps": 5}, "--num_train_steps=10; received"),
+        ({"jit_compile": True}, "--jit_compile=False; received"),
+        ({"num_examples": 500}, "data='99'; received '500'"),
+    ):
+        with pytest.raises(UsageError, match=f"another run, with {named}"):
+            open_run(**changes)
+
+
+def test_overwriting(once, finished, tmp_path):
+    output_dir, _ = finished
+    before = (output_dir / "model.safetensors").read_bytes()
+    with pytest.raises(UsageError, match="holds another run.*--overwrite"):
+        once(output_dir)
+    assert (output_dir / "model.safetensors").read_bytes() == before
+    (tmp_path / "other").mkdir()
+    # Also what looks like a leftover.
+    precious = tmp_path / "other" / "thesis.txt.tmp-deadbeef"
+    precious.write_text("precious")
+    with pytest.raises(UsageError, match="exists already"):
+        once(tmp_path / "other")
+    with pytest.raises(UsageError, match="other is not a fine-tuning run"):
+        once(tmp_path / "other", overwrite=True)
+    assert precious.read_text() == "precious"
+    shutil.copytree(output_dir, tmp_path / "new")
+    first = (tmp_path / "new" / "run.json").read_text()
+    once(tmp_path / "new", overwrite=True, seed=9)
+    assert (tmp_path / "new" / "run.json").read_text() != first
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
+
+
+def test_a_finished_run_is_whole_or_made_again(once, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".run.json.0123abcd.partial").write_text("{")  # of an interrupted write
+    results = once(out)
+    assert not (out / ".run.json.0123abcd.partial").exists()
+    before = (out / "model.safetensors").read_bytes()
+    # The first is of a killed process; the others may be the user's.
+    for name in (".out.tmp-0123abcd", "out.old-0123abcd", "out.old-20240131", "out2"):
+        (tmp_path / name).mkdir()
+    assert once(out) == results
+    names = ["out", "out.old-0123abcd", "out.old-20240131", "out2"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    (out / "model.safetensors").write_bytes(b"")
+    with pytest.raises(DataError, match="is not the file .*; --overwrite makes the"):
+        once(out)
+    once(out, overwrite=True)
+    assert (out / "model.safetensors").read_bytes() == before
+
+
+def test_an_unwritable_folder_is_reported_before_the_work(once, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="output_dir: .*/out cannot be created in"):
+        once(tmp_path / "file" / "out", train_file="no.csv")
+    # A possible folder passes, and nothing is left behind.
+    with pytest.raises(DataError, match="no.csv"):
+        once(tmp_path / "a" / "b", train_file="no.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_refused_command_leaves_the_old_run_alone(once, finished, tmp_path):
+    new = tmp_path / "new"
+    shutil.copytree(finished[0], new)
+    before = {path.name: path.stat().st_mtime for path in new.iterdir()}
+    for change in (
+        {"class_weights": ("x=1",)},
+        {"num_warmup_steps": 100},
+        {"metric": "accuracy"},  # without dev examples
+    ):
+        with pytest.raises(UsageError):
+            once(new, overwrite=True, seed=9, **change)
+    assert {path.name: path.stat().st_mtime for path in new.iterdir()} == before
+    # A file that would be lost is reported at the start.
+    for name in ("log.txt", "corrected_predictions.xlsx"):
+        (new / name).write_text("precious")
+        with pytest.raises(UsageError, match=f"contains {name}.* move it"):
+            once(new, overwrite=True)
+        (new / name).unlink()
+
+
+def test_a_link_to_the_folder_stays_a_link(once, tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / ".lock-0123abcd").write_text("")
+    once(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real" / "model.safetensors").exists()
+
+
+def test_an_interrupted_replacement_is_undone(once, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "new.old-0123abcd")
+    with pytest.raises(UsageError, match="holds another run"):
+        once(tmp_path / "new")
+    assert (tmp_path / "new" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_an_unfinished_run_of_other_versions_continues_by_saying_so(once, tmp_path):
+    with killed("step"):
+        once(tmp_path, num_train_steps=2)
+    edit_version(tmp_path, "tensorflow", "1.15.0")
+    with pytest.raises(UsageError, match=r"began with tensorflow 1.15.0 \(here"):
+        once(tmp_path, num_train_steps=2)
+    results = once(tmp_path, num_train_steps=2, allow_other_versions=True)
+    edit_version(tmp_path, "tensorflow", "1.15.0")
+    assert once(tmp_path, num_train_steps=2) == results  # it is finished

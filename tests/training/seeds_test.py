@@ -1,0 +1,201 @@
+"""Several runs of one command, and a run that learns nothing."""
+
+import dataclasses
+import json
+
+import pytest
+
+from albert_tf.converters.load import from_pretrained
+from albert_tf.errors import DataError
+from albert_tf.reports.run_files import read_runs
+from albert_tf.reports.run_page import RunPage, render_runs
+from albert_tf.training import outputs
+from albert_tf.training import seeds as trials
+from albert_tf.training.evaluation import CollapsedError
+from tests.training.runs import run, write_table
+
+
+@pytest.mark.slow
+def test_the_best_of_several_runs_is_kept(tables, pretrained, tmp_path):
+    arguments = {
+        **tables,
+        "init_checkpoint": pretrained,
+        "num_train_steps": 6,
+        "num_seeds": 3,
+    }
+    results = run(tmp_path / "o", **arguments)
+    found = results["trials"]
+    assert [one["name"] for one in found["runs"]] == ["seed_7", "seed_8", "seed_9"]
+    lowest, median, highest = sorted(one["value"] for one in found["runs"])
+    assert results["dev_accuracy"] == found["highest"] == highest
+    assert (found["lowest"], found["median"]) == (lowest, median)
+    best = [one["value"] for one in found["runs"] if one["name"] == found["best"]]
+    assert best == [highest]
+    assert from_pretrained(tmp_path / "o").labels == ("bad", "good")
+    names = {path.name for path in (tmp_path / "o").iterdir()}
+    assert "trials.json" in names and "trials" not in names
+    page = (tmp_path / "o" / "report.html").read_bytes()
+    assert b"Results by seed" in page
+    assert page == render_runs(RunPage(runs=read_runs([str(tmp_path / "o")])))
+    # The finished command only reports.
+    assert run(tmp_path / "o", **arguments) == results
+
+
+@pytest.mark.slow
+def test_seeds_are_compared_by_a_metric_of_the_second_dev_split(
+    pretrained, monkeypatch, caplog, tmp_path
+):
+    """And none is lost where nothing can be drawn."""
+    folder = tmp_path / "glue" / "MNLI"
+    folder.mkdir(parents=True)
+    labels = ("entailment", "neutral", "contradiction")
+    rows = [f"the film {i}\ta day {i}\t{labels[i * i % 3]}" for i in range(24)]
+    header = "sentence1\tsentence2\tgold_label"
+    for name in ("train", "dev_matched", "dev_mismatched"):
+        own = rows[::-1][:10] if name == "dev_mismatched" else rows
+        (folder / f"{name}.tsv").write_text("\n".join([header, *own, ""]))
+
+    def fail(*args, **kwargs):
+        raise ValueError("no fonts")
+
+    for module in (outputs, trials):
+        monkeypatch.setattr(module, "render_run", fail)
+    results = run(
+        tmp_path / "o",
+        task="mnli",
+        data_dir=str(tmp_path / "glue"),
+        init_checkpoint=pretrained,
+        metric="dev_mismatched_accuracy",
+        num_train_steps=4,
+        num_seeds=2,
+    )
+    values = [one["value"] for one in results["trials"]["runs"]]
+    assert results["metric"] == "dev_mismatched_accuracy"
+    assert results["dev_mismatched_accuracy"] == max(values)
+    assert results["trials"]["median"] == sum(values) / 2
+    assert "report.html: not written: ValueError: no fonts" in caplog.text
+    assert not (tmp_path / "o" / "report.html").exists()
+    assert from_pretrained(tmp_path / "o").labels == tuple(sorted(labels))
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "learns", "kept"),
+    [
+        (1, lambda attempt: attempt == 3, [3]),
+        # Only collapses in a row show that another seed is no cure.
+        (2, lambda attempt: attempt % trials.MAX_COLLAPSES == 0, [5, 10]),
+        (1, lambda attempt: False, None),
+    ],
+)
+def test_a_collapsed_run_is_begun_again_with_the_next_seed(
+    tables, pretrained, monkeypatch, tmp_path, num_seeds, learns, kept
+):
+    tried = []
+
+    def finetune_once(settings):
+        tried.append(settings.seed)
+        assert settings.on_collapse == "stop"
+        if not learns(len(tried)):
+            raise CollapsedError("all the same")
+        return {"metric": "dev_accuracy", "dev_accuracy": 0.5, "step": 1}
+
+    monkeypatch.setattr(trials, "finetune_once", finetune_once)
+    monkeypatch.setattr(trials, "_finish", lambda folder, found: found)
+    given = {**tables, "init_checkpoint": pretrained, "on_collapse": "restart"}
+    if kept is None:
+        with pytest.raises(CollapsedError):
+            run(tmp_path / "o", **given, seed=1)
+        assert len(tried) == trials.MAX_COLLAPSES
+        record = json.loads((tmp_path / "o" / "run.json").read_text())
+        assert not record.get("finished")
+        return
+    found = run(tmp_path / "o", **given, num_seeds=num_seeds, seed=1)
+    assert tried == list(range(1, kept[-1] + 1))
+    assert [trial["seed"] for trial in found] == kept
+
+
+REASON = "the loss is .*, that of guessing"
+
+
+@pytest.fixture
+def arguments(tables, pretrained, tmp_path):
+    # One label in the dev file: that all answers are the same is then no sign.
+    dev = write_table(tmp_path / "one_label.tsv", 20, 3, labels=("good",))
+    return {
+        "train_file": tables["train_file"],
+        "dev_file": dev,
+        "init_checkpoint": pretrained,
+        "num_train_steps": 12,
+        "eval_steps": 4,
+        "log_steps": 1,
+        "learning_rate": 1e-9,
+    }
+
+
+LOSSES = {
+    "plain": {},
+    "weighted": {"class_weights": ("bad=0.5", "good=3")},
+    "smoothed": {"label_smoothing": 0.3},
+    "both": {"class_weights": ("balanced",), "label_smoothing": 0.3},
+}
+
+
+_BROAD = [pytest.param(x, marks=pytest.mark.broad) for x in ("plain", "smoothed")]
+
+
+@pytest.mark.parametrize("loss", ["weighted", "both", *_BROAD])
+def test_a_loss_at_chance_stops_a_run(arguments, tmp_path, loss):
+    settings = {**arguments, **LOSSES[loss], "on_collapse": "stop"}
+    # Again: the decision is on record, or is made again.
+    for _ in range(2):
+        message = f"collapsed at step .*: {REASON}"
+        with pytest.raises(CollapsedError, match=message) as caught:
+            run(tmp_path / "o", **settings)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(DataError, match="has not finished"):
+            from_pretrained(tmp_path / "o")
+
+
+LEARNING = {"num_train_steps": 60, "learning_rate": 1e-2, "eval_steps": 60}
+
+
+@pytest.mark.broad
+@pytest.mark.parametrize("loss", ["smoothed", "both"])
+def test_a_run_that_learns_does_not_collapse(arguments, tables, tmp_path, loss):
+    changes = {**LEARNING, "dev_file": tables["dev_file"], "on_collapse": "stop"}
+    results = run(tmp_path / "o", **{**arguments, **LOSSES[loss], **changes})
+    assert results["dev_accuracy"] > 0.9
+
+
+def test_a_warning_is_in_the_log_the_metrics_and_the_report(
+    arguments, tmp_path, caplog
+):
+    run(tmp_path / "o", **arguments, **LOSSES["both"])
+    assert from_pretrained(tmp_path / "o").labels == ("bad", "good")
+    assert caplog.text.count("training collapsed at step") == 1
+    lines = [json.loads(x) for x in (tmp_path / "o" / "metrics.jsonl").open()]
+    found = [line["step"] for line in lines if line.get("collapsed")]
+    assert found[-1] == 12 and 4 not in found  # not in the first half of the run
+    report = (tmp_path / "o" / "report.html").read_text()
+    assert "training looked collapsed at step 12" in report
+
+
+@pytest.mark.broad
+def test_a_collapsed_run_is_begun_again(arguments, tmp_path, monkeypatch):
+    once, seeds = trials.finetune_once, []
+
+    def finetune_once(settings):
+        seeds.append(settings.seed)
+        if settings.seed == 8:
+            settings = dataclasses.replace(settings, learning_rate=1e-9)
+        return once(settings)
+
+    monkeypatch.setattr(trials, "finetune_once", finetune_once)
+    settings = {**arguments, **LOSSES["both"], **LEARNING}
+    settings |= {"on_collapse": "restart", "seed": 8}
+    results = run(tmp_path / "o", **settings)
+    assert seeds == [8, 9] and results["seed"] == 9
+    assert [one["seed"] for one in results["trials"]["runs"]] == [9]
+    assert from_pretrained(tmp_path / "o").labels == ("bad", "good")
+    assert not (tmp_path / "o" / "trials").exists()
+    assert run(tmp_path / "o", **settings) == results and seeds == [8, 9]

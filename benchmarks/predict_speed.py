@@ -98,8 +98,7 @@ def _save(settings: Settings, spm_model: str, folder: str) -> tuple[str, str]:
 
 def _classifiers(ours, theirs, texts, settings, folder) -> dict[str, Contestant]:
     bulk = BulkSettings()
-    sizes = _BATCH_SIZE, bulk.max_batch_tokens
-    work = PredictWork(ours, "", None, *sizes, "jsonl", False)
+    work = PredictWork(model=ours, output_file="x.jsonl", batch_size=_BATCH_SIZE)
     pipe = _pipeline("text-classification", theirs, settings.max_seq_length)
 
     def peers(count: int) -> np.ndarray:
@@ -118,13 +117,10 @@ def _encoders(ours, theirs, texts, settings, folder) -> dict[str, Contestant]:
     bulk = BulkSettings()
     work = EmbedWork(
         model=ours,
-        layer=-1,
+        output_file="x.npy",
         pooling="cls",
         max_seq_length=settings.max_seq_length,
         batch_size=_BATCH_SIZE,
-        max_batch_tokens=bulk.max_batch_tokens,
-        ending="npy",
-        named=False,
     )
     pipe = _pipeline("feature-extraction", theirs, settings.max_seq_length)
     width = AlbertConfig.from_preset(settings.preset).hidden_size

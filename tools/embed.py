@@ -61,20 +61,23 @@ def main() -> None:
     settings, bulk = read_settings(TextFileSettings), read_settings(BulkSettings)
     start.use_onednn("float32")
     # TensorFlow is imported after what is wrong at once.
-    from albert_tf.inference.files import embed_file
+    from albert_tf.inference.files import EmbedWork, answer_rows
 
-    embed_file(
-        _MODEL.value,
-        lambda: settings.stream(_INPUT_FILE.value),
-        _OUTPUT_FILE.value,
-        layer=_LAYER.value,
-        pooling=_POOLING.value,
+    work = EmbedWork(
+        model=_MODEL.value,
+        output_file=_OUTPUT_FILE.value,
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
         named=bool(settings.id_column),
-        settings=dataclasses.asdict(settings) | {"input_file": _INPUT_FILE.value},
-        bulk=bulk,
-        overwrite=_OVERWRITE.value,
+        layer=_LAYER.value,
+        pooling=_POOLING.value,
+    )
+    answer_rows(
+        work,
+        lambda: settings.stream(_INPUT_FILE.value),
+        dataclasses.asdict(settings) | {"input_file": _INPUT_FILE.value},
+        bulk,
+        _OVERWRITE.value,
     ).report("vector")
 
 

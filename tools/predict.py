@@ -82,7 +82,7 @@ def main() -> None:
         find_named_task(settings.task)
     start.use_onednn("float32")
     # TensorFlow is imported, and the weights are read, after what is wrong without.
-    from albert_tf.inference.files import predict_file
+    from albert_tf.inference.files import PredictWork, answer_rows
     from albert_tf.inference.predictor import find_task
     from albert_tf.inference.saved_model import is_saved_model, predict_served
 
@@ -94,19 +94,22 @@ def main() -> None:
     served.check_unused(_MODEL.value)
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
     settings = read_settings(DataSettings, remembered(task, input_file))
-    predict_file(
-        _MODEL.value,
-        lambda: open_portions(task, settings, _SPLIT.value, input_file),
-        output_file,
-        task=settings.task,
+    work = PredictWork(
+        model=_MODEL.value,
+        output_file=output_file,
         max_seq_length=_MAX_SEQ_LENGTH.value,
         batch_size=_BATCH_SIZE.value,
         named=bool(settings.id_column),
+        task=settings.task,
         exit=_EXIT.value,
-        settings=dataclasses.asdict(settings)
-        | {"split": _SPLIT.value, "input_file": input_file},
-        bulk=bulk,
-        overwrite=_OVERWRITE.value,
+    )
+    given = {"split": _SPLIT.value, "input_file": input_file}
+    answer_rows(
+        work,
+        lambda: open_portions(task, settings, _SPLIT.value, input_file),
+        dataclasses.asdict(settings) | given,
+        bulk,
+        _OVERWRITE.value,
     ).report("prediction")
 
 

@@ -24,11 +24,11 @@ from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS, LABELS
 from albert_tf.inference import formats
 from albert_tf.inference.embedder import Embedder
-from albert_tf.inference.forward import use_one_thread_per_call
+from albert_tf.inference.forward import MAX_BATCH_TOKENS, use_one_thread_per_call
 from albert_tf.inference.predictor import Predictor, find_task
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part, Workplace
-from albert_tf.jobs.run import Job, Work, open_runner
+from albert_tf.jobs.run import Job, OnRows, Work, open_runner
 from albert_tf.reports.environment import ONEDNN, versions
 from albert_tf.tasks.text_tables import Portions
 from albert_tf.wording import count_of
@@ -38,215 +38,138 @@ _PACKAGES = ("albert_tf", "keras", "tensorflow")
 _PLACES = {"path", "lines", "unit", "where", "skipped", "note"}
 
 
-@dataclasses.dataclass(frozen=True)
-class PredictWork:
-    """Predictions of a fine-tuned model; see `run.Work`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowWork:
+    """What computes the answers to rows, and where they go; see `run.Work`.
 
     Attributes:
-        model: str. Path; see `Predictor.from_pretrained`.
-        task: str. Name of another task than the model's; may be empty.
-        max_seq_length: int or None.
+        model: str. Path of the model.
+        output_file: str. The file to write; its ending chooses the format.
+        max_seq_length: int or None. Longer texts are cut; see `Predictor`.
         batch_size: int. Rows of a batch, at most.
         max_batch_tokens: int. Tokens of a batch, at most.
-        ending: str. Result of `formats.choose_format`.
         named: bool. Whether a column names the rows.
-        exit: str or None. Rule by which the model stops early; see `ExitRule`.
     """
 
     model: str
-    task: str
-    max_seq_length: int | None
-    batch_size: int
-    max_batch_tokens: int
-    ending: str
-    named: bool
+    output_file: str
+    max_seq_length: int | None = None
+    batch_size: int = 32
+    max_batch_tokens: int = MAX_BATCH_TOKENS
+    named: bool = False
+
+    def sizes(self, num_threads: int) -> dict[str, Any]:
+        """Returns the arguments of `Predictor` and `Embedder`."""
+        use_one_thread_per_call(num_threads)
+        names = ("max_seq_length", "batch_size", "max_batch_tokens")
+        return {name: getattr(self, name) for name in names} | {
+            "num_threads": num_threads
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PredictWork(RowWork):
+    """Predictions of a fine-tuned model.
+
+    Attributes:
+        task: str. Name of another task than the model's; may be empty.
+        exit: str or None. Rule by which the model stops early; see `ExitRule`.
+    """
+
+    task: str = ""
     exit: str | None = None
 
-    def open(self, num_threads: int) -> Callable[[Job, Callable[[int], None]], Part]:
-        use_one_thread_per_call(num_threads)
+    def check(self) -> str:
+        """Returns what is written; refuses what cannot be."""
+        answers = HEADS[find_task(self.model, self.task).head].answers
+        if self.exit is not None and answers != LABELS:
+            raise UsageError(f"exit: only text classifiers, received {self.model}")
+        return answers
+
+    def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
+        sizes = self.sizes(num_threads)
+        task = find_task(self.model, self.task)
         predictor = Predictor.from_pretrained(
-            self.model,
-            task=find_task(self.model, self.task),
-            max_seq_length=self.max_seq_length,
-            batch_size=self.batch_size,
-            max_batch_tokens=self.max_batch_tokens,
-            num_threads=num_threads,
-            exit=self.exit,
+            self.model, task=task, exit=self.exit, **sizes
         )
         predictor.tokenizer.num_threads = num_threads
-        # Of the other heads, an example has several rows, or a part of one.
-        counts_rows = HEADS[predictor.head].answers == LABELS
+        answers = HEADS[predictor.head].answers
+        ending = formats.choose_format(self.output_file, answers)
 
-        def compute(job: Job, on_rows: Callable[[int], None]) -> Part:
-            on_batch = on_rows if counts_rows else lambda rows: None
-            answers = predictor.answers(job.rows, on_batch=on_batch)
-            if not counts_rows:
+        def compute(job: Job, on_rows: OnRows) -> Part:
+            # Of the other heads, an example has several rows, or a part of one.
+            on_batch = on_rows if answers == LABELS else lambda rows: None
+            found = predictor.answers(job.rows, on_batch=on_batch)
+            if answers != LABELS:
                 on_rows(len(job.rows))
-            return formats.predictions(
-                predictor.task, job, answers, self.ending, self.named
-            )
+            return formats.predictions(predictor.task, job, found, ending, self.named)
 
         return compute
 
 
-def predict_file(
-    model: str,
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EmbedWork(RowWork):
+    """Vectors of texts.
+
+    Attributes:
+        layer: int. See `Embedder`; so is `pooling`.
+        pooling: str.
+    """
+
+    layer: int = -1
+    pooling: str = "mean"
+
+    def check(self) -> str:
+        """Returns what is written; refuses what cannot be."""
+        if self.output_file.lower().endswith(".npy") and self.named:
+            raise UsageError(
+                "id_column: an .npy file holds vectors alone; write .jsonl or .parquet"
+            )
+        return formats.VECTORS
+
+    def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
+        embedder = Embedder.from_pretrained(self.model, **self.sizes(num_threads))
+        embedder.tokenizer.num_threads = num_threads
+        ending = formats.choose_format(self.output_file, formats.VECTORS)
+
+        def compute(job: Job, on_rows: OnRows) -> Part:
+            vectors = embedder(job.rows.texts, self.layer, self.pooling, on_rows)
+            return formats.vectors(job, vectors, ending, self.named)
+
+        return compute
+
+
+def answer_rows(
+    work: PredictWork | EmbedWork,
     open_source: Callable[[], Portions],
-    output_file: str,
-    *,
-    task: str = "",
-    max_seq_length: int | None = None,
-    batch_size: int = 32,
-    named: bool = False,
-    exit: str | None = None,
     settings: Mapping[str, Any] | None = None,
     bulk: BulkSettings | None = None,
     overwrite: bool = False,
 ) -> "Summary":
-    """Writes the predictions of a fine-tuned model for examples of any number.
+    """Writes the answers of a model folder to rows of any number.
 
     Args:
-        model: str. Path of the model.
+        work: `PredictWork` or `EmbedWork`.
         open_source: callable. Returns the examples; called after what is wrong at once.
-        output_file: str. The file to write; its ending chooses the format.
-        task: str. Name of another task than the model's.
-        max_seq_length: int or None. See `Predictor`.
-        batch_size: int. Rows of a batch, at most.
-        named: bool. Whether a column names the rows, for Parquet.
-        exit: str or None. Rule by which the model stops early; see `ExitRule`.
         settings: dict. What determines the examples, ready for JSON.
         bulk: `BulkSettings`.
         overwrite: bool. Whether an existing output may be replaced.
 
     Raises:
-        UsageError: If the output exists and `overwrite` is not set.
-        DataError: If a row cannot be used.
-    """
-    bulk = bulk or BulkSettings()
-    bulk.check_runner()
-    answers = HEADS[find_task(model, task).head].answers
-    ending = formats.choose_format(output_file, answers)
-    if exit is not None and answers != LABELS:
-        raise UsageError(f"exit: only text classifiers, received {model}")
-    source = open_source()
-    options = {"max_seq_length": max_seq_length, "exit": exit, "task": task}
-    work = PredictWork(
-        model,
-        batch_size=batch_size,
-        max_batch_tokens=bulk.max_batch_tokens,
-        ending=ending,
-        named=named,
-        **options,
-    )
-    recorded = {"command": "predict", "model": model_digest(model), **options}
-    recorded |= {"predict_batch_size": batch_size, **(settings or {})}
-    output = formats.Output(output_file, answers)
-    return answer_file(work, source, output, recorded, bulk, overwrite)
-
-
-@dataclasses.dataclass(frozen=True)
-class EmbedWork:
-    """Vectors of texts; see `run.Work`.
-
-    Attributes:
-        model: str. Path; see `Embedder.from_pretrained`.
-        layer: int. See `Embedder`; so is `pooling`.
-        pooling: str.
-        max_seq_length: int or None.
-        batch_size: int. Rows of a batch, at most.
-        max_batch_tokens: int. Tokens of a batch, at most.
-        ending: str. Result of `formats.choose_format`.
-        named: bool. Whether a column names the rows.
-    """
-
-    model: str
-    layer: int
-    pooling: str
-    max_seq_length: int | None
-    batch_size: int
-    max_batch_tokens: int
-    ending: str
-    named: bool
-
-    def open(self, num_threads: int) -> Callable[[Job, Callable[[int], None]], Part]:
-        use_one_thread_per_call(num_threads)
-        embedder = Embedder.from_pretrained(
-            self.model,
-            max_seq_length=self.max_seq_length,
-            batch_size=self.batch_size,
-            max_batch_tokens=self.max_batch_tokens,
-            num_threads=num_threads,
-        )
-        embedder.tokenizer.num_threads = num_threads
-
-        def compute(job: Job, on_rows: Callable[[int], None]) -> Part:
-            vectors = embedder(job.rows.texts, self.layer, self.pooling, on_rows)
-            return formats.vectors(job, vectors, self.ending, self.named)
-
-        return compute
-
-
-def embed_file(
-    model: str,
-    open_source: Callable[[], Portions],
-    output_file: str,
-    *,
-    layer: int = -1,
-    pooling: str = "mean",
-    max_seq_length: int | None = None,
-    batch_size: int = 32,
-    named: bool = False,
-    settings: Mapping[str, Any] | None = None,
-    bulk: BulkSettings | None = None,
-    overwrite: bool = False,
-) -> "Summary":
-    """Writes the vectors of the texts of a table of any size.
-
-    Args:
-        model: str. Path of the model.
-        open_source: callable. Returns the table; called after what is wrong at once.
-        output_file: str. The file to write: `.npy` for float32 `[N, D]`, `.jsonl` or
-            `.parquet` for an index and a vector per row.
-        layer: int. See `Embedder`; so is `pooling`.
-        pooling: str.
-        max_seq_length: int or None. Longer texts are cut.
-        batch_size: int. Rows of a batch, at most.
-        named: bool. Whether a column names the rows.
-        settings: dict. What determines the table, ready for JSON.
-        bulk: `BulkSettings`.
-        overwrite: bool. Whether an existing output may be replaced.
-
-    Raises:
         UsageError: If something is in the way of the output, or the model has no such
-            vectors.
+            answers.
         DataError: If a row cannot be used.
     """
     bulk = bulk or BulkSettings()
     bulk.check_runner()
-    ending = formats.choose_format(output_file, formats.VECTORS)
-    if ending == "npy" and named:
-        raise UsageError(
-            "id_column: an .npy file holds vectors alone; write .jsonl or .parquet"
-        )
+    work = dataclasses.replace(work, max_batch_tokens=bulk.max_batch_tokens)
+    output = formats.Output(work.output_file, work.check())
+    formats.choose_format(output.path, output.answers)
     source = open_source()
-    options = {
-        "layer": layer,
-        "pooling": pooling,
-        "max_seq_length": max_seq_length,
-        "batch_size": batch_size,
-    }
-    work = EmbedWork(
-        model,
-        max_batch_tokens=bulk.max_batch_tokens,
-        ending=ending,
-        named=named,
-        **options,
-    )
-    recorded = {"command": "embed", "model": model_digest(model), **options}
-    output = formats.Output(output_file, formats.VECTORS)
-    return answer_file(
-        work, source, output, recorded | (settings or {}), bulk, overwrite
-    )
+    recorded = dataclasses.asdict(work) | {"model": model_digest(work.model)}
+    del recorded["output_file"]
+    recorded |= {"command": type(work).__name__, **(settings or {})}
+    return answer_file(work, source, output, recorded, bulk, overwrite)
 
 
 class Summary(NamedTuple):

@@ -1,5 +1,6 @@
 """`predict` writes the same bytes on every runner, and when a worker dies."""
 
+import functools
 import json
 import pathlib
 
@@ -116,13 +117,14 @@ def test_an_interrupted_run_goes_on(texts, predict, monkeypatch, tmp_path):
 def test_a_model_folder_answers_on_beam(texts, model_folder, tmp_path, ending):
     folder = model_folder("text_classifier", labels=("a", "b"))
     columns = TextFileSettings(text_column="sentence")
-    answer = files.embed_file if ending == "npy" else files.predict_file
+    source = functools.partial(columns.stream, f"{tmp_path}/texts/a.jsonl")
+    kind = files.EmbedWork if ending == "npy" else files.PredictWork
     found = []
     for runner in ("FnApiRunner", None):
         path = tmp_path / f"{runner}.{ending}"
         bulk = BulkSettings(rows_per_part=8, runner=runner)
-        source = f"{tmp_path}/texts/a.jsonl"
-        answer(folder, lambda: columns.stream(source), str(path), bulk=bulk)  # noqa: B023
+        work = kind(model=folder, output_file=str(path))
+        files.answer_rows(work, source, bulk=bulk)
         found.append(path.read_bytes())
     assert found[0] == found[1]
 

@@ -15,7 +15,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.inference import files as answers
 from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.embedder import Embedder
-from albert_tf.inference.files import embed_file, predict_file
+from albert_tf.inference.files import EmbedWork, PredictWork, answer_rows
 from albert_tf.inference.predictor import Predictor
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.reports.environment import ONEDNN
@@ -55,7 +55,14 @@ def table(tmp_path):
 def predict(model, table, output, columns=COLUMNS, bulk=SMALL, **options):
     named = bool(columns.id_column)
     source = table if callable(table) else lambda: columns.stream(table)
-    return predict_file(model, source, output, named=named, bulk=bulk, **options)
+    work = PredictWork(model=model, output_file=output, named=named, **options)
+    return answer_rows(work, source, bulk=bulk)
+
+
+def embed(model, table, output, name="", bulk=SMALL, **options):
+    work = EmbedWork(model=model, output_file=output, named=bool(name), **options)
+    columns = TextFileSettings(id_column=name)
+    return answer_rows(work, lambda: columns.stream(table), bulk=bulk)
 
 
 def rows_of(path):
@@ -118,7 +125,7 @@ def test_all_ways_to_ask_a_model_agree_to_the_last_digit(tmp_path, model, table)
     scores = Classifier.from_pretrained(folder).scores(examples.texts)
     np.testing.assert_array_equal(scores, evaluated)
     path = str(tmp_path / "a.npy")
-    embed_file(folder, lambda: TextFileSettings().stream(table), path)
+    embed(folder, table, path, bulk=BulkSettings())
     expected = Embedder.from_pretrained(folder)(examples.texts)
     np.testing.assert_array_equal(np.load(path), expected)
 
@@ -236,10 +243,7 @@ def test_wrong_settings_are_refused(given, message):
 )
 def test_vectors_are_those_of_the_class(tmp_path, model, table, layer, pooling):
     output, folder = str(tmp_path / "out.npy"), model("single")
-    options = {"layer": layer, "pooling": pooling, "bulk": SMALL}
-    summary = embed_file(
-        folder, lambda: TextFileSettings().stream(table), output, **options
-    )
+    summary = embed(folder, table, output, layer=layer, pooling=pooling)
     assert summary.rows == 20
     texts = TextFileSettings().read_table(table).texts
     expected = Embedder.from_pretrained(folder)(texts, layer, pooling)
@@ -252,10 +256,7 @@ def test_formats_hold_the_same_vectors(tmp_path, model, table, name):
     for ending in ("jsonl", "parquet", "npy"):
         column = name if ending != "npy" else ""
         output = str(tmp_path / f"out.{ending}")
-        columns = TextFileSettings(id_column=column)
-        source = columns.stream(table)
-        named = bool(column)
-        embed_file(model("single"), lambda: source, output, named=named, bulk=SMALL)  # noqa: B023
+        embed(model("single"), table, output, column)
         if ending != "npy":
             found.append(rows_of(output))
     keys = [f"r{i}" if name else i for i in range(20)]
@@ -269,18 +270,12 @@ def test_formats_hold_the_same_vectors(tmp_path, model, table, name):
 
 def test_vectors_that_cannot_be_written_are_refused(tmp_path, model, table):
     for output, named, layer, message in (
-        ("out.csv", False, -1, "written as .npy, .jsonl or .parquet, received"),
-        ("out.npy", True, -1, "id_column: an .npy file holds vectors alone"),
-        ("out.npy", False, 5, "layer must be from -3 to 2, received 5"),
+        ("out.csv", "", -1, "written as .npy, .jsonl or .parquet, received"),
+        ("out.npy", "name", -1, "id_column: an .npy file holds vectors alone"),
+        ("out.npy", "", 5, "layer must be from -3 to 2, received 5"),
     ):
         with pytest.raises(UsageError, match=message):
-            embed_file(
-                model("single"),
-                lambda: TextFileSettings().stream(table),
-                str(tmp_path / output),
-                layer=layer,
-                named=named,
-            )
+            embed(model("single"), table, str(tmp_path / output), named, layer=layer)
     assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]
 
 

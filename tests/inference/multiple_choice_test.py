@@ -1,34 +1,17 @@
 """`MultipleChoice` on a small random model."""
 
-import pathlib
-
 import pytest
 
 import albert_tf
-from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.multiple_choice import MultipleChoice
 from albert_tf.models.classifiers import AlbertMultipleChoice, AlbertTextClassifier
 from albert_tf.tasks import saved
 from albert_tf.tasks.registry import find_task
-from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import tiny_config
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-CONFIG = AlbertConfig(
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=24,
-    initializer_range=0.5,
-)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
+CONFIG = tiny_config(num_hidden_layers=1)
 
 
 @pytest.fixture(scope="module")

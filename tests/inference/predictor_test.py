@@ -1,13 +1,11 @@
 """`Predictor` gives the numbers of fine-tuning's own evaluation, for every head."""
 
 import dataclasses
-import pathlib
 
 import keras
 import numpy as np
 import pytest
 
-from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
@@ -22,26 +20,12 @@ from albert_tf.tasks.squad_files import Question, Questions
 from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.task import Options
 from albert_tf.tasks.text_tables import TextTable
-from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.evaluation import Evaluator
 from albert_tf.training.examples import Split
+from tests.tiny import tiny_config
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-CONFIG = AlbertConfig(
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=40,
-    initializer_range=0.5,
-)
+CONFIG = tiny_config(num_hidden_layers=1, max_position_embeddings=40)
 SHORT = Options(max_seq_length=32, doc_stride=9, max_query_length=8, max_qa_length=9)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 
 
 def make_model(head, task=None, seed=3, **kwargs):

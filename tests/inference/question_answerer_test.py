@@ -1,12 +1,10 @@
 """`QuestionAnswerer` on small random models."""
 
 import math
-import pathlib
 
 import pytest
 
 import albert_tf
-from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.heads import HEADS
@@ -15,28 +13,14 @@ from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks import saved
 from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.squad_answers import Answers, Candidate
-from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import tiny_config
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-CONFIG = AlbertConfig(
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=40,
-    initializer_range=0.5,
-)
+CONFIG = tiny_config(num_hidden_layers=1, max_position_embeddings=40)
 CONTEXT = (
     "The river Main (524\u00a0km) meets  the Rhine at Mainz; E\u0301 ½ Straße. " * 3
 )
 HEADS_OF_SPANS = ("question_answering", "beam_question_answering")
 NOTHING = {"answer": "", "start": 0, "end": 0}
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 
 
 def make_model(head):

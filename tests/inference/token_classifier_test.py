@@ -1,35 +1,18 @@
 """`TokenClassifier` on small models."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.token_classifier import TokenClassifier, split_words
 from albert_tf.models.classifiers import AlbertQuestionAnswering, AlbertTokenClassifier
-from albert_tf.text.sentencepiece import AlbertTokenizer
+from tests.tiny import tiny_config
 
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-CONFIG = AlbertConfig(
-    embedding_size=6,
-    hidden_size=12,
-    num_hidden_layers=1,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=24,
-    initializer_range=0.5,
-)
+CONFIG = tiny_config(num_hidden_layers=1)
 LABELS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 TEXT = "Anna Seghers, a writer, lived in Mainz. " * 3
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
 
 
 def make(tokenizer, labels=LABELS):

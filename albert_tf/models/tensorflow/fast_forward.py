@@ -96,6 +96,7 @@ class FastForward:
         if encoder.embedding_projection is not None:
             self._projection = self._dense(encoder.embedding_projection)
         self._qkv = [self._joined(layer.dense) for layer in encoder.attentions]
+        self._now = self._qkv
         self._outputs = [
             self._dense(layer.dense["output"]) for layer in encoder.attentions
         ]
@@ -165,6 +166,8 @@ class FastForward:
     def start(self, inputs) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
         """Returns the embeddings `[B, T, E]`, the states `[M, D]` and the bias."""
         backbone = self._backbone
+        # Once for all layers that share them.
+        self._now = [_read(weights) for weights in self._qkv]
         embedded = backbone.embeddings(
             inputs[features.TOKEN_IDS],
             segment_ids=inputs.get(features.SEGMENT_IDS),
@@ -207,7 +210,7 @@ class FastForward:
             only_first: bool. Whether nothing but the first tokens is needed.
         """
         encoder, D = self._backbone.encoder, self._config.hidden_size
-        qkv = _read(self._qkv[row.attention])
+        qkv = self._now[row.attention]
         context = self._attend(x, qkv, bias, shape, only_first)
         if only_first:
             x = tf.reshape(x, [*shape, D])[:, 0]

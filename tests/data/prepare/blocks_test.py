@@ -13,16 +13,10 @@ from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tf_example
 from albert_tf.errors import UsageError
-from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 INPUT = str(GOLDEN / "tf1_data/input.txt")
 S, P = 96, 15
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(str(GOLDEN / "tokenization/spiece.model"))
 
 
 def _config(policy="clean", **settings):

@@ -17,17 +17,11 @@ from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import schema, tfrecord
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
-from albert_tf.text.sentencepiece import AlbertTokenizer
 
 ROOT = pathlib.Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
 TEXT = (GOLDEN / "tf1_data/input.txt").read_text()
 MODEL = str(GOLDEN / "tokenization/spiece.model")
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(MODEL)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +120,8 @@ def die(*args):
         os.kill(os.getpid(), signal.SIGKILL)
     return made(*args)
 parts.make_part = die
-tokenizer = create_test.AlbertTokenizer(create_test.MODEL)
+from albert_tf.text.load import load_tokenizer
+tokenizer = load_tokenizer(create_test.MODEL)
 create_test._make({corpus!r}, {output!r}, tokenizer)
 """
 
@@ -175,7 +170,8 @@ def die(payload):
         os.kill(os.getpid(), signal.SIGKILL)
     return frame(payload)
 tfrecord.frame = die
-tokenizer = create_test.AlbertTokenizer(create_test.MODEL)
+from albert_tf.text.load import load_tokenizer
+tokenizer = load_tokenizer(create_test.MODEL)
 create_test._make({corpus!r}, {output!r}, tokenizer)
 """
 

@@ -14,7 +14,6 @@ from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
-from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
 INPUT = GOLDEN / "tf1_data/input.txt"
@@ -28,11 +27,6 @@ def folder(request, tmp_path):
         path = f"ram://{uuid.uuid4().hex}"
     tf.io.gfile.makedirs(path)
     return path
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return AlbertTokenizer(str(GOLDEN / "tokenization/spiece.model"))
 
 
 def make(source, output, tokenizer, **kwargs):

@@ -17,20 +17,9 @@ from albert_tf.config import AlbertConfig, LayerWeights
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.errors import UsageError
 
-_OWN_FIELDS = (
-    "sharing",
-    "share_layer_norm",
-    "embedding_projection",
-    "mlm_layer_norm_eps",
-    "group_rule",
-    "family",
-)
-# What the config files of all formats say; the other fields are this package's own.
-CONFIG_FIELDS = tuple(
-    field.name
-    for field in dataclasses.fields(AlbertConfig)
-    if field.name not in _OWN_FIELDS
-)
+_FIELDS = [field.name for field in dataclasses.fields(AlbertConfig)]
+# What the config files of all formats say: the fields from `sharing` on are our own.
+CONFIG_FIELDS = tuple(_FIELDS[: _FIELDS.index("sharing")])
 _DENSE = ("kernel", "bias")
 _PROJECTION = "backbone/encoder/embedding_projection"
 # Fields that say how often and by whom weights are read, not their shapes.

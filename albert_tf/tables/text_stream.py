@@ -1,17 +1,21 @@
 """Reads a file of text in pieces, so that its size does not matter."""
 
 import gzip
+import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import IO
 
 from albert_tf.errors import DataError
-from albert_tf.storage import files, streams
+from albert_tf.storage import files
+from albert_tf.tables.columns import BadRows
 
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Stands for a line that is too long; no UTF-8 text starts like this.
+_TOO_LONG = b"\xff..."
 
 
 class TextStream:
@@ -19,21 +23,38 @@ class TextStream:
 
     Args:
         path: str. Local or remote file.
-        on_bytes: callable or None. Called with the bytes as they are on disk, for a
-            checksum, and once with none at the end of the file.
+        bad: `BadRows` or None. What to do with lines that are not text, and where lines
+            that were cut are counted. Default: stop.
+        longest: int or None. Bytes of a line, which needs as much memory.
+        cuts: bool. Whether a longer line is cut, at white space if there is any;
+            otherwise it cannot be used.
+        hashes: bool. Whether to compute `sha256`.
 
     Attributes:
         path: str.
+        size: int. Number of bytes of the file read so far, before they are unpacked.
+        sha256: digest of these bytes, as of `hashlib`.
     """
 
-    def __init__(self, path: str, on_bytes: Callable[[bytes], None] | None = None):
+    def __init__(
+        self,
+        path: str,
+        bad: BadRows | None = None,
+        longest: int | None = None,
+        cuts: bool = True,
+        hashes: bool = False,
+    ):
         self.path = path
-        self._on_bytes = on_bytes
-        self._size = self._place = 0
+        self.size = self._total = 0
+        self.sha256 = hashlib.sha256()
+        self._bad = bad
+        self._longest = longest
+        self._cuts = cuts
+        self._hashes = hashes
 
     def fraction(self) -> float:
         """Returns how much of the file has been read, from 0 to 1."""
-        return min(1.0, self._place / self._size) if self._size else 0.0
+        return min(1.0, self.size / self._total) if self._total else 0.0
 
     def pieces(self) -> Iterator[str]:
         r"""Yields the text in pieces of about a megabyte that end with a line.
@@ -45,14 +66,29 @@ class TextStream:
         """
         # Blocks without a line end are joined once: a file may be a single line.
         rest: list[bytes] = []
-        lines = 0
-        for block in self.text_blocks():
+        size = lines = 0
+        for number, block in enumerate(self.blocks()):
+            if not number:
+                if block[:2] in _UTF16:
+                    raise DataError(
+                        f"{self.path}: UTF-16 or UTF-32 text, must be UTF-8"
+                    )
+                block = block.removeprefix(_BYTE_ORDER_MARK)
             end = block.rfind(b"\n") + 1
             if not end and b"\0" not in block:
                 rest.append(block)
-                continue
+                size += len(block)
+                if self._longest is None or size < self._longest:
+                    continue
+                if not self._cuts:
+                    rest = [_TOO_LONG]
+                    continue
+                self._bad.counts["lines_cut"] += 1
+                block, rest = b"".join(rest), []
+                end = _cut_point(block)
             end = end or len(block)  # zero bytes are an error at once
             data, rest = b"".join([*rest, block[:end]]), [block[end:]]
+            size = len(block) - end
             yield self._decoded(data, lines)
             lines += data.count(b"\n")
         if data := b"".join(rest):
@@ -62,73 +98,91 @@ class TextStream:
         """Yields the lines; see `numbered_lines`."""
         return numbered_lines(self.pieces())
 
-    def text_blocks(self) -> Iterator[bytes]:
-        """Yields the bytes without a byte order mark; see `blocks`.
-
-        Raises:
-            DataError: If the file cannot be read, or is UTF-16.
-        """
-        for number, block in enumerate(self.blocks()):
-            if not number and block[:2] in _UTF16:
-                raise DataError(f"{self.path}: UTF-16 or UTF-32 text, must be UTF-8")
-            yield block if number else block.removeprefix(_BYTE_ORDER_MARK)
-
     def blocks(self, size: int | None = None) -> Iterator[bytes]:
-        """Yields the bytes, unpacked if they start as a gzip file.
+        """Yields the bytes, unpacked if they are gzipped.
 
         Args:
-            size: int or None. Bytes of a block.
+            size: int or None. Bytes of a block. Default: a megabyte.
 
         Raises:
             DataError: If the file cannot be read.
         """
         with files.reading(self.path) as raw:
-            if streams.is_regular(self.path):
-                self._size = streams.size(self.path)
-            if hasattr(raw, "peek"):  # a pipe cannot be read twice
-                start = raw.peek(2)[:2]
-            else:
-                start = raw.read(2)
-                raw.seek(0)
-            source = _Watched(raw, self._on_bytes) if self._on_bytes else raw
-            file = gzip.GzipFile(fileobj=source) if start == _GZIP else source
+            found = files.status(self.path)
+            self._total = found.size if found and found.is_regular else 0
+            watched = _Watched(raw, self)
+            is_packed = watched.head == _GZIP
+            file = gzip.GzipFile(fileobj=watched) if is_packed else watched
             try:
                 while block := file.read(size or _BLOCK):
-                    self._place = raw.tell() if self._size else 0
                     yield block
-                self._place = self._size
-                if self._on_bytes:
-                    self._on_bytes(b"")
             except (gzip.BadGzipFile, EOFError, zlib.error) as e:
                 raise DataError(
                     f"{self.path}: damaged or truncated gzip file: {e}"
                 ) from None
 
+    def watch(self, data: bytes) -> None:
+        """Counts bytes that were read from the file."""
+        self.size += len(data)
+        if self._hashes:
+            self.sha256.update(data)
+
     def _decoded(self, data: bytes, lines: int) -> str:
         """Returns the text of lines that follow a number of other lines."""
-        end = data.find(b"\0")
-        problem = "a NUL byte, this is not a text file"
-        if end < 0:
+        if b"\0" not in data:
             try:
                 return data.decode()
-            except UnicodeDecodeError as e:
-                end, problem = e.start, "not UTF-8 text"
-        line = lines + data.count(b"\n", 0, end) + 1
-        raise DataError(f"{self.path}: line {line}: {problem}")
+            except UnicodeDecodeError:
+                pass
+        texts = []
+        for number, line in enumerate(data.split(b"\n"), lines + 1):
+            try:
+                text = line.decode()
+                if "\0" not in text:
+                    texts.append(text)
+                    continue
+                reason = "lines_with_nul_bytes"
+                problem = "a NUL byte, this is not a text file"
+            except UnicodeDecodeError:
+                reason, problem = "lines_not_utf8", "not UTF-8 text"
+                if line.startswith(_TOO_LONG):
+                    reason = "lines_too_long"
+                    problem = f"a line of more than {self._longest} bytes"
+            problem = f"{self.path}: line {number}: {problem}"
+            if self._bad is None:
+                raise DataError(problem)
+            self._bad.report(reason, problem)
+        return "\n".join(texts)
 
 
 class _Watched:
-    """A binary file whose bytes are passed to a callback as they are read."""
+    """A file that is read once, from its front, by a stream.
 
-    def __init__(self, file: IO[bytes], on_bytes: Callable[[bytes], None]):
+    The first two bytes are read at once: neither a pipe nor a bucket is read twice.
+    """
+
+    def __init__(self, file: IO[bytes], stream: TextStream):
         self._file = file
-        self._on_bytes = on_bytes
+        self._watch = stream.watch
+        self.head = self._unused = file.read(2)
 
-    def read(self, count: int) -> bytes:
-        data = self._file.read(count)
-        if data:
-            self._on_bytes(data)
+    def read(self, size: int = -1) -> bytes:
+        head, self._unused = self._unused, b""
+        data = self._file.read(size - len(head) if size >= 0 else size)
+        data = head + data if head else data
+        self._watch(data)
         return data
+
+
+def _cut_point(line: bytes) -> int:
+    """Returns where to cut a line that is too long."""
+    end = max(line.rfind(b" "), line.rfind(b"\t")) + 1
+    if not end:
+        end = len(line)
+        while end > len(line) - 4 and line[end - 1] & 0xC0 == 0x80:
+            end -= 1  # not inside a character
+        end = end - 1 if line[end - 1] >= 0xC0 else len(line)
+    return end
 
 
 def read_text(path: str) -> str:

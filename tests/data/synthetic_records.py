@@ -1,12 +1,12 @@
 """Examples with the structure of real ones, made from a seed, and files of them."""
 
-import inspect
 import pathlib
 
 import numpy as np
 
 from albert_tf.data import keyed_random
-from albert_tf.data.masking.apply import MaskingConfig, VocabInfo, mask_batch
+from albert_tf.data.masking.apply import mask_batch
+from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.records import tf_example, tfrecord
 
@@ -51,34 +51,23 @@ def make_batch(rows: list[dict[str, np.ndarray]], width: int) -> dict[str, np.nd
 
 
 def mask_example(
-    token_ids,
-    token_boundary,
-    *,
-    config: MaskingConfig,
-    vocab: VocabInfo,
-    key: tuple[int, int, int],
+    example: dict[str, np.ndarray], config: MaskingConfig, key: tuple[int, int, int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Masks one example without padding, in NumPy.
 
     Args:
-        token_ids: int `[T]`. Tokens, [CLS] and [SEP] included.
-        token_boundary: int `[T]`. 1 where a token starts a word.
+        example: dict. `input_ids` and `token_boundary`.
         config: `MaskingConfig`. How to mask.
-        vocab: `VocabInfo`. The vocabulary.
         key: tuple. Seed, epoch and number of the example.
 
     Returns:
         Masked ids int32 `[T]`; the masked positions and the original ids there, int32
         `[n]`. Equal to the row of this key in any batch.
     """
-    row = {
-        "token_ids": np.asarray(token_ids, np.int32)[None],
-        "token_boundary": np.asarray(token_boundary, np.int32)[None],
-        "padding_mask": np.ones((1, len(token_ids)), np.int32),
-    }
-    seed, epoch, example = key
-    keys = keyed_random.row_keys(seed, np.array([epoch]), np.array([example]), NUMPY)
-    masked = {k: v[0] for k, v in mask_batch(row, keys, config, vocab).items()}
+    batch = make_batch([example], len(example["input_ids"]))
+    seed, epoch, number = key
+    keys = keyed_random.row_keys(seed, np.array([epoch]), np.array([number]), NUMPY)
+    masked = {k: v[0] for k, v in mask_batch(batch, keys, config, VOCAB).items()}
     count = int(masked["mask_weights"].sum())
     return (
         masked["token_ids"],
@@ -99,12 +88,3 @@ def write(folder: pathlib.Path, rows: list[dict], num_shards: int = 3) -> str:
         path = tfrecord.shard_name(str(folder / "set"), shard, num_shards)
         tfrecord.write_shard(path, tf_example.serialize_batch(columns))
     return str(folder / "set-*-of-*.tfrecord")
-
-
-def make_dataset(pattern, **arguments):
-    """A data set of batches; takes the arguments of `PretrainingData` and `batches`."""
-    from albert_tf.data.batches.pretraining import PretrainingData
-
-    of_batches = inspect.signature(PretrainingData.batches).parameters
-    how = {k: arguments.pop(k) for k in list(arguments) if k in of_batches}
-    return PretrainingData(pattern, **arguments).batches(**how)

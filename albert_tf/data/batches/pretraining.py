@@ -28,6 +28,29 @@ from albert_tf.errors import require
 from albert_tf.wording import count_of
 
 
+def make_pretraining_dataset(
+    pattern: str | Sequence[str],
+    *,
+    global_batch_size: int,
+    start_step: int = 0,
+    is_training: bool = True,
+    num_input_pipelines: int = 1,
+    input_pipeline_id: int = 0,
+    **options,
+) -> tf.data.Dataset:
+    """Returns the batches of `PretrainingData(pattern, **options)`.
+
+    The other arguments are those of `PretrainingData.batches`.
+    """
+    return PretrainingData(pattern, **options).batches(
+        global_batch_size,
+        start_step=start_step,
+        is_training=is_training,
+        num_input_pipelines=num_input_pipelines,
+        input_pipeline_id=input_pipeline_id,
+    )
+
+
 class PretrainingData:
     """Records, ours or the original's, as batches; rows are packed by one plan.
 

@@ -18,7 +18,7 @@ from albert_tf.data.masking.config import VocabInfo
 from albert_tf.data.records import card, schema
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.errors import DataError, require
-from albert_tf.storage import files
+from albert_tf.storage import files, protobuf
 from albert_tf.wording import count_of
 
 _TOKENS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
@@ -303,13 +303,12 @@ def _is_framed(payload: bytes) -> bool:
 
     TensorFlow's parser does not report which record it failed at.
     """
-    size, at = 0, 1
-    while at < min(len(payload), 11):
-        size |= (payload[at] & 0x7F) << 7 * (at - 1)
-        at += 1
-        if payload[at - 1] < 0x80:
-            break
-    return payload[:1] == b"\x0a" and at + size == len(payload)
+    try:
+        return (
+            payload[:1] == protobuf.tag(1) and len(list(protobuf.fields(payload))) == 1
+        )
+    except (IndexError, ValueError):
+        return False
 
 
 def _read_card(path: str) -> tuple[str | None, dict[str, int]]:

@@ -13,41 +13,30 @@ jsonl; a name that ends in .csv or .tsv is table. Other text is `lines` if half 
 characters are in lines with a line directly before or after them, and 60% of those with
 one directly after end a sentence and contain no other sentence end; else it is
 `paragraphs`. The choice is logged.
-
-Sentences are split by `sentencex` (Wikimedia's segmenter for about 300 languages:
-abbreviations by language, quotes and brackets kept whole, `。！？` without spaces; an
-unknown language falls back to a related one, or else to English). It splits about 10 MB
-of text per second on one core, so that tokenization remains the slower step.
 """
 
 import copy
 import dataclasses
-import hashlib
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import sentencex
 from absl import logging
 
 from albert_tf.data.corpus import docstrings, formats
-from albert_tf.data.corpus.source import (
-    MAX_JSON_BYTES,
-    MAX_LINE_BYTES,
-    Source,
-    read_lines,
-    read_table,
-    read_tfds,
+from albert_tf.data.corpus.documents import (
+    RawDocument,
+    check_language,
+    document_sentences,
 )
 from albert_tf.errors import DataError, require
-from albert_tf.settings import setting
-from albert_tf.storage import files, streams
+from albert_tf.settings import check_fields, setting
+from albert_tf.storage import digests, files, streams
 from albert_tf.tables.columns import BadRows
 from albert_tf.tables.settings import LayoutSettings, ReadingSettings
+from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import prepared_folder
 
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-zA-Z0-9-]+)?")
 FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "table")
 
 
@@ -70,21 +59,16 @@ class CorpusSettings(LayoutSettings, ReadingSettings):
     def options(self) -> dict:
         """Arguments of `Corpus` besides its inputs."""
         names = [field.name for field in dataclasses.fields(CorpusSettings)]
-        values = {name: getattr(self, name) for name in names}
-        return {"format": values.pop("input_format"), **values}
+        return {name: getattr(self, name) for name in names}
 
 
-class RawDocument(NamedTuple):
-    """A document as it was read, before it is split into sentences.
+class Source(NamedTuple):
+    """One file or data set of a corpus."""
 
-    (source, number) identifies it for any number of processes: random choices
-    made for a document depend only on these two.
-    """
-
-    source: int  # index of the source, from 0
-    number: int  # index of the document in its source
-    texts: list[str]
-    is_split: bool  # whether the texts are already sentences
+    name: str  # path, or `tfds:...`, `docstrings:...`
+    format: str  # one of FORMATS except auto, or "tfds", "docstrings"
+    size: int  # bytes, at most; 0 where unknown
+    modified: int = 0  # nanoseconds since 1970; 0 where unknown
 
 
 class Corpus:
@@ -92,11 +76,8 @@ class Corpus:
 
     Args:
         inputs: str. See the module's docstring.
-        format: str. One of `FORMATS`, for all files.
-        text_field: str. Name of the field with the text in jsonl, tables and TFDS.
-        on_bad_input: str. "stop", or "skip" to count and leave out lines that are not
-            UTF-8, contain NUL bytes or are not JSON.
-        **more: Other fields of `CorpusSettings`.
+        input_format: str. One of `FORMATS`, for all files.
+        **options: Other fields of `CorpusSettings`.
 
     Attributes:
         sources: list of `Source`.
@@ -109,27 +90,14 @@ class Corpus:
         UsageError: If an argument is invalid.
     """
 
-    def __init__(
-        self,
-        inputs: str,
-        format: str = "auto",
-        text_field: str = "text",
-        on_bad_input: str = "stop",
-        **more,
-    ):
-        rule = f"input_format: expected one of {', '.join(FORMATS)}"
-        require(format in FORMATS, rule, format)
-        self.settings = CorpusSettings(
-            input_format=format,
-            text_field=text_field,
-            on_bad_input=on_bad_input,
-            **more,
-        )
+    def __init__(self, inputs: str, input_format: str = "auto", **options):
+        self.settings = CorpusSettings(input_format=input_format, **options)
+        check_fields(self.settings)
         self.counts: Counter = Counter()
         self.sha256: dict[str, str] = {}
-        self._bad = BadRows(on_bad_input, self.counts)
-        self.sources = self._find(inputs, format)
-        if format == "auto":
+        self._bad = BadRows(self.settings.on_bad_input, self.counts)
+        self.sources = self._find(inputs)
+        if input_format == "auto":
             self._log_formats()
 
     def restarted(self) -> "Corpus":
@@ -149,7 +117,7 @@ class Corpus:
             for number, document in enumerate(grouped):
                 yield RawDocument(k, number, document, is_split)
 
-    def _find(self, inputs: str, format: str) -> list[Source]:
+    def _find(self, inputs: str) -> list[Source]:
         names: dict[str, str] = {}
         for part in filter(None, map(str.strip, inputs.split(","))):
             scheme = part.partition(":")[0]
@@ -164,7 +132,7 @@ class Corpus:
                 raise DataError(f"input_file: {part}: {hint}")
             for path in matches:
                 self.counts["inputs_repeated"] += path in names
-                names.setdefault(path, format)
+                names.setdefault(path, self.settings.input_format)
         require(names, "input_file: must name an input", inputs)
         return [self._source(name, kind) for name, kind in names.items()]
 
@@ -174,12 +142,12 @@ class Corpus:
         if kind == "tfds":
             prepared_folder(name, self.settings.tfds_data_dir, self.settings.download)
             return Source(name, kind, 0)
-        # A pipe is empty after its format was detected, or a run was killed.
-        rule = f"{name}: must be a regular file, write it to one"
-        require(streams.is_regular(name), rule, error=DataError)
-        size, modified = streams.size(name), streams.modified(name)
+        found = files.status(name)
+        if not found or not found.is_regular:
+            # A pipe is empty after its format was detected, or a run was killed.
+            raise DataError(f"{name}: must be a regular file, write it to one")
         kind = formats.detect_format(name) if kind == "auto" else kind
-        return Source(name, kind, size, modified)
+        return Source(name, kind, found.size, found.modified)
 
     def _log_formats(self) -> None:
         """Logs which formats were detected, so that a wrong one is seen at once."""
@@ -192,68 +160,51 @@ class Corpus:
             logging.info("%s%s: read as --input_format=%s", names[0], more, kind)
 
     def _texts(self, source: Source) -> Iterator[str | None]:
-        name, kind = source.name, source.format
+        name, kind, bad, settings = *source[:2], self._bad, self.settings
         if kind == "docstrings":
             limit = _docstring_limit(name)
             read = docstrings.read_docstrings(docstrings.source_files(), limit)
             return (text for document in read for text in (*document, None))
-        if kind in ("tfds", "parquet", "table"):
-            if kind == "tfds":
-                rows = read_tfds(source, self.settings, self._bad)
-            else:
-                update = self._hasher(source)
-                rows = read_table(source, self.settings, self._bad, update)
-            return (
-                text
-                for row in rows
-                for text in formats.text_paragraphs(row, self.counts)
-            )
-        is_json = kind == "jsonl"
-        lines = read_lines(
-            name,
-            self._bad,
-            MAX_JSON_BYTES if is_json else MAX_LINE_BYTES,
-            cut=not is_json,
-            on_bytes=self._hasher(source),
-        )
-        if is_json:
-            return formats.read_json_lines(
-                lines, self._bad, name, self.settings.text_field
-            )
+        field = settings.text_field
+        if kind == "tfds":
+            return formats.read_tfds(name, field, settings.tfds_data_dir, bad)
+        if kind in ("parquet", "table"):
+            digest = digests.of_file(name)
+            self._check_unchanged(source, digest["size"], digest["sha256"])
+            kind = kind if kind == "parquet" else None
+            return formats.read_table(name, kind, field, settings.layout, bad)
+        lines = self._lines(source)
+        if kind == "jsonl":
+            return formats.read_json_lines(lines, bad, name, field)
         if kind == "wikiextractor":
             return formats.read_wikiextractor(lines, self.counts)
         if kind == "lines":
             return formats.read_sentence_lines(lines)
         return formats.read_paragraphs(lines)
 
-    def _hasher(self, source: Source):
-        """Returns a callback for a file's bytes, called with none at its end."""
-        digest = hashlib.sha256()
-        name, count = source.name, 0
+    def _lines(self, source: Source) -> formats.Lines:
+        """Yields the numbered lines of a file, and keeps the digest of its bytes."""
+        is_json = source.format == "jsonl"
+        most = formats.MAX_JSON_BYTES if is_json else formats.MAX_LINE_BYTES
+        stream = TextStream(source.name, self._bad, most, not is_json, hashes=True)
+        yield from stream.lines()
+        self._check_unchanged(source, stream.size, stream.sha256.hexdigest())
 
-        def update(data: bytes) -> None:
-            nonlocal count
-            digest.update(data)
-            count += len(data)
-            if data:
-                return
-            self.sha256[name] = digest.hexdigest()
-            if count != source.size:
-                raise DataError(
-                    f"{name}: changed while it was read: had {source.size} bytes at "
-                    f"the start, {count} were read"
-                )
-            if source.modified and streams.modified(name) != source.modified:
-                raise DataError(f"{name}: changed while it was read")
-
-        return update
+    def _check_unchanged(self, source: Source, size: int, sha256: str) -> None:
+        """Keeps the digest of a file, which must be as it was when it was found."""
+        name = source.name
+        self.sha256[name] = sha256
+        if size != source.size:
+            raise DataError(
+                f"{name}: changed while it was read: had {source.size} bytes at the "
+                f"start, {size} were read"
+            )
+        if source.modified and streams.modified(name) != source.modified:
+            raise DataError(f"{name}: changed while it was read")
 
 
 def open_corpus(
-    inputs: str,
-    format: str = "auto",
-    language: str = "en",
-    **options,
+    inputs: str, input_format: str = "auto", language: str = "en", **options
 ) -> Iterator[list[str]]:
     """Yields the documents of a corpus, each a list of sentences; see `Corpus`.
 
@@ -261,7 +212,7 @@ def open_corpus(
         DataError: If an input is missing or cannot be read, or all are empty.
     """
     language = check_language(language)
-    corpus = Corpus(inputs, format, **options)
+    corpus = Corpus(inputs, input_format, **options)
     empty = True
     for document in corpus.documents():
         if sentences := document_sentences(document, language):
@@ -271,53 +222,12 @@ def open_corpus(
         raise DataError(f"input_file: {inputs}: contains no text")
 
 
-def document_sentences(document: RawDocument, language: str) -> list[str]:
-    """Returns the sentences of a document."""
-    if document.is_split:
-        return document.texts
-    return [
-        sentence
-        for text in document.texts
-        for sentence in split_sentences(text, language)
-    ]
-
-
-def check_language(language: str) -> str:
-    """Returns `language` if it has the form of a language code.
-
-    Raises:
-        UsageError: If it has not.
-    """
-    rule = "language: expected a code such as 'en' or 'zh'"
-    require(_LANGUAGE.fullmatch(language), rule, language)
-    return language
-
-
-def split_sentences(text: str, language: str = "en") -> list[str]:
-    """Splits a paragraph into sentences.
-
-    White space is collapsed to single spaces, also across lines. Only white space is
-    lost: the joined sentences contain every other character in order.
-
-    Args:
-        text: str. Running text.
-        language: str. ISO 639 code.
-
-    Returns:
-        The sentences, none of them empty.
-    """
-    text = " ".join(text.split())
-    if not text:
-        return []
-    sentences = (part.strip() for part in sentencex.segment(language, text))
-    return [sentence for sentence in sentences if sentence]
-
-
 def _docstring_limit(name: str) -> int | None:
     option = name.partition(":")[2]
     if not option:
         return None
     key, _, value = option.partition("=")
+    known = key == "max_bytes" and value.isdigit()
     rule = "input_file: expected 'docstrings:' or 'docstrings:max_bytes=<number>'"
-    require(key == "max_bytes" and value.isdigit(), rule, name)
+    require(known, rule, name)
     return int(value)

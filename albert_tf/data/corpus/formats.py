@@ -1,8 +1,8 @@
-"""The text formats of a corpus: lines, paragraphs, WikiExtractor, JSON Lines.
+"""Finds the format of a file, and reads the formats of a corpus.
 
-A reader takes an iterator of decoded lines and yields texts (sentences for `lines`,
-paragraphs still to be split for the other formats) and None where a document ends.
-Memory is bounded: see `MAX_LINE_BYTES` and `DOCUMENT_CHARS`.
+A reader takes numbered lines, or a column of a table, and yields texts (sentences for
+`lines`, paragraphs still to be split for the other formats) and None where a document
+ends. Memory is bounded: see `MAX_LINE_BYTES` and `DOCUMENT_CHARS`.
 """
 
 import json
@@ -10,11 +10,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from albert_tf.data.corpus.source import MAX_LINE_BYTES
 from albert_tf.errors import DataError
+from albert_tf.tables import tfds_source
 from albert_tf.tables.columns import BadRows
+from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import TextStream
 
+Lines = Iterator[tuple[int, str]]  # as from `TextStream.lines`
+# A longer line is cut at white space, so that one line of 500 MB needs no memory.
+MAX_LINE_BYTES = 1 << 20
+# A JSON object cannot be cut; a longer line is bad input.
+MAX_JSON_BYTES = 64 << 20
 # A longer document is split.
 DOCUMENT_CHARS = 1 << 18
 # A paragraph without a blank line ends with the first full sentence after this.
@@ -22,18 +28,67 @@ _PARAGRAPH_CHARS = 8192
 _DOC = re.compile(r"<doc\b[^>]*>")
 _SENTENCE_END = tuple(".!?。！？\"'”’)")
 _HALF = re.compile("[\ud800-\udfff]")
-# What `detect_format` looks at.
 _SAMPLE = 1 << 16
+_ROWS = 256
 _COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
-_TABLE_NAME = re.compile(r"\.(csv|tsv)(\.gz)?$", re.IGNORECASE)
 _JSON_START = re.compile(r'\[?\s*\{\s*"')
+_TABLE_NAME = re.compile(r"\.(csv|tsv)(\.gz)?$", re.IGNORECASE)
 # Text split into tokens, such as WikiText's, has blanks before the punctuation too.
 _INNER_END = re.compile(
     r"[a-z]{3}[.!?][\"'”’)]* +[A-Z]|[。！？]\w"
     r"|\w [.!?](?: [\"'”’)]+)* +[\"'“‘(]* ?[A-Z]"
 )
-_LINE_ENDS = tuple(".!?:;…。！？।")
+_ENDS = tuple(".!?:;…。！？।")
+
+
+def detect_format(path: str) -> str:
+    """Returns the format of a file, judged by its first 64 KiB.
+
+    The module `corpus` describes the rule.
+
+    Raises:
+        DataError: If the file cannot be read or decompressed, or is not text.
+    """
+    sample = next(TextStream(path).blocks(_SAMPLE), b"")
+    if sample.startswith(b"PAR1"):
+        return "parquet"
+    for start, name in _COMPRESSED.items():
+        if sample.startswith(start):
+            raise DataError(
+                f"{path}: is compressed with {name}; only gzip is supported, unpack it"
+            )
+    text = sample.decode("utf-8-sig", errors="ignore").lstrip()
+    if text.startswith("<doc "):
+        return "wikiextractor"
+    first = text.partition("\n")[0]
+    if first.startswith("{"):
+        if len(text) == len(first):  # the line continues after the sample
+            return "jsonl"
+        try:
+            json.loads(first)
+            return "jsonl"
+        except (ValueError, RecursionError):
+            pass
+    if _JSON_NAME.search(path) or _JSON_START.match(text):
+        raise DataError(
+            f"{path}: looks like JSON, but its first line is not a JSON object; "
+            "convert it to JSON Lines (one object per line), or set --input_format"
+        )
+    if _TABLE_NAME.search(path):
+        return "table"
+    lines = [line.strip() for line in text.split("\n")]
+    followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
+    single = sum(
+        line.rstrip("\"'”’)」』").endswith(_ENDS) and not _INNER_END.search(line)
+        for line in followed
+    )
+    # Text with one line per paragraph has neighbouring lines only in headings.
+    around = zip(["", *lines[:-1]], lines, [*lines[1:], ""], strict=True)
+    joined = sum(len(line) for a, line, b in around if a or b)
+    bulk = 2 * joined >= sum(map(len, lines))
+    is_lines = followed and bulk and single >= 0.6 * len(followed)
+    return "lines" if is_lines else "paragraphs"
 
 
 def group_documents(
@@ -64,20 +119,20 @@ def group_documents(
         yield document
 
 
-def read_sentence_lines(lines: Iterator[str]) -> Iterator[str | None]:
+def read_sentence_lines(lines: Lines) -> Iterator[str | None]:
     """Reads the original's format: a sentence per line, documents set apart."""
-    for line in lines:
+    for _, line in lines:
         yield line.strip() or None
 
 
-def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
+def read_paragraphs(lines: Lines) -> Iterator[str | None]:
     """Reads ordinary text: lines of a paragraph are joined, blank lines end it.
 
     Two or more blank lines end the document, as does the end of the file.
     """
     current: list[str] = []
     length = blank = 0
-    for line in lines:
+    for _, line in lines:
         line = line.strip()
         if line:
             current.append(line)
@@ -97,7 +152,7 @@ def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
         yield " ".join(current)
 
 
-def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | None]:
+def read_wikiextractor(lines: Lines, counts: Counter) -> Iterator[str | None]:
     """Reads `<doc id=... title="...">` blocks without their title line.
 
     Documents without text (redirects) are counted as "documents_empty". Lines between
@@ -105,7 +160,7 @@ def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | 
     """
     inside = empty = False
     title = ""
-    for line in lines:
+    for _, line in lines:
         line = line.strip()
         if _DOC.match(line):
             match = re.search(r'title="([^"]*)"', line)
@@ -125,10 +180,10 @@ def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | 
 
 
 def read_json_lines(
-    lines: Iterator[str], bad: BadRows, path: str, text_field: str
+    lines: Lines, bad: BadRows, path: str, text_field: str
 ) -> Iterator[str | None]:
     """Reads one JSON object per line, with the document's text in `text_field`."""
-    for number, line in enumerate(lines, start=1):
+    for number, line in lines:
         if not line.strip():
             continue
         try:
@@ -166,52 +221,53 @@ def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
     yield None
 
 
-def detect_format(path: str) -> str:
-    """Returns the format of a file, judged by its first 64 KiB.
-
-    The module `corpus` describes the rule.
+def read_table(
+    path: str, kind: str | None, column: str, layout: dict, bad: BadRows
+) -> Iterator[str | None]:
+    """Reads the strings of a column of a CSV, TSV or Parquet file as documents.
 
     Raises:
-        DataError: If the file cannot be read or decompressed, or is not text.
+        UsageError: If pyarrow is needed and not installed.
+        DataError: If the file is damaged or has no such column.
     """
-    blocks = TextStream(path).blocks(_SAMPLE)
-    sample = next(blocks, b"")
-    blocks.close()
-    if sample.startswith(b"PAR1"):
-        return "parquet"
-    for start, name in _COMPRESSED.items():
-        if sample.startswith(start):
-            raise DataError(
-                f"{path}: is compressed with {name}; only gzip is supported, unpack it"
-            )
-    text = sample.decode("utf-8-sig", errors="ignore").lstrip()
-    if text.startswith("<doc "):
-        return "wikiextractor"
-    first = text.partition("\n")[0]
-    if first.startswith("{"):
-        if len(text) == len(first):  # the line continues after the sample
-            return "jsonl"
-        try:
-            json.loads(first)
-            return "jsonl"
-        except (ValueError, RecursionError):
-            pass
-    if _JSON_NAME.search(path) or _JSON_START.match(text):
-        raise DataError(
-            f"{path}: looks like JSON, but its first line is not a JSON object; "
-            "convert it to JSON Lines (one object per line), or set --input_format"
-        )
-    if _TABLE_NAME.search(path):
-        return "table"
-    lines = [line.strip() for line in text.split("\n")]
-    followed = [a for a, b in zip(lines, lines[1:], strict=False) if a and b]
-    single = sum(
-        line.rstrip("\"'”’)」』").endswith(_LINE_ENDS) and not _INNER_END.search(line)
-        for line in followed
-    )
-    # Text with one line per paragraph has neighbouring lines only in headings.
-    around = zip(["", *lines[:-1]], lines, [*lines[1:], ""], strict=True)
-    joined = sum(len(line) for a, line, b in around if a or b)
-    bulk = 2 * joined >= sum(map(len, lines))
-    is_lines = followed and bulk and single >= 0.6 * len(followed)
-    return "lines" if is_lines else "paragraphs"
+    stream = ColumnReader(path, [column], **layout, bad=bad, kind=kind)
+    for rows in stream.portions(_ROWS):
+        for number, value in enumerate(rows.values[column]):
+            if isinstance(value, str):
+                yield from text_paragraphs(value, bad.counts)
+            else:
+                bad.report(
+                    "rows_without_text",
+                    f"{rows.where(number)}: column {column!r} (--text_column) must "
+                    f"contain strings, received {value!r}",
+                )
+
+
+def read_tfds(
+    name: str, field: str, data_dir: str, bad: BadRows
+) -> Iterator[str | None]:
+    """Reads the texts of the training split of a TFDS data set, in stored order.
+
+    Args:
+        name: str. For example `tfds:wikipedia/20230601.en`.
+        field: str. Feature with the text.
+        data_dir: str. See `tfds_source.prepared_folder`.
+        bad: `BadRows`. What to do with rows that cannot be used.
+
+    Raises:
+        DataError: If the set is not prepared, or has no such feature.
+    """
+    path = tfds_source.prepared_folder(name, data_dir, False)
+    with tfds_source.opened(name, path, "train") as (_, rows):
+        for row in rows:
+            if field not in row:
+                raise DataError(
+                    f"{name}: has no feature {field!r} (--text_column), its features "
+                    f"are {', '.join(sorted(row))}"
+                )
+            try:
+                text = row[field].decode()
+            except UnicodeDecodeError as error:
+                bad.report("rows_not_utf8", f"{name}: a text is not UTF-8: {error}")
+            else:
+                yield from text_paragraphs(text, bad.counts)

@@ -12,20 +12,9 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.data import keyed_random
-from albert_tf.data.masking import choice as mask_choice
 from albert_tf.data.masking import ops
 from albert_tf.data.masking.choice import Choice, choose
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
-
-__all__ = [
-    "Choice",
-    "MaskingConfig",
-    "VocabInfo",
-    "apply",
-    "choose",
-    "mask_batch",
-    "unmask",
-]
 
 
 def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabInfo, xp):
@@ -105,7 +94,7 @@ def mask_batch(
         which ELECTRA's discriminator needs.
     """
     token_ids = batch[features.TOKEN_IDS]
-    choice = mask_choice.choose(
+    choice = choose(
         token_ids,
         batch[features.TOKEN_BOUNDARY],
         batch[features.PADDING_MASK],

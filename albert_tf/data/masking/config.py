@@ -167,15 +167,9 @@ class VocabInfo:
     @classmethod
     def from_tokenizer(cls, tokenizer) -> Self:
         """Returns the facts about any tokenizer with attributes of these names."""
-        return cls(
-            vocab_size=tokenizer.vocab_size,
-            pad_id=tokenizer.pad_id,
-            cls_id=tokenizer.cls_id,
-            sep_id=tokenizer.sep_id,
-            mask_id=tokenizer.mask_id,
-            special_ids=tuple(tokenizer.special_ids),
-            sha256=getattr(tokenizer, "sha256", None),
-        )
+        names = [field.name for field in dataclasses.fields(cls)]
+        values = {name: getattr(tokenizer, name, None) for name in names}
+        return cls(**values | {"special_ids": tuple(tokenizer.special_ids)})
 
     def text_ids(self) -> np.ndarray:
         """Returns the int32 ids of the tokens that are not special, ascending."""

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from albert_tf.data.corpus.corpus import Corpus, RawDocument
-from albert_tf.data.corpus.duplicates import document_digest
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.corpus.documents import RawDocument, document_digest
 from albert_tf.data.prepare import blocks, parts
 from albert_tf.data.prepare.output import Shard, write_shard
 from albert_tf.jobs.beam import check_runner, run_each

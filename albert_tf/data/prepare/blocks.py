@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from albert_tf.data.corpus.corpus import Corpus, RawDocument, document_sentences
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.corpus.documents import RawDocument, document_sentences
 from albert_tf.data.prepare import pairs
 from albert_tf.data.prepare.assemble import assemble, separate, serialize, shuffled
 from albert_tf.data.prepare.config import SPLITS, RecordConfig

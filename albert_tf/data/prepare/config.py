@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from albert_tf.data import keyed_random
-from albert_tf.data.corpus.corpus import RawDocument
+from albert_tf.data.corpus.documents import RawDocument
 from albert_tf.data.keyed_random import KeyedRandom
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare.pairs import PairConfig

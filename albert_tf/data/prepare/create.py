@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import tqdm
 
-from albert_tf.data.corpus.corpus import Corpus, RawDocument
-from albert_tf.data.corpus.duplicates import DuplicateCounter
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.corpus.documents import DuplicateCounter, RawDocument
 from albert_tf.data.prepare import blocks, parts
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.output import (

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import google_crc32c
 import numpy as np
 
-from albert_tf.data.corpus.corpus import Corpus, RawDocument
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.corpus.documents import RawDocument
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.config import SPLITS, RecordConfig
 from albert_tf.errors import DataError

@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from albert_tf.data.corpus.corpus import CorpusSettings, check_language
+from albert_tf.data.corpus.corpus import CorpusSettings
+from albert_tf.data.corpus.documents import check_language
 from albert_tf.data.masking.config import (
     MaskingConfig,
     check_probability,

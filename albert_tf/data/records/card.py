@@ -16,6 +16,12 @@ CARD_NAME = "dataset.json"
 MARKDOWN_NAME = "dataset.md"
 HISTOGRAM_NAME = "length_histogram.png"
 _LISTED = 50  # inputs listed in the Markdown
+# Counts that the card has under their names.
+_TEXT_COUNTS = ("sentences", "characters", "tokens", "unknown_tokens")
+_SEGMENT_COUNTS = (
+    *("segments_split", "segments_cut", "segments_skipped"),
+    "tokens_skipped",
+)
 
 
 def make_card(
@@ -79,10 +85,7 @@ def _corpus_section(summary, corpus, duplicates) -> dict:
         "documents_without_tokens": counts["documents_without_tokens"],
         "duplicate_documents": duplicates.num_duplicates,
         "duplicates_complete": duplicates.is_complete,
-        "sentences": counts["sentences"],
-        "characters": counts["characters"],
-        "tokens": counts["tokens"],
-        "unknown_tokens": counts["unknown_tokens"],
+        **{name: counts[name] for name in _TEXT_COUNTS},
         "unknown_rate": _rate(counts["unknown_tokens"], counts["tokens"]),
         "longest_document": {
             "tokens": longest[0],
@@ -110,10 +113,7 @@ def _examples_section(summary, config) -> dict:
         "truncation_rate": _rate(
             counts["tokens_truncated"], counts["tokens"] * config.dupe_factor
         ),
-        "segments_split": counts["segments_split"],
-        "segments_cut": counts["segments_cut"],
-        "segments_skipped": counts["segments_skipped"],
-        "tokens_skipped": counts["tokens_skipped"],
+        **{name: counts[name] for name in _SEGMENT_COUNTS},
         "length_histogram": lengths.tolist(),
     }
 
@@ -134,9 +134,13 @@ def _masks_section(counts, config) -> dict:
 def write_card(folder: str, data_card: dict) -> None:
     """Writes the card in all three forms; the JSON last, which marks a complete set."""
     lengths = np.array(data_card["examples"]["length_histogram"])
-    _write(files.join(folder, HISTOGRAM_NAME), draw_lengths(lengths))
-    _write(files.join(folder, MARKDOWN_NAME), to_markdown(data_card).encode())
-    _write(files.join(folder, CARD_NAME), files.to_json(data_card, indent=1).encode())
+    for name, data in (
+        (HISTOGRAM_NAME, draw_lengths(lengths)),
+        (MARKDOWN_NAME, to_markdown(data_card).encode()),
+        (CARD_NAME, files.to_json(data_card, indent=1).encode()),
+    ):
+        with streams.write_atomically(files.join(folder, name)) as file:
+            file.write(data)
 
 
 def tokenizer_options(data_card: dict) -> dict[str, bool]:
@@ -195,69 +199,24 @@ def summary_lines(data_card: dict) -> list[str]:
 
 def to_markdown(data_card: dict) -> str:
     """Returns the card as Markdown."""
-    corpus, examples, masks = (data_card[k] for k in ("corpus", "examples", "masks"))
-    longest = corpus["longest_document"]
-    rows = [
-        ("Form of the records", data_card["form"]),
-        ("Pair policy", data_card["pair_policy"]),
-        ("Longest example", f"{data_card['max_seq_length']} tokens"),
-        *(
-            (
-                f"Examples, {split}",
-                f"{s['examples']:,} in {count_of(len(s['shards']), 'shard')}",
-            )
-            for split, s in data_card["splits"].items()
-        ),
-        ("Documents", f"{corpus['documents']:,}"),
-        ("Duplicate documents", f"{corpus['duplicate_documents']:,}"),
-        ("Sentences", f"{corpus['sentences']:,}"),
-        ("Tokens of the text", f"{corpus['tokens']:,}"),
-        ("Unknown tokens", f"{corpus['unknown_rate']:.3%}"),
-        ("Longest document", f"{longest['tokens']:,} tokens, {longest['source']}"),
-        ("Tokens of the examples", f"{examples['tokens']:,}"),
-        ("Mean length", f"{examples['mean_length']:.1f}"),
-        ("Padding if not packed", f"{examples['padding_rate']:.1%}"),
-        ("Label 1", f"{examples['label_1_rate']:.2%}"),
-        ("Truncated tokens", f"{examples['truncation_rate']:.2%}"),
-        ("Skipped tokens", f"{examples['tokens_skipped']:,}"),
-        ("Masked", f"{masks['mask_rate']:.2%} ({masks['from']})"),
-        ("Masked n-grams, by words", _ngrams(masks["ngrams_by_words"])),
-        ("Skipped or cut input", list_counts(corpus["skipped_or_cut"])),
-        ("Tokenizer sha256", data_card["tokenizer"]["sha256"]),
-        ("Case and accents", _normalization(data_card)),
-    ]
-    lines = ["# Data card", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | {value} |" for name, value in rows]
-    lines += ["", f"![lengths]({HISTOGRAM_NAME})", "", "## Inputs", ""]
-    lines += [
-        f"* `{os.path.basename(source['name']) or source['name']}` "
-        f"({source['format']}, {source['bytes']:,} bytes, "
-        f"sha256 {source['sha256'] or 'not a file'})"
-        for source in data_card["inputs"][:_LISTED]
-    ]
-    if (more := len(data_card["inputs"]) - _LISTED) > 0:
-        lines.append(f"* and {more:,} more, see {CARD_NAME}")
-    return "\n".join(lines) + "\n"
+    import jinja2
 
-
-def _normalization(data_card: dict) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("albert_tf.data", "records"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "basename": os.path.basename,
+        "count_of": count_of,
+        "list_counts": list_counts,
+        "number": "{:,}".format,
+    }
+    template = environment.get_template("dataset.md.j2")
     options = tokenizer_options(data_card)
-    if "do_lower_case" not in options:
-        return "kept"
-    case = "lower-cased" if options["do_lower_case"] else "case kept"
-    accents = "kept" if options.get("keep_accents") else "removed"
-    return f"{case}, accents {accents}"
-
-
-def _ngrams(counts: dict[str, int]) -> str:
-    numbers = (f"{number:,} of {words}" for words, number in counts.items())
-    return ", ".join(numbers) or "none"
+    return template.render(data_card, options=options, listed=_LISTED)
 
 
 def _rate(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
-
-
-def _write(path: str, data: bytes) -> None:
-    with streams.write_atomically(path) as file:
-        file.write(data)

@@ -6,12 +6,13 @@ file is therefore copied as soon as reading single records from it has cost a te
 its size; a few records are read directly.
 """
 
+import functools
 import mmap
 import os
 import shutil
 import tempfile
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
@@ -40,11 +41,9 @@ class OpenFiles:
 
     def __init__(self, paths: Sequence[str]):
         self._paths = paths
-        # Local: file number -> its mapped memory, which threads read at once.
-        self._mapped: OrderedDict[int, mmap.mmap] = OrderedDict()
+        self._map = functools.lru_cache(MAX_OPEN)(_map)
         self._copies = LocalCopy(paths)
         self._any_remote = any(map(files.is_remote, paths))
-        self._lock = threading.Lock()
 
     def __getstate__(self) -> dict:
         return {"_paths": self._paths}
@@ -79,7 +78,7 @@ class OpenFiles:
         path = self._paths[number]
         try:
             if not files.is_remote(path):
-                return self._map(number)[offset : offset + size]
+                return self._map(path)[offset : offset + size]
             copied = self._copies.read(number, offset, size)
             if copied is not None:
                 return copied
@@ -93,25 +92,15 @@ class OpenFiles:
         except ValueError as error:  # an empty file cannot be mapped
             raise DataError(f"{path}: cannot be read: {error}") from error
 
-    def _map(self, number: int) -> mmap.mmap:
-        with self._lock:
-            mapped = self._mapped.get(number)
-            if mapped is None:
-                with files.open_binary(self._paths[number]) as file:
-                    mapped = mmap.mmap(
-                        # Some mounted buckets refuse a shared mapping.
-                        file.fileno(),
-                        0,
-                        mmap.MAP_PRIVATE,
-                        mmap.PROT_READ,
-                    )
-                self._mapped[number] = mapped
-                # Not closed: another thread may be reading. The last user frees it.
-                if len(self._mapped) > MAX_OPEN:
-                    self._mapped.popitem(last=False)
-            else:
-                self._mapped.move_to_end(number)
-            return mapped
+
+def _map(path: str) -> mmap.mmap:
+    """Returns the memory of a local file, which threads read at once.
+
+    It is not closed: another thread may be reading. The last user frees it.
+    """
+    with files.open_binary(path) as file:
+        # Some mounted buckets refuse a shared mapping.
+        return mmap.mmap(file.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
 
 
 class LocalCopy:

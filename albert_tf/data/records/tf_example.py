@@ -6,6 +6,7 @@ calls. The bytes are those of deterministic protobuf serialization (map
 entries sorted by name), so equal examples are equal bytes on every machine.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,7 +20,8 @@ _VALUES = protobuf.tag(1)  # of Int64List and FloatList, packed
 _ENTRY = protobuf.tag(1)  # of Features, and of Example
 
 
-_SIZES = [protobuf.varint(number) for number in range(1 << 14)]
+# A varint: lengths of small messages are very frequent.
+_size = functools.lru_cache(1 << 14)(protobuf.varint)
 
 
 def pack_floats(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
@@ -59,11 +61,6 @@ def pack_varints(values: np.ndarray, lengths: np.ndarray) -> list[bytes]:
         byte_ends = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])[ends]
     starts = np.concatenate([[0], byte_ends[:-1]]).tolist()
     return [packed[a:b] for a, b in zip(starts, byte_ends.tolist(), strict=True)]
-
-
-def _size(number: int) -> bytes:
-    """Returns a varint from a table: lengths of small messages are very frequent."""
-    return _SIZES[number] if number < len(_SIZES) else protobuf.varint(number)
 
 
 def _key(name: str) -> bytes:

@@ -5,13 +5,14 @@ import threading
 
 import tensorflow as tf
 
+from albert_tf.data.batches.pretraining import make_pretraining_dataset
 from albert_tf.data.records.tfrecord import RecordSet
-from tests.data.synthetic_records import VOCAB, make_dataset
+from tests.data.synthetic_records import VOCAB
 
 tf.config.experimental.enable_op_determinism()
 pattern = sys.argv[1]
 for packing in (False, True):
-    dataset = make_dataset(
+    dataset = make_pretraining_dataset(
         pattern,
         tokenizer=VOCAB,
         global_batch_size=4,

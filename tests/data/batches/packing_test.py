@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 
 from albert_tf import features
 from albert_tf.data.batches.packing import PackPlan, make_plan
-from albert_tf.data.batches.pretraining import PretrainingData
+from albert_tf.data.batches.pretraining import (
+    PretrainingData,
+    make_pretraining_dataset,
+)
 from albert_tf.data.batches.reader import data_errors
-from albert_tf.data.masking.apply import MaskingConfig
+from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.errors import UsageError
-from tests.data.synthetic_records import VOCAB, make_dataset, make_example, write
+from tests.data.synthetic_records import VOCAB, make_example, write
 
 NUM, LENGTH, MOST = 83, 61, 5
 CONFIG = MaskingConfig(max_predictions_per_seq=4)
@@ -41,7 +44,7 @@ def make(pattern, **changes):
         "seed": 23,
         "packing": True,
     }
-    return make_dataset(pattern, **(arguments | changes))
+    return make_pretraining_dataset(pattern, **(arguments | changes))
 
 
 def take(dataset, count):

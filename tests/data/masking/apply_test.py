@@ -11,7 +11,7 @@ from scipy import stats
 
 from albert_tf.data import keyed_random
 from albert_tf.data.masking import apply as masking
-from albert_tf.data.masking.apply import MaskingConfig
+from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.masking.ops import NUMPY
 from albert_tf.data.masking.ops_graph import TENSORFLOW
 from tests.data.synthetic_records import VOCAB, make_batch, make_example, mask_example
@@ -68,13 +68,7 @@ configs = st.builds(
 @given(example=examples, config=configs, key=st.tuples(*[st.integers(0, 2**40)] * 3))
 def test_choice_is_whole_words_filling_the_budget(example, config, key):
     ids = example["input_ids"]
-    masked, positions, labels = mask_example(
-        ids,
-        example["token_boundary"],
-        config=config,
-        vocab=VOCAB,
-        key=key,
-    )
+    masked, positions, labels = mask_example(example, config, key)
     budget = min(
         config.max_predictions_per_seq, max(1, round(len(ids) * config.masked_lm_prob))
     )
@@ -99,15 +93,10 @@ def test_choice_is_whole_words_filling_the_budget(example, config, key):
 @pytest.mark.parametrize("rules", ["albert_tf", "original"])
 def test_unknown_pieces_are_no_targets(rules):
     ids = np.array([2, 1, 1, 50, 1, 60, 1, 1, 3])
-    unknown = 0
+    example = {"input_ids": ids, "token_boundary": np.ones_like(ids)}
+    config, unknown = MaskingConfig(masked_lm_prob=0.2, rules=rules), 0
     for key in range(200):
-        _, positions, before = mask_example(
-            ids,
-            np.ones_like(ids),
-            config=MaskingConfig(masked_lm_prob=0.2, rules=rules),
-            vocab=VOCAB,
-            key=(1, 0, key),
-        )
+        _, positions, before = mask_example(example, config, (1, 0, key))
         assert len(positions) == 2
         unknown += int((before == 1).sum())
     assert (unknown > 0) == (rules == "original")
@@ -119,13 +108,7 @@ def test_row_depends_on_its_key_alone(rows, config):
     batch = make_batch(rows, 67)
     out = mask(batch, config)
     for i, row in enumerate(rows):
-        masked, positions, labels = mask_example(
-            row["input_ids"],
-            row["token_boundary"],
-            config=config,
-            vocab=VOCAB,
-            key=(11, 3, i),
-        )
+        masked, positions, labels = mask_example(row, config, (11, 3, i))
         count = int(out["mask_weights"][i].sum())
         np.testing.assert_array_equal(out["token_ids"][i, : len(masked)], masked)
         assert not out["token_ids"][i, len(masked) :].any()

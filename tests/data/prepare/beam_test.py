@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.corpus.duplicates import document_digest
+from albert_tf.data.corpus.documents import document_digest
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.create import create_pretraining_data

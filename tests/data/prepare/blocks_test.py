@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.corpus.corpus import Corpus, RawDocument
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.corpus.documents import RawDocument
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.config import RecordConfig

@@ -115,17 +115,9 @@ def test_an_epoch_reads_every_byte_about_once(prefix, payloads, traffic, scratch
     assert not os.listdir(scratch)  # The copy has no name.
 
 
-def test_a_few_records_are_read_without_a_copy(prefix, payloads, traffic, monkeypatch):
-    monkeypatch.setattr(open_files, "READ_AHEAD", 1000)
-    monkeypatch.setattr(
-        open_files.LocalCopy, "_copy", lambda *unused: pytest.fail("copied")
-    )
-    records = tfrecord.RecordSet(prefix)
-    assert records[7] == payloads[7]
-    assert records.read([5, 0]) == [payloads[5], payloads[0]]
-
-
-def test_small_batches_also_lead_to_a_copy(prefix, payloads, monkeypatch, scratch):
+def test_a_file_is_copied_once_many_of_its_records_were_read(
+    prefix, payloads, monkeypatch, scratch
+):
     monkeypatch.setattr(open_files, "READ_AHEAD", 1000)
     copied, copy = [], open_files.LocalCopy._copy
     monkeypatch.setattr(
@@ -134,6 +126,8 @@ def test_small_batches_also_lead_to_a_copy(prefix, payloads, monkeypatch, scratc
         lambda self, numbers: copied.append(list(numbers)) or copy(self, numbers),
     )
     records = tfrecord.RecordSet(prefix)
+    assert records.read([5, 0]) == [payloads[5], payloads[0]]
+    assert not copied
     for k in range(100):
         assert records[k] == payloads[k]
     assert copied == [[0]]

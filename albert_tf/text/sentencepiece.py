@@ -123,8 +123,7 @@ class AlbertTokenizer(Tokenizer):
         return self._replace_flat(*super().encode_batch_flat(texts))
 
     def _encode_rows(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        lower, keep = self.do_lower_case, self.keep_accents
-        normalized = [normalize_text(text, lower, keep) for text in texts]
+        normalized = [self.normalize(text) for text in texts]
         return self._library.encode(normalized, num_threads=self.num_threads)
 
     def normalize(self, text: str | bytes) -> str:

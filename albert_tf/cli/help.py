@@ -29,8 +29,8 @@ GROUPS = {
     "model": (
         "model saved_model init_checkpoint preset albert_config_file spm_model_file "
         "max_seq_length exit",
-        "from head from_scratch grow answer_head exits do_lower_case keep_accents "
-        "vocab_size model_type character_coverage vocab_file",
+        "from head signature from_scratch grow answer_head exits do_lower_case "
+        "keep_accents vocab_size model_type character_coverage vocab_file",
     ),
     "examples": (
         "masking pair_policy masked_lm_prob dupe_factor drop_duplicates "

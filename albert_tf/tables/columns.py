@@ -9,7 +9,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.wording import list_counts
 
 ON_BAD_INPUT = ("stop", "skip")
@@ -65,11 +65,8 @@ class BadRows:
     """
 
     def __init__(self, action: str, counts: Counter[str] | None = None):
-        if action not in ON_BAD_INPUT:
-            raise UsageError(
-                f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}, received "
-                f"{action!r}"
-            )
+        rule = f"on_bad_input must be one of {', '.join(ON_BAD_INPUT)}"
+        require(action in ON_BAD_INPUT, rule, action)
         self.action = action
         self.counts: Counter[str] = Counter() if counts is None else counts
 
@@ -83,13 +80,10 @@ class BadRows:
 class Ids:
     """The ids of a file, none of which may come twice.
 
-    Args:
-        most: int. How many are compared: all ids of a very large file would need too
-            much memory.
+    A million are compared: all ids of a very large file would need too much memory.
     """
 
-    def __init__(self, most: int = 1_000_000):
-        self._most = most
+    def __init__(self):
         self._places: dict[str, Any] = {}
 
     def problem(self, name: str, place: Any) -> str:
@@ -101,7 +95,7 @@ class Ids:
         """
         if name in self._places:
             return f"the id {name!r:.80} is already that of {self._places[name]}"
-        if len(self._places) >= self._most:
+        if len(self._places) >= 1_000_000:
             self._places.clear()
         self._places[name] = place
         return ""
@@ -140,8 +134,8 @@ def find_column(
         logging.info("%s: its column %s is read as %s", path, other, wanted)
         wanted = other
     if header and wanted in names:
-        if names.count(wanted) > 1:
-            raise DataError(f"{path}: line 1: several columns are named {wanted!r}")
+        rule = f"{path}: line 1: several columns are named {wanted!r}"
+        require(names.count(wanted) == 1, rule, error=DataError)
         return names.index(wanted)
     digits = wanted.removeprefix("-")
     if digits.isascii() and digits.isdecimal() and len(digits) < 9:

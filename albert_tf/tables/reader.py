@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.tables.columns import (
     BadRows,
@@ -140,12 +140,10 @@ class ColumnReader:
             if part.lines or size:
                 is_empty = False
                 yield part
-        if is_empty:
-            counts = self._bad.counts
-            more = f" ({list_counts(counts)})" if counts else ""
-            raise DataError(
-                f"{self.path}: expected {head.expected}, received none{more}"
-            )
+        counts = self._bad.counts
+        more = f" ({list_counts(counts)})" if counts else ""
+        rule = f"{self.path}: expected {head.expected}, received none{more}"
+        require(not is_empty, rule, error=DataError)
 
     def _portion(self, rows: Iterator, head: _Head, is_typed: bool) -> Columns:
         """Returns the columns of the rows that can be used."""
@@ -194,14 +192,12 @@ class ColumnReader:
         path, (delimiter, header, quoting) = self.path, self._cells_are
         if delimiter is None:
             delimiter = "\t" if self._kind == "tabs" else ","
-        elif len(delimiter) != 1 or delimiter in '"\r\n':
-            raise UsageError(f"delimiter must be one character, received {delimiter!r}")
+        is_one = len(delimiter) == 1 and delimiter not in '"\r\n'
+        require(is_one, "delimiter must be one character", delimiter)
         rows = (_csv_rows if quoting else _split_rows)(self._text, delimiter)
         first = next(rows, None)
-        if first is None:
-            raise DataError(
-                f"{path}: expected a table with rows, received an empty file"
-            )
+        rule = f"{path}: expected a table with rows, received an empty file"
+        require(first, rule, error=DataError)
         names = first[1]
         if not header:
             names = [str(i) for i in range(len(names))]
@@ -360,15 +356,11 @@ def _python_values(column: Any) -> list:
     """
     try:
         return column.to_pylist()
-    except UnicodeDecodeError:
-        return [_python_value(scalar) for scalar in column]
-
-
-def _python_value(scalar: Any) -> Any:
-    try:
-        return scalar.as_py()
     except UnicodeDecodeError as e:
-        return e.object
+        if len(column) == 1:
+            return [e.object]
+        single = (column[i : i + 1] for i in range(len(column)))
+        return [value for one in single for value in _python_values(one)]
 
 
 def _split_rows(text: TextStream, delimiter: str) -> Iterator[tuple[int, list[str]]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import DataError, MissingFileError, UsageError
+from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.storage import files
 
 PREFIX = "tfds:"
@@ -131,12 +131,10 @@ def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
         ) from None
     title, _, version = name.removeprefix(PREFIX).partition(":")
     parts = title.split("/")
-    if not 1 <= len(parts) <= 2 or not all(parts) or ".." in parts:
-        raise UsageError(
-            f"{name}: expected tfds:set or tfds:set/config, with or without :version"
-        )
-    if version and not _VERSION.fullmatch(version):
-        raise UsageError(f"{name}: expected a version such as 1.0.0 after the colon")
+    rule = f"{name}: expected tfds:set or tfds:set/config, with or without :version"
+    require(len(parts) <= 2 and all(parts) and ".." not in parts, rule)
+    rule = f"{name}: expected a version such as 1.0.0 after the colon"
+    require(not version or _VERSION.fullmatch(version), rule)
     data_dir = data_dir or str(tfds.core.constants.DATA_DIR)
     data_dir = data_dir if files.is_remote(data_dir) else os.path.expanduser(data_dir)
     folder = files.join(data_dir, *parts)
@@ -154,15 +152,14 @@ def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
             f"{wanted or 'VERSION'} (--tfds_data_dir names another folder, "
             "--download downloads the set)"
         )
+    known, last = ", ".join(found), f"{PREFIX}{title}:{found[-1]}"
     if not wanted:
         raise DataError(
-            f"{name}: {folder} has the versions {', '.join(found)}; name one, such as "
-            f"{PREFIX}{title}:{found[-1]}"
+            f"{name}: {folder} has the versions {known}; name one, such as {last}"
         )
     raise DataError(
-        f"{name}: expected version {wanted}, but {folder} has "
-        f"{', '.join(found)}; prepare {wanted}, or name a version that is there: "
-        f"{PREFIX}{title}:{found[-1]}"
+        f"{name}: expected version {wanted}, but {folder} has {known}; prepare "
+        f"{wanted}, or name a version that is there: {last}"
     )
 
 

@@ -11,13 +11,12 @@ words.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.heads import HEADS, TAGS
 from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text import inputs
@@ -78,23 +77,11 @@ class BatchShape:
         return self.packing and not self.fixed_length and not spans
 
 
-def batch_maker(
-    encoded: EncodedExamples, shape: BatchShape
-) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
-    """Returns a function from the numbers of units `[U]` to their batch.
-
-    Args:
-        encoded: `EncodedExamples`.
-        shape: `BatchShape`.
-    """
-    return _Batches(encoded, shape)
-
-
 def useful_token_rate(
     encoded: EncodedExamples, shape: BatchShape, batch_size: int, seed: int
 ) -> float:
     """Returns the fraction of real tokens in some batches of random examples."""
-    make = batch_maker(encoded, shape)
+    make = BatchMaker(encoded, shape)
     rng = np.random.default_rng(seed)
     masks = [
         make(rng.integers(0, len(encoded), batch_size))[features.PADDING_MASK]
@@ -195,8 +182,13 @@ def _first_fit(lengths: np.ndarray, length: int) -> Layout:
     return Layout(rows, starts, slots, num_rows, length)
 
 
-class _Batches:
-    """Makes batches; see `training_data`."""
+class BatchMaker:
+    """A function from the numbers of units `[U]` to their batch.
+
+    Args:
+        encoded: `EncodedExamples`.
+        shape: `BatchShape`.
+    """
 
     def __init__(self, encoded: EncodedExamples, shape: BatchShape):
         self.encoded = encoded
@@ -357,7 +349,7 @@ def make_training_dataset(
     from albert_tf.data.batches.graph_ops import python_op, shuffled
 
     check(encoded, shape, batch_size, num_pipelines)
-    make = batch_maker(encoded, shape)
+    make = BatchMaker(encoded, shape)
     example = make(np.zeros(batch_size // num_pipelines, np.int64))
     names = list(example)
     count, share = len(encoded), batch_size // num_pipelines
@@ -392,9 +384,8 @@ def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int |
 def check(
     encoded: EncodedExamples, shape: BatchShape, batch_size: int, num_pipelines: int = 1
 ) -> None:
-    """Raises a UsageError if batches cannot be made; see `training_data`."""
-    if not len(encoded):
-        raise UsageError("training data: expected at least one example, received none")
+    """Raises a UsageError if batches cannot be made; see `make_training_dataset`."""
+    require(len(encoded), "training data: expected at least one example, received none")
     shares = shape.parts * num_pipelines
     if batch_size < 1 or batch_size % shares:
         below, above = max(1, batch_size // shares), max(1, -(-batch_size // shares))
@@ -404,8 +395,5 @@ def check(
             f"--gradient_accumulation_steps), such as {sizes}, received {batch_size}"
         )
     longest = int(encoded.rows.lengths.max())
-    if longest > shape.max_seq_length:
-        raise UsageError(
-            f"max_seq_length must be at least {longest}, the length of the longest "
-            f"row, received {shape.max_seq_length}"
-        )
+    rule = f"max_seq_length must be at least {longest}, the length of the longest row"
+    require(longest <= shape.max_seq_length, rule, shape.max_seq_length)

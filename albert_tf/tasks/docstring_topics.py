@@ -11,7 +11,7 @@ import sysconfig
 from collections.abc import Sequence
 
 from albert_tf.data.corpus import docstrings
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 
 # Dependencies of this package, so they are installed. None is the standard library.
@@ -52,11 +52,8 @@ def write_topic_tables(
     train, dev = [], []
     for label, package in TOPICS.items():
         texts = [" ".join(p) for p in docstrings.read_docstrings(_files(package), None)]
-        if len(texts) < per_topic:
-            raise DataError(
-                f"docstrings of {label}: expected at least {per_topic}, received "
-                f"{len(texts)}"
-            )
+        rule = f"docstrings of {label}: expected at least {per_topic}"
+        require(len(texts) >= per_topic, rule, len(texts), error=DataError)
         rows = [(text, label) for text in rng.sample(texts, per_topic)]
         dev += rows[:dev_per_topic]
         train += rows[dev_per_topic:]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.tables.columns import BadRows
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL, Task
 from albert_tf.tasks.text_tables import AUTO, TextTable
@@ -89,10 +89,8 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
             bad.report("rows without a good label", f"{table.where(row)}: {e}")
     if len(kept) == len(table):
         return table
-    if not kept:
-        raise DataError(
-            f"{table.path}: no row has a good label; the first one: {problem}"
-        )
+    rule = f"{table.path}: no row has a good label; the first one: {problem}"
+    require(kept, rule, error=DataError)
     return table.kept(kept, bad.counts)
 
 
@@ -162,11 +160,9 @@ def find_labels(table: TextTable) -> tuple[str, ...]:
             raise DataError(f"{table.where(row)}: the label is empty")
         found.update([label] if isinstance(label, str) else label)
     labels = sort_labels(found)
-    if len(labels) < 2:
-        received = f"only {labels[0]!r}" if labels else "none"
-        raise DataError(
-            f"{table.path}: expected at least 2 different labels, received {received}"
-        )
+    received = f"only {labels[0]!r}" if labels else "none"
+    rule = f"{table.path}: expected at least 2 different labels, received {received}"
+    require(len(labels) > 1, rule, error=DataError)
     return labels
 
 
@@ -219,15 +215,16 @@ def match_labels(
     """
     model, data = tuple(model or ()), tuple(data)
     for names, where in ((model, model_name), (data, data_name)):
-        if len(set(names)) < len(names):
-            raise DataError(f"{where}: a label name occurs twice: {_list(names)}")
+        rule = f"{where}: a label name occurs twice: {_list(names)}"
+        require(len(set(names)) == len(names), rule, error=DataError)
     count = len(model) or num_labels
     if is_generic(model) and set(model) != set(data):
-        if count is not None and count != len(data):
-            raise DataError(
-                f"{model_name}: expected {len(data)} labels, {_list(data)}, as "
-                f"{data_name} has, received a head for {count} without names"
-            )
+        require(
+            count in (None, len(data)),
+            f"{model_name}: expected {len(data)} labels, {_list(data)}, as {data_name} "
+            f"has, received a head for {count} without names",
+            error=DataError,
+        )
         return Match(
             data,
             f"{model_name} does not name its labels; taking them to be, in this order, "

@@ -138,8 +138,8 @@ def read_labelled(
     examples = read_split(task, settings, split, path)
     policy = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
     examples = task.family.to_evaluate(task, examples, policy)
-    if examples.labels is None:
-        raise DataError(f"{examples.path}: has no labels to compare with")
+    rule = f"{examples.path}: has no labels to compare with"
+    require(examples.labels is not None, rule, error=DataError)
     return examples
 
 
@@ -169,11 +169,11 @@ def _read_set(task: Task | None, settings: DataSettings, split: str) -> Any:
         source = TableSource(columns=settings)
     else:
         source = task.splits[split]
-        if source.from_rows is None:
-            raise UsageError(
-                f"data_dir: task {task.name} is not read from TensorFlow Datasets "
-                f"({PREFIX}...), received {name}; give a folder with its files"
-            )
+        require(
+            source.from_rows,
+            f"data_dir: task {task.name} is not read from TensorFlow Datasets "
+            f"({PREFIX}...), received {name}; give a folder with its files",
+        )
         there = source.set_split(name, split)
     rows = read_tfds(name, there, settings.tfds_data_dir or None, settings.download)
     return _with_policy(source, split, settings).from_rows(rows)

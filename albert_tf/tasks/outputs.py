@@ -14,7 +14,7 @@ import tqdm
 
 from albert_tf import features
 from albert_tf.heads import HEADS, LABELS
-from albert_tf.tasks.batches import BatchShape, batch_maker
+from albert_tf.tasks.batches import BatchMaker, BatchShape
 from albert_tf.tasks.task import EncodedExamples
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def collect_outputs(
             takes long; empty for none.
     """
     rows = encoded.rows
-    make = batch_maker(_one_row_per_unit(encoded), shape)
+    make = BatchMaker(_one_row_per_unit(encoded), shape)
     names = input_ranks(shape.head)
     batches = sorted_batches(rows.lengths, batch_size, max_tokens, shape.step)
 

@@ -164,14 +164,10 @@ def read_table(task: Task, settings: DataSettings, path: str, labelled: bool) ->
         path: str. The file.
         labelled: bool. Whether the labels are needed.
     """
-    if not path:
-        raise UsageError(f"task {task.name}: a file is required, none was given")
+    require(path, f"task {task.name}: a file is required, none was given")
     kind = _ROWS.get(heads.HEADS[task.head].answers)
-    if kind is None:
-        raise UsageError(
-            f"task: a model with the head {task.head} is for squad1 or squad2, not for "
-            "a table"
-        )
+    rule = f"task: a model with the head {task.head} is for squad1 or squad2, not for"
+    require(kind, f"{rule} a table")
     examples = _read(kind, settings, path, labelled, task.written)
     if not task.labels:
         return examples
@@ -180,15 +176,13 @@ def read_table(task: Task, settings: DataSettings, path: str, labelled: bool) ->
 
 def refuse_columns(settings: OwnFileSettings) -> None:
     """Raises a UsageError if columns are given for a task with official files."""
-    for name, value in _given(settings).items():
+    given = _given(settings)
+    if labels := getattr(settings, "labels", ()):
+        given["labels"] = ", ".join(labels)
+    for name, value in given.items():
         raise UsageError(
             f"{name}: only for files of your own (task=table); the files of this task "
             f"have a form of their own, received {value!r}"
-        )
-    if getattr(settings, "labels", ()):
-        raise UsageError(
-            "labels: only for files of your own (task=table), received "
-            f"{', '.join(settings.labels)}"
         )
 
 
@@ -250,5 +244,5 @@ def _has_names(path: str) -> bool:
 
 def _given(settings: OwnFileSettings) -> dict[str, Any]:
     """Returns the settings of the table that are not the default."""
-    values = {f.name: getattr(settings, f.name) for f in _FIELDS}
-    return {f.name: values[f.name] for f in _FIELDS if values[f.name] != f.default}
+    values = {f: getattr(settings, f.name) for f in _FIELDS}
+    return {f.name: value for f, value in values.items() if value != f.default}

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import multiple_choice, registry, squad, tagging
@@ -77,11 +77,8 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
     else:
         task = registry.find_task(name)
         spans = HEADS[task.head].answers_spans and HEADS[head].answers_spans
-        if task.head != head and not spans:
-            raise UsageError(
-                f"task: {task.name} needs a model with the head {task.head}, received "
-                f"one with {head}"
-            )
+        rule = f"task: {task.name} needs a model with the head {task.head}"
+        require(task.head == head or spans, f"{rule}, received one with {head}")
         if task.labels:
             match = match_labels(
                 labels,
@@ -136,9 +133,6 @@ def _own_task(head: str, labels: tuple[str, ...], problem_type: str | None) -> T
     if kind == CHOICES:
         return multiple_choice.choice_task(_TABLE)
     found = [task for task in squad.TASKS if task.head == head]
-    if not found:
-        raise UsageError(
-            f"model: expected a model that was fine-tuned, received one with the head "
-            f"{head or 'none'}"
-        )
+    rule = "model: expected a model that was fine-tuned, received one with the head"
+    require(found, f"{rule} {head or 'none'}")
     return found[0]

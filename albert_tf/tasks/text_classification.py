@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf import features
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.tasks import labels as text_labels
 from albert_tf.tasks import metrics
@@ -94,11 +94,9 @@ def make_answers(task: Task, logits: np.ndarray) -> Answers:
     """
     logits = np.asarray(logits, np.float32)
     width = 1 if task.problem_type == REGRESSION else len(task.labels)
-    if logits.ndim != 2 or logits.shape[1] != width:
-        raise DataError(
-            f"task {task.name}: expected a model with {width} outputs, received "
-            f"outputs of shape {logits.shape}"
-        )
+    rule = f"task {task.name}: expected a model with {width} outputs"
+    fits = logits.ndim == 2 and logits.shape[1] == width
+    require(fits, f"{rule}, received outputs of shape {logits.shape}", error=DataError)
     if task.problem_type == REGRESSION:
         scores = decisions = logits[:, 0]
     elif task.problem_type == MULTI_LABEL:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.settings import setting
 from albert_tf.storage import files, streams
 from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
@@ -358,8 +358,8 @@ def _make_table(
             bad.report("rows that cannot be used", f"{columns.where(row)}: {problem}")
         else:
             kept.append(row)
-    if not kept:
-        raise DataError(f"{columns.path}: no row is left ({list_counts(bad.counts)})")
+    rule = f"{columns.path}: no row is left ({list_counts(bad.counts)})"
+    require(kept, rule, error=DataError)
     warn_of_skipped(columns.path, bad.counts)
     if ids is None:
         names = [str(i) for i in range(first, first + len(kept))]

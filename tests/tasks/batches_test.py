@@ -6,35 +6,24 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from albert_tf import features
-from albert_tf.config import AlbertConfig
 from albert_tf.errors import UsageError
 from albert_tf.layers.dropout import StepSeeds
-from albert_tf.models import classifiers
 from albert_tf.objectives.finetuning import for_task
+from albert_tf.tasks import batches as task_batches
 from albert_tf.tasks.batches import (
+    BatchMaker,
     BatchShape,
-    batch_maker,
     make_training_dataset,
     useful_token_rate,
 )
 from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text.inputs import EncodedTexts
+from tests import tiny
 
-CONFIG = AlbertConfig(
-    vocab_size=300,
-    embedding_size=8,
-    hidden_size=12,
-    num_hidden_layers=2,
-    num_attention_heads=3,
-    intermediate_size=20,
-    max_position_embeddings=64,
-    hidden_dropout_prob=0.0,
-    attention_probs_dropout_prob=0.0,
-    classifier_dropout_prob=0.3,
-    initializer_range=0.2,
-)
 NUM_UNITS = 11
 PAD = 7
 
@@ -76,14 +65,11 @@ def examples_of(head):
     return EncodedExamples(rows, splits, targets, truncated, **kwargs)
 
 
-def make_model(head):
-    kinds = {
-        "text_classifier": (classifiers.AlbertTextClassifier, 2),
-        "multiple_choice": (classifiers.AlbertMultipleChoice, 1),
-        "token_classifier": (classifiers.AlbertTokenClassifier, 3),
-    }
-    kind, count = kinds[head]
-    return kind(CONFIG, num_labels=count, seed=5)
+def model_of(head):
+    changes = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    if head == "token_classifier":
+        changes["num_labels"] = 3
+    return tiny.make_model(head, max_position_embeddings=64, **changes)
 
 
 def loss_and_gradients(model, head, batch):
@@ -108,17 +94,17 @@ def test_packing_changes_neither_loss_nor_gradients(head):
     encoded = examples_of(head)
     numbers = np.array([3, 0, 7, 9, 1, 10, 4, 4])
     shape = BatchShape(head, 32, 64, PAD)
-    plain = batch_maker(encoded, shape)(numbers)
-    packed = batch_maker(encoded, BatchShape(head, 32, 64, PAD, packing=True))(numbers)
+    plain = BatchMaker(encoded, shape)(numbers)
+    packed = BatchMaker(encoded, BatchShape(head, 32, 64, PAD, packing=True))(numbers)
     assert packed["token_ids"].size < plain["token_ids"].size
-    model = make_model(head)
+    model = model_of(head)
     loss, gradients = loss_and_gradients(model, head, plain)
     loss_packed, gradients_packed = loss_and_gradients(model, head, packed)
     assert loss_packed == pytest.approx(loss, abs=1e-5)
     assert len(gradients) > 10
     for a, b in zip(gradients, gradients_packed, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
-    fixed = batch_maker(encoded, BatchShape(head, 32, 64, PAD, fixed_length=True))
+    fixed = BatchMaker(encoded, BatchShape(head, 32, 64, PAD, fixed_length=True))
     assert loss_and_gradients(model, head, fixed(numbers))[0] == pytest.approx(
         loss, abs=1e-5
     )
@@ -129,11 +115,11 @@ def test_packing_changes_neither_loss_nor_gradients(head):
 def test_shares_are_the_parts_of_a_batch(head, packing):
     encoded = examples_of(head)
     numbers = np.array([3, 0, 7, 9, 1, 10, 4, 2])
-    whole = batch_maker(encoded, BatchShape(head, 32, 64, PAD, packing=packing))
-    cut = batch_maker(encoded, BatchShape(head, 32, 64, PAD, parts=2, packing=packing))(
+    whole = BatchMaker(encoded, BatchShape(head, 32, 64, PAD, packing=packing))
+    cut = BatchMaker(encoded, BatchShape(head, 32, 64, PAD, parts=2, packing=packing))(
         numbers
     )
-    model = make_model(head)
+    model = model_of(head)
     for i in range(2):
         share = {k: v[i * len(v) // 2 : (i + 1) * len(v) // 2] for k, v in cut.items()}
         expected = whole(numbers[4 * i : 4 * i + 4])
@@ -148,7 +134,7 @@ def test_shares_are_the_parts_of_a_batch(head, packing):
 
 def test_a_batch_in_rows():
     encoded = examples_of("text_classifier")
-    batch = batch_maker(encoded, BatchShape("text_classifier", 32, 64, PAD))(
+    batch = BatchMaker(encoded, BatchShape("text_classifier", 32, 64, PAD))(
         np.array([2, 5])
     )
     lengths = encoded.rows.lengths[[2, 5]]
@@ -166,7 +152,7 @@ def test_a_batch_in_rows():
 def test_question_answering_is_never_packed():
     encoded = examples_of("question_answering")
     shape = BatchShape("question_answering", 32, 64, PAD, packing=True)
-    batch = batch_maker(encoded, shape)(np.array([1, 2, 3]))
+    batch = BatchMaker(encoded, shape)(np.array([1, 2, 3]))
     assert batch["token_ids"].shape[0] == 3 and "pack_ids" not in batch
     first, length = encoded.rows.first_lengths[1], encoded.rows.lengths[1]
     mask = batch["p_mask"][0]
@@ -256,3 +242,52 @@ def test_useful_token_rate():
         < useful_token_rate(encoded, packed, 8, 0)
         <= 1
     )
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=50))
+def test_examples_share_rows_without_overlapping(lengths):
+    lengths = np.array(lengths)
+    layout = task_batches.packed(lengths, 128)
+    taken = np.zeros((layout.num_rows, layout.length), int)
+    for i, length in enumerate(lengths):
+        assert layout.starts[i] + length <= layout.length
+        taken[layout.rows[i], layout.starts[i] : layout.starts[i] + length] += 1
+    assert taken.max() == 1 and taken.sum() == lengths.sum()
+    assert taken.any(axis=1).all()
+    assert layout.length <= 128
+    for row in range(layout.num_rows):
+        slots = sorted(layout.slots[layout.rows == row].tolist())
+        assert slots == list(range(len(slots)))
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(40, 130))
+def test_each_goes_into_the_first_row_with_room(lengths, length):
+    layout = task_batches._first_fit(np.array(lengths), length)
+    used = []
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        rooms = [r for r, tokens in enumerate(used) if tokens + lengths[i] <= length]
+        row = min(rooms, default=len(used))
+        used += [0] * (row == len(used))
+        assert (layout.rows[i], layout.starts[i]) == (row, used[row])
+        used[row] += lengths[i]
+    assert layout.num_rows == len(used)
+
+
+def test_short_sentences_leave_little_padding():
+    lengths = np.random.default_rng(3).gamma(2.0, 6.0, 32).astype(int) + 3
+    layout = task_batches.packed(lengths, 512)
+    assert lengths.sum() / (layout.num_rows * layout.length) > 0.85
+    padded = task_batches.one_per_row(lengths, lengths.max())
+    assert lengths.sum() / (padded.num_rows * padded.length) < 0.6
+
+
+def test_an_example_as_long_as_the_model_allows():
+    layout = task_batches.packed(np.array([100, 7, 93]), 100)
+    assert layout.length == 100 and layout.num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("length", "rounded"), [(1, 16), (16, 16), (17, 32), (99, 100)]
+)
+def test_rounded_length(length, rounded):
+    assert task_batches.rounded_length(length, 100) == rounded

@@ -5,7 +5,6 @@ import csv
 
 import pytest
 
-from albert_tf.errors import DataError
 from albert_tf.tasks import docstring_topics
 
 
@@ -34,13 +33,3 @@ def test_tables_are_balanced_and_share_no_docstring(packages, tmp_path):
             assert row["text"].startswith(str(docstring_topics.TOPICS[row["label"]]))
     texts = [row["text"] for row in train + dev]
     assert len(set(texts)) == len(texts)
-
-
-def test_too_few_docstrings(packages, tmp_path):
-    with pytest.raises(DataError, match="python: expected at least 13, received 12"):
-        docstring_topics.write_topic_tables(
-            tmp_path / "train.tsv",
-            tmp_path / "dev.tsv",
-            train_per_topic=5,
-            dev_per_topic=8,
-        )

@@ -148,12 +148,6 @@ def test_the_last_column_is_the_label(tmp_path, annotators):
     assert make_targets(TASKS["mnli"], table).tolist() == [1, 0]
 
 
-def test_a_file_without_labels_is_no_training_file(tmp_path):
-    text = "index\tquestion\tsentence\n0\ta\tb\n"
-    with pytest.raises(DataError, match="one column for both, 'sentence'"):
-        read(tmp_path, "qnli", "train", text)
-
-
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 
 
@@ -180,12 +174,6 @@ def test_files_of_which_nothing_is_left(tmp_path):
         read(tmp_path, "mnli", "train", text)
 
 
-def test_short_rows_of_other_tasks_are_errors(tmp_path):
-    text = "index\tsentence1\tsentence2\tlabel\n0\ta\tb\n"
-    with pytest.raises(DataError, match="line 2: expected 4 columns, received 3"):
-        read(tmp_path, "rte", "train", text)
-
-
 def test_cola_with_a_header(tmp_path, caplog):
     text = "source\tlabel\tstar\tsentence\ngj\t1\t\tIt is.\ngj\t0\t*\tIs.\n"
     table = read(tmp_path, "cola", "dev", text)
@@ -208,12 +196,6 @@ def test_test_files_name_their_rows(tmp_path):
     text = "index\tsentence\n0\ta\n0\tb\n"
     with pytest.raises(DataError, match="line 3: the id '0' is already that of line 2"):
         read(tmp_path, "sst2", "test", text)
-
-
-def test_other_names_of_labels_are_in_the_order_of_the_task():
-    for name, aliases in glue.LABEL_ALIASES.items():
-        for alias in aliases:
-            assert len(alias) == len(TASKS[name].labels)
 
 
 def test_mrpc_as_microsoft_ships_it(tmp_path):

@@ -93,32 +93,32 @@ def test_refusals(tmp_path, changes, message):
         opening.open_task(settings(**values))
 
 
-FILES = {
-    "a.tsv": "text\tlabel\nx\ta\ny\tb\n",
-    "a.csv": "context,choice0,choice1,label\nx,a,b,0\ny,a,b,1\n",
-    "a.conll": "Anna B-PER\nruns O\n\nshe O\n",
-    "a.jsonl": '{"tokens": ["a", "b"], "tags": ["X", "O"]}\n',
-    "b.jsonl": '{"context": "c", "choices": ["a", "b"], "label": 1}\n',
-}
-HEADS = {
-    "a.tsv": "text_classifier",
-    "a.csv": "multiple_choice",
-    "a.conll": "token_classifier",
-    "a.jsonl": "token_classifier",
-    "b.jsonl": "multiple_choice",
-}
+CONLL = "Anna B-PER\nruns O\n\nshe O\n"
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_the_kind_of_a_file_of_ones_own(tmp_path, name):
-    (tmp_path / name).write_text(FILES[name])
+@pytest.mark.parametrize(
+    ("name", "content", "head"),
+    [
+        ("a.tsv", "text\tlabel\nx\ta\ny\tb\n", "text_classifier"),
+        ("a.csv", "context,choice0,choice1,label\nx,a,b,0\n", "multiple_choice"),
+        ("a.conll", CONLL, "token_classifier"),
+        ("a.jsonl", '{"tokens": ["a"], "tags": ["X"]}\n' * 2, "token_classifier"),
+        (
+            "b.jsonl",
+            '{"context": "c", "choices": ["a", "b"], "label": 1}\n',
+            "multiple_choice",
+        ),
+    ],
+)
+def test_the_kind_of_a_file_of_ones_own(tmp_path, name, content, head):
+    (tmp_path / name).write_text(content.replace("X", "O", 1))
     task, examples = opening.open_task(settings(train_file=str(tmp_path / name)))
-    assert task.head == HEADS[name] and task.name == "table"
+    assert task.head == head and task.name == "table"
     assert len(examples["train"]) >= 1
 
 
 def test_a_kind_that_is_given_decides(tmp_path):
-    (tmp_path / "a.txt").write_text(FILES["a.conll"])
+    (tmp_path / "a.txt").write_text(CONLL)
     path = str(tmp_path / "a.txt")
     task, _ = opening.open_task(settings(train_file=path, table_kind="tokens"))
     assert task.labels == ("O", "B-PER")
@@ -128,7 +128,7 @@ def test_a_kind_that_is_given_decides(tmp_path):
 
 @pytest.mark.parametrize("labels", [("spam",), ("a", "a")])
 def test_labels_that_cannot_be_told_apart(tmp_path, labels):
-    (tmp_path / "a.tsv").write_text(FILES["a.tsv"])
+    (tmp_path / "a.tsv").write_text("text\tlabel\nx\ta\ny\tb\n")
     with pytest.raises(UsageError, match="at least 2 different names"):
         opening.open_task(settings(train_file=str(tmp_path / "a.tsv"), labels=labels))
 

@@ -27,29 +27,6 @@ def read_table(path, **columns):
     return LabelledTableSettings(**columns).read_table(path)
 
 
-def test_csv_with_quotes(tmp_path):
-    path = write(
-        tmp_path,
-        "a.csv",
-        'label,text\r\npos,"Good, ""really""\r\ngood"\r\n\r\nneg,ü\r\n',
-    )
-    table = read_table(path)
-    assert table.texts == ['Good, "really"\r\ngood', "ü"]
-    assert table.labels == ["pos", "neg"]
-    assert table.text_pairs is None
-    assert table.lines == [3, 5]
-
-
-def test_tsv_without_quotes_and_header(tmp_path):
-    path = write(tmp_path, "a.tsv", 'gj\t1\t*\t"Sailors rode\ngj\t0\t\tIt\'s "it"\n')
-    table = read_table(
-        path, text_column="3", label_column="1", header=False, quoting=False
-    )
-    assert table.texts == ['"Sailors rode', 'It\'s "it"']
-    assert table.labels == ["1", "0"]
-    assert table.lines == [1, 2]
-
-
 def test_pairs_gzip_bom_delimiter(tmp_path):
     text = "\ufeffa;b;c\nx;y;1\n".encode()
     path = write(tmp_path, "a.csv.gz", gzip.compress(text))
@@ -61,6 +38,7 @@ def test_pairs_gzip_bom_delimiter(tmp_path):
         delimiter=";",
     )
     assert (table.texts, table.text_pairs, table.labels) == (["x"], ["y"], None)
+    assert (table.ids, table.lines) == (["0"], [2])
 
 
 def test_labels(tmp_path):
@@ -104,18 +82,10 @@ def test_a_separator_divides_labels(tmp_path):
     assert table.labels == [("x", "y"), (), ("z",)]
 
 
-def test_rows_have_ids(tmp_path):
-    path = write(tmp_path, "a.csv", "text,label,id\na,x,7\nb,y,8\n")
-    assert read_table(path).ids == ["0", "1"]
-    table = TableSettings(id_column="id").read_table(path)
-    assert table.ids == ["7", "8"]
-    assert table.select([1]).ids == ["8"]
-    assert read_table(path).select([1]).ids == ["1"]
-
-
 def test_select_takes_rows_of_all_columns(tmp_path):
     path = write(tmp_path, "a.csv", "text,b,label\na,p,x\nb,q,y\nc,r,z\n")
-    table = read_table(path, text_pair_column="b").select([2, 0])
+    table = read_table(path, text_pair_column="b", id_column="b").select([2, 0])
+    assert table.ids == ["r", "p"]
     assert (table.texts, table.text_pairs, table.labels, table.lines) == (
         ["c", "a"],
         ["r", "p"],

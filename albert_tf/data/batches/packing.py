@@ -22,19 +22,6 @@ from albert_tf import features
 from albert_tf.data import keyed_random
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.masking.ops import NUMPY
-from albert_tf.errors import require
-
-_IN_ROW = (
-    features.MASK_POSITIONS,
-    features.MASK_SPAN_STARTS,
-    features.MASK_SPAN_ENDS,
-)
-_PER_PREDICTION = (
-    *_IN_ROW,
-    features.MASK_IDS,
-    features.MASK_NGRAMS,
-    features.MASK_WEIGHTS,
-)
 
 _FEW_EXAMPLES = 32
 
@@ -117,8 +104,6 @@ def make_plan(
     counts = np.bincount(lengths, minlength=max_seq_length + 1).tolist()
     if max_examples_per_row is None:
         max_examples_per_row = _enough_examples(counts, max_seq_length)
-    rule = "max_examples_per_row must be at least 1"
-    require(max_examples_per_row >= 1, rule, max_examples_per_row)
     groups = _best_fit(counts, max_seq_length, max_examples_per_row)
     slots = np.concatenate([np.tile(row, count) for row, count in groups])
     sizes = np.concatenate([np.full(count, len(row)) for row, count in groups])
@@ -202,7 +187,7 @@ def pack_batch(
         `token_ids`, `segment_ids`, `padding_mask`, `pack_ids` (0 = padding,
         1... = index of the example), `position_ids` (from 0 in every example) int32
         `[B, T]`;
-        `mask_positions` (in the row), `mask_ids` and the like int32 `[B, P]`,
+        `mask_positions` (in the row), `mask_ids` int32 `[B, P]`,
         `mask_weights` float32 `[B, P]`; `cls_positions` int32 `[B, K]`,
         `sentence_order_weights` float32 `[B, K]` (0 = not an example), and
         `sentence_order_labels` int32 `[B, K]` if the batch has labels.
@@ -228,10 +213,13 @@ def pack_batch(
     packed[features.TOKEN_IDS] = join(tokens, real, plan.max_seq_length, pad_id)
 
     used = batch[features.MASK_WEIGHTS] > 0
-    for name in _PER_PREDICTION:
-        if name in batch:
-            values = batch[name] + starts[:, None] if name in _IN_ROW else batch[name]
-            packed[name] = join(values, used, plan.max_predictions_per_row)
+    per_prediction = {
+        features.MASK_POSITIONS: batch[features.MASK_POSITIONS] + starts[:, None],
+        features.MASK_IDS: batch[features.MASK_IDS],
+        features.MASK_WEIGHTS: batch[features.MASK_WEIGHTS],
+    }
+    for name, values in per_prediction.items():
+        packed[name] = join(values, used, plan.max_predictions_per_row)
 
     per_example = {
         features.CLS_POSITIONS: starts,

@@ -21,7 +21,7 @@ from albert_tf.data import keyed_random
 from albert_tf.data.batches.graph_ops import python_op, shuffled
 from albert_tf.data.batches.packing import PackPlan, make_plan, pack_batch
 from albert_tf.data.batches.reader import ExampleReader
-from albert_tf.data.masking.apply import mask_batch, unmask
+from albert_tf.data.masking.apply import mask_batch
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo, most_predictions
 from albert_tf.data.masking.ops_graph import TENSORFLOW
 from albert_tf.errors import require
@@ -68,15 +68,10 @@ class PretrainingData:
             the most that `masking` without a maximum masks of T tokens.
         masking: `MaskingConfig`. What to mask; ALBERT's by default. Its
             `max_predictions_per_seq` is replaced by the argument. Records of the
-            original keep their masks, unless `remask` is set.
-        remask: bool. Whether to remove the masks of the original's records and draw
-            new ones.
-        with_spans: bool. Whether to add `mask_ngrams`, `mask_span_starts` and
-            `mask_span_ends`.
+            original keep their masks.
         packing: bool. Whether to put several examples into one row (see the module
             `packing`). N then counts rows, and P becomes the largest sum of
             predictions in a row.
-        max_examples_per_row: int. K, for packed rows; None as in `packing.make_plan`.
 
     Attributes:
         records: `RecordSet`. The records.
@@ -99,10 +94,7 @@ class PretrainingData:
         seed: int,
         max_predictions_per_seq: int | None = None,
         masking: MaskingConfig | None = None,
-        remask: bool = False,
-        with_spans: bool = False,
         packing: bool = False,
-        max_examples_per_row: int | None = None,
     ):
         config = masking or MaskingConfig()
         most = max_predictions_per_seq
@@ -114,22 +106,21 @@ class PretrainingData:
             VocabInfo.from_tokenizer(tokenizer),
             max_seq_length,
             max_predictions_per_seq,
-            remask,
         )
-        self.keeps_masks = reader.is_static and not remask
+        self.keeps_masks = reader.is_static
         require(
-            not (self.keeps_masks and (with_spans or packing)),
-            f"{reader.records.paths[0]}: already contains masks; with_spans and "
-            "packing need records made with --masking=dynamic, or remask",
+            not (self.keeps_masks and packing),
+            f"{reader.records.paths[0]}: already contains masks; packing needs records "
+            "made with --masking=dynamic",
         )
         self.records = reader.records
         self._pad_id = reader.vocab.pad_id
         self._seed = seed
         self._packing = packing
-        self._source = _Examples(reader, config, seed, with_spans)
+        self._source = _Examples(reader, config, seed)
         self.summary = count_of(len(reader), "example")
         if packing:
-            self._source = _PackedRows(self._source, max_examples_per_row)
+            self._source = _PackedRows(self._source)
             plan = self._source.plan
             self.summary = (
                 f"packed: {count_of(len(reader), 'example')} in "
@@ -209,11 +200,10 @@ class PretrainingData:
 class _Examples:
     """Source of rows of one example each."""
 
-    def __init__(self, reader: ExampleReader, config, seed: int, with_spans: bool):
+    def __init__(self, reader: ExampleReader, config, seed: int):
         self.reader = reader
         self.config = config
         self.seed = seed
-        self.with_spans = with_spans
 
     def __len__(self) -> int:
         return len(self.reader)
@@ -221,17 +211,10 @@ class _Examples:
     def batch(self, numbers, epochs, pad_to_longest: bool = False) -> dict:
         """Returns records `numbers` int64 `[n]`, masked as in `epochs` int64 `[n]`."""
         batch = self.reader.read(numbers, pad_to_longest)
-        if self.reader.remask:
-            stored = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
-            tokens = batch[features.TOKEN_IDS]
-            stored = [batch.pop(name) for name in stored]
-            batch[features.TOKEN_IDS] = unmask(tokens, *stored, TENSORFLOW)
-        if features.MASK_POSITIONS not in batch:
+        if not self.reader.is_static:
             keys = keyed_random.row_keys(self.seed, epochs, numbers, TENSORFLOW)
             vocab = self.reader.vocab
-            batch |= mask_batch(
-                batch, keys, self.config, vocab, TENSORFLOW, self.with_spans
-            )
+            batch |= mask_batch(batch, keys, self.config, vocab, TENSORFLOW, False)
         batch.pop(features.TOKEN_BOUNDARY, None)
         return batch
 
@@ -239,15 +222,11 @@ class _Examples:
 class _PackedRows:
     """Source of rows of several examples, as planned."""
 
-    def __init__(self, examples: _Examples, max_examples_per_row: int | None):
+    def __init__(self, examples: _Examples):
         reader = examples.reader
         self.examples = examples
-        self.plan: PackPlan = make_plan(
-            reader.lengths(),
-            examples.config,
-            reader.max_seq_length,
-            max_examples_per_row,
-        )
+        lengths = reader.lengths()
+        self.plan: PackPlan = make_plan(lengths, examples.config, reader.max_seq_length)
         self._assignments: dict[int, np.ndarray] = {}
         self._lock = threading.Lock()
 

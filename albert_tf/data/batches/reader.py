@@ -70,7 +70,6 @@ class ExampleReader:
             exactly this length.
         max_predictions_per_seq: int or None. P, which static records must have; None
             for that of the records.
-        remask: bool. Whether to remove the masks of static records.
 
     Attributes:
         records: the `RecordSet`.
@@ -87,7 +86,6 @@ class ExampleReader:
         vocab: VocabInfo,
         max_seq_length: int,
         max_predictions_per_seq: int | None,
-        remask: bool = False,
     ):
         self.records = RecordSet(pattern)
         self.vocab = vocab
@@ -95,11 +93,10 @@ class ExampleReader:
         form = schema.describe(self.records)
         first = self.records.example(0)
         self.is_static = form["form"] == "static"
-        self.remask = self.is_static and remask
         self.has_labels = features.record_name(features.SENTENCE_ORDER_LABELS) in first
         if self.is_static:
             pairs = {"max_seq_length": (form["sequence_length"], max_seq_length)}
-            if not self.remask and max_predictions_per_seq is not None:
+            if max_predictions_per_seq is not None:
                 pairs["max_predictions_per_seq"] = (
                     form["num_predictions"],
                     max_predictions_per_seq,
@@ -155,17 +152,13 @@ class ExampleReader:
         return batch
 
     def lengths(self) -> np.ndarray:
-        """Returns the lengths of all examples, int32 `[len(self)]`, by reading them."""
-        name = features.PADDING_MASK if self.is_static else features.TOKEN_IDS
-        spec = {features.record_name(name): tf.io.RaggedFeature(tf.int64)}
+        """Returns the lengths of all examples, int32 `[len(self)]`, read once."""
+        spec = {features.INPUT_IDS: tf.io.RaggedFeature(tf.int64)}
 
         @tf.autograph.experimental.do_not_convert
         def count(indices):
-            values = tf.io.parse_example(self._serialized(indices), spec)
-            values = values[features.record_name(name)]
-            if self.is_static:
-                return tf.cast(tf.reduce_sum(values, axis=1), tf.int32)
-            return tf.cast(values.row_lengths(), tf.int32)
+            parsed = tf.io.parse_example(self._serialized(indices), spec)
+            return tf.cast(parsed[features.INPUT_IDS].row_lengths(), tf.int32)
 
         dataset = tf.data.Dataset.range(len(self)).batch(1024)
         dataset = dataset.map(count, num_parallel_calls=tf.data.AUTOTUNE)
@@ -191,8 +184,7 @@ class ExampleReader:
         names = list(_TOKENS)
         if self.is_static:
             names += [features.PADDING_MASK, *_MASKS]
-            if not self.remask:
-                names.remove(features.TOKEN_BOUNDARY)
+            names.remove(features.TOKEN_BOUNDARY)
         if self.has_labels:
             names.append(features.SENTENCE_ORDER_LABELS)
         spec = {

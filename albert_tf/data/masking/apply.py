@@ -46,25 +46,9 @@ def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabIn
     random_below = keyed_random.threshold(config.mask_fraction + config.random_fraction)
     new = xp.where(action < random_below, random_ids, ids)
     new = xp.where(action < below, vocab.mask_id, new)
-    return _put(token_ids, choice.positions, choice.valid, new, xp), ids
-
-
-def unmask(token_ids, positions, ids, weights, xp):
-    """Restores the tokens that a static record masked.
-
-    Args:
-        token_ids: int32 `[B, T]`. Masked tokens.
-        positions: int32 `[B, P]`. All different where the weight is not 0.
-        ids: int32 `[B, P]`. Original tokens at the positions.
-        weights: float32 `[B, P]`. 0 where unused.
-        xp: The array operations.
-    """
-    return _put(token_ids, positions, weights > 0, ids, xp)
-
-
-def _put(token_ids, positions, valid, new, xp):
-    change = xp.where(valid, new - xp.take(token_ids, positions), 0)
-    return token_ids + xp.scatter_sum(change, positions, xp.num_columns(token_ids))
+    change = xp.where(choice.valid, new - xp.take(token_ids, choice.positions), 0)
+    width = xp.num_columns(token_ids)
+    return token_ids + xp.scatter_sum(change, choice.positions, width), ids
 
 
 def mask_batch(
@@ -90,8 +74,7 @@ def mask_batch(
         `token_ids` int32 `[B, T]` masked; `mask_positions`, `mask_ids` int32 `[B, P]`,
         `mask_weights` float32 `[B, P]`; with spans, also `mask_ngrams`,
         `mask_span_starts`, `mask_span_ends` int32 `[B, P]` (see `Choice`). P is
-        `config.max_predictions_per_seq`. `unmask` restores the ids before masking,
-        which ELECTRA's discriminator needs.
+        `config.max_predictions_per_seq`.
     """
     token_ids = batch[features.TOKEN_IDS]
     choice = choose(

@@ -16,10 +16,9 @@ from albert_tf.data.batches.pretraining import (
 )
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.errors import UsageError
 from tests.data.synthetic_records import VOCAB, make_example, write
 
-NUM, LENGTH, MOST = 83, 61, 5
+NUM, LENGTH = 83, 61
 CONFIG = MaskingConfig(max_predictions_per_seq=4)
 
 
@@ -40,7 +39,6 @@ def make(pattern, **changes):
         "global_batch_size": 4,
         "max_seq_length": LENGTH,
         "max_predictions_per_seq": 4,
-        "max_examples_per_row": MOST,
         "seed": 23,
         "packing": True,
     }
@@ -149,7 +147,7 @@ def test_packed_evaluation_holds_what_the_unpacked_does(pattern):
 
 
 def test_rows_are_well_formed(pattern):
-    dataset = make(pattern, with_spans=True)
+    dataset = make(pattern)
     for batch in take(dataset, 30):
         real = batch["padding_mask"] > 0
         np.testing.assert_array_equal(batch["pack_ids"] > 0, real)
@@ -168,10 +166,6 @@ def test_rows_are_well_formed(pattern):
             used = batch["mask_weights"][b] > 0
             positions = batch["mask_positions"][b][used]
             assert real[b][positions].all() and len(set(positions)) == len(positions)
-            starts, ends = (
-                batch[f"mask_span_{side}"][b][used] for side in ("starts", "ends")
-            )
-            assert ((starts <= positions) & (positions <= ends)).all()
         for name in ("token_ids", "segment_ids", "position_ids"):
             assert not batch[name][~real].any()
 
@@ -191,11 +185,6 @@ def test_epoch_visits_every_example_once_with_new_masks(pattern, rows):
     expected = sorted(row["input_ids"].tolist() for row in rows)
     assert sorted(texts[0]) == sorted(texts[1]) == expected
     assert texts[0] != texts[1]
-
-
-def test_bad_number_of_examples(pattern):
-    with pytest.raises(UsageError, match="max_examples_per_row must .* received 0"):
-        make(pattern, max_examples_per_row=0)
 
 
 def test_the_order_of_an_epoch_is_computed_once_for_all_threads(pattern, monkeypatch):

@@ -1,6 +1,7 @@
 """What is read from a bucket: each file once, and a few records without a copy."""
 
 import concurrent.futures
+import io
 import os
 import tempfile
 import types
@@ -27,31 +28,22 @@ class Traffic:
         if mode != "rb":
             return REAL(path, mode)
         self.opens += 1
-        return _Counted(REAL(path, mode), files_size(path), self)
+        with REAL(path) as file:
+            return _Counted(file.read(), self)
 
 
-class _Counted:
-    def __init__(self, file, size, traffic):
-        self.file, self.size, self.traffic = file, size, traffic
-        self.at = self.end = 0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *unused):
-        self.close()
-
-    def close(self):
-        self.file.close()
+class _Counted(io.BytesIO):
+    def __init__(self, data, traffic):
+        super().__init__(data)
+        self.traffic, self.size, self.end = traffic, len(data), 0
 
     def seek(self, at):
-        self.file.seek(at)
-        self.at, self.end = at, at  # what was read ahead is dropped
+        self.end = at  # what was read ahead is dropped
+        return super().seek(at)
 
     def read(self, count=-1):
-        data = self.file.read(count)
-        self.at += len(data)
-        while self.end < self.at:
+        data = super().read(count)
+        while self.end < self.tell():
             ahead = min(512 << 10, self.size - self.end)
             self.traffic.trips += 1
             self.traffic.bytes += ahead

@@ -5,7 +5,6 @@ import pathlib
 import numpy as np
 import pytest
 
-from albert_tf.data.records.schema import describe
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from benchmarks import original_data
@@ -27,7 +26,7 @@ def made(tmp_path_factory):
 def test_its_records_have_the_originals_form_and_statistics(made):
     tokens, found, rows = made
     golden = RecordSet(str(GOLDEN / "tf1_data/seq128_pred20.tfrecord"))
-    assert describe(found) == describe(golden)
+    assert found.describe() == golden.describe()
     assert found.example(0).keys() == golden.example(0).keys()
     reference = [golden.example(k) for k in range(len(golden))]
     lengths = np.array([row["input_mask"].sum() for row in rows])

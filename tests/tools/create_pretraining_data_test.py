@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from albert_tf.data.records import schema, tfrecord
+from albert_tf.data.records import tfrecord
 from tests.commands import run_command
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def test_static_records(tmp_path):
     done = _run(tmp_path, **settings, eval_fraction=1e-9)
     assert done.code == 0, done.err
     assert "warning: nothing is held out: --eval_fraction=1e-09" in done.err
-    assert schema.describe(tfrecord.RecordSet(str(tmp_path / "out/t"))) == {
+    assert tfrecord.RecordSet(str(tmp_path / "out/t")).describe() == {
         "form": "static",
         "sequence_length": 64,
         "num_predictions": 10,

@@ -15,7 +15,7 @@ import tensorflow as tf
 from albert_tf import features
 from albert_tf.data.batches.graph_ops import python_op
 from albert_tf.data.masking.config import VocabInfo
-from albert_tf.data.records import card, schema
+from albert_tf.data.records import card
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files, protobuf
@@ -90,7 +90,7 @@ class ExampleReader:
         self.records = RecordSet(pattern)
         self.vocab = vocab
         self.max_seq_length = max_seq_length
-        form = schema.describe(self.records)
+        form = self.records.describe()
         first = self.records.example(0)
         self.is_static = form["form"] == "static"
         self.has_labels = features.record_name(features.SENTENCE_ORDER_LABELS) in first

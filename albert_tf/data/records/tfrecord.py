@@ -14,12 +14,23 @@ from concurrent.futures import ThreadPoolExecutor
 import google_crc32c
 import numpy as np
 
+from albert_tf import features
 from albert_tf.data.records import shards as shard_files
 from albert_tf.data.records import tf_example
 from albert_tf.data.records.open_files import OpenFiles
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files, streams
 
+_MASKS = (
+    features.MASKED_LM_POSITIONS,
+    features.MASKED_LM_IDS,
+    features.MASKED_LM_WEIGHTS,
+)
+_DYNAMIC = (features.INPUT_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
+_STATIC = (
+    *(features.INPUT_IDS, features.SEGMENT_IDS, features.INPUT_MASK),
+    *(*_MASKS, features.NEXT_SENTENCE_LABELS),
+)
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _FRAMING = _HEADER.size + _FOOTER.size
@@ -131,6 +142,41 @@ class RecordSet:
         except DataError as error:
             path, number = self.locate(index)
             raise DataError(f"{path}: record {number}: {error}") from None
+
+    def describe(self) -> dict[str, int | str | None]:
+        """Returns the form of a data set, judged by its first record.
+
+        Returns:
+            `form`: "dynamic" (tokens without masks, real length) or "static" (the
+            original's features of fixed length); `sequence_length` S and
+            `num_predictions` P of a static set, else None.
+
+        Raises:
+            DataError: If the first record is neither.
+        """
+        example, where = self.example(0), self.paths[0]
+        is_static = any(name in example for name in _MASKS)
+        kind = "masked record" if is_static else "record without masks"
+        needed = _STATIC if is_static else _DYNAMIC
+        for name in needed:
+            if name not in example:
+                raise DataError(
+                    f"{where}: a {kind} needs the feature {name!r}, this one has "
+                    f"{', '.join(sorted(example)) or 'none'}"
+                )
+        length = len(example[features.INPUT_IDS])
+        predictions = len(example[_MASKS[0]]) if is_static else None
+        expected = dict.fromkeys(needed, length) | dict.fromkeys(_MASKS, predictions)
+        expected[features.NEXT_SENTENCE_LABELS] = 1
+        sizes = {name: len(example[name]) for name in needed}
+        wrong = {name: size for name, size in sizes.items() if size != expected[name]}
+        rule = f"{where}: {features.INPUT_IDS} has {length} values, others {wrong}"
+        require(not wrong, rule, error=DataError)
+        return {
+            "form": "static" if is_static else "dynamic",
+            "sequence_length": length if is_static else None,
+            "num_predictions": predictions,
+        }
 
     def counts(self) -> dict[str, int]:
         """Returns the number of records by path."""

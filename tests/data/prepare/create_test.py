@@ -14,7 +14,7 @@ from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import blocks, create
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
-from albert_tf.data.records import schema, tfrecord
+from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 
@@ -86,7 +86,7 @@ def test_files_are_complete(expected, corpus_path, tokenizer, tmp_path):
     train = tfrecord.RecordSet(str(tmp_path / "t"))
     assert len(train) == card["splits"]["train"]["examples"] > 1000
     assert len(train.paths) == 3
-    assert schema.describe(train)["form"] == "dynamic"
+    assert train.describe()["form"] == "dynamic"
     sizes = [shard["records"] for shard in card["splits"]["train"]["shards"]]
     assert max(sizes) - min(sizes) <= 1
     assert abs(card["examples"]["label_1_rate"] - 0.5) < 0.005
@@ -292,7 +292,7 @@ def test_files_can_be_named(tokenizer, tmp_path):
         "a.tfrecord",
         "b.tfrecord",
     ]
-    assert schema.describe(found) == {
+    assert found.describe() == {
         "form": "static",
         "sequence_length": 128,
         "num_predictions": 19,

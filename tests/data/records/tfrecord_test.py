@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.records import schema, tf_example, tfrecord
+from albert_tf.data.records import tf_example, tfrecord
 from albert_tf.errors import DataError, UsageError
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "tf1_data"
@@ -45,7 +45,7 @@ def test_reads_the_originals_file_in_any_order():
 def test_describes_the_originals_file():
     stats = json.loads((GOLDEN / "seq128_pred20.stats.json").read_text())
     found = tfrecord.RecordSet(str(ORIGINAL))
-    assert schema.describe(found) == {
+    assert found.describe() == {
         "form": "static",
         "sequence_length": stats["flags"]["max_seq_length"],
         "num_predictions": stats["flags"]["max_predictions_per_seq"],
@@ -127,7 +127,7 @@ def test_other_messages_are_refused(tmp_path):
     (payload,) = tf_example.serialize_batch({"label": (one, one)})
     tfrecord.write_shard(path, [payload])
     with pytest.raises(DataError, match="needs the feature 'input_ids'"):
-        schema.describe(tfrecord.RecordSet(path))
+        tfrecord.RecordSet(path).describe()
     tfrecord.write_shard(path, [b"\xff\xff\xff"])
     with pytest.raises(DataError, match="record 0: not a tf.train.Example"):
-        schema.describe(tfrecord.RecordSet(path))
+        tfrecord.RecordSet(path).describe()

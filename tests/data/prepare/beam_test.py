@@ -82,7 +82,7 @@ def test_workers_need_no_tensorflow(run_python):
 def test_bad_input_is_named(tokenizer, tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"Good.\nBad \xff.\n")
-    with pytest.raises(DataError, match="a.txt: byte 10: not UTF-8"):
+    with pytest.raises(DataError, match="a.txt: line 2: not UTF-8"):
         create_pretraining_data(
             Corpus(str(path), "lines"),
             f"{tmp_path}/t",

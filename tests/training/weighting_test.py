@@ -70,7 +70,7 @@ def test_a_run_moves_the_lower_layers_less(tables, pretrained_as, tmp_path):
         num_warmup_steps=0,
     )
     trained = weight_names(load.from_pretrained(out))
-    before = weight_names(load.from_pretrained(start, head=None))
+    before = weight_names(load.from_pretrained(start, head="pretraining"))
 
     def moved(name):
         difference = np.array(trained[name]) - np.array(before[name])

@@ -210,8 +210,8 @@ def test_no_module_is_too_big():
 
 
 # Lower them when code goes; whoever raises one says why in docs/decisions.md.
-MOST_CODE = {"albert_tf": 32_400, "tests": 35_800}
-MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 325, 49, 800
+MOST_CODE = {"albert_tf": 30_100, "tests": 30_500}
+MOST_FILES, MOST_RULES, MOST_LINES_OF_BUILD = 238, 29, 475
 
 
 def code_lines(path: pathlib.Path) -> int:

@@ -2,8 +2,8 @@
 # make test        ruff and all tests except the next three
 # make test-broad  every case of what other tests show in one (long)
 # make test-peers  the comparisons with transformers, torch and KerasHub, and the tests
-#                  that need the messages and a client of TensorFlow Serving, or the
-#                  runtimes that models are exported for
+#                  that need the messages of TensorFlow Serving, or the runtimes that
+#                  models are exported for
 # make test-beam   the Apache Beam pipelines, also on a Dask cluster: those of the data
 #                  in an environment without TensorFlow, those of answers in another
 # make lint | format | lock | clean
@@ -18,9 +18,9 @@ JOBS ?= 2
 PYTEST_FLAGS ?=
 # They run in make test, too, except for what needs these extras.
 SERVING_EXTRAS := serving,litert,onnx,openvino
-SERVING_TESTS = tests/export/server_test.py tests/export/server_files_test.py \
-  tests/export/warmup_test.py tests/export/runtimes_test.py \
-  tests/export/runtime_folder_test.py tests/export/runtime_example_test.py tests/inference/converted_test.py
+SERVING_TESTS = tests/export/c_api_test.py tests/export/server_files_test.py \
+  tests/export/runtime_folder_test.py tests/export/runtime_example_test.py \
+  tests/inference/converted_test.py tests/tools/export_test.py
 DEMO_FLAGS ?=
 
 BIN := $(VENV)/bin

@@ -163,6 +163,13 @@ def test_flags_are_defined_only_in_tools_and_cli():
                 assert "absl.flags" not in names, f"{path} imports absl.flags"
 
 
+@pytest.mark.parametrize("path", ["Makefile", ".ci/run", "CONTRIBUTING.md"])
+def test_files_that_are_named_exist(path):
+    text = (ROOT / path).read_text(encoding="utf-8")
+    named = set(re.findall(r"\b(?:tests|tools)/[\w/]+\.py\b", text))
+    assert named and not {name for name in named if not (ROOT / name).exists()}
+
+
 def test_no_file_hides_its_imports():
     found = set()
     for path in python_files(ROOT):

@@ -1,4 +1,4 @@
-"""`predict_beam` says what to install; tests/inference/pipeline has the rest."""
+"""`predict_beam` says what to install; tests/inference/beam_test.py has the rest."""
 
 import importlib.util
 import pathlib

@@ -24,6 +24,7 @@ from albert_tf.training.run import Run, devices
 from albert_tf.training.run_folder import BEST_FOLDER
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.training.tensorflow.strategy import is_one_of_several
 
 
 def finetune_once(
@@ -88,7 +89,7 @@ class Finetuning(Run):
         with self.read_inputs() as content:
             self.folder = replaced_folder.open_run(self.settings, content)
             self.folder.origin = self.start.origin
-            yield {}
+            yield {"other run in --output_dir": self.folder.replaces}
 
     @contextlib.contextmanager
     def read_inputs(self) -> Iterator[Mapping[str, Any]]:
@@ -160,7 +161,7 @@ class Finetuning(Run):
         pipelines = self.strategy.num_replicas_in_sync // step.num_shares
         batches.check(train, self.shape, settings.train_batch_size, pipelines)
         require(
-            not (self.helper and self.folder.replaces),
+            not (is_one_of_several(self.strategy) and self.folder.replaces),
             f"output_dir: {self.folder.path} holds another run, which several workers "
             "cannot replace; remove it, or give another folder",
         )

@@ -35,7 +35,7 @@ _SHOWN = {"eval": "dev"}
 
 
 def finish(run: Any) -> dict[str, Any]:
-    """Evaluates the trained model once more and writes the finished replaced_folder.
+    """Evaluates the trained model once more and puts the finished folder in place.
 
     The evaluation is that of `evaluate` and `predict`, in float32, so that they give
     the same numbers.

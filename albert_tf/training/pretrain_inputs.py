@@ -95,7 +95,7 @@ def content_of(
         more: dict or None. The training data of other lengths, by the length.
 
     Returns:
-        dict by the values of `settings.CONTENT_OF`, ready for JSON.
+        dict by the names that settings have as their "identity", ready for JSON.
     """
     data = {"records": records.digest(), **_card_digest(records)}
     for length, others in (more or {}).items():

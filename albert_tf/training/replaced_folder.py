@@ -27,8 +27,6 @@ from albert_tf.training.run_folder import (
     tidy_finished,
 )
 
-# Recorded in `run.json`, the first one by earlier versions, for texts only.
-_KINDS = ("finetune_text_classifier", FinetuneSettings.kind)
 TRIALS_FOLDER = "trials"
 TRIALS_FILE = "trials.json"
 METRICS = "metrics.json"
@@ -47,7 +45,8 @@ _PREDICTIONS = re.compile(
 
 def is_run(path: str) -> bool:
     """Returns whether a folder holds a fine-tuning run, finished or not."""
-    return files.read_record(files.join(path, RUN_FILE)).get("kind") in _KINDS
+    record = files.read_record(files.join(path, RUN_FILE))
+    return record.get("kind") == FinetuneSettings.kind
 
 
 def prepared(settings: FinetuneSettings) -> FinetuneSettings:

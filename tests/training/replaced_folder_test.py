@@ -10,6 +10,7 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
+from albert_tf.training import finetune
 from albert_tf.training import replaced_folder as folder
 from albert_tf.training.finetune_settings import FinetuneSettings
 from tests.training.run_folder_test import edit_version
@@ -84,7 +85,7 @@ def test_a_refusal_names_what_differs_and_not_what_follows_from_it(tmp_path):
             open_run(**changes)
 
 
-def test_overwriting(once, finished, tmp_path):
+def test_overwriting(once, finished, tmp_path, monkeypatch):
     output_dir, _ = finished
     before = (output_dir / "model.safetensors").read_bytes()
     with pytest.raises(UsageError, match="holds another run.*--overwrite"):
@@ -101,6 +102,11 @@ def test_overwriting(once, finished, tmp_path):
     assert precious.read_text() == "precious"
     shutil.copytree(output_dir, tmp_path / "new")
     first = (tmp_path / "new" / "run.json").read_text()
+    with monkeypatch.context() as several:
+        several.setattr(finetune, "is_one_of_several", lambda strategy: True)
+        with pytest.raises(UsageError, match="several workers cannot replace"):
+            once(tmp_path / "new", overwrite=True, seed=9)
+    assert (tmp_path / "new" / "model.safetensors").read_bytes() == before
     once(tmp_path / "new", overwrite=True, seed=9)
     assert (tmp_path / "new" / "run.json").read_text() != first
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]

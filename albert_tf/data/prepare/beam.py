@@ -55,7 +55,7 @@ class Pipelines:
             job: str. File for `parts.read_job`, in the folder of the parts.
 
         Returns:
-            What `duplicates.DuplicateCounter` has counted, and the paths of the parts.
+            What `documents.DuplicateCounter` has counted, and the paths of the parts.
         """
         groups = blocks.source_groups(corpus)
         read = functools.partial(_read, job)

@@ -7,6 +7,7 @@ as much disk space as the records themselves.
 """
 
 import dataclasses
+import hashlib
 import os
 import pickle
 from collections.abc import Callable, Iterator
@@ -109,6 +110,11 @@ def create_pretraining_data(
     if num_processes is None:
         num_processes = os.cpu_count() or 1
     require(num_processes > 0, "num_processes: must be positive", num_processes)
+    require(
+        not (runner and drop_duplicates),
+        "--drop_duplicates: not supported with --runner, whose workers do not see each "
+        "other's documents",
+    )
     if runner:
         from albert_tf.data.prepare import beam
 
@@ -117,8 +123,7 @@ def create_pretraining_data(
     names.check_card()
     settings = run_settings(corpus, tokenizer, config, drop_duplicates)
     place = Workplace(names.partial, settings)
-    job = parts.Job(corpus, tokenizer, config)
-    work = _Work(job, place.join(f"job-{place.digest[:16]}.pickle"))
+    work = _Work(parts.Job(corpus, tokenizer, config), place)
     with (
         place.open(names.in_the_way(), overwrite),
         open_runner(work, num_processes, flag="num_processes") as run,
@@ -163,19 +168,23 @@ class _Work:
 
     Args:
         job: `parts.Job`.
-        path: str. File from which other processes read it.
+        place: `Workplace`. Gets the file from which other processes read it.
     """
 
-    def __init__(self, job: parts.Job, path: str):
-        self.path = path
+    def __init__(self, job: parts.Job, place: Workplace):
+        self.path = ""
         self._job: parts.Job | None = job
+        self._place = place
 
     def __getstate__(self):
         return {"path": self.path, "_job": None}
 
     def write(self) -> None:
-        """Writes the file."""
-        files.write_bytes(self.path, pickle.dumps(self._job))
+        """Writes the file, under a name that no other job has."""
+        content = pickle.dumps(self._job)
+        name = hashlib.sha256(content).hexdigest()[:16]
+        self.path = self._place.join(f"job-{name}.pickle")
+        files.write_bytes(self.path, content)
 
     def open(self, num_threads: int) -> Callable:
         _, tokenizer, config = self._job or parts.read_job(self.path)

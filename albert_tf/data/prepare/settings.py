@@ -123,11 +123,6 @@ class CreateSettings(CorpusSettings):
             )
         if self.beam_option and not self.runner:
             raise UsageError("--beam_option: needs --runner")
-        if self.drop_duplicates and self.runner:
-            raise UsageError(
-                "--drop_duplicates: not supported with --runner, whose workers do not "
-                "see each other's documents"
-            )
 
     def record_config(self) -> RecordConfig:
         """Returns what records to make.

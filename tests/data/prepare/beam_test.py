@@ -79,17 +79,20 @@ def test_workers_need_no_tensorflow(run_python):
 
 
 @pytest.mark.slow
-def test_bad_input_is_named(tokenizer, tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"Good.\nBad \xff.\n")
-    with pytest.raises(DataError, match="a.txt: line 2: not UTF-8"):
-        create_pretraining_data(
-            Corpus(str(path), "lines"),
-            f"{tmp_path}/t",
-            tokenizer,
-            RecordConfig(),
-            runner=RUNNER,
+def test_bad_input_is_named_and_another_column_is_read(tokenizer, tmp_path):
+    text = (GOLDEN / "tf1_data/input.txt").read_text()
+    (tmp_path / "a.jsonl").write_text(json.dumps({"title": 1, "body": text}))
+
+    def make(column):
+        corpus = Corpus(f"{tmp_path}/a.jsonl", text_field=column)
+        output = f"{tmp_path}/o/t"
+        return create_pretraining_data(
+            corpus, output, tokenizer, RecordConfig(), overwrite=True, runner=RUNNER
         )
+
+    with pytest.raises(DataError, match="a.jsonl: line 1: needs .* in 'title'"):
+        make("title")
+    assert make("body")["corpus"]["documents"] == 1
 
 
 @pytest.mark.parametrize(

@@ -413,6 +413,7 @@ create.create_pretraining_data(
         ("a.tfrecord", {"num_shards": 2}, "2, but output_file names 1"),
         ("a.tfrecord,b", {"num_shards": None}, "must end in .tfrecord, received 'b'"),
         ("a", {"num_processes": -1}, "num_processes: must be positive, received -1"),
+        ("a", {"runner": "x", "drop_duplicates": True}, "duplicates: .* with --runner"),
     ],
 )
 def test_wrong_arguments_are_refused(tokenizer, tmp_path, output, settings, message):

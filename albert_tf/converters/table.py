@@ -255,9 +255,19 @@ def _sources(checkpoint: Checkpoint, config: AlbertConfig) -> dict[str, list[int
                 raise UsageError(
                     f"{checkpoint.path}: blocks {first} and {row} of the larger model "
                     f"share their {part}, those of the checkpoint that they would copy "
-                    f"(block i mod {len(old)}) do not"
+                    f"(block i mod {len(old)}) do not{_hint(checkpoint.config, config)}"
                 )
         # Weights that no layer reads, as some group rules leave them, get any.
         count = max(found) + 1
         sources[part] = [found.get(place, (0, 0))[1] for place in range(count)]
     return sources
+
+
+def _hint(old: AlbertConfig, new: AlbertConfig) -> str:
+    """Returns which number of groups would fit, if there is one."""
+    groups, rest = divmod(
+        old.num_hidden_groups * new.num_hidden_layers, old.num_hidden_layers
+    )
+    if rest or groups == new.num_hidden_groups:
+        return ""
+    return f"; num_hidden_groups={groups} would fit, received {new.num_hidden_groups}"

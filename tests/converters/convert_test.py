@@ -40,6 +40,16 @@ def test_report(tmp_path):
     assert "sop_logits" in text
 
 
+def test_heads_that_are_there_are_compared_without_those_that_are_not(tmp_path):
+    source = shutil.copytree(HF, tmp_path / "source")
+    tensors = safetensors.numpy.load_file(source / "model.safetensors")
+    tensors = {name: value for name, value in tensors.items() if "sop" not in name}
+    safetensors.numpy.save_file(tensors, source / "model.safetensors")
+    arguments = {"head": "pretraining", "ignore": "sop_head"}
+    report = convert_checkpoint(source, tmp_path / "m", "albert_tf", **arguments)
+    assert {*report.outputs} == {*PARTS[:-1], "mlm_logits"}
+
+
 def test_a_model_by_name_is_reported_with_its_commit(tmp_path, monkeypatch):
     found = hubs.Download(str(HF), "hf://owner/name@0123")
     monkeypatch.setattr(hubs, "download", {"hf://owner/name": found}.get)

@@ -150,7 +150,7 @@ def _lines(own: Iterable[flags.Flag], full: bool) -> list[str]:
 
 def _notes(flag: flags.Flag) -> str:
     notes = [f"also --{old}" for old, new in ALIASES.items() if new == flag.name]
-    if flag.default not in (None, "", False, []):
+    if flag.default is not False and flag.default not in (None, "", []):
         default = flag.default_as_str
         quoted = isinstance(flag.default, str)
         notes.append(f"default: {default if quoted else default.strip(chr(39))}")

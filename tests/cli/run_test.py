@@ -19,7 +19,7 @@ from albert_tf.cli.flags import define_alias
 from albert_tf.cli.run import run
 
 _STEPS = flags.DEFINE_integer("steps", 3, "How many.", lower_bound=1)
-_RATE = flags.DEFINE_float("rate", None, "How fast.")
+_RATE = flags.DEFINE_float("rate", 0.0, "How fast.")
 _INPUT = flags.DEFINE_string("input_file", None, "Which flock.", required=True)
 _DRY = flags.DEFINE_bool("dry", False, "Do nothing.")
 _KIND = flags.DEFINE_enum("kind", "ewe", ["ewe", "ram"], "Kind of sheep.")
@@ -78,6 +78,7 @@ def test_help(run_tool, flag):
     assert shown.index("inputs:") < shown.index("others:")
     assert "--steps                   How many (also --num_steps; default: 3)" in shown
     assert "Which flock (required)" in shown and "--[no]dry " in shown
+    assert "How fast (default: 0.0)" in shown and "Do nothing\n" in shown
     assert "--verbosity" not in shown and "--num_steps " not in shown
     assert "--helpfull" in shown and "--debug" in shown
 

@@ -169,9 +169,6 @@ def accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, flo
     Args:
         labels: int `[N]`.
         predictions: int `[N]`.
-
-    Raises:
-        DataError: If there are no questions.
     """
     values = metrics.classification_metrics(labels, predictions, "macro")
     return {"accuracy": values["accuracy"]}

@@ -27,7 +27,7 @@ from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.forward import MAX_BATCH_TOKENS, use_one_thread_per_call
 from albert_tf.inference.predictor import Predictor, find_task
 from albert_tf.inference.settings import BulkSettings
-from albert_tf.jobs.folder import Part, Workplace
+from albert_tf.jobs.folder import Part, Workplace, check_output
 from albert_tf.jobs.run import Job, OnRows, Work, open_runner
 from albert_tf.reports.environment import ONEDNN, versions
 from albert_tf.tasks.text_tables import Portions
@@ -165,6 +165,7 @@ def answer_rows(
     work = dataclasses.replace(work, max_batch_tokens=bulk.max_batch_tokens)
     output = formats.Output(work.output_file, work.check())
     formats.choose_format(output.path, output.answers)
+    check_output(f"{output.path}.parts", output.existing(), overwrite)
     source = open_source()
     recorded = dataclasses.asdict(work) | {"model": model_digest(work.model)}
     del recorded["output_file"]

@@ -19,7 +19,7 @@ from albert_tf.errors import DataError, UsageError, require
 from albert_tf.inference.files import Summary, answer_file
 from albert_tf.inference.formats import Parts
 from albert_tf.inference.settings import BulkSettings, ServedSettings
-from albert_tf.jobs.folder import Part, split_evenly
+from albert_tf.jobs.folder import Part, check_output, split_evenly
 from albert_tf.jobs.run import Job
 from albert_tf.storage import files, streams
 from albert_tf.tables.reader import ColumnReader
@@ -68,6 +68,7 @@ def predict_served(
     """
     bulk.check_runner()
     output = _Files(output_file, served.num_shards)
+    check_output(f"{output.path}.parts", output.existing(), overwrite)
     rows = Rows(find_files(input_file), _choose_reading(model, served))
     settings = {
         "command": "predict",

@@ -93,11 +93,7 @@ class Workplace:
                     f"with other settings: {'; '.join(differences)}; repeat that run, "
                     "or give --overwrite to start anew"
                 )
-        if existing and not overwrite:
-            raise UsageError(
-                f"output_file: {existing[0]} exists already; give --overwrite or "
-                "another name"
-            )
+        _check_new(existing, overwrite)
         self.remove()
         files.write_text(where, self._settings_text)
 
@@ -179,10 +175,30 @@ class Workplace:
         raise DataError(f"{path}: damaged; the same command makes it again")
 
 
+def check_output(path: str, existing: Sequence[str], overwrite: bool) -> None:
+    """Refuses early an output that `Workplace.open` would refuse as it exists.
+
+    Args:
+        path: str. The folder of the parts.
+        existing: sequence of str. The files of the output that exist.
+        overwrite: bool.
+    """
+    if not files.exists(path):
+        _check_new(existing, overwrite)
+
+
 def split_evenly(total: int, count: int) -> list[tuple[int, int]]:
     """Returns the first row of each file, and the one after its last."""
     borders = [total * k // count for k in range(count + 1)]
     return list(zip(borders[:-1], borders[1:], strict=True))
+
+
+def _check_new(existing: Sequence[str], overwrite: bool) -> None:
+    if existing and not overwrite:
+        raise UsageError(
+            f"output_file: {existing[0]} exists already; give --overwrite or "
+            "another name"
+        )
 
 
 def _is_ours(name: str) -> bool:

@@ -191,6 +191,9 @@ def test_a_bad_row_is_named_and_parts_are_kept(tmp_path, model):
     path.write_text(good)
     summary = predict(model("single"), str(path), output)
     assert (summary.rows, summary.resumed) == (11, 7)
+    # What exists is refused before anything is read.
+    with pytest.raises(UsageError, match="out.tsv exists already"):
+        predict(model("single"), lambda: pytest.fail("rows were read"), output)
 
 
 @pytest.mark.parametrize("change", ["model", "environment"])

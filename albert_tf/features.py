@@ -20,7 +20,7 @@ MASK_WEIGHTS = "mask_weights"  # float32 [B, P], 0 where unused
 SENTENCE_ORDER_LABELS = "sentence_order_labels"
 # float32 [B], or [B, K] of packed rows; 0 = not an example.
 SENTENCE_ORDER_WEIGHTS = "sentence_order_weights"
-# Only from `masking.mask_batch`, all int32 [B, P]:
+# Only from `masking.apply.mask_batch`, all int32 [B, P]:
 MASK_NGRAMS = "mask_ngrams"  # equal for the tokens of one n-gram
 MASK_SPAN_STARTS = "mask_span_starts"  # first position of the run of masked tokens
 MASK_SPAN_ENDS = "mask_span_ends"  # its last position, inclusive

@@ -38,7 +38,7 @@ def make_example(
 
 
 def make_batch(rows: list[dict[str, np.ndarray]], width: int) -> dict[str, np.ndarray]:
-    """Examples padded to `width`, as `masking.mask_batch` takes them."""
+    """Examples padded to `width`, as `masking.apply.mask_batch` takes them."""
 
     def pad(values):
         return np.pad(values, (0, width - len(values))).astype(np.int32)

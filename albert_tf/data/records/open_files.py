@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
@@ -64,13 +64,19 @@ class OpenFiles:
             remote = [n for n in numbers if files.is_remote(self._paths[n])]
             self._copies.expect(remote)
 
-    def read(self, number: int, offset: int, size: int) -> bytes:
-        """Reads a range of bytes of a file; one beyond its end is short.
+    def read(
+        self, number: int, offset: int, size: int, rest: Callable[[bytes], int]
+    ) -> tuple[bytes, bytes]:
+        """Reads two ranges of bytes of a file, one after the other.
 
         Args:
             number: int. Index of the file in `paths`.
             offset: int.
-            size: int.
+            size: int. Of the first range.
+            rest: callable. Returns the size of the second one from the first one.
+
+        Returns:
+            Both ranges, which are short at the end of the file.
 
         Raises:
             DataError: If the file cannot be read.
@@ -78,13 +84,16 @@ class OpenFiles:
         path = self._paths[number]
         try:
             if not files.is_remote(path):
-                return self._map(path)[offset : offset + size]
-            copied = self._copies.read(number, offset, size)
-            if copied is not None:
-                return copied
+                mapped, end = self._map(path), offset + size
+                head = mapped[offset:end]
+                return head, mapped[end : end + rest(head)]
+            head = self._copies.read(number, offset, size)
+            if head is not None:
+                return head, self._copies.read(number, offset + size, rest(head))
             with files.open_binary(path) as file:
                 file.seek(offset)
-                return file.read(size)
+                head = file.read(size)
+                return head, file.read(rest(head))
         except OSError as error:
             raise DataError(
                 f"{path}: cannot be read: {files.reason_of(error)}"

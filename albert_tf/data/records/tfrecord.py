@@ -206,17 +206,20 @@ class RecordSet:
         offset = int(self._indexes[shard][number])
         where = f"{self.paths[shard]}: record {number} at byte {offset}"
         cut = f"{where}: the file ends inside the record"
-        head = self._files.read(shard, offset, _HEADER.size)
-        require(len(head) == _HEADER.size, cut, error=DataError)
-        length, _ = _HEADER.unpack(head)
-        end = length + _FOOTER.size
-        body = self._files.read(shard, offset + _HEADER.size, end)
-        require(len(body) == end, cut, error=DataError)
-        payload = body[:length]
-        crc = _FOOTER.unpack_from(body, length)[0]
+        head, body = self._files.read(shard, offset, _HEADER.size, _body_size)
+        require(body and len(body) == _body_size(head), cut, error=DataError)
+        payload = body[: -_FOOTER.size]
+        crc = _FOOTER.unpack_from(body, len(payload))[0]
         if crc != masked_crc(payload):
             raise DataError(f"{where}: checksum does not match, the file is damaged")
         return payload
+
+
+def _body_size(head: bytes) -> int:
+    """Returns how many bytes of a record follow its header; 0 if that is cut."""
+    if len(head) < _HEADER.size:
+        return 0
+    return _HEADER.unpack(head)[0] + _FOOTER.size
 
 
 def load_indexes(paths: Sequence[str]) -> list[np.ndarray]:

@@ -108,7 +108,7 @@ def test_an_epoch_reads_every_byte_about_once(prefix, payloads, traffic, scratch
 
 
 def test_a_file_is_copied_once_many_of_its_records_were_read(
-    prefix, payloads, monkeypatch, scratch
+    prefix, payloads, monkeypatch, traffic, scratch
 ):
     monkeypatch.setattr(open_files, "READ_AHEAD", 1000)
     copied, copy = [], open_files.LocalCopy._copy
@@ -117,9 +117,9 @@ def test_a_file_is_copied_once_many_of_its_records_were_read(
         "_copy",
         lambda self, numbers: copied.append(list(numbers)) or copy(self, numbers),
     )
-    records = tfrecord.RecordSet(prefix)
+    records, opens = tfrecord.RecordSet(prefix), traffic.opens
     assert records.read([5, 0]) == [payloads[5], payloads[0]]
-    assert not copied
+    assert not copied and traffic.opens == opens + 2
     for k in range(100):
         assert records[k] == payloads[k]
     assert copied == [[0]]

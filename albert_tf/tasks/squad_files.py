@@ -35,7 +35,7 @@ class Question:
     Attributes:
         id: str. Its id in the file.
         text: str. The question.
-        context: int. Index of the text in `Questions.contexts`.
+        context: int. Index of the text in `Questions.contexts`; -1 without one.
         answers: tuple of (str, int). Correct answers, and where each starts in the
             text, in characters. Empty if the text does not answer the question, or if
             the answer is not known.
@@ -92,8 +92,13 @@ class Questions:
         return [[text for text, _ in item.answers] for item in self.items]
 
     def select(self, rows: Sequence[int]) -> "Questions":
-        """Returns the questions of these numbers."""
-        return dataclasses.replace(self, items=[self.items[i] for i in rows])
+        """Returns the questions of these indices, with the texts they are about."""
+        items = [self.items[i] for i in rows]
+        used = sorted({item.context for item in items} - {-1})
+        new = {-1: -1} | {old: i for i, old in enumerate(used)}
+        items = [dataclasses.replace(x, context=new[x.context]) for x in items]
+        contexts = [self.contexts[i] for i in used]
+        return dataclasses.replace(self, contexts=contexts, items=items)
 
 
 def ask(questions: Sequence[str], contexts: Sequence[str], unanswerable: bool):

@@ -53,8 +53,12 @@ def test_official_files():
     dev = read_questions(SQUAD / "dev-v2.0.json", unanswerable=True)
     assert len(dev) == 20 and dev.labels[4] == [] and dev.items[4].is_impossible
     assert len(dev.labels[0]) == 2 and len(dev.contexts) == 4
-    part = dev.select([4, 0])
-    assert part.ids == ["harbour-i4", "harbour-0"] and part.contexts is dev.contexts
+    part = dev.select([19, 4, 0])
+    assert (
+        part.ids[1:] == ["harbour-i4", "harbour-0"] and part.labels[0] == dev.labels[19]
+    )
+    assert [item.context for item in part.items] == [1, 0, 0]
+    assert part.contexts == [dev.contexts[0], dev.contexts[3]]
 
 
 def test_windows_files_and_files_without_labels(tmp_path):

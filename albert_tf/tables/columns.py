@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -122,6 +122,12 @@ def usual_name(wanted: str, names: Collection[str]) -> str:
     return other if wanted not in names and other in names else wanted
 
 
+def did_you_mean(wanted: str, names: Iterable[str]) -> str:
+    """Returns a hint to a similar name, or an empty string."""
+    close = difflib.get_close_matches(wanted, names, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def find_column(
     path: str, wanted: str, names: Sequence[str], header: bool = True
 ) -> int:
@@ -146,8 +152,8 @@ def find_column(
         rule = f"a number from 0 to {len(names) - 1} (without a header)"
     else:
         rule = f"one of {', '.join(names)}"
-        if close := difflib.get_close_matches(wanted, names, 1):
-            rule += f"; did you mean {close[0]!r}?"
+        if hint := did_you_mean(wanted, names):
+            rule += hint
         elif file_format(path) in ("json", "parquet"):
             pass
         elif len(names) == 1:

@@ -214,8 +214,9 @@ def test_tfds(tmp_path, monkeypatch):
     expected = [["One.", "Two."], ["Three."], ["Four.", "Five."]]
     place = {"tfds_data_dir": str(tmp_path)}
     assert list(open_corpus("tfds:prose:1.0.0", **place)) == expected
-    with pytest.raises(DataError, match="no feature 'body' .* features are text$"):
-        list(open_corpus("tfds:prose", text_field="body", **place))
+    message = r"no feature 'texts' .* features are text; did you mean 'text'\?$"
+    with pytest.raises(DataError, match=message):
+        list(open_corpus("tfds:prose", text_field="texts", **place))
     with pytest.raises(DataError, match="not prepared in .* --download downloads"):
         Corpus("tfds:nothing_like_it", **place)
 

@@ -244,7 +244,7 @@ class Rows:
 
     def _lines(self, path: str, rows: int) -> Iterator[RowBlock]:
         (name,) = self.reading.columns
-        lines = (line for _, line in TextStream(path).lines())
+        lines = TextStream(path).lines()
         while block := list(itertools.islice(lines, rows)):
             yield RowBlock({name: block}, {})
 

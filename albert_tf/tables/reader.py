@@ -23,7 +23,7 @@ from albert_tf.tables.columns import (
     find_column,
     usual_name,
 )
-from albert_tf.tables.text_stream import TextStream, numbered_lines, read_text
+from albert_tf.tables.text_stream import TextStream, read_text, split_lines
 from albert_tf.wording import list_counts
 
 # Longest cell the csv module accepts. Its default, 131,072, is too short for some
@@ -365,7 +365,7 @@ def _python_values(column: Any) -> list:
 
 def _split_rows(text: TextStream, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """Yields (line number, cells) of every line that is not blank."""
-    for number, line in text.lines():
+    for number, line in enumerate(text.lines(), 1):
         if line:
             yield number, line.split(delimiter)
 
@@ -404,7 +404,7 @@ def _json_list(path: str, text: str) -> Iterator[tuple[int, Any]]:
 
 def _json_lines(pieces: Iterable[str]) -> Iterator[tuple[int, Any]]:
     """Yields the values of lines that are not blank, or the errors they cause."""
-    for number, line in numbered_lines(pieces):
+    for number, line in enumerate(split_lines(pieces), 1):
         if line.strip():
             try:
                 item = json.loads(line)

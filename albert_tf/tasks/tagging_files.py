@@ -153,7 +153,7 @@ def with_iob2(examples: TaggedExamples) -> TaggedExamples:
 def _sentences(path: str) -> Iterator[list[tuple[int, list[str]]]]:
     """Yields the (line, columns) of the words of each sentence."""
     sentence = []
-    for number, line in TextStream(path).lines():
+    for number, line in enumerate(TextStream(path).lines(), 1):
         row = _columns(line)
         if row and row[0] != _DOCUMENT:
             sentence.append((number, row))

@@ -34,7 +34,7 @@ from albert_tf.settings import check_fields, setting
 from albert_tf.storage import digests, files, streams
 from albert_tf.tables.columns import BadRows
 from albert_tf.tables.settings import LayoutSettings, ReadingSettings
-from albert_tf.tables.text_stream import TextStream
+from albert_tf.tables.text_stream import TextStream, split_lines
 from albert_tf.tables.tfds_source import prepared_folder
 
 FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "table")
@@ -173,7 +173,7 @@ class Corpus:
             self._check_unchanged(source, digest["size"], digest["sha256"])
             kind = kind if kind == "parquet" else None
             return formats.read_table(name, kind, field, settings.layout, bad)
-        lines = self._lines(source)
+        lines = split_lines(self._pieces(source))
         if kind == "jsonl":
             return formats.read_json_lines(lines, bad, name, field)
         if kind == "wikiextractor":
@@ -182,12 +182,12 @@ class Corpus:
             return formats.read_sentence_lines(lines)
         return formats.read_paragraphs(lines)
 
-    def _lines(self, source: Source) -> formats.Lines:
-        """Yields the numbered lines of a file, and keeps the digest of its bytes."""
+    def _pieces(self, source: Source) -> Iterator[str]:
+        """Yields the text of a file in pieces, and keeps the digest of its bytes."""
         is_json = source.format == "jsonl"
         most = formats.MAX_JSON_BYTES if is_json else formats.MAX_LINE_BYTES
         stream = TextStream(source.name, self._bad, most, not is_json, hashes=True)
-        yield from stream.lines()
+        yield from stream.pieces()
         self._check_unchanged(source, stream.size, stream.sha256.hexdigest())
 
     def _check_unchanged(self, source: Source, size: int, sha256: str) -> None:

@@ -1,6 +1,6 @@
 """Finds the format of a file, and reads the formats of a corpus.
 
-A reader takes numbered lines, or a column of a table, and yields texts (sentences for
+A reader takes lines, or a column of a table, and yields texts (sentences for
 `lines`, paragraphs still to be split for the other formats) and None where a document
 ends. Memory is bounded: see `MAX_LINE_BYTES` and `DOCUMENT_CHARS`.
 """
@@ -12,11 +12,10 @@ from collections.abc import Iterator
 
 from albert_tf.errors import DataError
 from albert_tf.tables import tfds_source
-from albert_tf.tables.columns import BadRows
+from albert_tf.tables.columns import BadRows, did_you_mean
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import TextStream
 
-Lines = Iterator[tuple[int, str]]  # as from `TextStream.lines`
 # A longer line is cut at white space, so that one line of 500 MB needs no memory.
 MAX_LINE_BYTES = 1 << 20
 # A JSON object cannot be cut; a longer line is bad input.
@@ -119,20 +118,20 @@ def group_documents(
         yield document
 
 
-def read_sentence_lines(lines: Lines) -> Iterator[str | None]:
+def read_sentence_lines(lines: Iterator[str]) -> Iterator[str | None]:
     """Reads the original's format: a sentence per line, documents set apart."""
-    for _, line in lines:
+    for line in lines:
         yield line.strip() or None
 
 
-def read_paragraphs(lines: Lines) -> Iterator[str | None]:
+def read_paragraphs(lines: Iterator[str]) -> Iterator[str | None]:
     """Reads ordinary text: lines of a paragraph are joined, blank lines end it.
 
     Two or more blank lines end the document, as does the end of the file.
     """
     current: list[str] = []
     length = blank = 0
-    for _, line in lines:
+    for line in lines:
         line = line.strip()
         if line:
             current.append(line)
@@ -152,7 +151,7 @@ def read_paragraphs(lines: Lines) -> Iterator[str | None]:
         yield " ".join(current)
 
 
-def read_wikiextractor(lines: Lines, counts: Counter) -> Iterator[str | None]:
+def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | None]:
     """Reads `<doc id=... title="...">` blocks without their title line.
 
     Documents without text (redirects) are counted as "documents_empty". Lines between
@@ -160,7 +159,7 @@ def read_wikiextractor(lines: Lines, counts: Counter) -> Iterator[str | None]:
     """
     inside = empty = False
     title = ""
-    for _, line in lines:
+    for line in lines:
         line = line.strip()
         if _DOC.match(line):
             match = re.search(r'title="([^"]*)"', line)
@@ -180,10 +179,10 @@ def read_wikiextractor(lines: Lines, counts: Counter) -> Iterator[str | None]:
 
 
 def read_json_lines(
-    lines: Lines, bad: BadRows, path: str, text_field: str
+    lines: Iterator[str], bad: BadRows, path: str, text_field: str
 ) -> Iterator[str | None]:
     """Reads one JSON object per line, with the document's text in `text_field`."""
-    for number, line in lines:
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
@@ -261,9 +260,10 @@ def read_tfds(
     with tfds_source.opened(name, path, "train") as (_, rows):
         for row in rows:
             if field not in row:
+                hint = did_you_mean(field, row)
                 raise DataError(
                     f"{name}: has no feature {field!r} (--text_column), its features "
-                    f"are {', '.join(sorted(row))}"
+                    f"are {', '.join(sorted(row))}{hint}"
                 )
             try:
                 text = row[field].decode()

@@ -92,8 +92,14 @@ class Questions:
         return [[text for text, _ in item.answers] for item in self.items]
 
     def select(self, rows: Sequence[int]) -> "Questions":
-        """Returns the questions of these indices, with the texts they are about."""
+        """Returns the questions of these indices, with the texts they are about.
+
+        Training questions keep all texts: the digests by which a run that continues
+        knows its examples cover them.
+        """
         items = [self.items[i] for i in rows]
+        if self.training:
+            return dataclasses.replace(self, items=items)
         used = sorted({item.context for item in items} - {-1})
         new = {-1: -1} | {old: i for i, old in enumerate(used)}
         items = [dataclasses.replace(x, context=new[x.context]) for x in items]

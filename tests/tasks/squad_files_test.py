@@ -59,6 +59,7 @@ def test_official_files():
     )
     assert [item.context for item in part.items] == [1, 0, 0]
     assert part.contexts == [dev.contexts[0], dev.contexts[3]]
+    assert train.select([0]).contexts is train.contexts
 
 
 def test_windows_files_and_files_without_labels(tmp_path):

@@ -43,6 +43,7 @@ def fresh_flags() -> Iterator[None]:
     verbosity = logging.get_verbosity()
     ours.ALIASES.clear()
     ours.HIDDEN.clear()
+    flags.FLAGS["verbosity"].using_default_value = True  # a library may have set it
     try:
         yield
     finally:

@@ -105,6 +105,7 @@ def main() -> None:
     stem = (_OUTPUT.value or "").removesuffix(".json").removesuffix(".md")
     written = [f"{stem}.{suffix}" for suffix in ("json", "md", "png") if stem]
     for path in written:
+        files.make_folder(path.rpartition("/")[0] or ".")
         files.check_new("output_file", path, _OVERWRITE.value)
     about = environment.machine()
     measured = topics.measure(_TOPIC.value, flags.FLAGS.flag_values_dict())

@@ -78,7 +78,7 @@ def test_equals_python(request, kind, race, tokenizer):
             model.task = race.model.task
             tokenizer = request.getfixturevalue("byte_bpe")
         choose = MultipleChoice(model, tokenizer)
-        functions = heads.functions_of(choose, choose.predictor.options.max_seq_length)
+        functions = heads.functions_of(choose, choose.options.max_seq_length)
         loaded = types.SimpleNamespace(signatures=functions)
     check(choose, loaded, *map(list, zip(*QUESTIONS, strict=True)))
     for context, question, choices in QUESTIONS:

@@ -133,7 +133,7 @@ def assert_same(pair, pairs) -> None:
             assert place in places, message
     if pair.answering.unanswerable:
         texts = ([unicode(text) for text in column] for column in (asked, contexts))
-        answers = pair.answer.predictor.answers(ask(*texts, True))
+        answers = pair.answer.answers(ask(*texts, True))
         np.testing.assert_allclose(
             outputs["null_score"], answers.null_scores, rtol=1e-5, atol=1e-5
         )
@@ -158,7 +158,7 @@ def test_from_the_same_outputs_every_answer_is_the_same(pair):
     """Outputs with few distinct values: the rules for ties decide."""
     questions, contexts = map(list, zip(*PAIRS, strict=True))
     windows = pair.inputs(as_tensor(questions), as_tensor(contexts))
-    predictor = pair.answer.predictor
+    predictor = pair.answer
     examples = ask(questions, contexts, pair.answering.unanswerable)
     encoded = predictor.encoded(examples)
     lengths = encoded.rows.lengths

@@ -36,7 +36,7 @@ def test_data(tmp_path, run_python):
     assert speedup == pytest.approx(one / original)
     assert result["machine"]["cores"] >= 1
     done = run_python(str(ROOT / "tools/benchmark.py"), *arguments)
-    assert done.returncode == 2 and "data.json exists; give --over" in done.stderr
+    assert done.returncode == 2 and "data.json exists already" in done.stderr
 
 
 @pytest.mark.parametrize(

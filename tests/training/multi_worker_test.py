@@ -296,4 +296,4 @@ def test_a_lone_worker_ends_in_time_and_when_asked_to(tmp_path, run_python):
     _, errors = asked.communicate(timeout=20)
     assert asked.returncode == 143, errors
     done = run_python("-c", LEAVES, timeout=300, TF_CONFIG=configs[1])
-    assert "answer, but cannot be connected: Deadline" in done.stdout, done.stderr
+    assert "answer, but cannot be connected: " in done.stdout, done.stderr

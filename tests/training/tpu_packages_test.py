@@ -14,7 +14,6 @@ from tests.tiny import SPIECE
 # scoring, converting or preparing data needs.
 ABSENT = [
     "PIL",
-    "jinja2",
     "keras_hub",
     "keras_nlp",
     "matplotlib",
@@ -114,6 +113,7 @@ def test_a_model_is_pretrained_and_saved_without_them(tmp_path, run_python):
     # What people look at is missed, in one line each.
     assert re.search(r"curves\.png: not written: .*matplotlib", done.stderr)
     assert (tmp_path / "run/model/model.safetensors").stat().st_size > 0
-    assert (tmp_path / "run/README.md").stat().st_size > 0
+    for page in ("README.md", "report.html"):
+        assert (tmp_path / "run" / page).stat().st_size > 0
     (line,) = (tmp_path / "run/samples.jsonl").read_text().splitlines()
     assert json.loads(line)["answers"]

@@ -36,7 +36,6 @@ APART = [
     (r"albert_tf/data/prepare", r"albert_tf/data/batches"),
     (r"albert_tf/export(/.*)?", r"albert_tf/inference(/.*)?"),
     (r"albert_tf/export(/.*)?", r"albert_tf/training(/.*)?"),
-    (r"albert_tf/inference(/.*)?", r"albert_tf/training(/.*)?"),
 ]
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -35,6 +35,7 @@ class Evaluator:
         shape: `BatchShape`. How to make batches; not packed.
         batch_size: int. Rows per batch.
         forward: callable. See `outputs.collect_outputs`.
+        max_tokens: int or None. Tokens of a batch, padding included, at most.
 
     Attributes:
         options: `Options`. Those of the task, with a calibrated threshold.
@@ -47,6 +48,7 @@ class Evaluator:
         shape: BatchShape,
         batch_size: int,
         forward: Forward,
+        max_tokens: int | None = None,
     ):
         self.task = task
         self.splits = splits
@@ -54,6 +56,7 @@ class Evaluator:
         self._shape = dataclasses.replace(shape, packing=False)
         self._batch_size = batch_size
         self._forward = forward
+        self._max_tokens = max_tokens
 
     def calibrate(self) -> None:
         """Chooses what is chosen on held-back training examples, if there are any."""
@@ -84,6 +87,7 @@ class Evaluator:
             split.encoded,
             self._shape,
             self._batch_size,
+            max_tokens=self._max_tokens,
             title="evaluate",
         )
 

@@ -13,6 +13,7 @@ from absl import logging
 from albert_tf.converters.keras_model import build_model, from_model
 from albert_tf.converters.load import write_files
 from albert_tf.figure import drawn_if_possible
+from albert_tf.inference.forward import LENGTH_STEP, MAX_BATCH_TOKENS, compile_head
 from albert_tf.reports.cards import model_card
 from albert_tf.reports.figures import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
@@ -23,7 +24,6 @@ from albert_tf.reports.task_report import Lengths, TaskReport
 from albert_tf.storage import files
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
-from albert_tf.tasks.outputs import as_forward
 from albert_tf.tasks.task import warn_of_collapse
 from albert_tf.training import replaced_folder
 from albert_tf.training.evaluation import Evaluator
@@ -37,8 +37,8 @@ _SHOWN = {"eval": "dev"}
 def finish(run: Any) -> dict[str, Any]:
     """Evaluates the trained model once more and puts the finished folder in place.
 
-    The evaluation is that of `evaluate` and `predict`, in float32, so that they give
-    the same numbers.
+    The evaluation is that of `evaluate`, in float32, so that both give the same
+    numbers.
 
     Args:
         run: `finetune.Finetuning`. Its model has the weights to keep, those of its
@@ -50,13 +50,7 @@ def finish(run: Any) -> dict[str, Any]:
     settings, task, selection = run.settings, run.task, run.selection
     run.step.mark_trained()
     model = _in_float32(run)
-    evaluator = Evaluator(
-        task,
-        run.data.splits,
-        dataclasses.replace(run.shape, parts=1),
-        settings.eval_batch_size,
-        as_forward(model, task.head),
-    )
+    evaluator = _evaluator(run, model)
     evaluator.calibrate()
     task = dataclasses.replace(task, options=evaluator.options)
     model.task = saved.describe(task)
@@ -159,6 +153,19 @@ def _in_float32(run) -> keras.Model:
         rebuilt = build_model(checkpoint, report=logging.info)
     rebuilt.max_seq_length = model.max_seq_length
     return rebuilt
+
+
+def _evaluator(run, model: keras.Model) -> Evaluator:
+    """Returns what runs the model on the rows and in the batches of `evaluate`."""
+    shape = dataclasses.replace(run.shape, parts=1, step=LENGTH_STEP)
+    return Evaluator(
+        run.task,
+        run.data.splits,
+        dataclasses.replace(shape, fixed_length=False),
+        run.settings.eval_batch_size,
+        compile_head(model, run.task.head),
+        MAX_BATCH_TOKENS,
+    )
 
 
 def _results(run, lines: list[dict]) -> dict[str, Any]:

@@ -12,11 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
     importlib.util.find_spec("apache_beam") is not None, reason="Beam is installed"
 )
 def test_beam_is_missing(run_python):
-    result = run_python(
-        str(ROOT / "tools/predict_beam.py"),
-        "--saved_model=m",
-        "--input_file=a.txt",
-        "--output_file=b",
-    )
+    given = ("--saved_model=m", "--input_file=a.txt", "--output_file=b")
+    result = run_python(str(ROOT / "tools/predict_beam.py"), *given)
     assert result.returncode == 2
     assert "needs Apache Beam: pip install albert_tf[beam]" in result.stderr

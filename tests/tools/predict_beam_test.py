@@ -1,11 +1,10 @@
 """`predict_beam` says what to install; tests/inference/beam_test.py has the rest."""
 
 import importlib.util
-import pathlib
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.imports import ROOT
 
 
 @pytest.mark.skipif(

@@ -9,8 +9,7 @@ from albert_tf.reports.run_page import RunPage, render_runs
 from albert_tf.training.evaluation import Evaluator
 from tests.commands import run_command
 from tests.reports.parsed_page import ParsedPage
-from tests.training import runs
-from tests.training.runs import run
+from tests.training.runs import family, run, write_table
 
 CHOICES = ["a good day", "a bad day", "a long day"]
 
@@ -85,10 +84,10 @@ def test_without_a_number_to_select_by_the_last_weights_are_kept(
 
 @pytest.mark.parametrize("name", ["texts", "questions"])
 def test_evaluate_gives_the_same_numbers_to_the_last_bit(longer, tmp_path, name):
-    given = runs.family(name, tmp_path, longer)
+    given = family(name, tmp_path, longer)
     if name == "texts":  # scores, whose metrics show every bit
         for file in (given["train_file"], given["dev_file"]):
-            runs.write_table(file, 40, seed=1, labels=("0.5", "1.5"))
+            write_table(file, 40, seed=1, labels=("0.5", "1.5"))
     results, model = run(tmp_path / "out", **given), f"--model={tmp_path}/out"
     bad = "--on_bad_input=skip" if name == "questions" else "--on_bad_input=stop"
     done = run_command("evaluate", model, bad, eval_file=given["dev_file"])

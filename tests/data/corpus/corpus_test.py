@@ -134,7 +134,9 @@ def test_what_was_left_out_is_counted(tmp_path):
         ),
         (
             "a.TSV.gz",
-            gzip.compress(b'text\tlabel\n"A film,\nseen. Twice."\t1\nShort.\n'),
+            gzip.compress(
+                b'text\tlabel\n"A film,\nseen. Twice."\t1\nShort.\n', mtime=0
+            ),
             [["A film,", "seen. Twice."]],
             {"rows of another width": 1},
             "line 4: expected 2 columns, received 1",
@@ -176,7 +178,11 @@ def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
         ("a.txt", b"\xfd7zXZ\0abc", "is compressed with xz"),
         ("a.txt", LINES.encode("utf-16"), "UTF-16 or UTF-32 text"),
         ("a.txt", b"PNG\n\0\1\2binary\n", "a.txt: line 2: a NUL byte"),
-        ("a.gz", gzip.compress(LINES.encode() * 99)[:60], "truncated gzip .*end-of-st"),
+        (
+            "a.gz",
+            gzip.compress(LINES.encode() * 99, mtime=0)[:60],
+            "truncated gzip .*end-of-st",
+        ),
         ("a.txt", "\n \n", "contains no text"),
     ],
 )

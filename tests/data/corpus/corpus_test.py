@@ -1,5 +1,6 @@
 """Corpus formats, gzip, detection, and what is said of bad input."""
 
+import functools
 import gzip
 import json
 import os
@@ -14,6 +15,7 @@ from albert_tf.tables import text_stream
 from albert_tf.tables.columns import BadRows
 from tests.tiny import TEXT
 
+gz = functools.partial(gzip.compress, mtime=0)  # the bytes name tests
 LINES = "First one here.\nSecond one.\n\nAnother document.\nIts end.\n"
 PARAGRAPHS = (
     "The first paragraph is wrapped\r\nby hand. It goes on here\r\nand ends.\r\n\r\n"
@@ -134,9 +136,7 @@ def test_what_was_left_out_is_counted(tmp_path):
         ),
         (
             "a.TSV.gz",
-            gzip.compress(
-                b'text\tlabel\n"A film,\nseen. Twice."\t1\nShort.\n', mtime=0
-            ),
+            gz(b'text\tlabel\n"A film,\nseen. Twice."\t1\nShort.\n'),
             [["A film,", "seen. Twice."]],
             {"rows of another width": 1},
             "line 4: expected 2 columns, received 1",
@@ -178,11 +178,7 @@ def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
         ("a.txt", b"\xfd7zXZ\0abc", "is compressed with xz"),
         ("a.txt", LINES.encode("utf-16"), "UTF-16 or UTF-32 text"),
         ("a.txt", b"PNG\n\0\1\2binary\n", "a.txt: line 2: a NUL byte"),
-        (
-            "a.gz",
-            gzip.compress(LINES.encode() * 99, mtime=0)[:60],
-            "truncated gzip .*end-of-st",
-        ),
+        ("a.gz", gz(LINES.encode() * 99)[:60], "truncated gzip .*end-of-st"),
         ("a.txt", "\n \n", "contains no text"),
     ],
 )
@@ -229,7 +225,7 @@ def test_tfds(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["a.txt.gz", "a.txt"])
 def test_gzip_is_recognized_by_its_bytes(tmp_path, name):
-    found = Corpus(_write(tmp_path / name, gzip.compress(LINES.encode())))
+    found = Corpus(_write(tmp_path / name, gz(LINES.encode())))
     assert _texts(found)[1] == ["Another document.", "Its end."]
 
 

@@ -46,12 +46,12 @@ _SPM_MODEL_FILE = flags.DEFINE_string(
 _DO_LOWER_CASE = flags.DEFINE_bool(
     "do_lower_case",
     None,
-    "Lower-case text, if neither the model nor the records say. Default: true.",
+    "Lower-case text, if the model does not say. Default: true.",
 )
 _KEEP_ACCENTS = flags.DEFINE_bool(
     "keep_accents",
     None,
-    "Keep accents, if neither the model nor the records say. Default: false.",
+    "Keep accents, if the model does not say. Default: false.",
 )
 _IGNORE = flags.DEFINE_string(
     "ignore", "", "Regular expression of tensors that may be left over or missing."

@@ -47,7 +47,7 @@ _LAYER = flags.DEFINE_integer(
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
     "max_seq_length",
     None,
-    "Longer texts are cut. Default: as in fine-tuning, or else the model's maximum.",
+    "Longer texts are cut. Default: the model's maximum.",
 )
 _BATCH_SIZE = flags.DEFINE_integer(
     "predict_batch_size", 32, "Rows per call of the model, at most.", 1

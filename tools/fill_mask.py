@@ -31,12 +31,12 @@ _SPM_MODEL_FILE = flags.DEFINE_string(
 _DO_LOWER_CASE = flags.DEFINE_bool(
     "do_lower_case",
     None,
-    "Lower-case text, if neither the model nor the records say. Default: true.",
+    "Lower-case text, if the model does not say. Default: true.",
 )
 _KEEP_ACCENTS = flags.DEFINE_bool(
     "keep_accents",
     None,
-    "Keep accents, if neither the model nor the records say. Default: false.",
+    "Keep accents, if the model does not say. Default: false.",
 )
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object per text.")
 define_alias("init_checkpoint", "model")

@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli import start
-from albert_tf.cli.flags import define_settings, read_settings
+from albert_tf.cli.flags import define_settings, read_settings, refuse
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.inference.settings import BulkSettings, ServedSettings
@@ -60,6 +60,8 @@ _EXIT = flags.DEFINE_string(
     "exit", None, f"Stop early, text classifiers only: {RULE_HELP}."
 )
 _OVERWRITE = flags.DEFINE_bool("overwrite", False, "Replace existing output.")
+# Further flags without effect on a SavedModel.
+_NOT_SERVED = ("split", "max_batch_tokens", "max_seq_length", "exit")
 
 
 def main() -> None:
@@ -87,11 +89,12 @@ def main() -> None:
     from albert_tf.inference.saved_model import is_saved_model, predict_served
 
     served, sizes = read_settings(ServedSettings), _BATCH_SIZE.value
-    if is_saved_model(_MODEL.value) and input_file:
+    if input_file and is_saved_model(_MODEL.value):
+        refuse("not with a SavedModel", DataSettings, *_NOT_SERVED)
         given = (_MODEL.value, input_file, output_file, served, bulk, sizes)
         predict_served(*given, overwrite=_OVERWRITE.value).report("prediction")
         return
-    served.check_unused(_MODEL.value)
+    refuse(f"only with a SavedModel, not with {_MODEL.value}", ServedSettings)
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
     settings = read_settings(DataSettings, remembered(task, input_file))
     work = PredictWork(

@@ -6,6 +6,8 @@ from typing import Any
 
 from absl import flags
 
+from albert_tf.errors import UsageError
+
 # The flags belong to the command that defines them, not to this module.
 flags.disclaim_key_flags()
 
@@ -83,6 +85,20 @@ def read_settings(settings: type, base: dict[str, Any] | None = None) -> Any:
             is_tuple = field.type == tuple[str, ...]
             values[field.name] = tuple(flag.value) if is_tuple else flag.value
     return settings(**values)
+
+
+def refuse(reason: str, settings: type, *names: str) -> None:
+    """Raises a UsageError if a flag is set that has no effect.
+
+    Args:
+        reason: str. Why, for the message.
+        settings: type. Dataclass given to `define_settings`.
+        *names: str. Names of further flags.
+    """
+    for name in (*(field.name for field in dataclasses.fields(settings)), *names):
+        flag = flags.FLAGS[name]
+        if flag.value != flag.default:
+            raise UsageError(f"{name}: {reason}, received {flag.value!r}")
 
 
 def define_alias(alias: str, name: str) -> None:

@@ -69,11 +69,11 @@ class ExportSettings:
         "SentencePiece model or tokenizer.json, if the model has none.", ""
     )
     do_lower_case: bool | None = setting(
-        "Lower-case text, if neither the model nor the records say. Default: true.",
+        "Lower-case text, if the model does not say. Default: true.",
         None,
     )
     keep_accents: bool | None = setting(
-        "Keep accents, if neither the model nor the records say. Default: false.", None
+        "Keep accents, if the model does not say. Default: false.", None
     )
     max_seq_length: int | None = setting(
         "Longer texts are cut. Default: as in fine-tuning, or else the model's "

@@ -87,10 +87,8 @@ class PredictWork(RowWork):
         return answers
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
-        sizes = self.sizes(num_threads)
-        task = find_task(self.model, self.task)
         predictor = Predictor.from_pretrained(
-            self.model, task=task, exit=self.exit, **sizes
+            self.model, task=self.task, exit=self.exit, **self.sizes(num_threads)
         )
         predictor.tokenizer.num_threads = num_threads
         answers = HEADS[predictor.head].answers
@@ -216,7 +214,10 @@ class Output(Protocol):
     def existing(self) -> Sequence[str]:
         """Returns its files that exist already."""
 
-    def write(self, parts: formats.Parts) -> list[str]:
+    def paths(self, rows: int) -> list[str]:
+        """Returns the files that so many answers may be written to."""
+
+    def write(self, parts: formats.Parts, place: Workplace) -> list[str]:
         """Joins all parts, and returns the paths of the files."""
 
 
@@ -269,7 +270,8 @@ def answer_file(
                 shares = bulk.num_workers, bulk.threads_per_worker
                 with open_runner(work, *shares, progress.update) as run:
                     run(jobs(), lambda job, p: place.write(job.index, job.digest, p))
-        paths = output.write(lambda: place.parts(progress.parts))
+        place.claim(output.paths(progress.rows))
+        paths = output.write(lambda: place.parts(progress.parts), place)
         place.remove()
     cores = 0 if bulk.runner else bulk.cores
     return Summary(paths, progress.rows, progress.resumed, progress.seconds, cores)

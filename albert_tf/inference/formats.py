@@ -19,7 +19,7 @@ import numpy as np
 
 from albert_tf.errors import UsageError
 from albert_tf.heads import CHOICES, LABELS, SPANS, TAGS
-from albert_tf.jobs.folder import Part
+from albert_tf.jobs.folder import Part, Workplace
 from albert_tf.jobs.run import Job
 from albert_tf.storage import files
 from albert_tf.tasks import text_classification
@@ -81,12 +81,14 @@ class Output:
 
     def existing(self) -> list[str]:
         """Returns the files that exist already."""
-        paths = [self.path]
-        if self.path.lower().endswith(".json"):
-            paths += [self._next_to(name) for name in (_NBEST, _ODDS)]
-        return [path for path in paths if files.exists(path)]
+        return list(filter(files.exists, self.paths()))
 
-    def write(self, parts: Parts) -> list[str]:
+    def paths(self, rows: int = 0) -> list[str]:
+        """Returns the files that may be written."""
+        others = (_NBEST, _ODDS) if self.path.lower().endswith(".json") else ()
+        return [self.path, *map(self._next_to, others)]
+
+    def write(self, parts: Parts, place: Workplace) -> list[str]:
         """Joins all parts, each file atomically."""
         ending = choose_format(self.path, self.answers)
         if ending == "json":

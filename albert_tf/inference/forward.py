@@ -4,6 +4,8 @@
 same rule of padding, so that they agree.
 """
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +38,12 @@ def use_one_thread_per_call(num_calls: int) -> None:
     """
     import keras
 
-    if keras.backend.backend() != "tensorflow":
-        return
+    if keras.backend.backend() == "tensorflow":
+        limit_tensorflow(num_calls)
+
+
+def limit_tensorflow(num_calls: int) -> None:
+    """Does what `use_one_thread_per_call` does, with any backend of Keras."""
     import tensorflow as tf
 
     try:
@@ -128,7 +134,25 @@ def _compiled(compute: Callable[[Mapping], Any], ranks: Mapping[str, int]) -> Fo
     import tensorflow as tf
 
     spec = {n: tf.TensorSpec([None] * rank, tf.int32) for n, rank in ranks.items()}
-    return _as_arrays(tf.function(compute, input_signature=[spec]), ranks)
+    function = tf.function(compute, input_signature=[spec])
+    return _as_arrays(alone_at_first(function), ranks)
+
+
+def alone_at_first(function: Callable) -> Callable:
+    """Returns a graph's function whose first call in any thread is made alone.
+
+    TensorFlow optimizes a graph in its first call, and again in every other one that
+    begins before that ends.
+    """
+    lock, is_ready = threading.Lock(), threading.Event()
+
+    def call(*args, **kwargs):
+        with contextlib.nullcontext() if is_ready.is_set() else lock:
+            found = function(*args, **kwargs)
+            is_ready.set()
+            return found
+
+    return call
 
 
 def _as_arrays(compute: Callable[[Mapping], Any], names: Iterable[str]) -> Forward:

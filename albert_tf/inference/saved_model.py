@@ -3,7 +3,6 @@
 Legend: `B` texts in a batch, `K` choices, entities, words or masks of a text.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import itertools
@@ -18,12 +17,14 @@ import numpy as np
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.inference.files import Summary, answer_file
 from albert_tf.inference.formats import Parts
+from albert_tf.inference.forward import alone_at_first, limit_tensorflow
 from albert_tf.inference.settings import BulkSettings, ServedSettings
-from albert_tf.jobs.folder import Part, check_output, split_evenly
+from albert_tf.jobs.folder import Part, Workplace, check_output, split_evenly
 from albert_tf.jobs.run import Job
-from albert_tf.storage import files, streams
+from albert_tf.storage import files, hubs, streams
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import TextStream
+from albert_tf.tasks.outputs import in_threads
 
 _ROWS_PER_FILE = 100_000
 _MODEL_FILE = "saved_model.pb"
@@ -34,9 +35,9 @@ _INDEX_FILE = "variables/variables.index"
 _COUNTS = frozenset({"num_entities", "num_masks", "num_words"})
 
 
-def is_saved_model(path: str | os.PathLike) -> bool:
+def is_saved_model(path: str) -> bool:
     """Returns whether a folder holds a SavedModel."""
-    return files.exists(files.join(path, _MODEL_FILE))
+    return not hubs.is_name(path) and files.exists(files.join(path, _MODEL_FILE))
 
 
 def predict_served(
@@ -70,6 +71,7 @@ def predict_served(
     output = _Files(output_file, served.num_shards)
     check_output(f"{output.path}.parts", output.existing(), overwrite)
     rows = Rows(find_files(input_file), _choose_reading(model, served))
+    _check_count(Rows(rows.paths, rows.reading), served.num_shards or 1)
     settings = {
         "command": "predict",
         "model": digest(model),
@@ -82,6 +84,16 @@ def predict_served(
     return answer_file(work, rows, output, settings, bulk, overwrite)
 
 
+def _check_count(rows: "Rows", num_shards: int) -> None:
+    """Raises a UsageError if there are fewer rows than files to write."""
+    total = 0
+    for block in rows.portions(num_shards):
+        total += len(block)
+        if total >= num_shards:
+            return
+    raise UsageError(f"num_shards: {num_shards} files, but only {total} texts")
+
+
 @dataclasses.dataclass(frozen=True)
 class ServedWork:
     """Answers of a SavedModel; see `run.Work`."""
@@ -91,12 +103,11 @@ class ServedWork:
     batch_size: int
 
     def open(self, num_threads: int) -> Callable[[Job, Callable[[int], None]], Part]:
-        model = ServedModel(self.model, self.signature)
+        model = ServedModel(self.model, self.signature, num_threads)
 
         def compute(job: Job, on_rows: Callable[[int], None]) -> Part:
             lines = []
-            answers = model.answer(job.rows.inputs, self.batch_size)
-            for k, answer in enumerate(answers):
+            for k, answer in enumerate(model.answer(job.rows.inputs, self.batch_size)):
                 copied = {name: v[k] for name, v in job.rows.copied.items()}
                 row = {"index": job.first + k, **copied, **answer}
                 lines.append(files.to_json(row, ensure_ascii=False) + "\n")
@@ -110,13 +121,13 @@ class ServedWork:
 class _Files:
     """Files of equal numbers of lines, or a single one."""
 
-    output: str
+    path: str
     num_shards: int | None
 
     def __post_init__(self):
-        if not os.path.basename(self.output):
+        if not os.path.basename(self.path):
             raise UsageError(
-                f"output_file: must name files or a prefix, received {self.output!r}"
+                f"output_file: must name files or a prefix, received {self.path!r}"
             )
         if self._is_single and self.num_shards not in (None, 1):
             raise UsageError(
@@ -125,43 +136,35 @@ class _Files:
 
     @property
     def _is_single(self) -> bool:
-        return self.output.endswith(".jsonl")
-
-    @property
-    def path(self) -> str:
-        return self.output
+        return self.path.endswith(".jsonl")
 
     def existing(self) -> list[str]:
         if self._is_single:
-            return [self.output] * files.exists(self.output)
+            return [self.path] * files.exists(self.path)
         number = "[0-9]" * 5
-        pattern = f"{streams.escape(self.output)}-{number}-of-{number}.jsonl"
+        pattern = f"{streams.escape(self.path)}-{number}-of-{number}.jsonl"
         return streams.glob(pattern)
 
-    def write(self, parts: Parts) -> list[str]:
-        """Writes all files under other names before old ones are replaced."""
-        total = sum(part.about["rows"] for part in parts())
-        count = self.num_shards or math.ceil(total / _ROWS_PER_FILE)
+    def paths(self, rows: int) -> list[str]:
         if self._is_single:
-            count = 1
-        if count > total:
-            raise UsageError(f"num_shards: {count} files, but only {total} texts")
+            return [self.path]
+        count = self.num_shards or math.ceil(rows / _ROWS_PER_FILE)
+        return [f"{self.path}-{k:05d}-of-{count:05d}.jsonl" for k in range(count)]
+
+    def write(self, parts: Parts, place: Workplace) -> list[str]:
+        """Writes all files to the workplace before old ones are replaced."""
+        total = sum(part.about["rows"] for part in parts())
+        paths = self.paths(total)
         lines = itertools.chain.from_iterable(
             part.content.splitlines(keepends=True) for part in parts()
         )
-        folder = os.path.dirname(self.output)
         written = []
-        for index, (begin, end) in enumerate(split_evenly(total, count)):
-            path = self.output
-            if not self._is_single:
-                path = f"{self.output}-{index:05d}-of-{count:05d}.jsonl"
-            new = files.join(folder, f".{os.path.basename(path)}.new")
-            with files.open_atomically(new) as file:
+        for index, (begin, end) in enumerate(split_evenly(total, len(paths))):
+            written.append(place.join(f"shard-{index:06d}"))
+            with files.open_atomically(written[-1]) as file:
                 file.writelines(itertools.islice(lines, end - begin))
-            written.append((new, path))
-        for new, path in written:
+        for new, path in zip(written, paths, strict=True):
             files.rename(new, path)
-        paths = [path for _, path in written]
         for path in set(self.existing()) - set(paths):
             files.remove(path)
         return paths
@@ -377,24 +380,24 @@ class ServedModel:
     """A signature of a SavedModel, loaded into this process.
 
     TensorFlow computes each operation with one thread if it has not started yet: with
-    more, sums can be split differently on a machine with another number of cores. To
-    use all cores, run one worker per core.
+    more, sums can be split differently on a machine with another number of cores.
 
     Args:
         path: str. Folder of the SavedModel. It is a program: see docs/serving.md.
         signature: str. Name of the signature.
+        num_threads: int. How many calls are made at the same time.
     """
 
-    def __init__(self, path: str, signature: str):
+    def __init__(self, path: str, signature: str, num_threads: int = 1):
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (registers the operations)
 
-        with contextlib.suppress(RuntimeError):  # the process has used TensorFlow
-            tf.config.threading.set_intra_op_parallelism_threads(1)
+        limit_tensorflow(num_threads)
         self._tf = tf
+        self._num_threads = num_threads
         # Keeps the variables alive.
         self._loaded = tf.saved_model.load(streams.literal(path))
-        self._ask = self._loaded.signatures[signature]
+        self._ask = alone_at_first(self._loaded.signatures[signature])
 
     def answer(
         self, inputs: Mapping[str, Sequence], batch_size: int
@@ -408,11 +411,11 @@ class ServedModel:
             inputs: Mapping. Texts, or lists of texts, by input.
             batch_size: int. Maximum number of rows in a batch.
         """
-        columns = list(inputs.values())
-        sizes = [sum(map(_length, row)) for row in zip(*columns, strict=True)]
+        sizes = [sum(map(_length, row)) for row in zip(*inputs.values(), strict=True)]
         order = sorted(range(len(sizes)), key=lambda k: (sizes[k], k))
         answers: list[dict[str, Any]] = [{} for _ in sizes]
-        for begin in range(0, len(order), batch_size):
+
+        def compute(begin: int) -> None:
             rows = order[begin : begin + batch_size]
             chosen = {name: [v[k] for k in rows] for name, v in inputs.items()}
             tensors = {k: self._tf.constant(_filled(v)) for k, v in chosen.items()}
@@ -420,6 +423,8 @@ class ServedModel:
             for at, k in enumerate(rows):
                 texts = [values[at] for values in chosen.values()]
                 answers[k] = _row(found, at, texts)
+
+        list(in_threads(compute, range(0, len(order), batch_size), self._num_threads))
         return answers
 
 

@@ -88,16 +88,6 @@ class ServedSettings:
         number = self.num_shards
         require(number is None or number > 0, "num_shards must be positive", number)
 
-    def check_unused(self, model: str) -> None:
-        """Raises a UsageError if anything is set for a model that is no SavedModel."""
-        for field in dataclasses.fields(ServedSettings):
-            value = getattr(self, field.name)
-            if value != field.default:
-                raise UsageError(
-                    f"{field.name}: only with a SavedModel, received {value!r} and "
-                    f"{model}"
-                )
-
     def chosen_columns(self) -> dict[str, str]:
         """Returns the columns by input, as the user gave them."""
         pairs = [part.partition("=") for part in self.columns]

@@ -192,18 +192,22 @@ def compute_parts(
         paths.append(place.join(f"rows-{job.index:06d}"))
         files.write_bytes(paths[-1], pickle.dumps(job))
     compute = functools.partial(_compute_part, work, place)
-    run_each(paths, compute, runner, beam_options)
+    try:
+        run_each(paths, compute, runner, beam_options)
+    finally:
+        _opened.cache_clear()  # workers may have been threads of this process
 
 
 def _compute_part(work: Work, place: Workplace, path: str) -> None:
     job = pickle.loads(files.read_bytes(path))
     with _OPENING:  # one model for all threads of a process
-        compute = _opened(work)
+        compute = _opened(work, place.digest)
     place.write(job.index, job.digest, compute(job, lambda rows: None))
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(work: Work) -> Callable[[Job, OnRows], Part]:
+def _opened(work: Work, digest: str) -> Callable[[Job, OnRows], Part]:
+    """Returns an open model; the digest tells it from another at the same path."""
     return work.open(1)
 
 

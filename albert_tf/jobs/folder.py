@@ -8,6 +8,7 @@ own, too.
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,6 +18,8 @@ from albert_tf.storage import files
 from albert_tf.storage.lock import LOCK_FILE, locked_workplace
 
 _SETTINGS = "settings.json"
+# In that file: names of the files of the output that this job puts in place.
+_CLAIMED = "claimed"
 # Finished work, and all that a job writes until it ends.
 _PART = re.compile(r"(block|part)-[-\d]+(\.npz)?")
 _OWN = re.compile(r"(digests|group|job|rows|shard|text)-[-\da-f]+(\.[a-z]+)?")
@@ -60,7 +63,8 @@ class Workplace:
     def open(self, existing: Sequence[str], overwrite: bool) -> Iterator[None]:
         """Keeps the folder for this run; `overwrite` removes the work of another one.
 
-        A job with the same settings that was stopped goes on, and replaces its output.
+        A job with the same settings that was stopped goes on, and replaces what it has
+        claimed.
 
         Args:
             existing: sequence of str. The files of the output that exist, found before:
@@ -68,9 +72,9 @@ class Workplace:
             overwrite: bool.
 
         Raises:
-            UsageError: If there is a finished output, or parts of a run with other
-                settings, and `overwrite` is not set; or, in any case, if another
-                process works on it, or the folder holds what no run has written.
+            UsageError: If there is the output of another run, or its parts, and
+                `overwrite` is not set; or, in any case, if another process works on it,
+                or the folder holds what no run has written.
         """
         with locked_workplace(self.path):
             self._prepare(existing, overwrite)
@@ -83,19 +87,34 @@ class Workplace:
     def _prepare(self, existing: Sequence[str], overwrite: bool) -> None:
         self._check_ours()
         where = self.join(_SETTINGS)
+        is_same = False
         if files.exists(where):
-            differences = _differences(files.read_record(where), self._settings)
-            if not differences:
-                return
-            if self._has_parts() and not overwrite:
+            before = files.read_record(where)
+            claimed = before.pop(_CLAIMED, [])
+            differences = _differences(before, self._settings)
+            if is_same := not differences:
+                existing = [p for p in existing if os.path.basename(p) not in claimed]
+            elif self._has_parts() and not overwrite:
                 raise UsageError(
                     f"output_file: {self.path} holds parts of a run that was stopped, "
                     f"with other settings: {'; '.join(differences)}; repeat that run, "
                     "or give --overwrite to start anew"
                 )
         _check_new(existing, overwrite)
+        if is_same:
+            return
         self.remove()
         files.write_text(where, self._settings_text)
+
+    def claim(self, paths: Sequence[str]) -> None:
+        """Records the files that this job is going to write or replace.
+
+        If it is stopped meanwhile, they are not in the way of the one that goes on.
+        """
+        where = self.join(_SETTINGS)
+        before = files.read_record(where).get(_CLAIMED, ())
+        names = {*before, *map(os.path.basename, paths)}
+        files.write_text(where, json.dumps(self._settings | {_CLAIMED: sorted(names)}))
 
     def join(self, name: str) -> str:
         """Returns the path of a file in the folder."""

@@ -1,8 +1,10 @@
 """A SavedModel in Python answers as it is asked, to the last digit."""
 
+import dataclasses
 import gzip
 import json
 import pathlib
+import threading
 
 import numpy as np
 import pytest
@@ -11,9 +13,12 @@ import tensorflow as tf
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference import saved_model
+from albert_tf.inference.forward import alone_at_first
 from albert_tf.inference.saved_model import Reading, Rows, find_files
 from albert_tf.inference.settings import BulkSettings, ServedSettings
+from albert_tf.jobs.folder import Workplace
 from albert_tf.models.classifiers import AlbertMultipleChoice, AlbertTokenClassifier
+from albert_tf.storage import files
 from tests import exits, tiny
 
 ONE = Reading({"text": "sentence"}, {"text": 1}, ("id",))
@@ -140,6 +145,10 @@ def test_files_of_texts_are_answered(tags, tmp_path, num_workers):
     with pytest.raises(UsageError, match="of-00009.jsonl exists already"):
         saved_model.predict_served(*given)
     given = tags, f"{tmp_path}/?.jsonl", *given[2:]
+    many = dataclasses.replace(served, num_shards=9)
+    with pytest.raises(UsageError, match="num_shards: 9 files, but only 8 texts"):
+        saved_model.predict_served(*given[:3], many, bulk, overwrite=True)
+    assert not (tmp_path / "out.parts").exists()
     done = saved_model.predict_served(*given, overwrite=True)
     names = [f"{tmp_path}/out-{k:05d}-of-00003.jsonl" for k in range(3)]
     assert done.paths == names and done.rows == 8
@@ -148,26 +157,71 @@ def test_files_of_texts_are_answered(tags, tmp_path, num_workers):
     assert [len(part) for part in rows] == [2, 3, 3]
     rows = sum(rows, [])
     assert [row["index"] for row in rows] == list(range(8))
-    assert [row["id"] for row in rows] == [
-        "a0",
-        "a1",
-        "a2",
-        "b0",
-        "b1",
-        "b2",
-        "b3",
-        "b4",
-    ]
+    names = [f"a{k}" for k in range(3)] + [f"b{k}" for k in range(5)]
+    assert [row["id"] for row in rows] == names
     alone = saved_model.ServedModel(tags, "tag").answer({"text": ["x x"]}, 1)
     assert rows[2]["tags"] == alone[0]["tags"]
     assert len(list(tmp_path.iterdir())) == 5
 
 
-def test_more_files_than_texts_are_refused(tmp_path):
-    output = saved_model._Files(f"{tmp_path}/a", 4)
-    part = saved_model.Part(b"1\n2\n3\n", {"rows": 3})
-    with pytest.raises(UsageError, match="num_shards: 4 files, but only 3 texts"):
-        output.write(lambda: iter([part]))
+def _write_shards(place, num_shards=2, overwrite=False):
+    output = saved_model._Files(place.path.removesuffix(".parts"), num_shards)
+    with place.open(output.existing(), overwrite):
+        place.write(0, "", saved_model.Part(b"1\n2\n3\n", {"rows": 3}))
+        place.claim(output.paths(3))
+        output.write(lambda: place.parts(1), place)
+        place.remove()
+
+
+@pytest.mark.parametrize("is_replacing", [False, True])
+@pytest.mark.parametrize("num_shards", [2, 1])
+def test_a_run_killed_between_two_shards_goes_on(
+    tmp_path, monkeypatch, is_replacing, num_shards
+):
+    old = tmp_path / "a-00000-of-00003.jsonl"
+    if is_replacing:
+        old.write_text("old")
+    place = Workplace(f"{tmp_path}/a.parts", {})
+    rename, left = files.rename, iter([1])
+
+    def killed(source, path):
+        if ".partial" not in source and not list(left):
+            raise KeyboardInterrupt
+        rename(source, path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            _write_shards(place, overwrite=is_replacing)
+    assert (tmp_path / "a-00000-of-00002.jsonl").exists()
+    assert old.exists() == is_replacing
+    _write_shards(place, num_shards, overwrite=is_replacing)
+    texts = ["1\n", "2\n3\n"] if num_shards == 2 else ["1\n2\n3\n"]
+    found = sorted((p.name, p.read_text()) for p in tmp_path.iterdir())
+    names = [f"a-{k:05d}-of-{num_shards:05d}.jsonl" for k in range(num_shards)]
+    assert found == list(zip(names, texts, strict=True))
+
+
+@pytest.mark.parametrize("name", ["hf://a/b", "kaggle://a/b/keras/c", "a_preset"])
+def test_the_name_of_a_model_is_no_saved_model(name):
+    assert not saved_model.is_saved_model(name)
+
+
+def test_batches_are_answered_at_the_same_time():
+    barrier = threading.Barrier(2, timeout=30)
+
+    texts, calls = ["c", "bb", "aaa"], []
+
+    def signature(text):
+        calls.append(text)
+        if len(calls) > 1:  # the first one is alone
+            barrier.wait()
+        return {"text": text}
+
+    model = object.__new__(saved_model.ServedModel)
+    model._tf, model._num_threads = tf, 2
+    model._ask = alone_at_first(signature)
+    assert model.answer({"text": texts}, 1) == [{"text": text} for text in texts]
 
 
 def _write(folder, kind):
@@ -257,8 +311,6 @@ def test_wrong_settings_are_refused():
         ServedSettings(num_shards=-1)
     with pytest.raises(UsageError, match="num_shards: 2, but output_file names one"):
         saved_model._Files("a.jsonl", 2)
-    with pytest.raises(UsageError, match="signature: only with a SavedModel.*'tag'"):
-        ServedSettings(signature="tag").check_unused("runs/films")
     served = ServedSettings(columns=("text=a=b",))
     assert served.chosen_columns() == {"text": "a=b"}
     for wrong in ("text", "text=", "=a"):

@@ -2,10 +2,14 @@
 
 import functools
 import pathlib
+import pickle
+from unittest import mock
 
 import pytest
 
 from albert_tf.errors import DataError, UsageError
+from albert_tf.jobs.folder import Part, Workplace
+from albert_tf.jobs.run import Job
 
 pytest.importorskip("apache_beam")
 
@@ -62,3 +66,18 @@ def test_each_element_is_processed_or_the_error_named(runner, tmp_path):
     if runner == "DaskRunner":
         assert {*cluster.scheduler.clients} == {"fire-and-forget"}  # its own
         cluster.close()
+
+
+def test_another_model_at_the_same_path_is_opened(tmp_path):
+    from albert_tf.jobs import beam
+
+    work, path = mock.Mock(), tmp_path / "rows"
+    path.write_bytes(pickle.dumps(Job(0, 0, ["row"], "digest")))
+    for content in (b"one", b"two"):
+        work.open.return_value = lambda job, on_rows, found=content: Part(found, {})
+        place = Workplace(str(tmp_path / "parts"), {"model": str(content)})
+        with place.open([], overwrite=True):
+            beam._compute_part(work, place, str(path))
+            assert next(place.parts(1)).content == content
+    beam.compute_parts(work, place, [], "FnApiRunner")
+    assert not beam._opened.cache_info().currsize

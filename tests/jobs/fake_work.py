@@ -76,7 +76,7 @@ class Together(Upper):
 class Output(formats.Output):
     """A file of text."""
 
-    def write(self, parts):
+    def write(self, parts, place):
         formats.write_text(self.path, parts)
         return [self.path]
 

@@ -6,7 +6,6 @@ import signal
 import traceback
 import uuid
 
-import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
@@ -131,16 +130,23 @@ def test_parts_of_other_settings_are_not_joined(tmp_path):
     with one.open([], overwrite=False):
         one.write(0, "rows", Part(b"", {}))
         assert one.find(0, "rows") and not other.find(0, "rows")
-        with pytest.raises(DataError, match="part-000000: damaged"):
+        with pytest.raises(DataError, match="part-000000: damaged; the same command"):
             list(other.parts(1))
+        with pytest.raises(DataError, match="part-000001: missing"):
+            list(one.parts(2))
 
 
-def test_an_output_is_replaced_only_if_asked(tmp_path):
-    (tmp_path / "out.txt").write_text("old")
+@pytest.mark.parametrize("resumed", [0, 6])
+def test_an_output_is_replaced_only_if_asked(tmp_path, resumed):
+    if resumed:
+        interrupted(tmp_path)
+    (tmp_path / "out.txt").write_text("of another run")
+    before = names(tmp_path)
     with pytest.raises(UsageError, match="exists already; give --overwrite"):
         answer(tmp_path, TEXTS)
-    assert names(tmp_path) == ["out.txt"]
-    answer(tmp_path, TEXTS, overwrite=True)
+    assert names(tmp_path) == before
+    assert (tmp_path / "out.txt").read_text() == "of another run"
+    assert answer(tmp_path, TEXTS, overwrite=True).resumed == resumed
     assert (tmp_path / "out.txt").read_text() == EXPECTED
 
 
@@ -236,25 +242,3 @@ def test_indices_are_names_if_one_is(tmp_path):
     formats.write_json_lines(path, parts)
     lines = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
     assert lines == [{"index": "0", "x": "\n"}, {"index": "b"}]
-
-
-def test_vectors_are_one_array(tmp_path):
-    path = str(tmp_path / "a.npy")
-    vectors = np.arange(12, dtype="<f4").reshape(4, 3)
-    about = {"rows": 2, "width": 3}
-    parts = [(vectors[:2].tobytes(), about), (vectors[2:].tobytes(), about)]
-    formats.write_vectors(path, parts_of(*parts))
-    np.testing.assert_array_equal(np.load(path, mmap_mode="r"), vectors)
-
-
-def test_a_damaged_part_is_not_joined(tmp_path):
-    folder = Workplace(str(tmp_path / "a.parts"), {})
-    with folder.open([], overwrite=False):
-        folder.write(0, "0", Part(b"content", {}))
-        path = tmp_path / "a.parts/part-000000"
-        path.write_bytes(path.read_bytes() + b"x")
-        with pytest.raises(DataError, match="damaged; the same command makes it ag"):
-            list(folder.parts(1))
-        path.unlink()
-        with pytest.raises(DataError, match="part-000000: missing"):
-            list(folder.parts(1))

@@ -1,6 +1,7 @@
 """`predict` and `evaluate` refuse what cannot work before they load a model."""
 
 import contextlib
+import importlib.util
 import json
 import shutil
 
@@ -16,6 +17,9 @@ pytestmark = pytest.mark.slow
 OUT = "--output_file=out.tsv"
 TABLE = ("--input_file=table.csv", OUT)
 LABELLED = "--eval_file=table.csv"
+RUNNER = "--runner: Nonsense cannot be used"
+if importlib.util.find_spec("apache_beam") is None:
+    RUNNER = "--runner: needs Apache Beam: pip install albert_tf[beam]"
 # Arguments, exit code, message.
 REFUSED = [
     (["predict", "--model=m", OUT], 2, "exactly one of --input_file and --data_dir"),
@@ -54,6 +58,20 @@ REFUSED = [
         ["predict", "--model=cls", "--on_bad_input=skip", *TABLE],
         2,
         "predict answers every example",
+    ),
+    (["predict", "--model=cls", "--runner=Nonsense", *TABLE], 2, RUNNER),
+    (
+        ["predict", "--model=cls", "--signature=tag", *TABLE],
+        2,
+        "--signature: only with a SavedModel, not with cls, received 'tag'",
+    ),
+    *(
+        (
+            ["predict", "--model=served", f"--{flag}", *TABLE],
+            2,
+            f"--{flag.split('=')[0]}: not with a SavedModel, received ",
+        )
+        for flag in ("id_column=i", "exit=layers:1", "max_seq_length=8", "split=dev")
     ),
     (
         ["evaluate", "--model=nli", "--task=mnli", "--text_column=x"]
@@ -133,6 +151,8 @@ def results(tokenizer, model_folder, tmp_path_factory):
     save_pretrained(classifier, folder / "bare", tokenizer=tokenizer, labels=labels)
     (folder / "bare.csv").write_text("2,a film\n1,no film\n")
     (folder / "table.csv").write_text("text,label\na film,good\nno film,bad\n")
+    (folder / "served").mkdir()
+    (folder / "served/saved_model.pb").touch()
     (folder / "glue").mkdir()
     write_questions(folder / "official")
     commands = [arguments for arguments, *_ in REFUSED] + WORKS
@@ -184,6 +204,6 @@ def test_nothing_but_the_answers_is_written(results):
         done, is_built = found[tuple(command)]
         assert (done.code, is_built) == (0, True), done.err
     names = {"cls", "cls01", "nli", "mlm", "squad", "glue", "table.csv", "out.tsv"}
-    names |= {"official", "bare", "bare.csv", "bare.tsv"}
+    names |= {"official", "served", "bare", "bare.csv", "bare.tsv"}
     assert {path.name for path in folder.iterdir()} == names
     assert len((folder / "out.tsv").read_text().splitlines()) == 3

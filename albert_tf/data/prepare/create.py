@@ -139,6 +139,7 @@ def create_pretraining_data(
         summary = parts.summarize(paths)
         check_not_empty(place, summary, config, +corpus.counts)
         plan = plan_shards(names, paths, summary)
+        place.claim([names.card, *(shard.path for shard in plan)])
         if runner:
             on_beam.write_shards(plan)
         else:

@@ -1,13 +1,12 @@
 """The benchmark as a person runs it, on a text so small that it says nothing."""
 
 import json
-import pathlib
 
 import pytest
 
 from tests.commands import run_command
+from tests.imports import ROOT
 
-ROOT = pathlib.Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden"
 
 

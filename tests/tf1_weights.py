@@ -3,12 +3,30 @@
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from albert_tf.converters.tf1_names import name_table
 from albert_tf.models.base import weight_names
+
+
+def golden_batch(stored: Mapping, prefix: str = "in/") -> dict[str, np.ndarray]:
+    """Returns the inputs and targets that a golden file holds, by our names."""
+    names = {
+        "token_ids": "input_ids",
+        "segment_ids": "segment_ids",
+        "padding_mask": "input_mask",
+        "mask_positions": "masked_lm_positions",
+        "mask_ids": "masked_lm_ids",
+        "mask_weights": "masked_lm_weights",
+    }
+    batch = {k: stored[prefix + v] for k, v in names.items() if prefix + v in stored}
+    if f"{prefix}next_sentence_labels" in stored:
+        batch["sentence_order_labels"] = stored[f"{prefix}next_sentence_labels"][:, 0]
+    return batch
 
 
 def load_golden_weights(model: keras.Model, prefix: str | os.PathLike) -> None:

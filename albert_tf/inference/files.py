@@ -1,6 +1,6 @@
 """Answers files of any size: reads them in parts, computes these, joins the answers.
 
-Of the input, a few parts are in memory at a time. A finished part is kept next to the
+A few parts of the input are in memory at a time. A finished part is kept next to the
 output until the output is complete, and the same command continues after it. Every call
 of a model runs in one thread, and which rows are in a call depends on the part alone,
 so the output does not depend on what computes the parts.
@@ -95,7 +95,7 @@ class PredictWork(RowWork):
         ending = formats.choose_format(self.output_file, answers)
 
         def compute(job: Job, on_rows: OnRows) -> Part:
-            # Of the other heads, an example has several rows, or a part of one.
+            # With other heads, an example has several rows, or shares one.
             on_batch = on_rows if answers == LABELS else lambda rows: None
             found = predictor.answers(job.rows, on_batch=on_batch)
             if answers != LABELS:
@@ -215,7 +215,7 @@ class Output(Protocol):
         """Returns its files that exist already."""
 
     def paths(self, rows: int) -> list[str]:
-        """Returns the files that so many answers may be written to."""
+        """Returns the files that this number of answers may be written to."""
 
     def write(self, parts: formats.Parts, place: Workplace) -> list[str]:
         """Joins all parts, and returns the paths of the files."""

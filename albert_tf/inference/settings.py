@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from albert_tf.errors import UsageError, require
+from albert_tf.errors import UsageError
 from albert_tf.reports.environment import num_cores
-from albert_tf.settings import setting
+from albert_tf.settings import check_fields, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,14 +15,16 @@ class BulkSettings:
         "Processes, each with the model in memory; the cores are shared out among "
         "them. The output does not depend on their number.",
         1,
+        minimum=1,
     )
     rows_per_part: int = setting(
         "Rows that are sorted by length and saved together; a run that was stopped "
         "continues after the last saved part.",
         4096,
+        minimum=1,
     )
     max_batch_tokens: int = setting(
-        "Tokens per call of the model, padding included, at most.", 4096
+        "Tokens per call of the model, padding included, at most.", 4096, minimum=1
     )
     runner: str | None = setting(
         "Apache Beam runner: DirectRunner, DaskRunner, ... Default: no Beam.", None
@@ -34,9 +36,7 @@ class BulkSettings:
     )
 
     def __post_init__(self):
-        for name in ("num_workers", "rows_per_part", "max_batch_tokens"):
-            value = getattr(self, name)
-            require(value > 0, f"{name} must be positive", value)
+        check_fields(self)
         if self.beam_option and not self.runner:
             raise UsageError("--beam_option: needs --runner")
         if self.runner and self.num_workers > 1:
@@ -82,11 +82,11 @@ class ServedSettings:
     num_shards: int | None = setting(
         "Of a SavedModel: number of files to write. Default: one per 100,000 texts.",
         None,
+        minimum=1,
     )
 
     def __post_init__(self):
-        number = self.num_shards
-        require(number is None or number > 0, "num_shards must be positive", number)
+        check_fields(self)
 
     def chosen_columns(self) -> dict[str, str]:
         """Returns the columns by input, as the user gave them."""

@@ -169,7 +169,7 @@ def _number(value: float) -> float | int | str:
 
 
 def rollback_table(runs: Mapping[str, Sequence[Rollback]]) -> Table | None:
-    """Returns a table of the rollbacks; None if there are none.
+    """Returns a table of the rollbacks, or None without any.
 
     Args:
         runs: Mapping. The rollbacks by the name of the run.

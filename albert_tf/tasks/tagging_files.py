@@ -248,7 +248,7 @@ def _collect(
         keys: sequence of str. What the file calls words, tags and ids.
         has_tags: bool. Whether there are tags.
         unit: str. What lines are.
-        bad: `BadRows`. Is told the others.
+        bad: `BadRows`. Receives the others.
     """
     ids, tokens, labels, lines = [], [], [], []
     known = Ids()

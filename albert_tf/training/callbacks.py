@@ -1,4 +1,4 @@
-"""What the training loop calls beside its steps.
+"""What the training loop calls between its steps.
 
 The state of a callback is a function of the metrics on record, or is kept in a file of
 its own, so a resumed run continues as one that was not stopped.
@@ -164,7 +164,7 @@ class Selection:
     """Decides between the evaluations of a run.
 
     All decisions follow from the metrics on record, so a resumed run makes those of an
-    uninterrupted one. An evaluation whose metric is no finite number is never the best.
+    uninterrupted one. An evaluation whose metric is not finite is never the best.
 
     Args:
         metric: str. Name of the metric that decides.
@@ -215,7 +215,7 @@ class Selection:
         return value > self.best_value
 
 
-# Of the folder of a model: which evaluation it is of.
+# In the folder of a model: the evaluation that it comes from.
 BEST_FILE = "best.json"
 _EVALUATED_ON = "evaluated_on"
 
@@ -286,7 +286,7 @@ class KeepWeights(KeepBest):
         """Gives the model the weights of a step.
 
         Raises:
-            DataError: If there are none.
+            DataError: If none were kept.
         """
         path = self._file(step)
         if not files.exists(path):

@@ -85,7 +85,7 @@ def content_of(
     checkpoint: Checkpoint | None = None,
     more: Mapping[int, RecordSet] | None = None,
 ) -> dict[str, Any]:
-    """Returns the content that the result of a run depends on, beside its settings.
+    """Returns the content that, with its settings, determines the result of a run.
 
     Args:
         config: `AlbertConfig`. Config of the model.
@@ -118,7 +118,7 @@ def _card_digest(records: RecordSet) -> dict[str, str]:
 
 
 def _card_paths(paths: Iterable[str]) -> list[str]:
-    """Returns the data cards beside record files, in the order of the files."""
+    """Returns the data cards next to record files, in the order of the files."""
     folders = dict.fromkeys(os.path.dirname(path) for path in paths)
     found = [files.join(folder, card.CARD_NAME) for folder in folders]
     return [path for path in found if files.exists(path)]

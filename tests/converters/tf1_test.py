@@ -17,6 +17,7 @@ from albert_tf.models.base import weight_names
 from albert_tf.objectives.finetuning import BeamSpan, SingleLabel
 from albert_tf.objectives.pretraining import cross_entropy, pretraining_loss
 from tests import tiny
+from tests.tf1_weights import golden_batch
 from tests.tiny import assert_same_weights, randomize
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
@@ -26,21 +27,6 @@ SQUAD_2 = GOLDEN / "tf1_finetune/squad_v2"
 PREFIX = BASE / "albert_model.ckpt"
 ORIGINAL = AlbertConfig.from_json(BASE / "albert_config.json")
 CONFIG = tiny.CONFIG.replace(vocab_size=41, num_hidden_layers=4)
-
-
-def inputs(stored, prefix="in/"):
-    names = {
-        "token_ids": "input_ids",
-        "segment_ids": "segment_ids",
-        "padding_mask": "input_mask",
-        "mask_positions": "masked_lm_positions",
-        "mask_ids": "masked_lm_ids",
-        "mask_weights": "masked_lm_weights",
-    }
-    batch = {k: stored[prefix + v] for k, v in names.items() if prefix + v in stored}
-    if f"{prefix}next_sentence_labels" in stored:
-        batch["sentence_order_labels"] = stored[f"{prefix}next_sentence_labels"][:, 0]
-    return batch
 
 
 def save_tf1(prefix, tensors):
@@ -70,7 +56,7 @@ def pretrainer():
 
 def test_every_output_of_the_original(pretrainer):
     stored = dict(np.load(BASE / "io.npz"))
-    batch = inputs(stored)
+    batch = golden_batch(stored)
     encoded = pretrainer.backbone(
         batch, output_hidden_states=True, output_attentions=True
     )
@@ -99,7 +85,7 @@ def test_edge_cases_of_the_original(pretrainer):
     cases = {name.split("/")[0] for name in stored}
     assert len(cases) == 5
     for case in cases:
-        out = pretrainer.backbone(inputs(stored, f"{case}/"))
+        out = pretrainer.backbone(golden_batch(stored, f"{case}/"))
         # A fully masked row loses three digits to the -10000 added to its scores.
         atol = 2e-3 if case == "row1_fully_masked" else 1e-5
         for name in ("sequence_output", "pooled_output"):
@@ -108,7 +94,7 @@ def test_edge_cases_of_the_original(pretrainer):
 
 
 def test_gradients_of_the_original(pretrainer):
-    batch = inputs(dict(np.load(BASE / "io.npz")))
+    batch = golden_batch(dict(np.load(BASE / "io.npz")))
     expected = np.load(BASE / "grads_total_loss.npz")
     weights = weight_names(pretrainer)
     with tf.GradientTape() as tape:
@@ -210,7 +196,7 @@ def test_classifier_of_the_original():
     model = albert_tf.from_pretrained(CLASSIFIER, config=ORIGINAL)
     assert isinstance(model, albert_tf.AlbertTextClassifier)
     stored = dict(np.load(CLASSIFIER / "io.npz"))
-    batch = inputs(stored)
+    batch = golden_batch(stored)
     logits = model(batch)
     np.testing.assert_allclose(logits, stored["out/logits"], atol=1e-5)
     labels = stored["in/label_ids"]
@@ -230,7 +216,7 @@ def squad_2():
     assert isinstance(model, albert_tf.AlbertBeamQuestionAnswering)
     assert model.untrained_weights == []
     stored = dict(np.load(SQUAD_2 / "io.npz"))
-    return model, {**inputs(stored), "p_mask": stored["in/p_mask"]}, stored
+    return model, {**golden_batch(stored), "p_mask": stored["in/p_mask"]}, stored
 
 
 def test_beam_of_the_original(squad_2):

@@ -12,7 +12,7 @@ from albert_tf.converters.tf1_names import name_table
 from albert_tf.models.base import weight_names
 from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.pretraining import cross_entropy, pretraining_loss
-from tests.tf1_weights import load_golden_weights
+from tests.tf1_weights import golden_batch, load_golden_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_tiny/base"
 # What the peers agree to, times three. A wrong gelu is 4e-4 off.
@@ -34,17 +34,7 @@ def io():
 
 @pytest.fixture(scope="module")
 def batch(io):
-    names = {
-        "token_ids": "input_ids",
-        "segment_ids": "segment_ids",
-        "padding_mask": "input_mask",
-        "mask_positions": "masked_lm_positions",
-        "mask_ids": "masked_lm_ids",
-        "mask_weights": "masked_lm_weights",
-    }
-    batch = {ours: io[f"in/{theirs}"] for ours, theirs in names.items()}
-    labels = io["in/next_sentence_labels"][:, 0]
-    return {**batch, "sentence_order_labels": labels}
+    return golden_batch(io)
 
 
 @pytest.fixture(scope="module")

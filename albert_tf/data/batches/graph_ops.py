@@ -70,7 +70,7 @@ def python_op(function: Callable, inputs: Sequence[tf.Tensor], output_types):
 def shuffled(rows, size: int, seed: int):
     """Returns the place of each row of the endless stream in its epoch's permutation.
 
-    There is no table of the order.
+    The order is computed, not stored.
 
     Args:
         rows: int64 `[n]`. Consecutive numbers.

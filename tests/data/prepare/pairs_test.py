@@ -53,6 +53,15 @@ def test_clean_loses_only_what_it_counts(lengths, seed, size):
     assert abs(2 * sum(labels) - len(labels)) <= 1
 
 
+@pytest.mark.parametrize("policy", ["clean", "original"])
+def test_documents_of_equal_lengths_are_divided_in_ways_of_their_own(policy):
+    documents, _, starts = _documents([[9] * 99] * 2)
+    plan, _ = pairs.plan_examples(documents, PairConfig(policy, 61, 0.9), starts)
+    sizes = [{e.a_end - e.a_start, e.b_end - e.b_start} for e in plan]
+    second = [e.a_start >= documents[1].borders[0] for e in plan].index(True)
+    assert sizes[:second] != sizes[second:]
+
+
 @hypothesis.given(
     DOCUMENTS, st.sampled_from(["original", "nsp"]), st.sampled_from([8, 24, 61])
 )

@@ -1,6 +1,7 @@
 """Writes the results of a benchmark: a table, JSON, Markdown, sometimes a picture."""
 
 import json
+import os
 import re
 from typing import Any, NamedTuple
 
@@ -69,6 +70,8 @@ def write(path: str, report: Report, about: dict[str, Any]) -> None:
         report: `Report`.
         about: dict. The machine.
     """
+    if folder := os.path.dirname(path):
+        files.make_folder(folder)
     rows = [row._asdict() for row in report.rows]
     content = {"title": report.title, "machine": about, "rows": rows}
     if report.notes:

@@ -9,12 +9,15 @@ computes a part makes no difference to it. `jobs.beam` does the same on a cluste
 import collections
 import contextlib
 import multiprocessing.connection
+import os
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing import resource_tracker
 from typing import Any, NamedTuple, Protocol
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import processes
 
 # A job is given up once this many workers have died over it.
 _ATTEMPTS = 2
@@ -102,10 +105,11 @@ class _Worker:
 
     def __init__(self, work: Work, num_threads: int):
         self.pipe, theirs = multiprocessing.connection.Pipe()
-        self.process = processes.context().Process(
+        # Forking a process that runs TensorFlow's threads can hang.
+        self.process = multiprocessing.get_context("spawn").Process(
             target=_serve, args=(theirs, work, num_threads), daemon=True
         )
-        with processes.without_interrupts():
+        with _without_interrupts():
             self.process.start()
         theirs.close()
         self.job: Any = None
@@ -136,6 +140,24 @@ class _Worker:
         if self.process.is_alive():
             self.process.kill()
             self.process.join()
+
+
+@contextlib.contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Starts processes that ignore Ctrl-C; this process receives it afterwards.
+
+    A terminal sends it to all processes, and each worker would print a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # Started with the first worker, it would unblock the signal for that one.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Pool:
@@ -235,7 +257,7 @@ class _Pool:
 
 def _serve(pipe, work: Work, num_threads: int) -> None:
     """Computes jobs in a worker process until the pipe is closed."""
-    processes.end_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe.send(("ready", None))
     compute = None
     while True:
@@ -252,3 +274,9 @@ def _serve(pipe, work: Work, num_threads: int) -> None:
             # A traceback cannot be pickled; without it, a bug cannot be found.
             answer = ("error", RuntimeError(f"in a worker:\n{traceback.format_exc()}"))
         pipe.send(answer)
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when its parent was killed; it would wait for a job forever."""
+    multiprocessing.parent_process().join()
+    os._exit(1)

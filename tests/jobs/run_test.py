@@ -18,6 +18,22 @@ TEXTS = [f"text {i}" for i in range(8)]
 EXPECTED = "".join(f"{i} TEXT {i}\n" for i in range(8))
 
 
+_INTERRUPTS = """
+import multiprocessing, signal
+from albert_tf.jobs import run
+is_blocked = "import signal as s; exit(s.SIGINT in s.pthread_sigmask(s.SIG_BLOCK, []))"
+for _ in range(2):
+    with run._without_interrupts():
+        worker = multiprocessing.get_context("spawn").Process(
+            target=exec, args=(is_blocked,)
+        )
+        worker.start()
+    worker.join()
+    print(worker.exitcode, end=" ")
+print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+
+
 def names(folder):
     return sorted(path.name for path in folder.iterdir() if "-by-" not in path.name)
 
@@ -192,6 +208,12 @@ def test_paths_may_be_in_a_bucket(tmp_path):
     assert answer(tmp_path, TEXTS, output, num_workers=2).resumed == 6
     assert files.read_text(output) == EXPECTED
     assert not files.exists(f"{output}.parts/part-000000")
+
+
+def test_every_worker_ignores_an_interrupt_of_a_terminal(run_python):
+    # In a process of its own: there, the first worker is another case than the next.
+    output = run_python("-c", _INTERRUPTS)
+    assert output.stdout == "1 1 False\n", output.stderr
 
 
 def killed(run_python, folder, moment):

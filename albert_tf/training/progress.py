@@ -1,10 +1,9 @@
 """What a person watches during a run: a progress bar, JSON lines, TensorBoard."""
 
 import contextlib
-import os
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -13,8 +12,6 @@ from absl import logging
 
 from albert_tf.reports.metrics_file import METRICS_FILE, MetricsFile
 from albert_tf.storage import calls, files
-
-TENSORBOARD_FOLDER = "tensorboard"
 
 # Between calls a run can be stopped; a machine that is taken away leaves 30 seconds.
 _SHORT = 1.0
@@ -49,14 +46,12 @@ class Progress(contextlib.AbstractContextManager):
         if not chief:
             return
         self.metrics = MetricsFile(files.join(folder, METRICS_FILE), first_step)
-        where = files.join(folder, TENSORBOARD_FOLDER)
-        drop_later_steps(where, first_step, self.metrics.early_steps)
+        where = files.join(folder, "tensorboard")
         try:
+            calls.repeated(_begin_session, where, first_step)
             self.writer = calls.repeated(tf.summary.create_file_writer, where)
         except OSError as e:
-            logging.warning(
-                "%s is not written: %s", TENSORBOARD_FOLDER, calls.reason_of(e)
-            )
+            _warn(calls.reason_of(e))
             self.writer = tf.summary.create_noop_writer()
         # A terminal is redrawn often; a log file gets a line now and then.
         interval = 0.5 if sys.stderr.isatty() else 10.0
@@ -84,7 +79,7 @@ class Progress(contextlib.AbstractContextManager):
                 for name, value in _flat(values):
                     tf.summary.scalar(f"{split}/{name}", value)
         except tf.errors.OpError as e:  # A full disk, say.
-            logging.warning("%s is not written: %s", TENSORBOARD_FOLDER, e.message)
+            _warn(e.message)
         if split == "train":
             shown = {
                 s: f"{values[n]:.3f}" for n, s in self.shown.items() if n in values
@@ -116,7 +111,11 @@ class Progress(contextlib.AbstractContextManager):
             try:
                 self.writer.close()
             except tf.errors.OpError as e:
-                logging.warning("%s is not written: %s", TENSORBOARD_FOLDER, e.message)
+                _warn(e.message)
+
+
+def _warn(reason: str) -> None:
+    logging.warning("tensorboard is not written: %s", reason)
 
 
 def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -172,58 +171,22 @@ class Pace:
             self._limit *= 2
 
 
-_KEPT = "events.out.tfevents.0000000000.before-resume"
-
-
-def drop_later_steps(
-    folder: str | os.PathLike, last_step: int, early: Collection[int] = ()
-) -> None:
-    """Rewrites event files without the steps after the one a run continues from.
-
-    TensorBoard would show such a step twice. The remaining events are moved into one
-    file, and of several events of the same step and name the last one is kept.
+def _begin_session(folder: str, first_step: int) -> None:
+    """Tells TensorBoard that what it has read of later steps will be repeated.
 
     Args:
-        folder: str. Folder of the event files; may be missing.
-        last_step: int. Step at which the run continues.
-        early: Collection of int. Steps whose training values are dropped, too, because
-            those of the next step on record cover them.
+        folder: str. Folder of the event files.
+        first_step: int. Number of steps already done.
     """
-    names = files.list_folder(folder) if files.is_folder(folder) else []
-    paths = [files.join(folder, name) for name in names if "tfevents" in name]
-    kept: dict[tuple, bytes] = {}
-    for path in paths:
-        for content in calls.repeated(_read, path):
-            event = tf.compat.v1.Event.FromString(content)
-            if not event.HasField("summary"):
-                kept.setdefault(("version",), content)
-            elif event.step <= last_step:
-                tags = tuple(value.tag for value in event.summary.value)
-                if event.step in early and tags[0].startswith("train/"):
-                    continue
-                kept.pop((event.step, tags), None)
-                kept[event.step, tags] = content
-    if not paths:
-        return
-    target = files.join(folder, _KEPT)
-    temporary = files.join(folder, ".before-resume.partial")
-    calls.repeated(_write, temporary, kept.values())
-    files.rename(temporary, target)
-    for path in paths:
-        if path != target:
-            files.remove(path)
-
-
-def _read(path: str) -> list[bytes]:
-    contents = []
-    # The last event of a killed run may be incomplete.
-    with contextlib.suppress(tf.errors.DataLossError):
-        for record in tf.data.TFRecordDataset(path):
-            contents.append(record.numpy())
-    return contents
-
-
-def _write(path: str, contents: Iterable[bytes]) -> None:
-    with tf.io.TFRecordWriter(path) as writer:
-        for content in contents:
-            writer.write(content)
+    tf.io.gfile.makedirs(folder)
+    # It reads files in the order of their names: before the one that TensorFlow makes,
+    # whose name goes on with that of the machine.
+    name = f"events.out.tfevents.{int(time.time()):010d}.+start"
+    started = {"status": tf.compat.v1.SessionLog.START}
+    with tf.io.TFRecordWriter(files.join(folder, name)) as writer:
+        for content in (
+            {"file_version": "brain.Event:2"},
+            {"step": first_step + 1, "session_log": started},
+        ):
+            event = tf.compat.v1.Event(wall_time=time.time(), **content)
+            writer.write(event.SerializeToString())

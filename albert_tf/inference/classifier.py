@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.heads import LABELS, answering, problem_type_of
 from albert_tf.inference import predictor
 from albert_tf.models.classifiers import label_names
@@ -85,7 +85,12 @@ class Classifier(predictor.Predictor):
             UsageError: If an argument is invalid, or a regression model, whose scores
                 are no probabilities, is given a threshold.
         """
-        _check_threshold(threshold, self.problem_type)
+        if threshold is not None:
+            rule = "threshold: expected a classification model, received a regression "
+            require(self.problem_type != REGRESSION, f"{rule}model")
+            number = isinstance(threshold, int | float) and type(threshold) is not bool
+            rule = f"threshold must be from 0 to 1, received {threshold!r:.80}"
+            require(number and 0 <= threshold <= 1, rule)
         if top_k == "auto":
             top_k = 1 if threshold is None else None
         if top_k is not None:
@@ -110,23 +115,6 @@ class Classifier(predictor.Predictor):
         """Returns the score of every label, float32 `[N, C]`; see the class."""
         found = self._answers(texts, text_pairs)
         return found.logits if self.problem_type == REGRESSION else found.scores
-
-    def probabilities(
-        self,
-        texts: str | Sequence[str],
-        text_pairs: str | Sequence[str] | None = None,
-    ) -> np.ndarray:
-        """Returns the probability of every label, float32 `[N, C]`.
-
-        Raises:
-            UsageError: If the model is a regression model.
-        """
-        if self.problem_type == REGRESSION:
-            raise UsageError(
-                "probabilities: expected a classification model, received a regression "
-                "model; use scores"
-            )
-        return self.scores(texts, text_pairs)
 
     def logits(
         self,
@@ -153,15 +141,3 @@ class Classifier(predictor.Predictor):
         texts = predictor.as_texts("texts", texts)
         lines = list(range(len(texts)))
         return self.answers(TextTable("texts", texts, text_pairs, None, lines))
-
-
-def _check_threshold(threshold: float | None, problem_type: str) -> None:
-    if threshold is None:
-        return
-    if problem_type == REGRESSION:
-        raise UsageError(
-            "threshold: expected a classification model, received a regression model"
-        )
-    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-    if not number or not 0 <= threshold <= 1:
-        raise UsageError(f"threshold must be from 0 to 1, received {threshold!r:.80}")

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.heads import HEADS, TAGS
+from albert_tf.inference.forward import choices_in_rows
 from albert_tf.inference.predictor import Predictor
 from albert_tf.tasks.opening import read_labelled
 from albert_tf.tasks.outputs import Forward
@@ -16,7 +17,6 @@ from albert_tf.tasks.own_files import DataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
-_ROWS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.PADDING_MASK)
 
 
 def as_forward(run: Run, head: str) -> Forward:
@@ -28,10 +28,7 @@ def as_forward(run: Run, head: str) -> Forward:
     """
 
     def forward(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        if HEADS[head].input_rank == 3:
-            # A choice is a row of its own; the model takes all choices of a question.
-            batch = {name: batch[name][:, None] for name in _ROWS}
-        outputs = run(batch)
+        outputs = run(choices_in_rows(batch, head))
         if HEADS[head].answers == TAGS:
             logits = outputs["logits"]
             flat = logits.reshape(-1, logits.shape[-1])
@@ -39,53 +36,6 @@ def as_forward(run: Run, head: str) -> Forward:
         return outputs
 
     return forward
-
-
-def accuracy_check(
-    predictor: Predictor, examples: Any, max_drop: float
-) -> Callable[[Run], dict[str, Any]]:
-    """Returns a function that compares a converted model with that of a predictor.
-
-    Args:
-        predictor: `Predictor`. With the model before its conversion.
-        examples: Labelled examples of the task's family.
-        max_drop: float. How many points (hundredths) the metric by which fine-tuning
-            selects models may fall.
-
-    Returns:
-        callable. Takes what runs the converted model; returns the name of the metric,
-        its values and the drop in points, and raises a `DataError` if it is larger.
-    """
-
-    def check(run: Run) -> dict[str, Any]:
-        head, name = predictor.head, predictor.task.selecting_metric
-        converted = Predictor(
-            predictor.model,
-            predictor.tokenizer,
-            task=predictor.task,
-            batch_size=predictor.batch_size,
-            forward=as_forward(run, head),
-        )
-        before, after = (
-            one.metrics(examples, one.answers(examples))[name]
-            for one in (predictor, converted)
-        )
-        # The metrics of questions are percentages already.
-        drop = (before - after) * (1.0 if HEADS[head].answers_spans else 100.0)
-        if not drop <= max_drop:
-            raise DataError(
-                f"{examples.path}: {name} falls from {before:.4f} to {after:.4f}, by "
-                f"{drop:.2f} points; max_accuracy_drop is {max_drop:g}"
-            )
-        return {
-            "metric": name,
-            "examples": len(examples),
-            "before": before,
-            "after": after,
-            "drop_in_points": drop,
-        }
-
-    return check
 
 
 def labelled_check(
@@ -122,4 +72,41 @@ def labelled_check(
     named = [s for s in predictor.task.splits if s.startswith("dev")]
     split = named[0] if data.data_dir and named else "dev"
     examples = read_labelled(predictor.task, data, split, eval_file)
-    return accuracy_check(predictor, examples, max_drop)
+    return lambda run: accuracy_check(predictor, examples, max_drop, run)
+
+
+def accuracy_check(
+    predictor: Predictor, examples: Any, max_drop: float, run: Run
+) -> dict[str, Any]:
+    """Compares a converted model with that of a predictor.
+
+    Args:
+        predictor: `Predictor`. With the model before its conversion.
+        examples: Labelled examples of the task's family.
+        max_drop: float. How many points (hundredths) the metric by which fine-tuning
+            selects models may fall.
+        run: callable. Runs the converted model.
+
+    Returns:
+        dict: the name of the metric, its values and the drop in points.
+
+    Raises:
+        DataError: If the metric falls by more.
+    """
+    name, encoded = predictor.task.selecting_metric, predictor.encoded(examples)
+    before, after = (
+        predictor.metrics(examples, predictor.answers(examples, encoded, one))[name]
+        for one in (None, as_forward(run, predictor.head))
+    )
+    # The metrics of questions are percentages already.
+    drop = (before - after) * (1.0 if HEADS[predictor.head].answers_spans else 100.0)
+    rule = f"{examples.path}: {name} falls from {before:.4f} to {after:.4f}, by "
+    rule += f"{drop:.2f} points; max_accuracy_drop is {max_drop:g}"
+    require(drop <= max_drop, rule, error=DataError)
+    return {
+        "metric": name,
+        "examples": len(examples),
+        "before": before,
+        "after": after,
+        "drop_in_points": drop,
+    }

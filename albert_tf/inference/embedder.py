@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.inference import predictor
 from albert_tf.inference.forward import (
     LENGTH_STEP,
@@ -62,10 +62,8 @@ class Embedder(predictor.Loadable):
         from albert_tf.models.backbone import AlbertBackbone
 
         backbone = getattr(model, "backbone", model)
-        if not isinstance(backbone, AlbertBackbone):
-            raise UsageError(
-                f"model must have an encoder, received {type(model).__name__}"
-            )
+        rule = f"model must have an encoder, received {type(model).__name__}"
+        require(isinstance(backbone, AlbertBackbone), rule)
         predictor.check_fits(backbone, tokenizer)
         predictor.check_count("batch_size", batch_size)
         longest = backbone.config.max_position_embeddings
@@ -129,11 +127,8 @@ class Embedder(predictor.Loadable):
         for rows, values in zip(batches, found, strict=True):
             vectors[rows] = values
             on_batch(len(rows))
-        if not np.isfinite(vectors).all():
-            raise DataError(
-                f"{self.model.name}: its vectors are not finite; its weights are "
-                "damaged"
-            )
+        rule = f"{self.model.name}: its vectors are not finite; its weights are damaged"
+        require(np.isfinite(vectors).all(), rule, error=DataError)
         return vectors
 
     def _layer_number(self, layer: int, pooling: str) -> int:
@@ -144,22 +139,16 @@ class Embedder(predictor.Loadable):
         """
         last = self.model.config.num_hidden_layers
         is_integer = isinstance(layer, int | np.integer) and not isinstance(layer, bool)
-        if not is_integer or not -last - 1 <= layer <= last:
-            raise UsageError(
-                f"layer must be from {-last - 1} to {last}, received {layer!r:.80}"
-            )
+        rule = f"layer must be from {-last - 1} to {last}, received {layer!r:.80}"
+        require(is_integer and -last - 1 <= layer <= last, rule)
         layer = int(layer) % (last + 1)
-        if pooling not in POOLINGS:
-            raise UsageError(
-                f"pooling must be one of {', '.join(POOLINGS)}, "
-                f"received {pooling!r:.80}"
-            )
-        if pooling == "pooled" and layer != last:
-            raise UsageError(
-                f"pooling: 'pooled' reads layer {last}, received layer {layer}"
-            )
-        if pooling == "pooled" and self.model.pooler is None:
-            raise UsageError("pooling: the model has no pooler, received 'pooled'")
+        rule = f"pooling must be one of {', '.join(POOLINGS)}, received {pooling!r:.80}"
+        require(pooling in POOLINGS, rule)
+        if pooling == "pooled":
+            rule = f"pooling: 'pooled' reads layer {last}, received layer {layer}"
+            require(layer == last, rule)
+            rule = "pooling: the model has no pooler, received 'pooled'"
+            require(self.model.pooler is not None, rule)
         return layer
 
     def _forward(self, layer: int, pooling: str) -> Callable:

@@ -1,17 +1,15 @@
-"""Fills in masked words with a trained masked LM.
+"""Fills in masked words with a trained masked LM."""
 
-Legend: `P` masks in a text, `V` vocabulary.
-"""
-
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.inference import predictor
 from albert_tf.inference.forward import ROWS, compile_encoder
+from albert_tf.tasks.outputs import sorted_batches
 from albert_tf.text import inputs
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -43,11 +41,10 @@ class FillMask(predictor.Loadable):
         self, model: "keras.Model", tokenizer: Tokenizer, batch_size: int = 32
     ):
         predictor.check_fits(model, tokenizer)
-        if getattr(model, "mlm_head", None) is None:
-            raise UsageError(
-                "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer), "
-                f"received {type(model).__name__}"
-            )
+        rule = "model must have a masked LM head (AlbertMaskedLM, AlbertPretrainer)"
+        kind = type(model).__name__
+        has_head = getattr(model, "mlm_head", None) is not None
+        require(has_head, f"{rule}, received {kind}")
         self.model = model
         self.tokenizer = tokenizer
         self.batch_size = batch_size
@@ -75,19 +72,21 @@ class FillMask(predictor.Loadable):
         if isinstance(texts, str | bytes):
             return self([texts], top_k)[0]
         size = self.tokenizer.vocab_size
-        if not 1 <= top_k <= size:
-            raise UsageError(f"top_k must be from 1 to {size}, received {top_k}")
+        require(1 <= top_k <= size, f"top_k must be from 1 to {size}", top_k)
         rows = [self.encode(text) for text in predictor.as_texts("texts", texts)]
         results = [[]] * len(rows)
-        # Rows of similar length together: less padding.
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        for start in range(0, len(rows), self.batch_size):
-            numbers = order[start : start + self.batch_size]
-            batch = [rows[i] for i in numbers]
-            for i, (masks, scores) in zip(numbers, self._scores(batch), strict=True):
+        longest = self.model.config.max_position_embeddings
+        lengths = np.array([len(row) for row in rows], int)
+        for numbers in sorted_batches(lengths, self.batch_size):
+            chosen = [rows[i] for i in numbers]
+            batch, masks = inputs.masked_inputs(self.tokenizer, chosen, longest)
+            scores = self._forward(batch)
+            for i, row, places, found in zip(
+                numbers, chosen, masks, scores, strict=True
+            ):
                 per_mask = [
-                    self._candidates(rows[i], position, values, top_k)
-                    for position, values in zip(masks, scores, strict=True)
+                    self._candidates(row, place, found[k], top_k)
+                    for k, place in enumerate(places)
                 ]
                 results[i] = per_mask[0] if len(per_mask) == 1 else per_mask
         return results
@@ -102,13 +101,6 @@ class FillMask(predictor.Loadable):
         return inputs.encode_masked(
             self.tokenizer, text, longest, "max_position_embeddings"
         )
-
-    def _scores(self, rows: list[list[int]]) -> Iterator[tuple[list[int], np.ndarray]]:
-        """Yields the positions of each row's masks, and its scores there, `[P, V]`."""
-        longest = self.model.config.max_position_embeddings
-        batch, masks = inputs.masked_inputs(self.tokenizer, rows, longest)
-        for values, columns in zip(self._forward(batch), masks, strict=True):
-            yield columns, values[: len(columns)]
 
     def _probabilities(self, batch):
         import keras

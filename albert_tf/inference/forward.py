@@ -86,12 +86,19 @@ def compile_head(model: "keras.Model", head: str, exit: Any = None) -> Forward:
         return _compiled(lambda batch: elastic(batch), ranks)
 
     def compute(batch):
-        if HEADS[head].input_rank == 3:
-            # A choice is a row of its own; the model takes all choices of a question.
-            batch = {name: batch[name][:, None] for name in ROWS}
-        return model(batch, training=False)
+        return model(choices_in_rows(batch, head), training=False)
 
     return compile_encoder(model, compute, ranks)
+
+
+def choices_in_rows(batch: Mapping[str, Any], head: str) -> Mapping[str, Any]:
+    """Returns a batch as models take it: those of choices, all of a question at once.
+
+    Here, a choice is a row of its own.
+    """
+    if HEADS[head].input_rank != 3:
+        return batch
+    return {name: batch[name][:, None] for name in ROWS}
 
 
 def compile_encoder(

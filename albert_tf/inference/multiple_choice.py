@@ -1,9 +1,8 @@
 """Chooses the right continuation or answer among several."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.heads import CHOICES, answering
 from albert_tf.inference import predictor
 from albert_tf.tasks.choice_files import ChoiceExamples
@@ -63,27 +62,21 @@ class MultipleChoice(predictor.Predictor):
             questions *= len(contexts)
         predictor.check_list("choices", choices)
         rows = [choices] if single else list(choices)
+        count = len(contexts)
         for name, values in (("question", questions), ("choices", rows)):
-            if len(values) != len(contexts):
-                raise UsageError(
-                    f"{name}: expected as many as contexts, {len(contexts)}, received "
-                    f"{len(values)}"
-                )
-        rows = [
-            _checked_row("choices" if single else f"choices[{i}]", row)
-            for i, row in enumerate(rows)
-        ]
+            rule = f"{name}: expected as many as contexts, {count}, received "
+            require(len(values) == count, f"{rule}{len(values)}")
+        for i, row in enumerate(rows):
+            name = "choices" if single else f"choices[{i}]"
+            predictor.check_list(name, row)
+            rows[i] = predictor.as_unicode(name, row)
+            require(rows[i], f"{name}: expected at least one choice, received none")
         if not rows:
             return []
-        results = self._ranked(contexts, questions, rows)
-        return results[0] if single else results
-
-    def _ranked(self, contexts, questions, rows) -> list[list[dict[str, Any]]]:
-        count = len(rows)
         answers = self.answers(
             ChoiceExamples(
                 path="choices",
-                ids=[str(i) for i in range(count)],
+                ids=list(map(str, range(count))),
                 contexts=contexts,
                 questions=questions,
                 choices=rows,
@@ -93,22 +86,14 @@ class MultipleChoice(predictor.Predictor):
                 fills_blanks=self.fills_blanks,
             )
         )
-        ranked = []
+        results = []
         for row, best, scores in zip(
             rows, answers.predictions.tolist(), answers.probabilities, strict=True
         ):
             scores = [float(score) for score in scores]
             # What `predict` would choose comes first even where rounding makes a tie.
             order = sorted(range(len(row)), key=lambda j: (-scores[j], j != best))
-            ranked.append(
+            results.append(
                 [{"choice": row[j], "index": j, "score": scores[j]} for j in order]
             )
-        return ranked
-
-
-def _checked_row(name: str, row: Sequence[str]) -> list[str]:
-    predictor.check_list(name, row)
-    texts = predictor.as_unicode(name, row)
-    if not texts:
-        raise UsageError(f"{name}: expected at least one choice, received none")
-    return texts
+        return results[0] if single else results

@@ -16,15 +16,8 @@ import numpy as np
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.tokenizers import choose_tokenizer
-from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import (
-    FINE_TUNED,
-    HEADS,
-    LABELS,
-    answering,
-    find,
-    problem_type_of,
-)
+from albert_tf.errors import DataError, UsageError, require
+from albert_tf.heads import FINE_TUNED, HEADS, LABELS, answering, find, problem_type_of
 from albert_tf.inference.forward import LENGTH_STEP, MAX_BATCH_TOKENS, compile_head
 from albert_tf.models.exit_rules import ExitRule
 from albert_tf.tasks import saved
@@ -82,38 +75,25 @@ class Loadable:
             UsageError: If the files do not contain a model with such a head, or
                 contradict an argument.
         """
-        if head is not None and head not in cls.heads:
-            raise UsageError(
-                f"head must be one of {', '.join(map(str, cls.heads))}, "
-                f"received {head!r}"
-            )
         heads = cls.heads if head is None else (head,)
-        model, tokenizer = _load_model(
-            path, heads, tokenizer, do_lower_case, keep_accents
-        )
-        return cls(model, tokenizer, **kwargs)
+        names = ", ".join(map(str, cls.heads))
+        require(set(heads) <= set(cls.heads), f"head must be one of {names}", head)
+        with open_checkpoint(path) as checkpoint:
+            head = choose_head(checkpoint, heads)
+            tokenizer = choose_tokenizer(
+                checkpoint, tokenizer, do_lower_case, keep_accents
+            )
+            # Keras is imported after what is wrong without it.
+            from albert_tf.converters.keras_model import build_model
 
-
-def _load_model(
-    path, heads, tokenizer, do_lower_case, keep_accents
-) -> "tuple[keras.Model, Tokenizer]":
-    """Loads a model and its tokenizer, opening the files once."""
-    with open_checkpoint(path) as checkpoint:
-        head = choose_head(checkpoint, heads)
-        tokenizer = choose_tokenizer(checkpoint, tokenizer, do_lower_case, keep_accents)
-        # Keras is imported after what is wrong without it.
-        from albert_tf.converters import keras_model
-
-        model = keras_model.build_model(checkpoint, head)
+            model = build_model(checkpoint, head)
         # Predictions of a head that was never trained are noise that looks like an
         # answer.
-        for part in find(head).parts:
-            missing = [n for n in model.untrained_weights if n.startswith(f"{part}/")]
-            if missing:
-                raise UsageError(
-                    f"{path}: has no trained {part} ({missing[0]} is missing)"
-                )
-        return model, tokenizer
+        for name in model.untrained_weights:
+            part = name.partition("/")[0]
+            trained = part not in find(head).parts
+            require(trained, f"{path}: has no trained {part} ({name} is missing)")
+        return cls(model, tokenizer, **kwargs)
 
 
 def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | None:
@@ -130,21 +110,19 @@ def choose_head(checkpoint: Checkpoint, heads: Sequence[str | None]) -> str | No
     checkpoint.check_unknown(with_heads=False)
     head = checkpoint.head if checkpoint.head in heads else heads[0]
     for part in find(head).parts:
-        if not any(name.startswith(f"{part}/") for name in checkpoint.tensors):
-            raise UsageError(
-                f"{checkpoint.path}: has no trained {part}, as a model has that was "
-                f"fine-tuned; its head is {checkpoint.head or 'none'}"
-            )
+        require(
+            any(name.startswith(f"{part}/") for name in checkpoint.tensors),
+            f"{checkpoint.path}: has no trained {part}, as a model has that was "
+            f"fine-tuned; its head is {checkpoint.head or 'none'}",
+        )
     return head
 
 
 def check_fits(model: "keras.Model", tokenizer: Tokenizer) -> None:
     """Raises a UsageError if the tokenizer has more tokens than the model."""
-    if tokenizer.vocab_size > model.config.vocab_size:
-        raise UsageError(
-            f"tokenizer: expected at most vocab_size={model.config.vocab_size} tokens, "
-            f"as the model has, received {tokenizer.vocab_size}"
-        )
+    most = model.config.vocab_size
+    rule = f"tokenizer: expected at most vocab_size={most} tokens, as the model has"
+    require(tokenizer.vocab_size <= most, rule, tokenizer.vocab_size)
 
 
 def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
@@ -159,11 +137,9 @@ def as_texts(name: str, texts: str | bytes | Iterable[str | bytes]) -> list:
     """
     if isinstance(texts, str | bytes):
         return [texts]
-    if isinstance(texts, Mapping | Set) or not isinstance(texts, Iterable):
-        raise UsageError(
-            f"{name} must be a string or a list of strings, received "
-            f"{type(texts).__name__}"
-        )
+    several = isinstance(texts, Iterable) and not isinstance(texts, Mapping | Set)
+    rule = f"{name} must be a string or a list of strings"
+    require(several, f"{rule}, received {type(texts).__name__}")
     texts = list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str | bytes):
@@ -191,10 +167,10 @@ def check_list(name: str, value: Any) -> None:
         value: Its value.
     """
     single = isinstance(value, str | bytes | Mapping | Set)
-    if single or not isinstance(value, Iterable):
-        raise UsageError(
-            f"{name} must be a list, received {type(value).__name__} {value!r:.60}"
-        )
+    require(
+        isinstance(value, Iterable) and not single,
+        f"{name} must be a list, received {type(value).__name__} {value!r:.60}",
+    )
 
 
 def check_count(name: str, value: Any) -> None:
@@ -205,8 +181,8 @@ def check_count(name: str, value: Any) -> None:
         value: Its value.
     """
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or value < 1:
-        raise UsageError(f"{name} must be a positive integer, received {value!r:.80}")
+    rule = f"{name} must be a positive integer, received {value!r:.80}"
+    require(is_integer and value >= 1, rule)
 
 
 class Predictor(Loadable):
@@ -223,8 +199,6 @@ class Predictor(Loadable):
         max_seq_length: int. Maximum length of a row. Default: as in fine-tuning, or
             else the model's maximum.
         batch_size: int. Rows per call of the model.
-        forward: callable or None. What runs batches in place of the model: the same
-            model in another format (see `inference.converted`).
         max_batch_tokens: int. Tokens per call of the model, at most.
         num_threads: int. How many calls are made at the same time.
         exit: str, `ExitRule` or None. Rule by which a text classifier with exits stops
@@ -256,7 +230,6 @@ class Predictor(Loadable):
         task: str | Task = "",
         max_seq_length: int | None = None,
         batch_size: int = 32,
-        forward: Forward | None = None,
         max_batch_tokens: int = MAX_BATCH_TOKENS,
         num_threads: int = 1,
         exit: ExitRule | str | None = None,
@@ -265,14 +238,12 @@ class Predictor(Loadable):
         from albert_tf.converters.keras_model import head_of
 
         self.head = head_of(model)
-        if self.head not in self.heads:
-            names = " or ".join(HEADS[h].load_class().__name__ for h in self.heads)
-            expected = (
-                "a fine-tuned model" if type(self) is Predictor else f"an {names}"
-            )
-            raise UsageError(
-                f"model must be {expected}, received {type(model).__name__}"
-            )
+        expected = "a fine-tuned model"
+        if type(self) is not Predictor:
+            names = [HEADS[head].load_class().__name__ for head in self.heads]
+            expected = f"an {' or '.join(names)}"
+        rule = f"model must be {expected}, received {type(model).__name__}"
+        require(self.head in self.heads, rule)
         check_fits(model, tokenizer)
         check_count("batch_size", batch_size)
         self.model = model
@@ -290,7 +261,7 @@ class Predictor(Loadable):
         length, pad_id = start.max_seq_length, tokenizer.pad_id
         self._shape = BatchShape(self.head, length, longest, pad_id, step=LENGTH_STEP)
         self.used_layers: np.ndarray | None = None
-        self._forward = forward or compile_head(model, self.head, exit)
+        self._forward = compile_head(model, self.head, exit)
         self._max_batch_tokens = max_batch_tokens
         self._num_threads = num_threads
 
@@ -314,6 +285,7 @@ class Predictor(Loadable):
         self,
         examples: Any,
         encoded: EncodedExamples | None = None,
+        forward: Forward | None = None,
         on_batch: Callable[[int], None] = lambda rows: None,
         title: str = "",
     ) -> Any:
@@ -322,15 +294,14 @@ class Predictor(Loadable):
         Args:
             examples: Examples of the task's family.
             encoded: `EncodedExamples` or None. The same as rows, if available.
-            on_batch: callable. Called with the number of rows after every batch.
-            title: str. Title of a progress bar; empty for none.
+            forward, on_batch, title: As for `outputs`.
 
         Raises:
             DataError: If an example cannot be used, or an output is not finite.
         """
         if encoded is None:
             encoded = self.encoded(examples)
-        outputs = self.outputs(encoded, on_batch=on_batch, title=title)
+        outputs = self.outputs(encoded, forward, on_batch, title)
         return self.task.family.answers(
             self.task, examples, encoded, outputs, self.options
         )
@@ -373,11 +344,9 @@ class Predictor(Loadable):
         )
         self.used_layers = outputs.get("num_layers")
         for name, values in outputs.items():
-            if not np.isfinite(values).all():
-                raise DataError(
-                    f"{self.model.name}: its {name} are not finite; its weights are "
-                    "damaged, or training diverged"
-                )
+            rule = f"{self.model.name}: its {name} are not finite; its weights are "
+            rule += "damaged, or training diverged"
+            require(np.isfinite(values).all(), rule, error=DataError)
         return outputs
 
 
@@ -428,11 +397,8 @@ def _task_of(model: Any, head: str | None, name: str) -> Task:
             **{fact: getattr(model, fact, None) for fact in facts},
         )
         task = saved.task_of(named, head, kind, name)
-    if len(task.labels) != model.num_labels:
-        raise UsageError(
-            f"task: {task.name} has {len(task.labels)} labels, received a model with "
-            f"{model.num_labels}"
-        )
+    rule = f"task: {task.name} has {len(task.labels)} labels, received a model with "
+    require(len(task.labels) == model.num_labels, f"{rule}{model.num_labels}")
     return task
 
 
@@ -441,8 +407,8 @@ def _check_options(given: dict[str, Any], longest: int) -> None:
     for name, value in given.items():
         if name == "null_threshold":
             number = isinstance(value, int | float) and not isinstance(value, bool)
-            if not number or math.isnan(value):
-                raise UsageError(f"{name} must be a number, received {value!r}")
+            is_number = number and not math.isnan(value)
+            require(is_number, f"{name} must be a number", value)
         elif name != "on_bad_input":
             check_count(name, value)
     if "max_seq_length" in given:

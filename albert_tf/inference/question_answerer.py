@@ -6,13 +6,15 @@ from typing import Any
 
 import keras
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.heads import SPANS, answering
 from albert_tf.inference import predictor
 from albert_tf.tasks import saved
 from albert_tf.tasks.squad_answers import Answers, Candidate
 from albert_tf.tasks.squad_files import ask
 from albert_tf.text.tokenizer import Tokenizer
+
+_NOTHING = Candidate("", 0.0, 0.0, 0.0, 0, 0)
 
 
 class QuestionAnswerer(predictor.Predictor):
@@ -85,10 +87,7 @@ class QuestionAnswerer(predictor.Predictor):
         """
         most = self.options.n_best_size
         predictor.check_count("top_k", top_k)
-        if top_k > most:
-            raise UsageError(
-                f"top_k must be at most n_best_size={most}, received {top_k}"
-            )
+        require(top_k <= most, f"top_k must be at most n_best_size={most}", top_k)
         single = isinstance(question, str | bytes) and isinstance(context, str | bytes)
         questions = predictor.as_unicode("question", question)
         contexts = predictor.as_unicode("context", context)
@@ -96,16 +95,13 @@ class QuestionAnswerer(predictor.Predictor):
             contexts *= len(questions)
         elif isinstance(question, str | bytes):
             questions *= len(contexts)
-        if len(questions) != len(contexts):
-            raise UsageError(
-                f"context: expected one text, or one for each of {len(questions)} "
-                f"questions, received {len(contexts)}"
-            )
+        count = len(questions)
+        rule = f"context: expected one text, or one for each of {count} questions"
+        require(len(contexts) == count, rule, len(contexts))
         if not questions:
             return []
-        examples = ask(questions, contexts, self.unanswerable)
-        answers = self.answers(examples)
-        ranked = [_ranked(answers, i)[:top_k] for i in range(len(questions))]
+        answers = self.answers(ask(questions, contexts, self.unanswerable))
+        ranked = [_ranked(answers, i)[:top_k] for i in range(count)]
         results = ranked if top_k > 1 else [row[0] for row in ranked]
         return results[0] if single else results
 
@@ -115,45 +111,28 @@ def _ranked(answers: Answers, i: int) -> list[dict[str, Any]]:
     # Made-up answers have no place in the text.
     found = [c for c in answers.nbest[i] if c.start >= 0]
     if answers.null_scores is None:
-        return [_row(c, c.probability) for c in found] or [_nothing(0.0)]
+        return [_row(c, c.probability) for c in found] or [_row(_NOTHING, 0.0)]
     null = answers.null_scores[i]
     if answers.is_beam:
         # The list holds the probabilities among answers.
         none = 1 / (1 + math.exp(-max(-700.0, null)))
         rows = [_row(c, (1 - none) * c.probability) for c in found]
     else:
-        none = _null_probability(answers, i)
+        # Where the n-best list has been cut, it may lack "no answer".
+        listed = [c.probability for c in answers.nbest[i] if c.start < 0]
+        first = answers.nbest[i][0].probability
+        none = listed[0] if listed else first * math.exp(min(null, 0.0))
         rows = [_row(c, c.probability) for c in found]
         if not found and answers.best[i].start >= 0:
             # A list of one, which is "no answer".
-            rows = [_row(answers.best[i], none * _exp(-null))]
-    none = none if rows else 1.0
+            rows = [_row(answers.best[i], none * math.exp(min(-null, 0.0)))]
+    nothing = _row(_NOTHING, none if rows else 1.0)
     if not answers.texts[i]:
-        return [_nothing(none), *rows]
-    rest = sorted([*rows[1:], _nothing(none)], key=lambda row: -row["score"])
+        return [nothing, *rows]
+    rest = sorted([*rows[1:], nothing], key=lambda row: -row["score"])
     return [rows[0], *rest]
 
 
-def _null_probability(answers: Answers, i: int) -> float:
-    """Returns the probability of "no answer", which the n-best list may have cut."""
-    listed = [c.probability for c in answers.nbest[i] if c.start < 0]
-    if listed:
-        return listed[0]
-    return answers.nbest[i][0].probability * _exp(answers.null_scores[i])
-
-
-def _exp(value: float) -> float:
-    return math.exp(min(value, 0.0))
-
-
 def _row(candidate: Candidate, score: float) -> dict[str, Any]:
-    return {
-        "answer": candidate.text,
-        "score": score,
-        "start": candidate.start,
-        "end": candidate.end,
-    }
-
-
-def _nothing(score: float) -> dict[str, Any]:
-    return {"answer": "", "score": score, "start": 0, "end": 0}
+    places = {"start": candidate.start, "end": candidate.end}
+    return {"answer": candidate.text, "score": score, **places}

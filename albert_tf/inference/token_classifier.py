@@ -1,6 +1,5 @@
 """Finds entities in texts, or tags their words."""
 
-import itertools
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -15,6 +14,9 @@ from albert_tf.tasks.tagging_files import TaggedExamples
 from albert_tf.tasks.tagging_metrics import entities
 
 _NOT_SPACE = re.compile(r"\S+")
+# A word among the kinds of its characters; equal characters.
+_WORD = re.compile("L(.*L)?")
+_EQUAL = re.compile(r"(.)\1*", re.DOTALL)
 
 
 class TokenClassifier(predictor.Predictor):
@@ -67,56 +69,56 @@ class TokenClassifier(predictor.Predictor):
         Raises:
             UsageError: If `texts` is of another type.
         """
-        if isinstance(texts, str | bytes):
-            return self._tag(predictor.as_unicode("texts", texts), None, aggregate)[0]
-        predictor.check_list("texts", texts)
-        texts = list(texts)
-        if is_split_into_words and all(isinstance(t, str | bytes) for t in texts):
-            words = predictor.as_unicode("texts", texts)
-            return self._tag(None, [words], aggregate)[0]
-        if not is_split_into_words and any(isinstance(t, str | bytes) for t in texts):
-            return self._tag(predictor.as_unicode("texts", texts), None, aggregate)
-        sentences = []
-        for i, row in enumerate(texts):
-            predictor.check_list(f"texts[{i}]", row)
-            sentences.append(predictor.as_unicode(f"texts[{i}]", row))
-        return self._tag(None, sentences, aggregate)
-
-    def _tag(
-        self,
-        texts: list[str] | None,
-        sentences: list[list[str]] | None,
-        aggregate: bool,
-    ) -> list[list[dict[str, Any]]]:
-        """Returns the entries of texts, or of sentences of words."""
-        if texts is not None:
-            spans = [split_words(text) for text in texts]
-            sentences = [
-                [text[a:b] for a, b in row]
-                for text, row in zip(texts, spans, strict=True)
-            ]
+        single = isinstance(texts, str | bytes)
+        if not single:
+            predictor.check_list("texts", texts)
+            texts = list(texts)
+        strings = [isinstance(text, str | bytes) for text in texts]
+        if single or (any(strings) and not is_split_into_words):
+            sources = predictor.as_unicode("texts", texts)
+        elif is_split_into_words and all(strings):
+            single, sources = True, [predictor.as_unicode("texts", texts)]
         else:
-            spans = [[(j, j + 1) for j in range(len(row))] for row in sentences]
-        if not sentences:
-            return []
-        numbers = list(range(len(sentences)))
+            sources = []
+            for i, row in enumerate(texts):
+                predictor.check_list(f"texts[{i}]", row)
+                sources.append(predictor.as_unicode(f"texts[{i}]", row))
+        found = self._tag(sources, aggregate) if sources else []
+        return found[0] if single else found
+
+    def _tag(self, sources: list, aggregate: bool) -> list[list[dict[str, Any]]]:
+        """Returns the entries of texts, or of sentences of words."""
+        spans, sentences = [], []
+        for source in sources:
+            if isinstance(source, str):
+                spans.append(split_words(source))
+                sentences.append([source[a:b] for a, b in spans[-1]])
+            else:
+                spans.append([(j, j + 1) for j in range(len(source))])
+                sentences.append(source)
+        numbers = list(range(len(sources)))
         answers = self.answers(
-            TaggedExamples("texts", [str(i) for i in numbers], sentences, None, numbers)
+            TaggedExamples("texts", list(map(str, numbers)), sentences, None, numbers)
         )
         join = aggregate and tag_schemes.mark_entities(self.task.labels)
         results = []
         for i, tags in enumerate(answers.tags):
-            groups = [(tag, j, j) for j, tag in enumerate(tags)]
-            if join:
-                groups = entities(tags)
-            source = sentences[i] if texts is None else texts[i]
-            results.append(
-                [
-                    _entry(kind, spans[i][a][0], spans[i][b][1], source, scores)
-                    for kind, a, b in groups
-                    for scores in [answers.scores[i][a : b + 1]]
-                ]
-            )
+            groups = entities(tags) if join else [(t, j, j) for j, t in enumerate(tags)]
+            entries = []
+            for kind, first, last in groups:
+                start, end = spans[i][first][0], spans[i][last][1]
+                word = sources[i][start:end]
+                score = np.mean(answers.scores[i][first : last + 1])
+                entries.append(
+                    {
+                        "entity": kind,
+                        "score": float(score),
+                        "word": word if isinstance(word, str) else " ".join(word),
+                        "start": start,
+                        "end": end,
+                    }
+                )
+            results.append(entries)
         return results
 
 
@@ -129,38 +131,16 @@ def split_words(text: str) -> list[tuple[int, int]]:
     """
     spans = []
     for match in _NOT_SPACE.finditer(text):
-        start, end = match.span()
-        a, b = start, end
-        while a < end and _is_mark(text[a]):
-            a += 1
-        while b > a and _is_mark(text[b - 1]):
-            b -= 1
-        spans += _runs(text, start, a)
-        if a < b:
-            spans.append((a, b))
-        spans += _runs(text, b, end)
+        kinds = "".join(map(_kind, match[0]))
+        word = _WORD.search(kinds)
+        a, b = word.span() if word else (len(kinds), len(kinds))
+        start, a, b = match.start(), match.start() + a, match.start() + b
+        spans += [run.span() for run in _EQUAL.finditer(text, start, a)]
+        spans += [(a, b)] * (a < b)
+        spans += [run.span() for run in _EQUAL.finditer(text, b, match.end())]
     return spans
 
 
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] in "PS"
-
-
-def _runs(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """Returns the spans of equal characters between two places."""
-    lengths = [len(list(run)) for _, run in itertools.groupby(text[start:end])]
-    ends = list(itertools.accumulate(lengths, initial=start))
-    return list(itertools.pairwise(ends))
-
-
-def _entry(
-    kind: str, start: int, end: int, source: str | list[str], scores: np.ndarray
-) -> dict[str, Any]:
-    word = source[start:end]
-    return {
-        "entity": kind,
-        "score": float(np.mean(scores)),
-        "word": word if isinstance(word, str) else " ".join(word),
-        "start": start,
-        "end": end,
-    }
+def _kind(character: str) -> str:
+    """Returns "P" for punctuation and symbols, "L" for anything else."""
+    return "P" if unicodedata.category(character)[0] in "PS" else "L"

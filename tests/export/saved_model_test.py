@@ -61,9 +61,7 @@ def test_text_equals_the_keras_model(ask, classify):
     got = ask(TEXTS)
     assert got.keys() == {"probabilities", "logits", "label"}
     np.testing.assert_allclose(got["logits"], classify.logits(TEXTS), atol=1e-5)
-    np.testing.assert_allclose(
-        got["probabilities"], classify.probabilities(TEXTS), atol=1e-6
-    )
+    np.testing.assert_allclose(got["probabilities"], classify.scores(TEXTS), atol=1e-6)
     expected = [row["label"] for row in classify(TEXTS)]
     assert [label.decode() for label in got["label"]] == expected
     assert len(set(expected)) > 1
@@ -106,7 +104,7 @@ def test_tokens_preprocess_embed_classify(ask, loaded, classify, tokenizer):
     assert ask(TEXTS, "embed_layer", layer=layers).keys() < embedded.keys()
     examples = [heads.example(text) for text in TEXTS]
     got = loaded.signatures["classify"](inputs=tf.constant(examples))
-    np.testing.assert_allclose(got["scores"], classify.probabilities(TEXTS), atol=1e-6)
+    np.testing.assert_allclose(got["scores"], classify.scores(TEXTS), atol=1e-6)
     assert got["classes"].numpy()[3].tolist() == [x.encode() for x in heads.LABELS]
 
 

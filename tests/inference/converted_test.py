@@ -1,5 +1,7 @@
 """A converted model is judged by the metric of its task, whatever its head."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ def test_litert_answers_as_the_model(name, tokenizer, tmp_path):
     found = {}
 
     def check(run):
-        found.update(accuracy_check(predictor, examples, 0.0)(run))
+        found.update(accuracy_check(predictor, examples, 0.0, run))
         return found
 
     export_for_runtime(
@@ -47,12 +49,16 @@ def test_a_drop_is_refused(tokenizer):
         row = np.array([name == label for name in names], np.float32)
         return lambda batch: {"logits": np.tile(row, (len(batch["token_ids"]), 1))}
 
-    predictor = Predictor(model, tokenizer, forward=always("entailment"))
-    check = accuracy_check(predictor, examples, 33.0)
-    assert check(always("entailment"))["drop_in_points"] == 0.0
+    predictor = Predictor(model, tokenizer)
+    # Its own answer, whatever the text.
+    bias = [30.0 * (name == "entailment") for name in names]
+    model.classifier.bias.assign(bias)
+    right, wrong = always("entailment"), always("neutral")
+    check = functools.partial(accuracy_check, predictor, examples)
+    assert check(33.0, right)["drop_in_points"] == 0.0
     with pytest.raises(DataError, match=r"falls from 0.6667 to 0.3333, by 33.33 po"):
-        check(always("neutral"))
-    found = accuracy_check(predictor, examples, 34.0)(always("neutral"))
+        check(33.0, wrong)
+    found = check(34.0, wrong)
     assert (found["metric"], found["examples"]) == ("accuracy", 3)
 
 

@@ -6,16 +6,13 @@ import pathlib
 import numpy as np
 import pytest
 
-from albert_tf.converters import load
 from albert_tf.errors import UsageError
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.train import train_tokenizer
-from tests.openings import count_openings
-from tests.tiny import CONFIG, SPIECE
+from tests.tiny import CONFIG
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 STRINGS = GOLDEN / "tokenization" / "strings.json"
@@ -101,26 +98,3 @@ def test_batches_by_length_keep_the_order_of_the_texts(tokenizer):
     assert [len(result) for result in in_twos] == [1, 1, 1, 2, 1]
     del in_twos[3], alone[3]
     assert [r[0]["sequence"] for r in in_twos] == [r[0]["sequence"] for r in alone]
-
-
-def test_from_pretrained_opens_the_files_once(tokenizer, tmp_path, monkeypatch):
-    model = AlbertPretrainer(CONFIG, seed=1)
-    load.save_pretrained(model, tmp_path / "m", tokenizer=tokenizer)
-    counts = count_openings(monkeypatch)
-    fill_mask = FillMask.from_pretrained(tmp_path / "m")
-    path = str(tmp_path / "m")
-    assert counts == {("open", path): 1, ("verify", path): 1}
-    expected = FillMask(model, tokenizer)("the [MASK]")
-    assert [row["token"] for row in fill_mask("the [MASK]")] == [
-        row["token"] for row in expected
-    ]
-
-
-def test_from_pretrained_takes_the_options_of_the_tokenizer(tmp_path):
-    model = AlbertMaskedLM(CONFIG, seed=1)
-    # The original's files do not say how text is normalized.
-    load.save_pretrained(model, tmp_path / "m", format="tf1")
-    options = {"do_lower_case": False, "keep_accents": True}
-    fill_mask = FillMask.from_pretrained(tmp_path / "m", SPIECE, **options)
-    stated = fill_mask.tokenizer.get_config()
-    assert {key: stated[key] for key in options} == options

@@ -57,7 +57,7 @@ def test_the_folder(finished, tables):
     with open(tables["dev_file"], encoding="utf-8") as f:
         texts = [row["text"] for row in csv.DictReader(f, delimiter="\t")]
     scores = [float(row["probability_good"]) for row in rows]
-    np.testing.assert_allclose(classify.probabilities(texts)[:, 1], scores, atol=2e-5)
+    np.testing.assert_allclose(classify.scores(texts)[:, 1], scores, atol=2e-5)
 
 
 @pytest.fixture

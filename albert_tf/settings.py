@@ -1,110 +1,118 @@
-"""Settings of a command: dataclasses whose fields describe themselves.
+"""Settings of a command: dataclasses whose docstrings describe their fields.
 
-A field made by `setting` carries its help text, and `cli.flags.define_settings` turns
-such a dataclass into flags. `load_experiment` reads the same fields from a Python file
-in `configs/`.
+The entry of a field in the `Attributes:` of its class is also the help of its flag:
+`cli.flags.define_settings` turns such a dataclass into flags. `load_experiment` reads
+the same fields from a Python file in `configs/`.
 """
 
 import dataclasses
 import difflib
+import functools
 import importlib.util
+import inspect
 import math
 import os
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from albert_tf.errors import DataError, UsageError
 
+_SECTION = re.compile(r"^Attributes:\n((?: {4}.*(?:\n|$))*)", re.M)
+_ENTRY = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.M)
 
-def setting(
-    text: str,
-    *default,
-    choices: Sequence[str] | None = None,
-    aliases: Mapping[str, str] | None = None,
-    repeated: bool = False,
-    identity: bool | str = True,
-    **limits: float,
-):
-    """Returns a dataclass field with a help text.
 
-    Args:
-        text: str. Help text of the field and of its flag.
-        *default: Default value. Without one, the field is required.
-        choices: Sequence. Values that the flag accepts; None for any.
-        aliases: dict or None. Other names of these values that the flag accepts.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a setting is, besides its name, type and default.
+
+    Attributes:
+        text: str. Its entry in the docstring.
+        choices: sequence of str. Values that it can have; empty for any.
+        aliases: dict. Other names of these values that the flag accepts.
         repeated: bool. Whether a field of type `tuple[str, ...]` takes one value per
             flag, which may be repeated, instead of one comma-separated list.
         identity: bool or str. Whether the value decides the result of a run, which is
             resumed only with the same one; a str instead names the content that decides
             (see `training.run_folder`), or is `"follows"` for a value that other
             settings or the content may decide.
-        **limits: float. The range that `check_fields` knows: `minimum` or `above`,
-            `maximum` or `below`; without the latter two, any finite number.
+        minimum, above, maximum, below: float. The range, with or without its ends. If
+            only the lower end is given, any finite number above it fits.
     """
-    kwargs = {"default": default[0]} if default else {}
-    metadata = {"help": text, "choices": choices, "aliases": aliases or {}}
-    metadata |= {"repeated": repeated, "limits": limits, "identity": identity}
-    return dataclasses.field(metadata=metadata, **kwargs)
+
+    text: str = ""
+    choices: Sequence[str] = ()
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    repeated: bool = False
+    identity: bool | str = True
+    minimum: float = -math.inf
+    above: float = -math.inf
+    maximum: float = math.inf
+    below: float = math.inf
+
+    def check(self, name: str, value: Any) -> None:
+        """Raises a UsageError if a value is not of the choices or out of range."""
+        if value is None:
+            return
+        if self.choices and value not in self.choices:
+            known = ", ".join(filter(None, self.choices))
+            raise UsageError(f"--{name} must be one of {known}, received {value!r}")
+        least = max(self.minimum, self.above)
+        if least == -math.inf:
+            return
+        is_enough = value >= self.minimum and value > self.above
+        if not (is_enough and value <= self.maximum and value < self.below):
+            raise UsageError(f"--{name} {self._range()}, received {value}")
+
+    def _range(self) -> str:
+        """Returns the range in words."""
+        if self.maximum == self.below == math.inf:
+            return "must not be negative" if self.minimum == 0 else "must be positive"
+        least = f"({self.above}" if self.above > self.minimum else f"[{self.minimum}"
+        most = f"{self.below})" if self.below < self.maximum else f"{self.maximum}]"
+        return f"must be in {least}, {most}"
 
 
-def redefined(base: type, name: str, *default, more: str = "", **metadata):
-    """Returns a field of a base class with another default, or more help.
+def setting(default: Any = dataclasses.MISSING, **description: Any):
+    """Returns a field of a dataclass of settings of which more is known.
 
     Args:
-        base: type. Dataclass of settings.
-        name: str. Name of its field.
-        *default: Default value, if it is another one.
-        more: str. Sentences that are added to the help text.
-        **metadata: What else is different, such as `identity`.
+        default: Default value. Without one, the field is required.
+        **description: Fields of `Description`. What a subclass that declares the field
+            again does not mention is as in its base.
     """
-    field = {field.name: field for field in dataclasses.fields(base)}[name]
-    text = f"{field.metadata['help']} {more}".strip()
-    return dataclasses.field(
-        default=default[0] if default else field.default,
-        metadata={**field.metadata, "help": text, **metadata},
-    )
+    return dataclasses.field(default=default, metadata=description)
+
+
+@functools.cache
+def describe(settings: type) -> dict[str, Description]:
+    """Returns what the fields of a dataclass of settings are, by their names."""
+    found: dict[str, dict[str, Any]] = {}
+    for base in reversed(settings.__mro__):
+        for name in inspect.get_annotations(base):
+            about = base.__dataclass_fields__[name].metadata
+            found[name] = {**found.get(name, {}), **about}
+        section = _SECTION.search(inspect.cleandoc(base.__doc__ or ""))
+        for name, text in _ENTRY.findall(section[1] if section else ""):
+            found[name]["text"] = " ".join(text.split())
+    return {
+        field.name: Description(**found[field.name])
+        for field in dataclasses.fields(settings)
+    }
 
 
 def check_fields(settings: Any) -> None:
     """Checks every field against its choices and its range; None always fits.
 
     Args:
-        settings: Dataclass whose fields are made by `setting`.
+        settings: Dataclass of settings.
 
     Raises:
         UsageError: If a value does not fit.
     """
-    for field in dataclasses.fields(settings):
-        name, value = field.name, getattr(settings, field.name)
-        choices, limits = field.metadata["choices"], field.metadata["limits"]
-        if choices and value not in choices:
-            known = ", ".join(choice for choice in choices if choice)
-            raise UsageError(f"--{name} must be one of {known}, received {value!r}")
-        if limits and value is not None and not _is_within(value, **limits):
-            raise UsageError(f"--{name} {_rule(**limits)}, received {value}")
-
-
-def _is_within(
-    value: float,
-    minimum: float = -math.inf,
-    above: float = -math.inf,
-    maximum: float = math.inf,
-    below: float = math.inf,
-) -> bool:
-    is_enough = value >= minimum and value > above
-    return is_enough and value <= maximum and value < below
-
-
-def _rule(**limits: float) -> str:
-    """Returns a range in words."""
-    if not {"maximum", "below"} & set(limits):
-        return (
-            "must not be negative" if limits.get("minimum") == 0 else "must be positive"
-        )
-    least = f"({limits['above']}" if "above" in limits else f"[{limits['minimum']}"
-    most = f"{limits['below']})" if "below" in limits else f"{limits['maximum']}]"
-    return f"must be in {least}, {most}"
+    for name, description in describe(type(settings)).items():
+        description.check(name, getattr(settings, name))
 
 
 def load_experiment(path: str | os.PathLike, settings: type) -> dict[str, Any]:

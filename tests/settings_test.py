@@ -2,17 +2,86 @@ import dataclasses
 
 import pytest
 
-from albert_tf.errors import DataError
-from albert_tf.settings import load_experiment, setting
+from albert_tf.data.corpus.corpus import CorpusSettings
+from albert_tf.data.prepare.settings import CreateSettings
+from albert_tf.errors import DataError, UsageError
+from albert_tf.export.settings import ExportSettings
+from albert_tf.inference.settings import BulkSettings, ServedSettings
+from albert_tf.settings import check_fields, describe, load_experiment, setting
+from albert_tf.tasks.own_files import DataSettings
+from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.pretrain_settings import PretrainSettings
 
 
 @dataclasses.dataclass
 class _Settings:
-    num_train_steps: int = setting("Steps.", 1)
-    learning_rate: float = setting("Rate.", 0.1)
-    num_devices: int | None = setting("Devices.", None)
-    packing: bool = setting("Packing.", False)
-    labels: tuple[str, ...] = setting("Labels.", ())
+    """Settings of a test.
+
+    Attributes:
+        num_train_steps: Steps.
+        learning_rate: The rate, with a text
+            of two lines: it goes on.
+        packing: Packing.
+    """
+
+    num_train_steps: int = setting(1, minimum=1, identity=False)
+    learning_rate: float = setting(0.1, above=0, below=1)
+    num_devices: int | None = None
+    packing: bool = False
+    labels: tuple[str, ...] = ()
+    kind: str = setting("", choices=("", "a", "b"))
+
+
+@dataclasses.dataclass
+class _Other(_Settings):
+    """Settings that differ.
+
+    Attributes:
+        packing: Other packing.
+    """
+
+    num_train_steps: int = 5
+    learning_rate: float = setting(0.2, identity="follows")
+
+
+def test_a_subclass_changes_only_what_it_says():
+    found = describe(_Other)
+    rate = "The rate, with a text of two lines: it goes on."
+    assert found["learning_rate"].text == rate
+    assert found["packing"].text == "Other packing."
+    assert found["learning_rate"].below == 1
+    assert found["learning_rate"].identity == "follows"
+    assert found["num_train_steps"].minimum == 1
+    assert found["num_train_steps"].identity is False
+    assert describe(_Settings)["packing"].text == "Packing."
+    assert _Other().num_train_steps == 5
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"num_train_steps": 0}, "^--num_train_steps must be positive, received 0$"),
+        ({"learning_rate": 1.0}, r"_rate must be in \(0, 1\), received 1.0$"),
+        ({"learning_rate": float("nan")}, "received nan"),
+        ({"kind": "c"}, "^--kind must be one of a, b, received 'c'$"),
+    ],
+)
+def test_values_out_of_range(values, message):
+    check_fields(_Settings(num_devices=None))
+    with pytest.raises(UsageError, match=message):
+        check_fields(_Other(**values))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *(PretrainSettings, FinetuneSettings, CreateSettings, CorpusSettings),
+        *(DataSettings, ExportSettings, BulkSettings, ServedSettings),
+    ],
+)
+def test_every_setting_is_described(settings):
+    """The text in the class docstring is the help of the flag."""
+    assert [name for name, about in describe(settings).items() if not about.text] == []
 
 
 def write(folder, values):

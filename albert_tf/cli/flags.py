@@ -7,6 +7,7 @@ from typing import Any
 from absl import flags
 
 from albert_tf.errors import UsageError
+from albert_tf.settings import Description, describe
 
 # The flags belong to the command that defines them, not to this module.
 flags.disclaim_key_flags()
@@ -35,15 +36,17 @@ def define_settings(settings: type, required: bool = True) -> None:
         declared = max(i for i, names in enumerate(bases) if field.name in names)
         return field.default is not dataclasses.MISSING, declared
 
+    descriptions = describe(settings)
     for field in sorted(dataclasses.fields(settings), key=place):
-        text = field.metadata["help"]
+        about = descriptions[field.name]
+        text = about.text
         default = None if field.default is dataclasses.MISSING else field.default
         if field.type in (bool, bool | None):
             flags.DEFINE_bool(field.name, default, text)
-        elif field.metadata.get("choices"):
-            flags.DEFINE_enum(field.name, default, field.metadata["choices"], text)
-            flags.FLAGS[field.name].parser = _Choice(**field.metadata)
-        elif field.metadata.get("repeated"):
+        elif about.choices:
+            flags.DEFINE_enum(field.name, default, about.choices, text)
+            flags.FLAGS[field.name].parser = _Choice(about)
+        elif about.repeated:
             flags.DEFINE_multi_string(field.name, list(default or ()), text)
         elif field.type == tuple[str, ...]:
             flags.DEFINE_list(field.name, list(default or ()), text)
@@ -59,9 +62,9 @@ def define_settings(settings: type, required: bool = True) -> None:
 class _Choice(flags.EnumParser):
     """Accepts the choices of a setting, and other names for them."""
 
-    def __init__(self, choices, aliases, **metadata):
-        super().__init__(choices)
-        self._aliases = aliases
+    def __init__(self, about: Description):
+        super().__init__(about.choices)
+        self._aliases = about.aliases
 
     def parse(self, argument: str) -> str:
         return super().parse(self._aliases.get(argument, argument))

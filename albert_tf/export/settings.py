@@ -7,7 +7,7 @@ from typing import Any
 
 from albert_tf.errors import require
 from albert_tf.export.server_files import MAX_BATCH_SIZE
-from albert_tf.models.exit_rules import RULE_HELP, ExitRule
+from albert_tf.models.exit_rules import ExitRule
 from albert_tf.settings import setting
 
 # What each runtime other than TensorFlow's can be given.
@@ -48,92 +48,68 @@ def check_quantization(format: str, quantization: str) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings:
-    """What is exported, as what, and where to."""
+    """What is exported, as what, and where to.
 
-    model: str = setting("Model folder or checkpoint of any known format.")
-    output_dir: str = setting("Folder to write.")
-    format: str = setting(
-        "saved_model: takes strings, for TensorFlow Serving. litert (phones and small "
-        "CPUs), onnx and openvino take token ids.",
-        FORMATS[0],
-        choices=FORMATS,
-    )
-    version: int | None = setting(
-        "Write a SavedModel to output_dir/version, where servers look for it.", None
-    )
-    head: str = setting(
-        "auto: the input's head; none: the encoder alone; or the name of a head.",
-        "auto",
-    )
-    spm_model_file: str = setting(
-        "SentencePiece model or tokenizer.json, if the model has none.", ""
-    )
-    do_lower_case: bool | None = setting(
-        "Lower-case text, if the model does not say. Default: true.",
-        None,
-    )
-    keep_accents: bool | None = setting(
-        "Keep accents, if the model does not say. Default: false.", None
-    )
-    max_seq_length: int | None = setting(
-        "Longer texts are cut. Default: as in fine-tuning, or else the model's "
-        "maximum.",
-        None,
-    )
-    labels: tuple[str, ...] = setting(
-        "Names of the labels. Default: those in the model folder.", ()
-    )
-    warmup_batch_sizes: tuple[str, ...] = setting(
-        "Batch sizes of warm-up requests; may be empty.", ("1", "8")
-    )
-    server_files: bool = setting(
-        "Also write models.config, batching.config, Dockerfile and kserve.yaml next to "
-        "output_dir; needs --version.",
-        False,
-    )
-    precision: str = setting(
-        "Of a SavedModel. bfloat16 needs CPUs with AVX512_BF16 or AMX_BF16 where the "
-        "model is served.",
-        "float32",
-        choices=("float32", "bfloat16"),
-    )
-    exit: str = setting(
-        f"Stop early, text classifiers only: {RULE_HELP}.",
-        "",
-    )
-    exits_curve: str = setting(
-        "JSON of `evaluate --exits_curve` to put into the manifest. Default: "
-        "exits.json of the model folder, if there is one.",
-        "",
-    )
-    top_k: int | None = setting(
-        "Number of tokens per mask, for the signature fill_mask(text). Default: 10.",
-        None,
-    )
-    null_threshold: float | None = setting(
-        "Question answering: a question whose null score is above it is not answered. "
-        "Default: as in fine-tuning.",
-        None,
-    )
-    n_best_size: int | None = setting(
-        "Question answering: number of answers. Default: as in fine-tuning.", None
-    )
+    Attributes:
+        model: Model folder or checkpoint of any known format.
+        output_dir: Folder to write.
+        format: saved_model: takes strings, for TensorFlow Serving. litert (phones and
+            small CPUs), onnx and openvino take token ids.
+        version: Write a SavedModel to output_dir/version, where servers look for it.
+        head: auto: the input's head; none: the encoder alone; or the name of a head.
+        spm_model_file: SentencePiece model or tokenizer.json, if the model has none.
+        do_lower_case: Lower-case text, if the model does not say. Default: true.
+        keep_accents: Keep accents, if the model does not say. Default: false.
+        max_seq_length: Longer texts are cut. Default: as in fine-tuning, or else the
+            model's maximum.
+        labels: Names of the labels. Default: those in the model folder.
+        warmup_batch_sizes: Batch sizes of warm-up requests; may be empty.
+        server_files: Also write models.config, batching.config, Dockerfile and
+            kserve.yaml next to output_dir; needs --version.
+        precision: Of a SavedModel. bfloat16 needs CPUs with AVX512_BF16 or AMX_BF16
+            where the model is served.
+        exit: Stop early, text classifiers only: entropy:H (stop once the entropy of the
+            probabilities, in nats, is below H), patience:K (once K layers in a row have
+            agreed with the one before) or layers:N (after N layers).
+        exits_curve: JSON of `evaluate --exits_curve` to put into the manifest. Default:
+            exits.json of the model folder, if there is one.
+        top_k: Number of tokens per mask, for the signature fill_mask(text). Default:
+            10.
+        null_threshold: Question answering: a question whose null score is above it is
+            not answered. Default: as in fine-tuning.
+        n_best_size: Question answering: number of answers. Default: as in fine-tuning.
+        quantization: litert: float16 (weights) or dynamic_int8 (weights and matrix
+            products); onnx: dynamic_int8; openvino: bfloat16 or int8_weights.
+        eval_file: Labelled examples on which the written model is compared with the
+            Keras model, instead of --data_dir; not of a SavedModel. See `evaluate`.
+        max_accuracy_drop: With eval_file or data_dir: points (hundredths) that the
+            task's metric may fall by; if it falls by more, nothing is written. Default:
+            1.
+    """
+
+    model: str
+    output_dir: str
+    format: str = setting(FORMATS[0], choices=FORMATS)
+    version: int | None = None
+    head: str = "auto"
+    spm_model_file: str = ""
+    do_lower_case: bool | None = None
+    keep_accents: bool | None = None
+    max_seq_length: int | None = None
+    labels: tuple[str, ...] = ()
+    warmup_batch_sizes: tuple[str, ...] = ("1", "8")
+    server_files: bool = False
+    precision: str = setting("float32", choices=("float32", "bfloat16"))
+    exit: str = ""
+    exits_curve: str = ""
+    top_k: int | None = None
+    null_threshold: float | None = None
+    n_best_size: int | None = None
     quantization: str = setting(
-        "litert: float16 (weights) or dynamic_int8 (weights and matrix products); "
-        "onnx: dynamic_int8; openvino: bfloat16 or int8_weights.",
-        "none",
-        choices=tuple(dict.fromkeys(sum(QUANTIZATIONS.values(), ()))),
+        "none", choices=tuple(dict.fromkeys(sum(QUANTIZATIONS.values(), ())))
     )
-    eval_file: str = setting(
-        "Labelled examples on which the written model is compared with the Keras "
-        "model, instead of --data_dir; not of a SavedModel. See `evaluate`.",
-        "",
-    )
-    max_accuracy_drop: float | None = setting(
-        "With eval_file or data_dir: points (hundredths) that the task's metric may "
-        "fall by; if it falls by more, nothing is written. Default: 1.",
-        None,
-    )
+    eval_file: str = ""
+    max_accuracy_drop: float | None = None
 
     def __post_init__(self):
         sizes = self.warmup_batch_sizes

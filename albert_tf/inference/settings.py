@@ -2,43 +2,34 @@
 
 import dataclasses
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.reports.environment import num_cores
 from albert_tf.settings import check_fields, setting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BulkSettings:
-    """How the rows of a file are divided, and what computes the answers."""
+    """How the rows of a file are divided, and what computes the answers.
 
-    num_workers: int = setting(
-        "Processes, each with the model in memory; the cores are shared out among "
-        "them. The output does not depend on their number.",
-        1,
-        minimum=1,
-    )
-    rows_per_part: int = setting(
-        "Rows that are sorted by length and saved together; a run that was stopped "
-        "continues after the last saved part.",
-        4096,
-        minimum=1,
-    )
-    max_batch_tokens: int = setting(
-        "Tokens per call of the model, padding included, at most.", 4096, minimum=1
-    )
-    runner: str | None = setting(
-        "Apache Beam runner: DirectRunner, DaskRunner, ... Default: no Beam.", None
-    )
-    beam_option: tuple[str, ...] = setting(
-        "Option for Beam, as --beam_option=--name=value; may be repeated.",
-        (),
-        repeated=True,
-    )
+    Attributes:
+        num_workers: Processes, each with the model in memory; the cores are shared out
+            among them. The output does not depend on their number.
+        rows_per_part: Rows that are sorted by length and saved together; a run that was
+            stopped continues after the last saved part.
+        max_batch_tokens: Tokens per call of the model, padding included, at most.
+        runner: Apache Beam runner: DirectRunner, DaskRunner, ... Default: no Beam.
+        beam_option: Option for Beam, as --beam_option=--name=value; may be repeated.
+    """
+
+    num_workers: int = setting(1, minimum=1)
+    rows_per_part: int = setting(4096, minimum=1)
+    max_batch_tokens: int = setting(4096, minimum=1)
+    runner: str | None = None
+    beam_option: tuple[str, ...] = setting((), repeated=True)
 
     def __post_init__(self):
         check_fields(self)
-        if self.beam_option and not self.runner:
-            raise UsageError("--beam_option: needs --runner")
+        require(self.runner or not self.beam_option, "--beam_option requires --runner")
         if self.runner and self.num_workers > 1:
             raise UsageError(
                 f"--num_workers={self.num_workers}: not with --runner, whose workers "
@@ -65,25 +56,23 @@ class BulkSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServedSettings:
-    """What of a SavedModel is asked, and how its answers are written."""
+    """What of a SavedModel is asked, and how its answers are written.
 
-    signature: str = setting(
-        "Of a SavedModel: signature to call; it must take strings, such as embed.",
-        "serving_default",
-    )
-    columns: tuple[str, ...] = setting(
-        "Of a SavedModel: columns of the signature's inputs, as "
-        "text=sentence,text_pair=other. Default: the columns with the inputs' names.",
-        (),
-    )
-    copy_columns: tuple[str, ...] = setting(
-        "Of a SavedModel: columns to copy to the answers, such as an identifier.", ()
-    )
-    num_shards: int | None = setting(
-        "Of a SavedModel: number of files to write. Default: one per 100,000 texts.",
-        None,
-        minimum=1,
-    )
+    Attributes:
+        signature: Of a SavedModel: signature to call; it must take strings, such as
+            embed.
+        columns: Of a SavedModel: columns of the signature's inputs, as
+            text=sentence,text_pair=other. Default: the columns with the inputs' names.
+        copy_columns: Of a SavedModel: columns to copy to the answers, such as an
+            identifier.
+        num_shards: Of a SavedModel: number of files to write. Default: one per 100,000
+            texts.
+    """
+
+    signature: str = "serving_default"
+    columns: tuple[str, ...] = ()
+    copy_columns: tuple[str, ...] = ()
+    num_shards: int | None = setting(None, minimum=1)
 
     def __post_init__(self):
         check_fields(self)

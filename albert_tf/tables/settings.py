@@ -7,15 +7,17 @@ from albert_tf.settings import setting
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutSettings:
-    """How the cells of a table are written."""
+    """How the cells of a table are written.
 
-    delimiter: str = setting(
-        "Character between cells. Default: tab for .tsv, comma otherwise.", ""
-    )
-    header: bool = setting("Whether the first line names the columns.", True)
-    quoting: bool = setting(
-        "Whether double quotes enclose cells, as in CSV; false for GLUE's files.", True
-    )
+    Attributes:
+        delimiter: Character between cells. Default: tab for .tsv, comma otherwise.
+        header: Whether the first line names the columns.
+        quoting: Whether double quotes enclose cells, as in CSV; false for GLUE's files.
+    """
+
+    delimiter: str = ""
+    header: bool = True
+    quoting: bool = True
 
     @property
     def layout(self) -> dict:
@@ -29,43 +31,40 @@ class LayoutSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnSettings(LayoutSettings):
-    """A table whose rows may have names."""
+    """A table whose rows may have names.
 
-    id_column: str = setting(
-        "Name or number of a column that names the rows, for files of predictions. "
-        "Default: rows are numbered from 0.",
-        "",
-    )
+    Attributes:
+        id_column: Name or number of a column that names the rows, for files of
+            predictions. Default: rows are numbered from 0.
+    """
+
+    id_column: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelSettings(ColumnSettings):
-    """A table whose rows have labels."""
+    """A table whose rows have labels.
 
-    label_column: str = setting(
-        "Name or number of the label's column: the class, the score, or the number (or "
-        "letter) of the right choice.",
-        "label",
-    )
+    Attributes:
+        label_column: Name or number of the label's column: the class, the score, or the
+            number (or letter) of the right choice.
+    """
+
+    label_column: str = "label"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadingSettings:
-    """Where prepared sets are, and what to do with input that cannot be used."""
+    """Where prepared sets are, and what to do with input that cannot be used.
 
-    tfds_data_dir: str = setting(
-        "Folder of the prepared TensorFlow Datasets. Default: theirs.",
-        "",
-        identity="data",
-    )
-    download: bool = setting(
-        "Let TensorFlow Datasets download a set that is not prepared.",
-        False,
-        identity="data",
-    )
+    Attributes:
+        tfds_data_dir: Folder of the prepared TensorFlow Datasets. Default: theirs.
+        download: Let TensorFlow Datasets download a set that is not prepared.
+        on_bad_input: stop at input that cannot be used, or skip and count it.
+    """
+
+    tfds_data_dir: str = setting("", identity="data")
+    download: bool = setting(False, identity="data")
     on_bad_input: str = setting(
-        "stop at input that cannot be used, or skip and count it.",
-        "stop",
-        choices=("stop", "skip"),
-        aliases={"error": "stop"},
+        "stop", choices=("stop", "skip"), aliases={"error": "stop"}
     )

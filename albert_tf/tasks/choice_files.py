@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from albert_tf.errors import DataError, require
-from albert_tf.settings import setting
 from albert_tf.storage import files
 from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
 from albert_tf.tables.reader import read_columns
@@ -58,17 +57,20 @@ class ChoiceExamples(Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceTableSettings(LabelSettings):
-    """Where the contexts, the choices and the right answers are in a table."""
+    """Where the contexts, the choices and the right answers are in a table.
 
-    context_column: str = setting("Column of the context of each question.", "context")
-    question_column: str = setting(
-        "Column of questions, which are read before each choice; may be empty.", ""
-    )
-    choice_columns: tuple[str, ...] = setting(
-        "Column with a list of choices (JSON lines, Parquet), or one column per "
-        "choice. Default: choices, or choice0, choice1, ... or ending0, ending1, ...",
-        (),
-    )
+    Attributes:
+        context_column: Column of the context of each question.
+        question_column: Column of questions, which are read before each choice; may be
+            empty.
+        choice_columns: Column with a list of choices (JSON lines, Parquet), or one
+            column per choice. Default: choices, or choice0, choice1, ... or ending0,
+            ending1, ...
+    """
+
+    context_column: str = "context"
+    question_column: str = ""
+    choice_columns: tuple[str, ...] = ()
 
 
 def read_choice_table(

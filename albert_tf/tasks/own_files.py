@@ -33,14 +33,14 @@ _ROWS = {heads.LABELS: TEXTS, heads.TAGS: TOKENS, heads.CHOICES: CHOICES}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OwnFileSettings(LabelledTableSettings, ChoiceTableSettings, TaggedTableSettings):
-    """Where things are in files of one's own, of any kind."""
+    """Where things are in files of one's own, of any kind.
 
-    table_kind: str = setting(
-        "What the rows of your files are: texts with labels, tokens with tags, or "
-        "choices after a context. Default: by the columns of the file.",
-        "",
-        choices=("", *KINDS),
-    )
+    Attributes:
+        table_kind: What the rows of your files are: texts with labels, tokens with
+            tags, or choices after a context. Default: by the columns of the file.
+    """
+
+    table_kind: str = setting("", choices=("", *KINDS))
 
 
 _FIELDS = dataclasses.fields(OwnFileSettings)
@@ -48,20 +48,18 @@ _FIELDS = dataclasses.fields(OwnFileSettings)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings(ReadingSettings, OwnFileSettings):
-    """The data of a task: official files, a prepared set, or files of one's own."""
+    """The data of a task: official files, a prepared set, or files of one's own.
 
-    task: str = setting(
-        "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax, squad1, squad2, race, "
-        "swag, codah, conll2003, wnut17, or table for files of your own. Default: the "
-        "task of the model.",
-        "",
-    )
-    data_dir: str = setting(
-        "Folder with the official files of the task, or the name of a TensorFlow "
-        "Datasets set, such as tfds:glue/mnli.",
-        "",
-        identity="data",
-    )
+    Attributes:
+        task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, ax, squad1, squad2,
+            race, swag, codah, conll2003, wnut17, or table for files of your own.
+            Default: the task of the model.
+        data_dir: Folder with the official files of the task, or the name of a
+            TensorFlow Datasets set, such as tfds:glue/mnli.
+    """
+
+    task: str = ""
+    data_dir: str = setting("", identity="data")
 
 
 def open_table(

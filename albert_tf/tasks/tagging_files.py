@@ -10,7 +10,6 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import DataError, require
-from albert_tf.settings import setting
 from albert_tf.tables.columns import BadRows, Ids, file_format, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import ColumnSettings
@@ -61,10 +60,15 @@ class TaggedExamples(Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedTableSettings(ColumnSettings):
-    """Where words and tags are in JSON lines and Parquet."""
+    """Where words and tags are in JSON lines and Parquet.
 
-    tokens_column: str = setting("Column with the list of words.", "tokens")
-    tags_column: str = setting("Column with the list of their tags.", "tags")
+    Attributes:
+        tokens_column: Column with the list of words.
+        tags_column: Column with the list of their tags.
+    """
+
+    tokens_column: str = "tokens"
+    tags_column: str = "tags"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

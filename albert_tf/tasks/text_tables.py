@@ -74,11 +74,13 @@ class TextTable(Examples):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextFileSettings(ColumnSettings):
-    """Where the texts are in a file, and how the file is written."""
+    """Where the texts are in a file, and how the file is written.
 
-    text_column: str = setting(
-        "Name or index (from 0; -1 is the last) of the text's column.", "text"
-    )
+    Attributes:
+        text_column: Name or index (from 0; -1 is the last) of the text's column.
+    """
+
+    text_column: str = "text"
 
     def columns(self, labelled: bool = True) -> tuple[str, str, str, str]:
         """Returns the columns of texts, second texts, labels and ids; "" for none."""
@@ -102,32 +104,33 @@ class TextFileSettings(ColumnSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSettings(TextFileSettings):
-    """Where texts and pairs are in a table, and how the table is written."""
+    """Where texts and pairs are in a table, and how the table is written.
 
-    text_pair_column: str = setting(
-        "Name or index of the second text's column, for pairs of texts.", ""
-    )
+    Attributes:
+        text_pair_column: Name or index of the second text's column, for pairs of texts.
+    """
+
+    text_pair_column: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelledTableSettings(TableSettings, LabelSettings):
-    """Where the texts and the labels are in a table, and what the labels are."""
+    """Where the texts and the labels are in a table, and what the labels are.
 
-    label_separator: str = setting(
-        "Text between the labels of a row, for several labels per row. Lists of labels "
-        "in JSON and Parquet need none.",
-        "",
-    )
-    skip_label: str = setting(
-        "Rows with this label are left out and counted. Default: - where all other "
-        "labels are those of natural language inference, unsup next to neg and pos.",
-        "",
-    )
+    Attributes:
+        label_separator: Text between the labels of a row, for several labels per row.
+            Lists of labels in JSON and Parquet need none.
+        skip_label: Rows with this label are left out and counted. Default: - where all
+            other labels are those of natural language inference, unsup next to neg and
+            pos.
+        problem_type: What the labels are. auto: lists are several labels per row,
+            numbers with a decimal point are scores, anything else is a class.
+    """
+
+    label_separator: str = ""
+    skip_label: str = ""
     problem_type: str = setting(
-        "What the labels are. auto: lists are several labels per row, numbers with a "
-        "decimal point are scores, anything else is a class.",
-        AUTO,
-        choices=(AUTO, SINGLE_LABEL, MULTI_LABEL, REGRESSION),
+        AUTO, choices=(AUTO, SINGLE_LABEL, MULTI_LABEL, REGRESSION)
     )
 
 

@@ -1,14 +1,13 @@
 """Settings of a fine-tuning run, under the original's flag names."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from albert_tf.errors import require
 from albert_tf.heads import EXIT_MODES, FROZEN
-from albert_tf.settings import redefined, setting
+from albert_tf.settings import setting
 from albert_tf.tasks.own_files import DataSettings
 from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.settings import TrainingSettings, usual_log_steps
@@ -36,213 +35,135 @@ def beside(config: dict[str, Any], given: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in config.items() if name not in replaced}
 
 
-_shared = functools.partial(redefined, TrainingSettings)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuneSettings(TrainingSettings, DataSettings):
     """A fine-tuning run.
 
-    Each field is described by its `metadata["help"]`, which is also the help of the
-    flag of that name. An empty string means "not given". Fields that are None take the
-    value of the recipe, or else a default that `resolved` computes.
+    An empty string means "not given". Fields that are None take the value of the
+    recipe, or else a default that `resolved` computes.
+
+    Attributes:
+        task: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad1, squad2, race,
+            swag, codah, conll2003, wnut17, or table for files of your own.
+        train_file: Your own training examples (or a task's, instead of --data_dir).
+        dev_file: Examples to evaluate on.
+        dev_fraction: Share of the training examples to hold back as dev examples, of
+            all labels alike, where there are none. Default: 0.1 of a data_dir whose
+            test examples have labels, otherwise 0.
+        test_file: Examples to predict at the end; need no labels.
+        init_checkpoint: Pretrained model: a folder or checkpoint in any supported
+            format, or a name such as hf://owner/name.
+        from_scratch: Start from random weights, for comparison with a pretrained model.
+        preset: With from_scratch: released model to take sizes from.
+        albert_config_file: With from_scratch: JSON file with the model's sizes. With
+            init_checkpoint: the checkpoint's own, as the original's commands give it;
+            needed only where the checkpoint has none.
+        spm_model_file: SentencePiece model or tokenizer.json, if the model has none.
+        labels: Label names in the order of the class indices, or of the class ids (from
+            0, or from 1) in train_file; a file labels.txt beside it does the same.
+            Default: the task's, or those in train_file, sorted.
+        many_labels: Accept more than 50 different labels, or a different one in every
+            row.
+        answer_head: SQuAD: beam for the original's head of SQuAD 2.0, span for that of
+            SQuAD 1.1, as other packages use it for both. Default: the original's.
+        doc_stride: SQuAD: tokens from the start of one window to the next. Default:
+            128.
+        max_query_length: SQuAD: tokens kept of a question. Default: 64.
+        max_answer_length: SQuAD: tokens of the longest answer. Default: 30.
+        n_best_size: SQuAD: number of answers to list. Default: 20.
+        max_qa_length: RACE: tokens kept of a question with a choice. Default: 128.
+        overwrite: Replace existing output.
+        recipe: Take learning_rate, train_batch_size, dropout, num_train_steps,
+            num_warmup_steps and max_seq_length from this row of the paper's Table 14,
+            for example cola. Default: the task's own row. Flags given explicitly take
+            precedence.
+        learning_rate: Peak learning rate. Default: 2e-5.
+        train_batch_size: Examples per step, over all devices. Default: 32.
+        dropout: Dropout of the encoder. Default: the checkpoint's.
+        num_train_steps: Number of updates. Default: those of num_train_epochs.
+        num_warmup_steps: Updates during which the learning rate rises. Default: 10% of
+            all.
+        warmup_proportion: Share of the updates during which the learning rate rises,
+            instead of num_warmup_steps.
+        max_seq_length: Tokens per row. Default: the model's maximum, at most 512.
+        num_train_epochs: Passes over the training examples, instead of num_train_steps.
+            Default: 3.
+        max_train_examples: Train on this many examples, drawn with the seed; 0: on all.
+        layerwise_decay: Factor of the learning rate from each layer to the one below
+            it, such as 0.9, for models without shared layers (BERT). Refused for
+            others, ALBERT included, whose layers have one rate.
+        ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
+            0: no average. The average is what is evaluated, kept and saved.
+        class_weights: Weights of the classes in the loss, such as spam=5,ham=1; or
+            balanced.
+        label_smoothing: Share of the label that is spread over all classes.
+        exits: Text classifiers: also train classifiers on every layer, with which the
+            model can stop early: joint (with the model) or frozen (on a fine-tuned
+            model, which stays as it is).
+        packing: Put several short examples of a batch into one row. Changes no result,
+            but which values the encoder's dropout drops, where it has any.
+        fixed_length: Pad every batch to max_seq_length; implied by --distribution=tpu.
+        jit_compile: Compile the whole step with XLA (a TPU always does). Implies
+            fixed_length.
+        eval_steps: Steps between evaluations; 0: only at the end. Default: an epoch.
+        metric: Metric on the dev examples that selects the weights to keep; any name
+            but one of the task's is refused with the list. Default: the task's.
+        keep: Weights of the model: those with the best metric, or the last ones.
+        early_stopping_patience: Stop after this many evaluations without a better
+            metric; 0: never.
+        on_collapse: What to do if training collapses (one class, only empty answers, a
+            loss at chance): warn, stop, or restart with the next seed.
+        num_seeds: Number of runs with consecutive seeds; the best one is kept.
     """
 
     kind: ClassVar[str] = "finetune"
     retired: ClassVar[Mapping[str, Any]] = {"search": ()}
 
-    do_lower_case: bool | None = _shared("do_lower_case", identity="tokenizer")
-    keep_accents: bool | None = _shared("keep_accents", identity="tokenizer")
-    task: str = setting(
-        "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, squad1, squad2, race, "
-        "swag, codah, conll2003, wnut17, or table for files of your own.",
-        "table",
-    )
-    train_file: str = setting(
-        "Your own training examples (or a task's, instead of --data_dir).",
-        "",
-        identity="data",
-    )
-    dev_file: str = setting("Examples to evaluate on.", "", identity="data")
-    dev_fraction: float | None = setting(
-        "Share of the training examples to hold back as dev examples, of all labels "
-        "alike, where there are none. Default: 0.1 of a data_dir whose test examples "
-        "have labels, otherwise 0.",
-        None,
-        minimum=0,
-        below=1,
-    )
-    test_file: str = setting(
-        "Examples to predict at the end; need no labels.", "", identity="data"
-    )
-    init_checkpoint: str = setting(
-        "Pretrained model: a folder or checkpoint in any supported format, or a name "
-        "such as hf://owner/name.",
-        "",
-        identity="init_checkpoint",
-    )
-    from_scratch: bool = setting(
-        "Start from random weights, for comparison with a pretrained model.", False
-    )
-    preset: str = setting(
-        "With from_scratch: released model to take sizes from.", "", identity="config"
-    )
-    albert_config_file: str = setting(
-        "With from_scratch: JSON file with the model's sizes. With init_checkpoint: "
-        "the checkpoint's own, as the original's commands give it; needed only where "
-        "the checkpoint has none.",
-        "",
-        identity="config",
-    )
-    spm_model_file: str = setting(
-        "SentencePiece model or tokenizer.json, if the model has none.",
-        "",
-        identity="tokenizer",
-    )
-    labels: tuple[str, ...] = setting(
-        "Label names in the order of the class indices, or of the class ids (from 0, "
-        "or from 1) in train_file; a file labels.txt beside it does the same. Default: "
-        "the task's, or those in train_file, sorted.",
-        (),
-    )
-    many_labels: bool = setting(
-        "Accept more than 50 different labels, or a different one in every row.", False
-    )
-    answer_head: str = setting(
-        "SQuAD: beam for the original's head of SQuAD 2.0, span for that of SQuAD 1.1, "
-        "as other packages use it for both. Default: the original's.",
-        "",
-        choices=("", "beam", "span"),
-    )
-    doc_stride: int | None = setting(
-        "SQuAD: tokens from the start of one window to the next. Default: 128.",
-        None,
-        identity="follows",
-    )
-    max_query_length: int | None = setting(
-        "SQuAD: tokens kept of a question. Default: 64.", None, minimum=1
-    )
-    max_answer_length: int | None = setting(
-        "SQuAD: tokens of the longest answer. Default: 30.", None, minimum=1
-    )
-    n_best_size: int | None = setting(
-        "SQuAD: number of answers to list. Default: 20.", None, minimum=1
-    )
-    max_qa_length: int | None = setting(
-        "RACE: tokens kept of a question with a choice. Default: 128.", None, minimum=1
-    )
-    overwrite: bool = setting("Replace existing output.", False, identity=False)
-    recipe: str = setting(
-        "Take learning_rate, train_batch_size, dropout, num_train_steps, "
-        "num_warmup_steps and max_seq_length from this row of the paper's Table 14, "
-        "for example cola. Default: the task's own row. Flags given explicitly take "
-        "precedence.",
-        "",
-    )
-    learning_rate: float | None = _shared(
-        "learning_rate", more="Default: 2e-5.", identity="follows"
-    )
-    train_batch_size: int | None = _shared(
-        "train_batch_size", more="Default: 32.", identity="follows"
-    )
-    dropout: float | None = setting(
-        "Dropout of the encoder. Default: the checkpoint's.",
-        None,
-        minimum=0,
-        below=1,
-        identity="follows",
-    )
-    num_train_steps: int | None = _shared(
-        "num_train_steps",
-        more="Default: those of num_train_epochs.",
-        identity="follows",
-    )
-    num_warmup_steps: int | None = _shared(
-        "num_warmup_steps", more="Default: 10% of all.", identity="follows"
-    )
-    warmup_proportion: float | None = setting(
-        "Share of the updates during which the learning rate rises, instead of "
-        "num_warmup_steps.",
-        None,
-        minimum=0,
-        maximum=1,
-    )
-    max_seq_length: int | None = _shared(
-        "max_seq_length",
-        more="Default: the model's maximum, at most 512.",
-        identity="follows",
-    )
-    num_train_epochs: float | None = setting(
-        "Passes over the training examples, instead of num_train_steps. Default: 3.",
-        None,
-        above=0,
-    )
-    max_train_examples: int = setting(
-        "Train on this many examples, drawn with the seed; 0: on all.", 0, minimum=0
-    )
-    layerwise_decay: float | None = setting(
-        "Factor of the learning rate from each layer to the one below it, such as 0.9, "
-        "for models without shared layers (BERT). Refused for others, ALBERT included, "
-        "whose layers have one rate.",
-        None,
-        above=0,
-        maximum=1,
-    )
-    ema_decay: float = _shared(
-        "ema_decay", more="The average is what is evaluated, kept and saved."
-    )
-    class_weights: tuple[str, ...] = setting(
-        "Weights of the classes in the loss, such as spam=5,ham=1; or balanced.", ()
-    )
-    label_smoothing: float = setting(
-        "Share of the label that is spread over all classes.", 0.0, minimum=0, below=1
-    )
-    exits: str = setting(
-        "Text classifiers: also train classifiers on every layer, with which the model "
-        "can stop early: joint (with the model) or frozen (on a fine-tuned model, "
-        "which stays as it is).",
-        "none",
-        choices=EXIT_MODES,
-    )
-    packing: bool = setting(
-        "Put several short examples of a batch into one row. Changes no result, but "
-        "which values the encoder's dropout drops, where it has any.",
-        True,
-    )
-    fixed_length: bool = setting(
-        "Pad every batch to max_seq_length; implied by --distribution=tpu.",
-        False,
-        identity="follows",
-    )
-    jit_compile: bool = _shared("jit_compile", more="Implies fixed_length.")
-    eval_steps: int | None = _shared(
-        "eval_steps", more="Default: an epoch.", identity="follows"
-    )
-    metric: str = setting(
-        "Metric on the dev examples that selects the weights to keep; any name but one "
-        "of the task's is refused with the list. Default: the task's.",
-        "",
-    )
-    keep: str = setting(
-        "Weights of the model: those with the best metric, or the last ones.",
-        "best",
-        choices=("best", "last"),
-        identity="follows",
-    )
-    early_stopping_patience: int = setting(
-        "Stop after this many evaluations without a better metric; 0: never.",
-        0,
-        minimum=0,
-    )
-    on_collapse: str = setting(
-        "What to do if training collapses (one class, only empty answers, a loss at "
-        "chance): warn, stop, or restart with the next seed.",
-        "warn",
-        choices=ON_COLLAPSE,
-    )
-    num_seeds: int = setting(
-        "Number of runs with consecutive seeds; the best one is kept.", 1, minimum=1
-    )
+    do_lower_case: bool | None = setting(None, identity="tokenizer")
+    keep_accents: bool | None = setting(None, identity="tokenizer")
+    task: str = "table"
+    train_file: str = setting("", identity="data")
+    dev_file: str = setting("", identity="data")
+    dev_fraction: float | None = setting(None, minimum=0, below=1)
+    test_file: str = setting("", identity="data")
+    init_checkpoint: str = setting("", identity="init_checkpoint")
+    from_scratch: bool = False
+    preset: str = setting("", identity="config")
+    albert_config_file: str = setting("", identity="config")
+    spm_model_file: str = setting("", identity="tokenizer")
+    labels: tuple[str, ...] = ()
+    many_labels: bool = False
+    answer_head: str = setting("", choices=("", "beam", "span"))
+    doc_stride: int | None = setting(None, identity="follows")
+    max_query_length: int | None = setting(None, minimum=1)
+    max_answer_length: int | None = setting(None, minimum=1)
+    n_best_size: int | None = setting(None, minimum=1)
+    max_qa_length: int | None = setting(None, minimum=1)
+    overwrite: bool = setting(False, identity=False)
+    recipe: str = ""
+    learning_rate: float | None = setting(None, identity="follows")
+    train_batch_size: int | None = setting(None, identity="follows")
+    dropout: float | None = setting(None, minimum=0, below=1, identity="follows")
+    num_train_steps: int | None = setting(None, identity="follows")
+    num_warmup_steps: int | None = setting(None, identity="follows")
+    warmup_proportion: float | None = setting(None, minimum=0, maximum=1)
+    max_seq_length: int | None = setting(None, identity="follows")
+    num_train_epochs: float | None = setting(None, above=0)
+    max_train_examples: int = setting(0, minimum=0)
+    layerwise_decay: float | None = setting(None, above=0, maximum=1)
+    ema_decay: float = 0.0
+    class_weights: tuple[str, ...] = ()
+    label_smoothing: float = setting(0.0, minimum=0, below=1)
+    exits: str = setting("none", choices=EXIT_MODES)
+    packing: bool = True
+    fixed_length: bool = setting(False, identity="follows")
+    jit_compile: bool = False
+    eval_steps: int | None = setting(None, identity="follows")
+    metric: str = ""
+    keep: str = setting("best", choices=("best", "last"), identity="follows")
+    early_stopping_patience: int = setting(0, minimum=0)
+    on_collapse: str = setting("warn", choices=ON_COLLAPSE)
+    num_seeds: int = setting(1, minimum=1)
 
     def check_source(self) -> None:
         """Checks that data and initial weights are specified unambiguously.

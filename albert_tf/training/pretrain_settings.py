@@ -6,7 +6,6 @@ segments, and rows of short examples would be padding.
 """
 
 import dataclasses
-import functools
 import math
 import re
 from typing import Any
@@ -14,202 +13,134 @@ from typing import Any
 from albert_tf.data.masking.config import most_predictions
 from albert_tf.errors import UsageError, require
 from albert_tf.reports.samples import MASK, PROMPTS
-from albert_tf.settings import redefined, setting
+from albert_tf.settings import setting
 from albert_tf.training.settings import Intervals, Phase, TrainingSettings
 
 # The batch of ALBERT's pretraining, to which its rate of 0.00176 belongs. LAMB's paper
 # (arXiv:1904.00962) has for BERT and this batch the same rate and warm-up of 1/40.
 REFERENCE_BATCH_SIZE = 4096
 
-_shared = functools.partial(redefined, TrainingSettings)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainSettings(TrainingSettings):
     """A pretraining run. Names and defaults are those of `run_pretraining.py`.
 
-    The `metadata["help"]` of each field describes it and is also the help of the flag
-    of that name. Steps are updates of the weights.
+    Steps are updates of the weights.
+
+    Attributes:
+        input_file: TFRecords: the prefix given to create_pretraining_data, or paths
+            separated by commas.
+        spm_model_file: Tokenizer that the records were made with: a SentencePiece
+            model, the tokenizer.json of a byte-level BPE, or a folder with either.
+        eval_file: Held-out TFRecords; without them there is no evaluation.
+        objective: What to learn: albert, or bert for records of --pair_policy=nsp.
+        pair_loss_weight: Factor of the loss about a pair of segments (SOP, or NSP)
+            beside that of the masked tokens.
+        preset: Size of the model, such as albert_base_v2. Exclusive with
+            --albert_config_file. Without either: that of --init_checkpoint.
+        albert_config_file: JSON file with the sizes of the model.
+        init_checkpoint: Checkpoint with the initial weights, in any format of
+            from_pretrained.
+        grow: Accept an --init_checkpoint with fewer layers or groups than the config:
+            layer i begins with the weights of its layer i modulo their number.
+        max_seq_length: Tokens per row. Shorter examples are padded.
+        sequence_length_schedule: Steps by length, such as 128:9000,512:1000, or with
+            batch sizes, 128:9000:4096,512:1000:1024. --input_file then contains
+            {length}, for the records of each; --max_predictions_per_seq is that of the
+            longest.
+        max_predictions_per_seq: Maximum number of masked tokens per example. Default:
+            that of the records, if they hold masks, or masked_lm_prob of
+            max_seq_length, 77 of 512.
+        masking: albert, bert, bert_wwm, roberta, spanbert or electra.
+        masked_lm_prob: Fraction of the tokens to mask.
+        ngram: Maximum number of words masked together.
+        packing: Put several short examples into one row; batch sizes then count rows.
+        scale_learning_rate: Take --learning_rate as that of a batch of 4096, to which
+            published rates belong, and multiply it by sqrt(train_batch_size / 4096).
+            --num_warmup_steps stays, as in the LAMB paper.
+        poly_power: With --learning_rate_schedule=original: power of the decay.
+        ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
+            0: no average. The average is saved and evaluated (ema_loss, …) with the
+            weights.
+        export_weights: Weights of model/: the last ones, or with --ema_decay their
+            average.
+        change_num_train_steps: Continue a run made with another --num_train_steps: end
+            it early, or go on. The learning rate follows the schedule of the new
+            number.
+        start_warmup_step: With --learning_rate_schedule=original: step at which the
+            warm-up begins.
+        keep_best: Metric of the evaluations, such as loss, mlm_accuracy or ema_loss:
+            the model with the best value is kept in best/, beside the checkpoints.
+        sample_texts: Sentence with [MASK] that the model fills in at each evaluation,
+            for samples.jsonl; may be repeated. Empty: none. Not on a TPU.
+        async_checkpoint: Continue training while a checkpoint is written. Default: on
+            one machine.
+        iterations_per_loop: Steps per call of the compiled graph.
+        max_eval_steps: Maximum number of batches per evaluation; 0: all.
+        eval_masked_lm_prob: Fraction of the tokens to mask in evaluations. Default:
+            --masked_lm_prob.
+        eval_ngram: With --masking=albert: maximum number of words masked together in
+            evaluations. Default: --ngram.
+        on_divergence: When a loss or gradient is not finite, or far above the usual:
+            stop, or rollback to the last checkpoint and leave that batch out.
+        max_loss_ratio: A loss above this multiple of its running median is a
+            divergence; 0: off.
+        max_grad_norm_ratio: A gradient norm above this multiple of its running median
+            is a divergence; 0: off.
+        jit_compile: Compile the whole step with XLA (a TPU always does). On a CPU this
+            is faster for tiny models only: for albert_base 1.4 times slower in float32,
+            and about 2.5 times in bfloat16 on CPUs with AMX.
+        fuse_elementwise: On CPUs, compile the activation gelu_new and its gradient with
+            XLA, one loop each.
+        deterministic: The same command gives the same bits; slower on a GPU.
     """
 
-    input_file: str = setting(
-        "TFRecords: the prefix given to create_pretraining_data, or paths separated "
-        "by commas.",
-        identity="data",
-    )
-    spm_model_file: str = setting(
-        "Tokenizer that the records were made with: a SentencePiece model, the "
-        "tokenizer.json of a byte-level BPE, or a folder with either.",
-        identity="tokenizer",
-    )
-    eval_file: str = setting(
-        "Held-out TFRecords; without them there is no evaluation.", "", identity=False
-    )
-    objective: str = setting(
-        "What to learn: albert, or bert for records of --pair_policy=nsp.", "albert"
-    )
-    pair_loss_weight: float = setting(
-        "Factor of the loss about a pair of segments (SOP, or NSP) beside that of the "
-        "masked tokens.",
-        1.0,
-        minimum=0,
-    )
-    preset: str = setting(
-        "Size of the model, such as albert_base_v2. Exclusive with "
-        "--albert_config_file. Without either: that of --init_checkpoint.",
-        "",
-        identity="config",
-    )
-    albert_config_file: str = setting(
-        "JSON file with the sizes of the model.", "", identity="config"
-    )
-    init_checkpoint: str = setting(
-        "Checkpoint with the initial weights, in any format of from_pretrained.",
-        "",
-        identity="init_checkpoint",
-    )
-    grow: bool = setting(
-        "Accept an --init_checkpoint with fewer layers or groups than the config: "
-        "layer i begins with the weights of its layer i modulo their number.",
-        False,
-    )
-    max_seq_length: int = _shared(
-        "max_seq_length", 512, more="Shorter examples are padded."
-    )
-    sequence_length_schedule: str = setting(
-        "Steps by length, such as 128:9000,512:1000, or with batch sizes, "
-        "128:9000:4096,512:1000:1024. --input_file then contains {length}, for the "
-        "records of each; --max_predictions_per_seq is that of the longest.",
-        "",
-    )
-    max_predictions_per_seq: int | None = setting(
-        "Maximum number of masked tokens per example. Default: that of the records, if "
-        "they hold masks, or masked_lm_prob of max_seq_length, 77 of 512.",
-        None,
-        minimum=1,
-        identity="follows",
-    )
-    masking: str = setting(
-        "albert, bert, bert_wwm, roberta, spanbert or electra.", "albert"
-    )
-    masked_lm_prob: float = setting("Fraction of the tokens to mask.", 0.15)
-    ngram: int = setting("Maximum number of words masked together.", 3, minimum=1)
-    packing: bool = setting(
-        "Put several short examples into one row; batch sizes then count rows.", False
-    )
-    train_batch_size: int = _shared("train_batch_size", 4096)
-    eval_batch_size: int = _shared("eval_batch_size", 64, identity=False)
-    optimizer: str = _shared("optimizer", "lamb")
-    learning_rate: float = _shared("learning_rate", 0.00176)
-    scale_learning_rate: bool = setting(
-        "Take --learning_rate as that of a batch of 4096, to which published rates "
-        "belong, and multiply it by sqrt(train_batch_size / 4096). "
-        "--num_warmup_steps stays, as in the LAMB paper.",
-        False,
-    )
-    poly_power: float = setting(
-        "With --learning_rate_schedule=original: power of the decay.", 1.0, above=0
-    )
-    ema_decay: float = _shared(
-        "ema_decay",
-        more="The average is saved and evaluated (ema_loss, …) with the weights.",
-    )
+    input_file: str = setting(identity="data")
+    spm_model_file: str = setting(identity="tokenizer")
+    eval_file: str = setting("", identity=False)
+    objective: str = "albert"
+    pair_loss_weight: float = setting(1.0, minimum=0)
+    preset: str = setting("", identity="config")
+    albert_config_file: str = setting("", identity="config")
+    init_checkpoint: str = setting("", identity="init_checkpoint")
+    grow: bool = False
+    max_seq_length: int = 512
+    sequence_length_schedule: str = ""
+    max_predictions_per_seq: int | None = setting(None, minimum=1, identity="follows")
+    masking: str = "albert"
+    masked_lm_prob: float = 0.15
+    ngram: int = setting(3, minimum=1)
+    packing: bool = False
+    train_batch_size: int = 4096
+    eval_batch_size: int = setting(64, identity=False)
+    optimizer: str = "lamb"
+    learning_rate: float = 0.00176
+    scale_learning_rate: bool = False
+    poly_power: float = setting(1.0, above=0)
+    ema_decay: float = 0.0
     # The same batch, divided otherwise.
-    gradient_accumulation_steps: int = _shared(
-        "gradient_accumulation_steps", identity=False
-    )
-    export_weights: str = setting(
-        "Weights of model/: the last ones, or with --ema_decay their average.",
-        "last",
-        choices=("last", "average"),
-    )
-    num_train_steps: int = _shared("num_train_steps", 125000)
-    change_num_train_steps: bool = setting(
-        "Continue a run made with another --num_train_steps: end it early, or go on. "
-        "The learning rate follows the schedule of the new number.",
-        False,
-        identity=False,
-    )
-    num_warmup_steps: int = _shared("num_warmup_steps", 3125)
-    start_warmup_step: int = setting(
-        "With --learning_rate_schedule=original: step at which the warm-up begins.",
-        0,
-        minimum=0,
-    )
-    save_checkpoints_steps: int = _shared("save_checkpoints_steps", 5000)
-    keep_checkpoint_max: int = _shared("keep_checkpoint_max", 5)
-    keep_best: str = setting(
-        "Metric of the evaluations, such as loss, mlm_accuracy or ema_loss: the model "
-        "with the best value is kept in best/, beside the checkpoints.",
-        "",
-        identity=False,
-    )
-    sample_texts: tuple[str, ...] = setting(
-        "Sentence with [MASK] that the model fills in at each evaluation, for "
-        "samples.jsonl; may be repeated. Empty: none. Not on a TPU.",
-        PROMPTS,
-        repeated=True,
-        identity=False,
-    )
-    async_checkpoint: bool | None = setting(
-        "Continue training while a checkpoint is written. Default: on one machine.",
-        None,
-        identity=False,
-    )
-    iterations_per_loop: int = setting(
-        "Steps per call of the compiled graph.", 100, minimum=1, identity=False
-    )
-    eval_steps: int = _shared("eval_steps", 5000, identity=False)
-    max_eval_steps: int = setting(
-        "Maximum number of batches per evaluation; 0: all.",
-        100,
-        minimum=0,
-        identity=False,
-    )
-    eval_masked_lm_prob: float | None = setting(
-        "Fraction of the tokens to mask in evaluations. Default: --masked_lm_prob.",
-        None,
-        identity=False,
-    )
-    eval_ngram: int | None = setting(
-        "With --masking=albert: maximum number of words masked together in "
-        "evaluations. Default: --ngram.",
-        None,
-        minimum=1,
-        identity=False,
-    )
-    on_divergence: str = setting(
-        "When a loss or gradient is not finite, or far above the usual: stop, or "
-        "rollback to the last checkpoint and leave that batch out.",
-        "stop",
-        choices=("stop", "rollback"),
-        identity=False,
-    )
-    max_loss_ratio: float = setting(
-        "A loss above this multiple of its running median is a divergence; 0: off.",
-        3.0,
-        identity=False,
-    )
-    max_grad_norm_ratio: float = setting(
-        "A gradient norm above this multiple of its running median is a divergence; 0: "
-        "off.",
-        100.0,
-        identity=False,
-    )
-    jit_compile: bool = _shared(
-        "jit_compile",
-        more="On a CPU this is faster for tiny models only: for albert_base 1.4 times "
-        "slower in float32, and about 2.5 times in bfloat16 on CPUs with AMX.",
-    )
-    fuse_elementwise: bool = setting(
-        "On CPUs, compile the activation gelu_new and its gradient with XLA, one loop "
-        "each.",
-        True,
-        identity=False,
-    )
-    deterministic: bool = setting(
-        "The same command gives the same bits; slower on a GPU.", True, identity=False
-    )
+    gradient_accumulation_steps: int = setting(1, identity=False)
+    export_weights: str = setting("last", choices=("last", "average"))
+    num_train_steps: int = 125000
+    change_num_train_steps: bool = setting(False, identity=False)
+    num_warmup_steps: int = 3125
+    start_warmup_step: int = setting(0, minimum=0)
+    save_checkpoints_steps: int = 5000
+    keep_checkpoint_max: int = 5
+    keep_best: str = setting("", identity=False)
+    sample_texts: tuple[str, ...] = setting(PROMPTS, repeated=True, identity=False)
+    async_checkpoint: bool | None = setting(None, identity=False)
+    iterations_per_loop: int = setting(100, minimum=1, identity=False)
+    eval_steps: int = setting(5000, identity=False)
+    max_eval_steps: int = setting(100, minimum=0, identity=False)
+    eval_masked_lm_prob: float | None = setting(None, identity=False)
+    eval_ngram: int | None = setting(None, minimum=1, identity=False)
+    on_divergence: str = setting("stop", choices=("stop", "rollback"), identity=False)
+    max_loss_ratio: float = setting(3.0, identity=False)
+    max_grad_norm_ratio: float = setting(100.0, identity=False)
+    jit_compile: bool = False
+    fuse_elementwise: bool = setting(True, identity=False)
+    deterministic: bool = setting(True, identity=False)
 
     def __post_init__(self):
         """Refuses settings that no run can have, before anything is read."""

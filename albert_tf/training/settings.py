@@ -11,7 +11,7 @@ from albert_tf.optimizers.arguments import (
     SCHEDULES,
     check_schedule_arguments,
 )
-from albert_tf.settings import check_fields, setting
+from albert_tf.settings import check_fields, describe, setting
 
 
 def usual_log_steps(num_train_steps: int) -> int:
@@ -65,128 +65,87 @@ class Intervals:
 class TrainingSettings:
     """What every training is given, under the original's flag names.
 
-    Each field is described by its `metadata["help"]`, which is also the help of the
-    flag of that name. Steps are updates of the weights. Fields that are None take a
-    value that the derived class computes.
+    Steps are updates of the weights. Fields that are None take a value that the derived
+    class computes.
+
+    Attributes:
+        output_dir: Folder of the run: new, empty, or holding this same run, which is
+            resumed. At the end it can be loaded like any model.
+        allow_other_versions: Continue a run that other versions of albert_tf,
+            TensorFlow or Keras began.
+        do_lower_case: Lower-case text, if neither the model nor the records say.
+            Default: true.
+        keep_accents: Keep accents, if neither the model nor the records say. Default:
+            false.
+        train_batch_size: Examples per step, over all devices.
+        eval_batch_size: Examples per step of an evaluation, over all devices.
+        max_seq_length: Tokens per row.
+        optimizer: adamw or lamb.
+        learning_rate: Peak learning rate.
+        learning_rate_schedule: original (linear warm-up, then polynomial decay counted
+            from step 0), linear or cosine (from the peak at the end of the warm-up to 0
+            at the last step), or trapezoid (the peak until the last num_decay_steps,
+            then 1 - sqrt).
+        num_decay_steps: With --learning_rate_schedule=trapezoid: the last steps, in
+            which the learning rate falls. Default: 20% of all.
+        num_train_steps: Number of updates.
+        num_warmup_steps: Updates during which the learning rate rises.
+        weight_decay_rate: Decoupled weight decay; not applied to biases and layer
+            norms.
+        clip_norm: Global norm to which gradients are clipped; 0: no clipping.
+        ema_decay: Decay of an exponential moving average of the weights, such as 0.999;
+            0: no average.
+        gradient_accumulation_steps: Micro-batches that each device's share of a step is
+            cut into.
+        eval_steps: Steps between evaluations; 0: only at the end.
+        log_steps: Steps between lines of metrics. Default: 100, or less in short runs.
+        save_checkpoints_steps: Steps between checkpoints to resume from.
+        keep_checkpoint_max: Number of checkpoints to keep.
+        precision: float32, or bfloat16 (weights stay float32).
+        distribution: one_device, mirrored, multi_worker (TF_CONFIG), or tpu with the
+            packages of requirements-tpu.txt.
+        num_devices: With --distribution=mirrored: number of GPUs, or of logical CPU
+            devices.
+        tpu_name: With --distribution=tpu: name or address of the TPU; local on a TPU
+            VM.
+        worker_timeout: With --distribution=multi_worker: seconds to wait for the other
+            workers at the start; 0: without end.
+        jit_compile: Compile the whole step with XLA (a TPU always does).
+        seed: Seed of new weights, the order of examples, masks and dropout.
     """
 
-    output_dir: str = setting(
-        "Folder of the run: new, empty, or holding this same run, which is resumed. At "
-        "the end it can be loaded like any model.",
-        identity=False,
-    )
-    allow_other_versions: bool = setting(
-        "Continue a run that other versions of albert_tf, TensorFlow or Keras began.",
-        False,
-        identity=False,
-    )
-    do_lower_case: bool | None = setting(
-        "Lower-case text, if neither the model nor the records say. Default: true.",
-        None,
-        identity=False,
-    )
-    keep_accents: bool | None = setting(
-        "Keep accents, if neither the model nor the records say. Default: false.",
-        None,
-        identity=False,
-    )
-    train_batch_size: int | None = setting(
-        "Examples per step, over all devices.", None, minimum=1
-    )
-    eval_batch_size: int = setting(
-        "Examples per step of an evaluation, over all devices.", 32, minimum=1
-    )
-    max_seq_length: int | None = setting("Tokens per row.", None, minimum=1)
-    optimizer: str = setting("adamw or lamb.", "adamw", choices=("adamw", "lamb"))
-    learning_rate: float | None = setting("Peak learning rate.", None, above=0)
-    learning_rate_schedule: str = setting(
-        "original (linear warm-up, then polynomial decay counted from step 0), linear "
-        "or cosine (from the peak at the end of the warm-up to 0 at the last step), or "
-        "trapezoid (the peak until the last num_decay_steps, then 1 - sqrt).",
-        "original",
-        choices=SCHEDULES,
-    )
-    num_decay_steps: int | None = setting(
-        "With --learning_rate_schedule=trapezoid: the last steps, in which the "
-        "learning rate falls. Default: 20% of all.",
-        None,
-    )
-    num_train_steps: int | None = setting("Number of updates.", None, minimum=1)
-    num_warmup_steps: int | None = setting(
-        "Updates during which the learning rate rises.", None, minimum=0
-    )
-    weight_decay_rate: float = setting(
-        "Decoupled weight decay; not applied to biases and layer norms.",
-        0.01,
-        minimum=0,
-    )
-    clip_norm: float = setting(
-        "Global norm to which gradients are clipped; 0: no clipping.", 1.0, minimum=0
-    )
-    ema_decay: float = setting(
-        "Decay of an exponential moving average of the weights, such as 0.999; 0: no "
-        "average.",
-        0.0,
-        minimum=0,
-        below=1,
-    )
-    gradient_accumulation_steps: int = setting(
-        "Micro-batches that each device's share of a step is cut into.", 1, minimum=1
-    )
-    eval_steps: int | None = setting(
-        "Steps between evaluations; 0: only at the end.", None, minimum=0
-    )
-    log_steps: int | None = setting(
-        "Steps between lines of metrics. Default: 100, or less in short runs.",
-        None,
-        minimum=1,
-        identity=False,
-    )
-    save_checkpoints_steps: int = setting(
-        "Steps between checkpoints to resume from.", 500, minimum=1, identity=False
-    )
-    keep_checkpoint_max: int = setting(
-        "Number of checkpoints to keep.", 2, minimum=1, identity=False
-    )
-    precision: str = setting(
-        "float32, or bfloat16 (weights stay float32).",
-        "float32",
-        choices=("float32", "bfloat16"),
-    )
+    output_dir: str = setting(identity=False)
+    allow_other_versions: bool = setting(False, identity=False)
+    do_lower_case: bool | None = setting(None, identity=False)
+    keep_accents: bool | None = setting(None, identity=False)
+    train_batch_size: int | None = setting(None, minimum=1)
+    eval_batch_size: int = setting(32, minimum=1)
+    max_seq_length: int | None = setting(None, minimum=1)
+    optimizer: str = setting("adamw", choices=("adamw", "lamb"))
+    learning_rate: float | None = setting(None, above=0)
+    learning_rate_schedule: str = setting("original", choices=SCHEDULES)
+    num_decay_steps: int | None = None
+    num_train_steps: int | None = setting(None, minimum=1)
+    num_warmup_steps: int | None = setting(None, minimum=0)
+    weight_decay_rate: float = setting(0.01, minimum=0)
+    clip_norm: float = setting(1.0, minimum=0)
+    ema_decay: float = setting(0.0, minimum=0, below=1)
+    gradient_accumulation_steps: int = setting(1, minimum=1)
+    eval_steps: int | None = setting(None, minimum=0)
+    log_steps: int | None = setting(None, minimum=1, identity=False)
+    save_checkpoints_steps: int = setting(500, minimum=1, identity=False)
+    keep_checkpoint_max: int = setting(2, minimum=1, identity=False)
+    precision: str = setting("float32", choices=("float32", "bfloat16"))
     distribution: str = setting(
-        "one_device, mirrored, multi_worker (TF_CONFIG), or tpu with the packages of "
-        "requirements-tpu.txt.",
         "one_device",
         choices=("one_device", "mirrored", "multi_worker", "tpu"),
         identity=False,
     )
-    num_devices: int | None = setting(
-        "With --distribution=mirrored: number of GPUs, or of logical CPU devices.",
-        None,
-        minimum=1,
-        identity=False,
-    )
-    tpu_name: str = setting(
-        "With --distribution=tpu: name or address of the TPU; local on a TPU VM.",
-        "local",
-        identity=False,
-    )
-    worker_timeout: int = setting(
-        "With --distribution=multi_worker: seconds to wait for the other workers at "
-        "the start; 0: without end.",
-        600,
-        minimum=0,
-        identity=False,
-    )
-    jit_compile: bool = setting(
-        "Compile the whole step with XLA (a TPU always does).", False
-    )
-    seed: int = setting(
-        "Seed of new weights, the order of examples, masks and dropout.",
-        12345,
-        minimum=0,
-        maximum=2**31 - 1,
-    )
+    num_devices: int | None = setting(None, minimum=1, identity=False)
+    tpu_name: str = setting("local", identity=False)
+    worker_timeout: int = setting(600, minimum=0, identity=False)
+    jit_compile: bool = False
+    seed: int = setting(12345, minimum=0, maximum=2**31 - 1)
 
     # What `run.json` says the run does; of a run of pretraining it says nothing.
     kind: ClassVar[str] = ""
@@ -247,7 +206,7 @@ class TrainingSettings:
     @classmethod
     def in_identity(cls) -> dict[str, bool | str]:
         """Returns how settings are compared when a run is resumed, by their names."""
-        found = {f.name: f.metadata["identity"] for f in dataclasses.fields(cls)}
+        found = {name: about.identity for name, about in describe(cls).items()}
         return {name: how for name, how in found.items() if how}
 
     def own_config(self) -> AlbertConfig:

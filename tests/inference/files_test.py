@@ -233,7 +233,7 @@ def test_other_outputs_are_refused(tmp_path, model, table, output, message):
     ("given", "message"),
     [
         ({"rows_per_part": 0}, "rows_per_part must be positive, received 0"),
-        ({"beam_option": ("--x",)}, "beam_option: needs --runner"),
+        ({"beam_option": ("--x",)}, "beam_option requires --runner"),
         ({"num_workers": 2, "runner": "DirectRunner"}, "num_workers=2: not with"),
     ],
 )

@@ -7,7 +7,6 @@ import pytest
 from albert_tf.errors import UsageError
 from albert_tf.reports.samples import PROMPTS
 from albert_tf.tasks.registry import find_recipe
-from albert_tf.tasks.text_tables import LabelledTableSettings
 from albert_tf.training.finetune_settings import FinetuneSettings, beside
 from albert_tf.training.pretrain_settings import PretrainSettings, phases_of
 
@@ -34,7 +33,6 @@ PHASES = {
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"learning_rate_schedule": "step"}, "schedule must be one of.*'step'"),
         ({"num_decay_steps": 3}, "num_decay_steps requires .*received 3 with original"),
         (
             {"learning_rate_schedule": "linear", "poly_power": 2.0},
@@ -44,13 +42,10 @@ PHASES = {
             {"learning_rate_schedule": "trapezoid", "num_decay_steps": 17},
             "--num_decay_steps must be from 1 to 16, .*received 17",
         ),
-        ({"ema_decay": 1.0}, r"--ema_decay must be in \[0, 1\), received 1.0"),
         (
             {"export_weights": "average"},
             "--export_weights=average requires an --ema_decay, received 0",
         ),
-        ({"export_weights": "best"}, "must be one of last, average, received 'best'"),
-        ({"pair_loss_weight": float("nan")}, "--pair_loss_weight .* received nan"),
         ({"keep_best": "loss"}, "--keep_best requires --eval_file, received"),
         ({"sample_texts": ("a [MASK]", "no")}, r"must contain \[MASK\], received 'no'"),
         ({"max_loss_ratio": 1.0}, "--max_loss_ratio must be above 1, or 0 for none"),
@@ -59,43 +54,38 @@ PHASES = {
         ({"albert_config_file": "x"}, "exactly one of --preset and --albert_config"),
         ({"preset": ""}, "exactly one of --preset and --albert_config"),
         ({"spm_model_file": ""}, "--spm_model_file is required"),
-        (
-            {**PHASES, "sequence_length_schedule": "128"},
-            "schedule must be rising.*'128'",
-        ),
-        (
-            {**PHASES, "sequence_length_schedule": "512:9,128:4"},
-            "must be rising lengths",
-        ),
-        (
-            {**PHASES, "sequence_length_schedule": "128:9:0,512:4"},
-            "positive numbers of steps",
-        ),
-        ({**PHASES, "num_train_steps": 14}, "--num_train_steps must be 13, .*14"),
-        ({**PHASES, "max_seq_length": 256}, "--max_seq_length must be 512, .*256"),
-        ({**PHASES, "input_file": "x"}, "--input_file must contain {length} .*x"),
-        (
-            {
-                **PHASES,
-                "sequence_length_schedule": "128:9:8,512:4:3",
-                "gradient_accumulation_steps": 2,
-                "train_batch_size": 8,
-            },
-            "received 3 and 2",
-        ),
-        (
-            {
-                **PHASES,
-                "sequence_length_schedule": "128:9:8,512:4:2",
-                "scale_learning_rate": True,
-            },
-            "--scale_learning_rate knows one --train_batch_size=4096, received",
-        ),
     ],
 )
 def test_pretraining_refuses(changes, message):
     with pytest.raises(UsageError, match=message):
         pretraining(**changes)
+
+
+@pytest.mark.parametrize(
+    "schedule, changes, message",
+    [
+        ("128", {}, "schedule must be rising.*'128'"),
+        ("512:9,128:4", {}, "must be rising lengths"),
+        ("128:9:0,512:4", {}, "positive numbers of steps"),
+        ("128:9,512:4", {"num_train_steps": 14}, "--num_train_steps must be 13, .*14"),
+        ("128:9,512:4", {"max_seq_length": 256}, "--max_seq_length must be 512, .*256"),
+        ("128:9,512:4", {"input_file": "x"}, "--input_file must contain {length} .*x"),
+        (
+            "128:9:8,512:4:3",
+            {"gradient_accumulation_steps": 2, "train_batch_size": 8},
+            "received 3 and 2",
+        ),
+        (
+            "128:9:8,512:4:2",
+            {"scale_learning_rate": True},
+            "--scale_learning_rate knows one --train_batch_size=4096, received",
+        ),
+    ],
+)
+def test_a_schedule_is_refused(schedule, changes, message):
+    values = {**PHASES, "sequence_length_schedule": schedule, **changes}
+    with pytest.raises(UsageError, match=message):
+        pretraining(**values)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +102,8 @@ def test_pretraining_refuses(changes, message):
         ({"preset": "albert_base_v2"}, "--preset: only with --from_scratch"),
         ({"output_dir": ""}, "--output_dir: required"),
         ({"warmup_proportion": 1.5}, r"warmup_proportion must be in \[0, 1\]"),
-        ({"early_stopping_patience": -1}, "must not be negative, received -1"),
         ({"train_batch_size": 9, "gradient_accumulation_steps": 2}, "multiple of"),
-        ({"num_seeds": 0}, "num_seeds must be positive"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3"),
-        ({"optimizer": "sgd"}, "--optimizer must be one of adamw, lamb, received"),
-        ({"seed": -1}, r"seed must be in \[0, 2"),
-        ({"layerwise_decay": 2.0}, "layerwise_decay must be in"),
         ({"exits": "all"}, "exits must be one of none, joint, frozen, received 'all'"),
         (
             {"exits": "frozen", "early_stopping_patience": 2},
@@ -285,9 +270,3 @@ def test_what_is_given_beside_a_config_replaces_its_steps():
         assert beside(config, [name]) == {"learning_rate": 1e-5}
     assert "num_warmup_steps" not in beside(config, ["warmup_proportion"])
     assert beside({"num_train_epochs": 3.0}, ["num_train_steps"]) == {}
-
-
-def test_every_setting_of_a_table_is_there():
-    names = {field.name for field in dataclasses.fields(FinetuneSettings)}
-    assert {field.name for field in dataclasses.fields(LabelledTableSettings)} < names
-    assert all(f.metadata["help"] for f in dataclasses.fields(FinetuneSettings))

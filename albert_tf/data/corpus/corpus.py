@@ -42,18 +42,17 @@ FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CorpusSettings(LayoutSettings, ReadingSettings):
-    """How the files of a corpus are written, and where the text is in them."""
+    """How the files of a corpus are written, and where the text is in them.
 
-    input_format: str = setting(
-        "Format of the files; gzip is recognized. lines: one sentence per line, a "
-        "blank line between documents. table: CSV or TSV.",
-        "auto",
-        choices=FORMATS,
-    )
-    text_field: str = setting(
-        "Column with the text of a table, or its field in jsonl, Parquet and TFDS.",
-        "text",
-    )
+    Attributes:
+        input_format: Format of the files; gzip is recognized. lines: one sentence per
+            line, a blank line between documents. table: CSV or TSV.
+        text_field: Column with the text of a table, or its field in jsonl, Parquet and
+            TFDS.
+    """
+
+    input_format: str = setting("auto", choices=FORMATS)
+    text_field: str = "text"
 
     @property
     def options(self) -> dict:

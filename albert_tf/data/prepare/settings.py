@@ -4,15 +4,11 @@ import dataclasses
 
 from albert_tf.data.corpus.corpus import CorpusSettings
 from albert_tf.data.corpus.documents import check_language
-from albert_tf.data.masking.config import (
-    MaskingConfig,
-    check_probability,
-    most_predictions,
-)
+from albert_tf.data.masking.config import MaskingConfig, most_predictions
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import POLICIES, PairConfig
-from albert_tf.errors import UsageError
-from albert_tf.settings import setting
+from albert_tf.errors import UsageError, require
+from albert_tf.settings import check_fields, setting
 
 _DISTRIBUTIONS = ("inverse", "reversed", "uniform")
 
@@ -21,108 +17,93 @@ _DISTRIBUTIONS = ("inverse", "reversed", "uniform")
 class CreateSettings(CorpusSettings):
     """One run of `create_pretraining_data`.
 
-    Each field is described by its `metadata["help"]`, which is also the help text of
-    the flag of that name. Names and defaults are those of the original script, except
-    for `max_predictions_per_seq` and `dupe_factor`.
+    Names and defaults are those of the original script, except for
+    `max_predictions_per_seq` and `dupe_factor`.
+
+    Attributes:
+        input_file: Text: comma-separated files, globs, tfds:<name> or
+            docstrings:[max_bytes=<n>].
+        output_file: Prefix of the shards, or the .tfrecord files to write.
+        spm_model_file: Tokenizer: SentencePiece model, byte-level BPE's tokenizer.json,
+            or a folder that contains one.
+        vocab_file: Not used; set --spm_model_file.
+        input_file_mode: Only r is supported; gzip is recognized.
+        language: Language, for splitting sentences.
+        do_lower_case: Lower-case the text. Default: as the model folder of the
+            tokenizer says, or else true. pretrain and the model keep this choice.
+        keep_accents: Keep accents, tone marks and vowel signs, as Thai and Hindi need.
+            Default: as the model folder of the tokenizer says, or else false.
+        max_seq_length: Maximum number of tokens per example.
+        pair_policy: clean: sentence order prediction with balanced labels. original: as
+            the original script, which sometimes pairs a segment with a random document.
+            nsp: BERT's next sentence prediction. none: one segment per example.
+        random_next_sentence: The same as --pair_policy=nsp.
+        short_seq_prob: Fraction of examples made shorter.
+        masking: dynamic: records without masks. static: masked records.
+        do_whole_word_mask: Mask whole words.
+        do_permutation: Not supported.
+        favor_shorter_ngram: Draw n with p(n) proportional to 1/n.
+            --nofavor_shorter_ngram reverses these probabilities, as in the original
+            script.
+        ngram_distribution: Distribution of n instead: inverse (the same as
+            --favor_shorter_ngram), reversed (--nofavor_shorter_ngram) or uniform.
+        ngram: Maximum number of words masked together.
+        max_predictions_per_seq: Maximum number of masked tokens per example. Default:
+            masked_lm_prob of max_seq_length, for example 77 of 512. The original's 20
+            masks only 4.75% of long examples instead of 15%.
+        masked_lm_prob: Fraction of the tokens to mask.
+        random_seed: Seed of all random choices.
+        dupe_factor: Number of passes over the text, each with other examples (and
+            masks). The original's 40 is not needed with dynamic masking.
+        eval_fraction: Fraction of documents held out.
+        drop_duplicates: Leave out repeated documents.
+        num_shards: Number of training shards. Default: one per 128 MiB.
+        num_processes: Number of processes. Default: one per core.
+        runner: Apache Beam runner, for example DirectRunner. Default: no Beam.
+        beam_option: Option for Beam, as --beam_option=--name=value; may be repeated.
+        overwrite: Replace existing output.
     """
 
-    input_file: str = setting(
-        "Text: comma-separated files, globs, tfds:<name> or docstrings:[max_bytes=<n>]."
-    )
-    output_file: str = setting("Prefix of the shards, or the .tfrecord files to write.")
-    spm_model_file: str | None = setting(
-        "Tokenizer: SentencePiece model, byte-level BPE's tokenizer.json, or a folder "
-        "that contains one.",
-        None,
-    )
-    vocab_file: str | None = setting("Not used; set --spm_model_file.", None)
-    input_file_mode: str = setting("Only r is supported; gzip is recognized.", "r")
-    language: str = setting("Language, for splitting sentences.", "en")
-    do_lower_case: bool | None = setting(
-        "Lower-case the text. Default: as the model folder of the tokenizer says, or "
-        "else true. pretrain and the model keep this choice.",
-        None,
-    )
-    keep_accents: bool | None = setting(
-        "Keep accents, tone marks and vowel signs, as Thai and Hindi need. Default: as "
-        "the model folder of the tokenizer says, or else false.",
-        None,
-    )
-    max_seq_length: int = setting("Maximum number of tokens per example.", 512)
-    pair_policy: str = setting(
-        "clean: sentence order prediction with balanced labels. original: as the "
-        "original script, which sometimes pairs a segment with a random document. nsp: "
-        "BERT's next sentence prediction. none: one segment per example.",
-        "clean",
-        choices=POLICIES,
-    )
-    random_next_sentence: bool = setting("The same as --pair_policy=nsp.", False)
-    short_seq_prob: float = setting("Fraction of examples made shorter.", 0.1)
-    masking: str = setting(
-        "dynamic: records without masks. static: masked records.",
-        "dynamic",
-        choices=("dynamic", "static"),
-    )
-    do_whole_word_mask: bool = setting("Mask whole words.", True)
-    do_permutation: bool = setting("Not supported.", False)
-    favor_shorter_ngram: bool = setting(
-        "Draw n with p(n) proportional to 1/n. --nofavor_shorter_ngram reverses these "
-        "probabilities, as in the original script.",
-        True,
-    )
-    ngram_distribution: str | None = setting(
-        "Distribution of n instead: inverse (the same as --favor_shorter_ngram), "
-        "reversed (--nofavor_shorter_ngram) or uniform.",
-        None,
-        choices=_DISTRIBUTIONS,
-    )
-    ngram: int = setting("Maximum number of words masked together.", 3)
-    max_predictions_per_seq: int | None = setting(
-        "Maximum number of masked tokens per example. Default: masked_lm_prob of "
-        "max_seq_length, for example 77 of 512. The original's 20 masks only 4.75% of "
-        "long examples instead of 15%.",
-        None,
-    )
-    masked_lm_prob: float = setting("Fraction of the tokens to mask.", 0.15)
-    random_seed: int = setting("Seed of all random choices.", 12345)
-    dupe_factor: int = setting(
-        "Number of passes over the text, each with other examples (and masks). The "
-        "original's 40 is not needed with dynamic masking.",
-        1,
-    )
-    eval_fraction: float = setting("Fraction of documents held out.", 0.0)
-    drop_duplicates: bool = setting("Leave out repeated documents.", False)
-    num_shards: int | None = setting(
-        "Number of training shards. Default: one per 128 MiB.", None
-    )
-    num_processes: int | None = setting(
-        "Number of processes. Default: one per core.", None
-    )
-    runner: str | None = setting(
-        "Apache Beam runner, for example DirectRunner. Default: no Beam.", None
-    )
-    beam_option: tuple[str, ...] = setting(
-        "Option for Beam, as --beam_option=--name=value; may be repeated.",
-        (),
-        repeated=True,
-    )
-    overwrite: bool = setting("Replace existing output.", False)
+    input_file: str
+    output_file: str
+    spm_model_file: str | None = None
+    vocab_file: str | None = None
+    input_file_mode: str = "r"
+    language: str = "en"
+    do_lower_case: bool | None = None
+    keep_accents: bool | None = None
+    max_seq_length: int = 512
+    pair_policy: str = setting("clean", choices=POLICIES)
+    random_next_sentence: bool = False
+    short_seq_prob: float = setting(0.1, minimum=0, maximum=1)
+    masking: str = setting("dynamic", choices=("dynamic", "static"))
+    do_whole_word_mask: bool = True
+    do_permutation: bool = False
+    favor_shorter_ngram: bool = True
+    ngram_distribution: str | None = setting(None, choices=_DISTRIBUTIONS)
+    ngram: int = setting(3, minimum=1)
+    max_predictions_per_seq: int | None = None
+    masked_lm_prob: float = setting(0.15, above=0, below=1)
+    random_seed: int = 12345
+    dupe_factor: int = setting(1, minimum=1)
+    eval_fraction: float = setting(0.0, minimum=0, below=1)
+    drop_duplicates: bool = False
+    num_shards: int | None = setting(None, minimum=1)
+    num_processes: int | None = setting(None, minimum=1)
+    runner: str | None = None
+    beam_option: tuple[str, ...] = setting((), repeated=True)
+    overwrite: bool = False
 
     def __post_init__(self):
-        if self.do_permutation:
-            raise UsageError("--do_permutation: not supported, leave it out")
-        if self.input_file_mode not in ("r", "rb"):
-            raise UsageError(
-                f"--input_file_mode: must be r, received {self.input_file_mode!r}"
-            )
-        if not self.spm_model_file:
-            unused = f"; --vocab_file={self.vocab_file} is not used"
-            raise UsageError(
-                "--spm_model_file: required, but not given"
-                f"{unused if self.vocab_file else ''}"
-            )
-        if self.beam_option and not self.runner:
-            raise UsageError("--beam_option: needs --runner")
+        check_fields(self)
+        require(
+            not self.do_permutation, "--do_permutation: not supported, leave it out"
+        )
+        mode, vocabulary = self.input_file_mode, self.vocab_file
+        require(mode in ("r", "rb"), "--input_file_mode must be r", mode)
+        unused = f"; --vocab_file={vocabulary} is not used" if vocabulary else ""
+        require(self.spm_model_file, f"--spm_model_file is required{unused}")
+        require(self.runner or not self.beam_option, "--beam_option requires --runner")
 
     def record_config(self) -> RecordConfig:
         """Returns what records to make.
@@ -130,9 +111,6 @@ class CreateSettings(CorpusSettings):
         Raises:
             UsageError: If a setting is invalid.
         """
-        check_probability(self.masked_lm_prob)
-        if self.ngram < 1:
-            raise UsageError(f"ngram: must be positive, received {self.ngram}")
         original = self.pair_policy == "original"
         return RecordConfig(
             pairs=PairConfig(
@@ -169,9 +147,6 @@ class CreateSettings(CorpusSettings):
         number, length = self.max_predictions_per_seq, self.max_seq_length
         if number is None:
             return most_predictions(length, self.masked_lm_prob)
-        if number > length:
-            raise UsageError(
-                f"max_predictions_per_seq: must be at most max_seq_length, {length}, "
-                f"received {number}"
-            )
+        rule = f"--max_predictions_per_seq must be at most --max_seq_length={length}"
+        require(number <= length, rule, number)
         return number

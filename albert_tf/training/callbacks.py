@@ -20,7 +20,6 @@ from albert_tf.converters.keras_model import from_model
 from albert_tf.converters.load import write_files
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.models.base import weight_names
-from albert_tf.objectives.pretraining import Objective
 from albert_tf.storage import files, folders
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
@@ -160,61 +159,6 @@ def lower_is_better(metric: str) -> bool:
     return metric.rpartition("_")[2] in _LOWER_IS_BETTER
 
 
-class Selection:
-    """Decides between the evaluations of a run.
-
-    All decisions follow from the metrics on record, so a resumed run makes those of an
-    uninterrupted one. An evaluation whose metric is not finite is never the best.
-
-    Args:
-        metric: str. Name of the metric that decides.
-        patience: int. Number of evaluations without a better value after which to stop;
-            0 for never.
-        lines: sequence of dict. Evaluations on record, each with its `step`.
-    """
-
-    def __init__(
-        self, metric: str, patience: int, lines: Sequence[Mapping[str, Any]] = ()
-    ):
-        self.metric = metric
-        self.patience = patience
-        self.best_step: int | None = None
-        self.best_value = math.nan
-        self._last_step = -1
-        self._waited = 0
-        for line in lines:
-            self.add(line["step"], line)
-
-    def add(self, step: int, values: Mapping[str, Any]) -> bool:
-        """Adds an evaluation; returns whether it is the best one so far."""
-        if step <= self._last_step:
-            return False
-        self._last_step = step
-        value = float(values[self.metric])
-        if self._is_better(value):
-            self.best_step, self.best_value, self._waited = step, value, 0
-            return True
-        self._waited += 1
-        return False
-
-    @property
-    def has_no_number(self) -> bool:
-        """Whether the metric was not a finite number at any evaluation."""
-        return self.best_step is None and self._last_step >= 0
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether there was no better value for too long."""
-        return bool(self.patience) and self._waited >= self.patience
-
-    def _is_better(self, value: float) -> bool:
-        if self.best_step is None or not math.isfinite(value):
-            return math.isfinite(value)
-        if lower_is_better(self.metric):
-            return value < self.best_value
-        return value > self.best_value
-
-
 # In the folder of a model: the evaluation that it comes from.
 BEST_FILE = "best.json"
 _EVALUATED_ON = "evaluated_on"
@@ -223,37 +167,74 @@ _EVALUATED_ON = "evaluated_on"
 class KeepBest(Callback):
     """Keeps what the best evaluation so far was of; may end a run that stays worse.
 
+    All decisions follow from the metrics on record, so a resumed run makes those of an
+    uninterrupted one. An evaluation whose metric is not finite is never the best.
+
     Args:
         path: str. Folder of what is kept; made when it is needed.
-        selection: `Selection`. Knows the evaluations on record.
+        metric: str. Name of the metric that decides.
+        lines: sequence of dict. Evaluations on record, each with its `step`.
         averages: `WeightAverages` or None. Kept instead of the weights, if there are
             any.
+        patience: int. Number of evaluations without a better value after which to stop;
+            0 for never.
         writes: bool. Whether this process writes.
+
+    Attributes:
+        best_step: int or None. Step of the best evaluation so far.
     """
 
     def __init__(
         self,
         path: str,
-        selection: Selection,
+        metric: str,
+        lines: Sequence[Mapping[str, Any]],
         averages: WeightAverages | None,
+        patience: int = 0,
         writes: bool = True,
     ):
         self.path = path
-        self.selection = selection
+        self.metric = metric
+        self.patience = patience
         self.writes = writes
+        self.best_step: int | None = None
+        self.best_value = math.nan
         self._averages = averages
+        self._last_step = -1
+        self._waited = 0
+        for line in lines:
+            self._is_best(line["step"], float(line[metric]))
+
+    @property
+    def has_no_number(self) -> bool:
+        """Whether the metric was not a finite number at any evaluation."""
+        return self.best_step is None and self._last_step >= 0
 
     @property
     def should_stop(self) -> bool:
         """Whether there was no better evaluation for too long."""
-        return self.selection.should_stop
+        return bool(self.patience) and self._waited >= self.patience
 
     def on_evaluate(self, step: int, values: Mapping[str, Any]) -> None:
         """Keeps what belongs to the best evaluation so far."""
-        if self.selection.add(step, values) and self.writes:
+        if self._is_best(step, float(values[self.metric])) and self.writes:
             averages = self._averages
             with averages.in_place() if averages else contextlib.nullcontext():
                 self.save(step)
+
+    def _is_best(self, step: int, value: float) -> bool:
+        """Notes an evaluation; one that is on record is none."""
+        if step <= self._last_step:
+            return False
+        self._last_step = step
+        gain = value - self.best_value
+        if lower_is_better(self.metric):
+            gain = -gain
+        if math.isfinite(value) and (self.best_step is None or gain > 0):
+            self.best_step, self.best_value, self._waited = step, value, 0
+            return True
+        self._waited += 1
+        return False
 
     def save(self, step: int) -> None:
         """Writes what is kept, completely or not at all."""
@@ -264,12 +245,12 @@ class KeepWeights(KeepBest):
     """Keeps weights under the step they were reached at, with those for a resumed run.
 
     Args:
-        path, selection, averages, writes: As for `KeepBest`.
         model: Keras model of the run.
+        *args, **kwargs: As for `KeepBest`.
     """
 
-    def __init__(self, path, model: keras.Model, selection, averages, writes):
-        super().__init__(path, selection, averages, writes)
+    def __init__(self, model: keras.Model, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
         self._weights = weight_names(model)
 
     def save(self, step: int) -> None:
@@ -299,26 +280,13 @@ class KeepWeights(KeepBest):
         """Removes the weights that a run continued from now on cannot need."""
         if not self.writes or not files.is_folder(self.path):
             return
-        kept = f"step-{self.selection.best_step}.safetensors"
+        kept = f"step-{self.best_step}.safetensors"
         for name in files.list_folder(self.path):
             if name.endswith(".safetensors") and name != kept:
                 files.remove(files.join(self.path, name))
 
     def _file(self, step: int) -> str:
         return files.join(self.path, f"step-{step}.safetensors")
-
-
-def check_metric(metric: str, objective: Objective, with_averages: bool) -> None:
-    """Checks that an evaluation can have a metric.
-
-    Raises:
-        UsageError: If it cannot.
-    """
-    kinds = ("loss", "accuracy")
-    names = ["loss", *(f"{t.name}_{kind}" for t in objective.terms for kind in kinds)]
-    if with_averages:
-        names += [f"ema_{name}" for name in names]
-    require(metric in names, f"--keep_best must be one of {', '.join(names)}", metric)
 
 
 class KeepModel(KeepBest):
@@ -348,9 +316,9 @@ class KeepModel(KeepBest):
         evaluated_on: Mapping[str, Any],
     ):
         self._evaluated_on = dict(evaluated_on)
-        selection = Selection(metric, 0, _recorded(path, metric, self._evaluated_on))
+        lines = _recorded(path, metric, self._evaluated_on)
         kept = averages if metric.startswith("ema_") else None
-        super().__init__(path, selection, kept)
+        super().__init__(path, metric, lines, kept)
         self._train_step = step
         self._tokenizer = tokenizer
 
@@ -360,12 +328,8 @@ class KeepModel(KeepBest):
         Raises:
             UsageError: If the metric is not among them.
         """
-        metric = self.selection.metric
-        if metric not in values:
-            raise UsageError(
-                f"--keep_best={metric}: the evaluation data has no such metric, only "
-                f"{', '.join(values)}"
-            )
+        metric, has = self.metric, "the evaluation data has no such metric, only"
+        require(metric in values, f"--keep_best={metric}: {has} {', '.join(values)}")
         if not math.isfinite(values[metric]):
             logging.warning(
                 "%s: the %s of step %d is %s: the model is not kept",
@@ -376,8 +340,8 @@ class KeepModel(KeepBest):
     def save(self, step: int) -> None:
         """Writes the model, and of which evaluation it is."""
         record = {
-            "metric": self.selection.metric,
-            "value": self.selection.best_value,
+            "metric": self.metric,
+            "value": self.best_value,
             "step": step,
             _EVALUATED_ON: self._evaluated_on,
         }

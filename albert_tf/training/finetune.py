@@ -16,7 +16,7 @@ from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.task import Task
 from albert_tf.training import examples, loop, outputs, replaced_folder, start
-from albert_tf.training.callbacks import Callback, KeepWeights, Selection
+from albert_tf.training.callbacks import Callback, KeepWeights
 from albert_tf.training.evaluation import Collapse, DevEvaluation, Evaluator
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
@@ -64,7 +64,7 @@ class Finetuning(Run):
         start: `Start`. Config, tokenizer and weights.
         data: `RunExamples`. The task and its examples.
         shape: `BatchShape`. Of training batches, for one input pipeline.
-        selection: `Selection`. Which weights are kept.
+        selection: `KeepWeights`. Which weights are kept.
     """
 
     title = "finetune"
@@ -205,13 +205,14 @@ class Finetuning(Run):
         settings = self.settings
         evaluations = [line for line in lines if line["split"] == "eval"]
         metric = settings.metric or self.task.selecting_metric
-        patience = settings.early_stopping_patience
-        self.selection = Selection(metric, patience, evaluations)
-        writes = settings.keep == "best" and not self.helper
-        path, model = self.folder.join(BEST_FOLDER), self.step.model
-        self._best = KeepWeights(path, model, self.selection, averages, writes)
+        self.selection = KeepWeights(
+            *(self.step.model, self.folder.join(BEST_FOLDER), metric, evaluations),
+            averages,
+            patience=settings.early_stopping_patience,
+            writes=settings.keep == "best" and not self.helper,
+        )
         collapse = Collapse(self, self._evaluation, evaluations, progress.lines)
-        return [collapse, self._best]
+        return [collapse, self.selection]
 
     def trained(self, averages: WeightAverages, last: int) -> None:
         """Gives the model the weights to keep: the best ones, or the averages."""
@@ -223,8 +224,8 @@ class Finetuning(Run):
             )
         averages.replace_weights()
         # Only the chief goes on with them, and it may have removed their file by now.
-        if self._best.writes and selection.best_step not in (None, last):
-            self._best.restore(selection.best_step)
+        if selection.writes and selection.best_step not in (None, last):
+            selection.restore(selection.best_step)
 
     def finish(self) -> dict[str, Any]:
         """Evaluates once more, and puts the finished folder in its place."""

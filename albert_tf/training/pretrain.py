@@ -24,7 +24,6 @@ from albert_tf.training.callbacks import (
     DivergedError,
     DivergenceGuard,
     KeepModel,
-    check_metric,
 )
 from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
@@ -82,9 +81,15 @@ def find_objective(settings: PretrainSettings) -> Objective:
     require(
         name in OBJECTIVES, f"--objective must be one of {', '.join(OBJECTIVES)}", name
     )
-    if settings.keep_best:
-        check_metric(settings.keep_best, OBJECTIVES[name], bool(settings.ema_decay))
-    return OBJECTIVES[name].with_pair_weight(settings.pair_loss_weight)
+    objective, kinds = OBJECTIVES[name], ("loss", "accuracy")
+    metrics = [f"{term.name}_{kind}" for term in objective.terms for kind in kinds]
+    metrics = ["loss", *metrics]
+    if settings.ema_decay:
+        metrics += [f"ema_{metric}" for metric in metrics]
+    best = settings.keep_best
+    fits = not best or best in metrics
+    require(fits, f"--keep_best must be one of {', '.join(metrics)}", best)
+    return objective.with_pair_weight(settings.pair_loss_weight)
 
 
 class Pretraining(Run):

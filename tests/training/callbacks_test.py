@@ -16,14 +16,16 @@ from albert_tf.storage import folders
 from albert_tf.training.callbacks import (
     DivergedError,
     DivergenceGuard,
+    KeepBest,
     KeepModel,
     KeepWeights,
-    Selection,
-    check_metric,
 )
+from albert_tf.training.pretrain import find_objective
+from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep
 from tests import tiny
+from tests.training.runs import pretraining
 
 
 def lines(*losses, norm=1.0):
@@ -72,55 +74,65 @@ def test_a_resumed_run_judges_alike():
         assert find(guard, [7.6]) and not find(guard, [7.5])
 
 
+class Best(KeepBest):
+    """Notes the steps that were the best so far."""
+
+    def __init__(self, metric="accuracy", patience=0, lines=()):
+        super().__init__("", metric, lines, None, patience)
+        self.steps = []
+
+    def save(self, step):
+        self.steps.append(step)
+
+
 def select(values, patience=0, metric="accuracy"):
-    selection = Selection(metric, patience)
-    better = [selection.add(i + 1, {metric: v}) for i, v in enumerate(values)]
-    return selection, better
+    best = Best(metric, patience)
+    for step, value in enumerate(values, 1):
+        best.on_evaluate(step, {metric: value})
+    return best
 
 
 @pytest.mark.parametrize(
-    ("metric", "values", "better", "best"),
+    ("metric", "values", "better"),
     [
-        ("accuracy", [0.5, 0.7, 0.6, 0.7], [True, True, False, False], 2),
-        ("mlm_accuracy", [0.5, 0.3, 0.7], [True, False, True], 3),
+        ("accuracy", [0.5, 0.7, 0.6, 0.7], [1, 2]),
+        ("mlm_accuracy", [0.5, 0.3, 0.7], [1, 3]),
         # Less of a loss is better, whatever stands before it.
-        ("mse", [0.5, 0.3, 0.4], [True, True, False], 2),
-        ("ema_mlm_loss", [0.5, 0.3, 0.4], [True, True, False], 2),
-        ("mismatched_mse", [0.5, 0.3, 0.4], [True, True, False], 2),
-        ("accuracy", [math.nan, 0.1, math.nan], [False, True, False], 2),
-        ("loss", [math.inf, 3.0], [False, True], 2),
+        ("mse", [0.5, 0.3, 0.4], [1, 2]),
+        ("ema_mlm_loss", [0.5, 0.3, 0.4], [1, 2]),
+        ("accuracy", [math.nan, 0.1, math.nan], [2]),
+        ("loss", [math.inf, 3.0], [2]),
     ],
 )
-def test_the_first_of_the_best_is_kept(metric, values, better, best):
-    selection, found = select(values, metric=metric)
-    assert found == better
-    assert (selection.best_step, selection.best_value) == (best, values[best - 1])
+def test_the_first_of_the_best_is_kept(metric, values, better):
+    best = select(values, metric=metric)
+    assert best.steps == better and best.best_step == better[-1]
+    assert best.best_value == values[better[-1] - 1]
 
 
-@pytest.mark.parametrize(("patience", "stops"), [(0, False), (1, True), (2, True)])
-def test_patience(patience, stops):
-    assert select([0.5, 0.4, 0.5], patience)[0].should_stop == stops
-    assert not select([0.5, 0.4, 0.6], patience)[0].should_stop
-
-
-def test_patience_ends_a_run_whose_metric_is_never_a_number():
-    selection, better = select([math.nan, math.nan, math.nan], 2, "pearson")
-    assert better == [False, False, False] and selection.should_stop
-    assert selection.best_step is None and selection.has_no_number
+def test_patience():
+    for patience in (0, 1, 2):
+        assert select([0.5, 0.4, 0.5], patience).should_stop == bool(patience)
+        assert not select([0.5, 0.4, 0.6], patience).should_stop
+    # Also of a run whose metric is never a number.
+    best = select([math.nan, math.nan, math.nan], 2, "pearson")
+    assert not best.steps and best.should_stop and best.has_no_number
 
 
 def test_evaluations_on_record_decide_as_new_ones():
-    recorded = [{"step": s, "accuracy": v} for s, v in ((2, 0.5), (4, 0.4))]
-    selection = Selection("accuracy", 2, recorded)
-    assert not selection.should_stop
-    assert not selection.add(4, {"accuracy": 1.0})  # on record already
-    assert not selection.add(6, {"accuracy": 0.5}) and selection.should_stop
+    best = Best(
+        "accuracy", 2, [{"step": 2, "accuracy": 0.5}, {"step": 4, "accuracy": 0.4}]
+    )
+    assert not best.should_stop
+    best.on_evaluate(4, {"accuracy": 1.0})  # on record already
+    best.on_evaluate(6, {"accuracy": 0.5})
+    assert not best.steps and best.should_stop
 
 
 def test_weights_come_back(tmp_path):
     model = tiny.make_model("text_classifier")
-    selection = Selection("accuracy", 0, [{"step": 5, "accuracy": 1.0}])
-    best = KeepWeights(str(tmp_path / "best"), model, selection, None, True)
+    lines = [{"step": 5, "accuracy": 1.0}]
+    best = KeepWeights(model, str(tmp_path / "best"), "accuracy", lines, None)
     best.save(3)
     values = {n: np.array(v) for n, v in weight_names(model).items()}
     tiny.randomize(model)
@@ -228,13 +240,12 @@ def test_a_metric_of_the_averages_keeps_the_averages(tmp_path, keeper):
     np.testing.assert_array_equal(keeper.model.get_weights()[-1], raw)
 
 
-def test_metrics_that_cannot_be(keeper):
-    for metric in ("loss", "mlm_loss", "sop_accuracy"):
-        check_metric(metric, ALBERT, with_averages=False)
-    check_metric("ema_mlm_accuracy", ALBERT, with_averages=True)
-    for metric in ("accuracy", "ema_loss"):
-        message = f"--keep_best must be one of loss, mlm_loss, .*received '{metric}'"
-        with pytest.raises(UsageError, match=message):
-            check_metric(metric, ALBERT, with_averages=False)
+def test_metrics_that_cannot_be(keeper, tmp_path):
+    given = {"eval_file": "x", "keep_best": "ema_loss"}
+    for metric, decay in (("sop_accuracy", 0.0), ("ema_mlm_accuracy", 0.9)):
+        changes = {**given, "keep_best": metric, "ema_decay": decay}
+        find_objective(PretrainSettings(**pretraining(tmp_path, **changes)))
+    with pytest.raises(UsageError, match="--keep_best must be one of loss, mlm_loss, "):
+        find_objective(PretrainSettings(**pretraining(tmp_path, **given)))
     with pytest.raises(UsageError, match="no such metric, only loss, mlm_loss"):
         keeper("sop_loss").on_evaluate(2, {"loss": 1.0, "mlm_loss": 1.0})

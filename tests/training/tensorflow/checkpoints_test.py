@@ -177,6 +177,8 @@ def test_a_checkpoint_of_another_model_is_no_damaged_one(run, tmp_path):
     other = {"model": model, "optimizer": optimizer, "seed": 3}
     with pytest.raises(DataError, match="must be a checkpoint of this model"):
         make(other, tmp_path).restore(tmp_path)
+    with pytest.raises(DataError, match="was trained with --seed=3, received --seed=4"):
+        make(run | {"seed": 4}, tmp_path).restore(tmp_path)
 
 
 def test_what_a_killed_process_left_is_removed(run, tmp_path):

@@ -3,6 +3,7 @@
 import pathlib
 
 import numpy as np
+import tensorflow as tf
 
 from albert_tf.data import keyed_random
 from albert_tf.data.masking.apply import mask_batch
@@ -74,6 +75,15 @@ def mask_example(
         masked["mask_positions"][:count],
         masked["mask_ids"][:count],
     )
+
+
+def parse(payload: bytes) -> dict[str, np.ndarray]:
+    """The features of a serialized example, as arrays."""
+    features = tf.train.Example.FromString(payload).features.feature
+    return {
+        name: np.array(values.int64_list.value or values.float_list.value)
+        for name, values in features.items()
+    }
 
 
 def write(folder: pathlib.Path, rows: list[dict], num_shards: int = 3) -> str:

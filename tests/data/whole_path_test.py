@@ -21,6 +21,7 @@ from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
 from tests.conftest import ROOT
+from tests.data.synthetic_records import parse
 from tests.tiny import SPIECE, TEXT
 
 # Made up for this test; no spaces, full-width punctuation.
@@ -65,7 +66,7 @@ def test_chinese_text_without_spaces(tmp_path):
     assert card["corpus"]["sentences"] >= 6 * len(documents)
     assert card["corpus"]["unknown_rate"] == 0
     assert abs(card["examples"]["label_1_rate"] - 0.5) < 0.05
-    record = tfrecord.RecordSet(str(tmp_path / "t")).example(0)
+    record = parse(tfrecord.RecordSet(str(tmp_path / "t"))[0])
     starts = record["token_boundary"].tolist()
     for token, start in zip(record["input_ids"].tolist(), starts, strict=True):
         piece = tokenizer.id_to_token(token)
@@ -136,7 +137,7 @@ def test_byte_level_bpe_keeps_the_space_between_sentences(tmp_path):
     (tmp_path / "a.txt").write_text(text)
     corpus = Corpus(str(tmp_path / "a.txt"), "paragraphs")
     _make(corpus, tmp_path / "o/t", tokenizer, PairConfig("none", 128))
-    record = tfrecord.RecordSet(str(tmp_path / "o/t")).example(0)
+    record = parse(tfrecord.RecordSet(str(tmp_path / "o/t"))[0])
     # The end of the document is a [SEP] as well.
     assert tokenizer.decode(record["input_ids"]) == text.strip()
     assert "next_sentence_labels" not in record

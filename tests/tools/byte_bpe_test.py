@@ -9,6 +9,7 @@ from albert_tf.converters import load
 from albert_tf.data.records import tfrecord
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from tests.commands import run_command
+from tests.data.synthetic_records import parse
 from tests.tiny import TEXT, tiny_config
 
 CONFIG = tiny_config(vocab_size=600, max_position_embeddings=48)
@@ -39,7 +40,7 @@ def test_from_text_to_filled_masks(tmp_path):
         num_processes=1,
     )
     tokenizer = ByteBPETokenizer(tokenizer_file)
-    record = tfrecord.RecordSet(str(tmp_path / "data/t")).example(0)
+    record = parse(tfrecord.RecordSet(str(tmp_path / "data/t"))[0])
     ids = record["input_ids"].tolist()
     assert ids[0] == tokenizer.cls_id and ids[-1] == tokenizer.sep_id
     text = tokenizer.decode(ids)  # in parts: the cuts may lie inside of a sentence

@@ -6,8 +6,7 @@ Legend: `n` examples to read, `T` sequence, `P` predictions, `V` vocabulary.
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -21,23 +20,11 @@ from albert_tf.errors import DataError, require
 from albert_tf.storage import files, protobuf
 from albert_tf.wording import count_of
 
-_TOKENS = (features.TOKEN_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
+_LABELS = features.SENTENCE_ORDER_LABELS
 _MASKS = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
+_DYNAMIC = (features.TOKEN_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
+_STATIC = (*_DYNAMIC[:2], features.PADDING_MASK, *_MASKS)
 _NUM_SAMPLED = 16
-
-
-class _Check(NamedTuple):
-    """A rule for each of n examples.
-
-    Attributes:
-        fits: bool `[n]`. Whether an example follows the rule.
-        values: int `[n]`. What the error names as received.
-        rule: str. The rule.
-    """
-
-    fits: tf.Tensor
-    values: tf.Tensor
-    rule: str
 
 
 @contextlib.contextmanager
@@ -73,8 +60,8 @@ class ExampleReader:
 
     Attributes:
         records: the `RecordSet`.
-        is_static: bool, whether the records hold masks, as the original's.
-        has_labels: bool, whether they hold `next_sentence_labels`.
+        is_static: bool, whether the records hold masks and have a fixed length, as the
+            original's.
 
     Raises:
         DataError: If the files do not match these arguments.
@@ -90,22 +77,28 @@ class ExampleReader:
         self.records = RecordSet(pattern)
         self.vocab = vocab
         self.max_seq_length = max_seq_length
-        form = self.records.describe()
-        first = self.records.example(0)
-        self.is_static = form["form"] == "static"
-        self.has_labels = features.record_name(features.SENTENCE_ORDER_LABELS) in first
+        first = self._first_example()
+        self.is_static = any(features.record_name(name) in first for name in _MASKS)
+        self._names = _STATIC if self.is_static else _DYNAMIC
+        if self.is_static or features.record_name(_LABELS) in first:
+            self._names += (_LABELS,)
+        where = self.records.paths[0]
+        kind = "masked record" if self.is_static else "record without masks"
+        for name in map(features.record_name, self._names):
+            known = ", ".join(sorted(first)) or "none"
+            rule = f"{where}: a {kind} needs the feature {name!r}, this one has {known}"
+            require(name in first, rule, error=DataError)
+        self._num_predictions = 0
         if self.is_static:
-            pairs = {"max_seq_length": (form["sequence_length"], max_seq_length)}
-            if max_predictions_per_seq is not None:
-                pairs["max_predictions_per_seq"] = (
-                    form["num_predictions"],
-                    max_predictions_per_seq,
-                )
-            for name, (stored, given) in pairs.items():
-                rule = f"{self.records.paths[0]}: was written with {name}={stored}"
-                rule += ", which cannot be changed"
-                require(stored == given, rule, given, error=DataError)
-        self._num_predictions = form["num_predictions"]
+            length = len(first[features.INPUT_IDS].int64_list.value)
+            most = len(first[features.MASKED_LM_POSITIONS].int64_list.value)
+            self._num_predictions = most
+            for name, stored, given in (
+                ("max_seq_length", length, max_seq_length),
+                ("max_predictions_per_seq", most, max_predictions_per_seq or most),
+            ):
+                rule = f"{where}: was written with {name}={stored}, which cannot be "
+                require(stored == given, f"{rule}changed", given, error=DataError)
         self._check_cards()
         sample = np.linspace(0, len(self.records) - 1, _NUM_SAMPLED).astype(np.int64)
         with tf.init_scope(), data_errors():
@@ -127,28 +120,35 @@ class ExampleReader:
             static records `mask_positions`, `mask_ids` int32 `[n, P]` and
             `mask_weights` float32 `[n, P]`.
         """
-        parsed = self._parse(indices)
+        spec = {
+            features.record_name(name): tf.io.RaggedFeature(
+                tf.float32 if name == features.MASK_WEIGHTS else tf.int64
+            )
+            for name in self._names
+        }
+        parsed = tf.io.parse_example(self._serialized(indices), spec)
         width = None if pad_to_longest else self.max_seq_length
-        checks = self._check_lengths(parsed)
-        batch = {}
-        for name in _TOKENS:
-            if name in parsed:
-                padding = self.vocab.pad_id if name == features.TOKEN_IDS else 0
-                batch[name] = _dense(parsed[name], width, padding)
-        if self.is_static:
-            batch[features.PADDING_MASK] = _dense(parsed[features.PADDING_MASK], width)
-            for name in _MASKS:
-                batch[name] = _dense(parsed[name], self._num_predictions)
-        else:
-            lengths = parsed[features.TOKEN_IDS].row_lengths()
-            columns = tf.shape(batch[features.TOKEN_IDS])[1] if width is None else width
-            batch[features.PADDING_MASK] = tf.sequence_mask(lengths, columns, tf.int32)
-        if self.has_labels:
-            labels = parsed[features.SENTENCE_ORDER_LABELS]
-            batch[features.SENTENCE_ORDER_LABELS] = _dense(labels, 1)[:, 0]
-        checks += self._check_values(batch)
+        widths = dict.fromkeys(_MASKS, self._num_predictions) | {_LABELS: 1}
+        batch, counts = {}, []
+        for name in self._names:
+            values = parsed[features.record_name(name)]
+            counts.append(values.row_lengths())
+            padding = self.vocab.pad_id if name == features.TOKEN_IDS else 0
+            batch[name] = _dense(values, widths.get(name, width), padding)
         tokens = batch[features.TOKEN_IDS]
-        batch[features.TOKEN_IDS] = self._checked(tokens, indices, checks)
+        if not self.is_static:
+            columns = tf.shape(tokens)[1] if pad_to_longest else width
+            mask = tf.sequence_mask(counts[0], columns, tf.int32)
+            batch[features.PADDING_MASK] = mask
+        # The tokens pass through the check, because nothing else makes TensorFlow
+        # compute an operation without state.
+        limited = [batch[name] for name in self._limits()]
+        checked = python_op(
+            self._check, [indices, tf.stack(counts), *limited], tokens.dtype
+        )
+        batch[features.TOKEN_IDS] = tf.ensure_shape(checked, tokens.shape)
+        if _LABELS in batch:
+            batch[_LABELS] = batch[_LABELS][:, 0]
         return batch
 
     def lengths(self) -> np.ndarray:
@@ -164,10 +164,15 @@ class ExampleReader:
         dataset = dataset.map(count, num_parallel_calls=tf.data.AUTOTUNE)
         with data_errors():
             lengths = np.concatenate(list(dataset.as_numpy_iterator()))
-        wrong = np.flatnonzero((lengths < 1) | (lengths > self.max_seq_length))
-        if len(wrong):
-            self._fail(self._too_long(), wrong[0], lengths[wrong[0]])
+        self._check_lengths(np.arange(len(self)), lengths)
         return lengths
+
+    def _first_example(self) -> Mapping[str, tf.train.Feature]:
+        payload = self.records[0]
+        try:
+            return tf.train.Example.FromString(payload).features.feature
+        except Exception:  # protobuf's own, which is no requirement
+            self._fail("must be a tf.train.Example", 0, payload[:16])
 
     def _serialized(self, indices):
         def read(numbers):
@@ -180,90 +185,56 @@ class ExampleReader:
         serialized = python_op(read, [indices], tf.string)
         return tf.ensure_shape(serialized, indices.shape)
 
-    def _parse(self, indices) -> dict[str, tf.RaggedTensor]:
-        names = list(_TOKENS)
-        if self.is_static:
-            names += [features.PADDING_MASK, *_MASKS]
-            names.remove(features.TOKEN_BOUNDARY)
-        if self.has_labels:
-            names.append(features.SENTENCE_ORDER_LABELS)
-        spec = {
-            features.record_name(name): tf.io.RaggedFeature(
-                tf.float32 if name == features.MASK_WEIGHTS else tf.int64
-            )
-            for name in names
-        }
-        parsed = tf.io.parse_example(self._serialized(indices), spec)
-        return {name: parsed[features.record_name(name)] for name in names}
-
-    def _check_lengths(self, parsed) -> list[_Check]:
-        lengths = parsed[features.TOKEN_IDS].row_lengths()
-        if self.is_static:
-            rule = f"{features.INPUT_IDS} must have {self.max_seq_length} values"
-            checks = [_Check(lengths == self.max_seq_length, lengths, rule)]
-        else:
-            fits = (lengths >= 1) & (lengths <= self.max_seq_length)
-            checks = [_Check(fits, lengths, self._too_long())]
-        for name, values in parsed.items():
-            counts = values.row_lengths()
-            expected, rule = lengths, f"as many values as {features.INPUT_IDS}"
-            if name in _MASKS:
-                number = self._num_predictions
-                expected = tf.fill(tf.shape(counts), tf.cast(number, counts.dtype))
-                rule = count_of(number, "value")
-            elif name == features.SENTENCE_ORDER_LABELS:
-                expected, rule = tf.ones_like(counts), "1 value"
-            rule = f"{features.record_name(name)} must have {rule}"
-            checks.append(_Check(counts == expected, counts, rule))
-        return checks
-
-    def _too_long(self) -> str:
-        return (
-            f"an example must have 1 to max_seq_length={self.max_seq_length} tokens "
-            "(set --max_seq_length as for create_pretraining_data)"
-        )
-
-    def _check_values(self, batch) -> list[_Check]:
+    def _limits(self) -> dict[str, int]:
+        """Returns what the values of a feature must be below, token ids first."""
         limits = {
             features.TOKEN_IDS: self.vocab.vocab_size,
             features.MASK_IDS: self.vocab.vocab_size,
             features.MASK_POSITIONS: self.max_seq_length,
-            features.SENTENCE_ORDER_LABELS: 2,
+            _LABELS: 2,
         }
-        checks = []
-        for name, limit in limits.items():
-            if name in batch:
-                values = batch[name]
-                if values.shape.rank > 1:
-                    low, high = tf.reduce_min(values, 1), tf.reduce_max(values, 1)
-                else:
-                    low = high = values
-                fits = (low >= 0) & (high < limit)
-                rule = f"{features.record_name(name)} must be in [0, {limit})"
-                checks.append(_Check(fits, tf.where(low < 0, low, high), rule))
-        return checks
+        return {name: limits[name] for name in limits if name in self._names}
 
-    def _checked(self, tensor, indices, checks: list[_Check]):
-        """Returns a tensor unchanged, or fails at the first check that does not fit.
+    def _check(self, indices, counts, tokens, *others) -> np.ndarray:
+        """Raises a DataError that names the first bad example; returns `tokens`.
 
-        The tensor passes through the checks, because nothing else makes TensorFlow
-        compute operations without state.
+        Args:
+            indices: int64 `[n]`. Indices of the examples.
+            counts: int64 `[features, n]`. Number of values of each feature.
+            tokens: int32 `[n, T]`. Values of the first feature with a limit.
+            *others: int32 `[n, ...]`. Values of the other ones.
         """
-        fits = tf.stack([check.fits for check in checks])
-        values = tf.stack([tf.cast(check.values, tf.int64) for check in checks])
-        # TensorFlow keeps the function for ever, and a tensor would keep its graph.
-        rules = [check.rule for check in checks]
+        self._check_lengths(indices, counts[0])
+        for name, found in zip(self._names, counts, strict=True):
+            expected, words = counts[0], f"as many values as {features.INPUT_IDS}"
+            if name in _MASKS:
+                expected = self._num_predictions
+                words = count_of(expected, "value")
+            elif name == _LABELS:
+                expected, words = 1, "1 value"
+            rule = f"{features.record_name(name)} must have {words}"
+            self._check_each(found == expected, rule, indices, found)
+        limits = self._limits().items()
+        for (name, limit), values in zip(limits, (tokens, *others), strict=True):
+            low, high = values.min(axis=1, initial=0), values.max(axis=1, initial=0)
+            rule = f"{features.record_name(name)} must be in [0, {limit})"
+            fits = (low >= 0) & (high < limit)
+            self._check_each(fits, rule, indices, np.where(low < 0, low, high))
+        return tokens
 
-        def fail(tensor, indices, fits, values):
-            k, row = np.argwhere(~fits)[0]
-            self._fail(rules[k], indices[row], values[k, row])
+    def _check_lengths(self, indices, lengths) -> None:
+        least = self.max_seq_length if self.is_static else 1
+        rule = f"{features.INPUT_IDS} must have {least} values"
+        if not self.is_static:
+            rule = f"an example must have 1 to max_seq_length={self.max_seq_length} "
+            rule += "tokens (set --max_seq_length as for create_pretraining_data)"
+        fits = (lengths >= least) & (lengths <= self.max_seq_length)
+        self._check_each(fits, rule, indices, lengths)
 
-        def report():
-            inputs = [tensor, indices, fits, values]
-            failed = python_op(fail, inputs, tensor.dtype)
-            return tf.ensure_shape(failed, tensor.shape)
-
-        return tf.cond(tf.reduce_all(fits), lambda: tensor, report)
+    def _check_each(self, fits, rule: str, indices, values) -> None:
+        if not np.all(fits):
+            first = int(np.argmin(fits))
+            self._fail(rule, indices[first], values[first])
 
     def _fail(self, rule: str, index: int, value: int):
         path, number = self.records.locate(int(index))

@@ -1,4 +1,4 @@
-"""Writes and reads `tf.train.Example` messages, many at a time.
+"""Writes `tf.train.Example` messages, many at a time.
 
 TensorFlow's message class takes about 20 microseconds per example of 128 tokens and
 needs TensorFlow in every worker. Here a whole batch becomes bytes with a few NumPy
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from albert_tf.errors import DataError
 from albert_tf.storage import protobuf
 
 _INT64_LIST = protobuf.tag(3)  # of Feature
@@ -121,52 +120,3 @@ def serialize_batch(
         _message(list(zip(keys, kinds, row, strict=True)))
         for row in zip(*packed, strict=True)
     ]
-
-
-def parse(message: bytes) -> dict[str, np.ndarray]:
-    """Reads one serialized example without TensorFlow.
-
-    Returns:
-        Feature name -> int64 or float32 array, or a list of bytes.
-
-    Raises:
-        DataError: If the bytes are not a `tf.train.Example`.
-    """
-    try:
-        features = {}
-        for field, content in protobuf.fields(message):
-            if field == 1:
-                for _, entry in protobuf.fields(content):
-                    parts = dict(protobuf.fields(entry))
-                    features[parts[1].decode()] = _feature(parts.get(2, b""))
-        return features
-    except (IndexError, KeyError, ValueError, AttributeError, TypeError) as error:
-        raise DataError(f"not a tf.train.Example message: {error}") from error
-
-
-def _feature(message: bytes) -> np.ndarray | list[bytes]:
-    for kind, content in protobuf.fields(message):
-        values = [value for _, value in protobuf.fields(content)]
-        if kind == 1:
-            return values
-        if kind == 2:
-            joined = b"".join(values)
-            return np.frombuffer(joined, "<f4").astype(np.float32)
-        if all(isinstance(value, int) for value in values):  # not packed
-            return np.array(values, np.uint64).astype(np.int64)
-        return unpack_varints(b"".join(values))
-    return np.zeros(0, np.int64)
-
-
-def unpack_varints(packed: bytes) -> np.ndarray:
-    """Decodes packed varints to int64 (two's complement for ten-byte ones)."""
-    octets = np.frombuffer(packed, np.uint8)
-    ends = np.flatnonzero(octets < 0x80)
-    if not len(octets):
-        return np.zeros(0, np.int64)
-    if not len(ends) or ends[-1] != len(octets) - 1:
-        raise ValueError("a packed list ends inside a number")
-    starts = np.concatenate([[0], ends[:-1] + 1])
-    place = np.arange(len(octets)) - np.repeat(starts, ends - starts + 1)
-    parts = (octets & 0x7F).astype(np.uint64) << (7 * place).astype(np.uint64)
-    return np.add.reduceat(parts, starts).astype(np.int64)

@@ -14,23 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 import google_crc32c
 import numpy as np
 
-from albert_tf import features
 from albert_tf.data.records import shards as shard_files
-from albert_tf.data.records import tf_example
 from albert_tf.data.records.open_files import OpenFiles
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files, streams
 
-_MASKS = (
-    features.MASKED_LM_POSITIONS,
-    features.MASKED_LM_IDS,
-    features.MASKED_LM_WEIGHTS,
-)
-_DYNAMIC = (features.INPUT_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
-_STATIC = (
-    *(features.INPUT_IDS, features.SEGMENT_IDS, features.INPUT_MASK),
-    *(*_MASKS, features.NEXT_SENTENCE_LABELS),
-)
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _FRAMING = _HEADER.size + _FOOTER.size
@@ -77,14 +65,9 @@ def write_shard(path: str, payloads: Iterable[bytes]) -> int:
             framed = frame(payload)
             file.write(framed)
             at += len(framed)
-        write_index(path, offsets)
+        with streams.write_atomically(index_path(path)) as index:
+            index.write(np.asarray(offsets, "<u8").tobytes())
     return len(offsets)
-
-
-def write_index(path: str, offsets: Sequence[int] | np.ndarray) -> None:
-    """Writes the sidecar of the shard `path`."""
-    with streams.write_atomically(index_path(path)) as file:
-        file.write(np.asarray(offsets, "<u8").tobytes())
 
 
 class RecordSet:
@@ -103,10 +86,11 @@ class RecordSet:
 
     def __init__(self, pattern: str | Sequence[str]):
         self.paths = shard_files.find_shards(pattern)
-        self._indexes = load_indexes(self.paths)
-        counts = [len(index) for index in self._indexes]
+        self._borders = load_borders(self.paths)
+        counts = [len(borders) - 1 for borders in self._borders]
         self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self._files = OpenFiles(self.paths)
+        sizes = [int(borders[-1]) for borders in self._borders]
+        self._files = OpenFiles(self.paths, sizes)
         if not len(self):
             raise DataError(f"{self.paths[0]}: the record files hold no records")
 
@@ -135,49 +119,6 @@ class RecordSet:
     def __getitem__(self, index: int) -> bytes:
         return self.read([index])[0]
 
-    def example(self, index: int) -> dict[str, np.ndarray]:
-        """Reads and parses one record, without TensorFlow."""
-        try:
-            return tf_example.parse(self[index])
-        except DataError as error:
-            path, number = self.locate(index)
-            raise DataError(f"{path}: record {number}: {error}") from None
-
-    def describe(self) -> dict[str, int | str | None]:
-        """Returns the form of a data set, judged by its first record.
-
-        Returns:
-            `form`: "dynamic" (tokens without masks, real length) or "static" (the
-            original's features of fixed length); `sequence_length` S and
-            `num_predictions` P of a static set, else None.
-
-        Raises:
-            DataError: If the first record is neither.
-        """
-        example, where = self.example(0), self.paths[0]
-        is_static = any(name in example for name in _MASKS)
-        kind = "masked record" if is_static else "record without masks"
-        needed = _STATIC if is_static else _DYNAMIC
-        for name in needed:
-            if name not in example:
-                raise DataError(
-                    f"{where}: a {kind} needs the feature {name!r}, this one has "
-                    f"{', '.join(sorted(example)) or 'none'}"
-                )
-        length = len(example[features.INPUT_IDS])
-        predictions = len(example[_MASKS[0]]) if is_static else None
-        expected = dict.fromkeys(needed, length) | dict.fromkeys(_MASKS, predictions)
-        expected[features.NEXT_SENTENCE_LABELS] = 1
-        sizes = {name: len(example[name]) for name in needed}
-        wrong = {name: size for name, size in sizes.items() if size != expected[name]}
-        rule = f"{where}: {features.INPUT_IDS} has {length} values, others {wrong}"
-        require(not wrong, rule, error=DataError)
-        return {
-            "form": "static" if is_static else "dynamic",
-            "sequence_length": length if is_static else None,
-            "num_predictions": predictions,
-        }
-
     def counts(self) -> dict[str, int]:
         """Returns the number of records by path."""
         sizes = np.diff(self._starts).tolist()
@@ -190,8 +131,9 @@ class RecordSet:
         records, but no path: a copy has the same digest.
         """
         sha256 = hashlib.sha256()
-        for index in self._indexes:
-            sha256.update(np.asarray([len(index), *index], "<u8").tobytes())
+        for borders in self._borders:
+            offsets = borders[:-1]
+            sha256.update(np.asarray([len(offsets), *offsets], "<u8").tobytes())
         sample = np.linspace(0, len(self) - 1, _NUM_DIGESTED).astype(np.int64)
         for payload in self.read(np.unique(sample)):
             sha256.update(hashlib.sha256(payload).digest())
@@ -203,38 +145,34 @@ class RecordSet:
         return self.paths[shard], int(index - self._starts[shard])
 
     def _read_one(self, shard: int, number: int) -> bytes:
-        offset = int(self._indexes[shard][number])
-        where = f"{self.paths[shard]}: record {number} at byte {offset}"
+        begin, end = self._borders[shard][number : number + 2].tolist()
+        record = self._files.read(shard, begin, end - begin)
+        where = f"{self.paths[shard]}: record {number} at byte {begin}"
         cut = f"{where}: the file ends inside the record"
-        head, body = self._files.read(shard, offset, _HEADER.size, _body_size)
-        require(body and len(body) == _body_size(head), cut, error=DataError)
-        payload = body[: -_FOOTER.size]
-        crc = _FOOTER.unpack_from(body, len(payload))[0]
-        if crc != masked_crc(payload):
+        require(len(record) == end - begin, cut, error=DataError)
+        payload = record[_HEADER.size : -_FOOTER.size]
+        length, crc = _HEADER.unpack_from(record)[0], _FOOTER.unpack(record[-4:])[0]
+        if length != len(payload) or crc != masked_crc(payload):
             raise DataError(f"{where}: checksum does not match, the file is damaged")
         return payload
 
 
-def _body_size(head: bytes) -> int:
-    """Returns how many bytes of a record follow its header; 0 if that is cut."""
-    if len(head) < _HEADER.size:
-        return 0
-    return _HEADER.unpack(head)[0] + _FOOTER.size
-
-
-def load_indexes(paths: Sequence[str]) -> list[np.ndarray]:
-    """Returns `load_index` of each shard; remote ones are waited for together."""
+def load_borders(paths: Sequence[str]) -> list[np.ndarray]:
+    """Returns `shard_borders` of all shards; remote ones are waited for together."""
     if not any(map(files.is_remote, paths)):
-        return [load_index(path) for path in paths]
+        return [shard_borders(path) for path in paths]
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(load_index, paths))
+        return list(pool.map(shard_borders, paths))
 
 
-def load_index(path: str) -> np.ndarray:
-    """Returns the byte offset of each record of a shard, from the sidecar or a scan.
+def shard_borders(path: str) -> np.ndarray:
+    """Returns the byte offsets of the records of a shard, and the size of the file.
 
-    A sidecar that does not describe the file (its last record does not end where the
-    file ends) is ignored.
+    They are in the sidecar. One that does not describe the file (its last record does
+    not end where the file ends) is ignored, and the file is scanned.
+
+    Returns:
+        int64 `[records + 1]`.
 
     Raises:
         DataError: If the file is missing, truncated, or not a TFRecord file.
@@ -248,7 +186,7 @@ def load_index(path: str) -> np.ndarray:
         data = files.read_bytes(sidecar)
         offsets = np.frombuffer(data[: len(data) // 8 * 8], "<u8").astype(np.int64)
         if len(data) % 8 == 0 and _describes(path, offsets, size):
-            return offsets
+            return np.append(offsets, size)
     scanned = scan(path)
     if offsets is not None and len(scanned) < len(offsets):
         raise DataError(
@@ -256,7 +194,7 @@ def load_index(path: str) -> np.ndarray:
             f"its index lists: the file is truncated (if that is intended, remove "
             f"{sidecar})"
         )
-    return scanned
+    return np.append(scanned, size)
 
 
 def _describes(path: str, offsets: np.ndarray, size: int) -> bool:

@@ -19,6 +19,7 @@ from tests.data.synthetic_records import (
     VOCAB,
     make_example,
     mask_example,
+    parse,
     write,
 )
 
@@ -187,7 +188,7 @@ def test_original_file_is_read_as_it_is():
     stored = tfrecord.RecordSet(ORIGINAL)
     assert len(stored) == 130
     for number in range(130):
-        example = stored.example(number)
+        example = parse(stored[number])
         for name, original in features.RECORD_NAMES.items():
             np.testing.assert_array_equal(batch[name][number], example[original], name)
     statistics = json.loads((GOLDEN / "seq128_pred20.stats.json").read_text())

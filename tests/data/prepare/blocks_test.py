@@ -12,8 +12,8 @@ from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.config import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
-from albert_tf.data.records import tf_example
 from albert_tf.errors import UsageError
+from tests.data.synthetic_records import parse
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 INPUT = str(GOLDEN / "tf1_data/input.txt")
@@ -30,9 +30,7 @@ def _config(policy="clean", **settings):
 
 def _records(config, tokenizer):
     made = blocks.process_block(list(Corpus(INPUT).documents()), config, tokenizer)
-    return {
-        split: [tf_example.parse(p) for p in r.payloads] for split, r in made.items()
-    }
+    return {split: [parse(p) for p in r.payloads] for split, r in made.items()}
 
 
 @pytest.mark.parametrize("policy", ["clean", "original", "nsp"])
@@ -115,7 +113,7 @@ def test_static_records_are_the_originals(tokenizer):
             name: value.numpy()
             for name, value in tf.io.parse_single_example(payload, fixed).items()
         }
-        assert set(tf_example.parse(payload)) == set(fixed)
+        assert set(parse(payload)) == set(fixed)
         used = record["masked_lm_weights"] > 0
         ids = record["input_ids"].copy()
         ids[record["masked_lm_positions"][used]] = record["masked_lm_ids"][used]

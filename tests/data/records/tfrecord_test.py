@@ -1,17 +1,20 @@
 """TFRecord files: framing, index, random access, and what is said of damaged ones."""
 
-import json
+import concurrent.futures
+import os
 import pathlib
+import pickle
+import resource
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from albert_tf.data.records import tf_example, tfrecord
+from albert_tf.data.records import open_files, tfrecord
 from albert_tf.errors import DataError, UsageError
+from tests.tiny import GOLDEN
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "tf1_data"
-ORIGINAL = GOLDEN / "seq128_pred20.tfrecord"
+ORIGINAL = str(GOLDEN / "tf1_data/seq128_pred20.tfrecord")
 
 
 def _make(folder, sizes, name="a"):
@@ -35,72 +38,56 @@ def test_written_files_are_read_by_tensorflow(tmp_path):
 
 
 def test_reads_the_originals_file_in_any_order():
-    found = tfrecord.RecordSet(str(ORIGINAL))
-    expected = [r.numpy() for r in tf.data.TFRecordDataset([str(ORIGINAL)])]
-    assert len(found) == len(expected) == 130
-    order = np.random.default_rng(3).permutation(130)
+    found = tfrecord.RecordSet(ORIGINAL)
+    expected = [r.numpy() for r in tf.data.TFRecordDataset([ORIGINAL])]
+    order = np.random.default_rng(3).permutation(len(expected))
     assert found.read(order) == [expected[k] for k in order]
 
 
-def test_describes_the_originals_file():
-    stats = json.loads((GOLDEN / "seq128_pred20.stats.json").read_text())
-    found = tfrecord.RecordSet(str(ORIGINAL))
-    assert found.describe() == {
-        "form": "static",
-        "sequence_length": stats["flags"]["max_seq_length"],
-        "num_predictions": stats["flags"]["max_predictions_per_seq"],
-    }
-    total = sum(int(found.example(k)["input_mask"].sum()) for k in range(130))
-    assert total == stats["total_tokens_in_instances"]
-
-
-def test_a_missing_index_is_replaced_by_a_scan(tmp_path):
-    (path,) = _make(tmp_path, [6])
-    with_index = tfrecord.load_index(path)
-    pathlib.Path(tfrecord.index_path(path)).unlink()
-    np.testing.assert_array_equal(tfrecord.load_index(path), with_index)
-
-
-def test_an_index_of_another_file_is_not_used(tmp_path):
+def test_an_index_that_is_missing_or_of_another_file_is_replaced_by_a_scan(tmp_path):
     short, long = _make(tmp_path, [2, 6])
-    pathlib.Path(tfrecord.index_path(short)).replace(tfrecord.index_path(long))
-    assert len(tfrecord.load_index(long)) == 6
+    borders = tfrecord.shard_borders(long)
+    assert len(borders) == 7
+    os.replace(tfrecord.index_path(short), tfrecord.index_path(long))
+    for path in (short, long):
+        found = tfrecord.shard_borders(path)
+        assert found[-1] == os.path.getsize(path)
+    np.testing.assert_array_equal(found, borders)
 
 
-def test_a_file_cut_inside_a_record_is_named(tmp_path):
-    (path,) = _make(tmp_path, [4])
-    offset = tfrecord.load_index(path)[3]
-    data = pathlib.Path(path).read_bytes()
-    pathlib.Path(path).write_bytes(data[:-3])
-    with pytest.raises(DataError, match=rf"{path}: record 3 at byte {offset}: .*ends"):
-        tfrecord.RecordSet(path)
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda data, at: data[:-3], "record 3 at byte {}: .*ends inside the record"),
+        (lambda data, at: data[:at], "contains only 3 of the 4 records"),
+        (
+            lambda data, at: data[: at + 13] + b"x" + data[at + 14 :],
+            "record 3 at byte {}: checksum",
+        ),
+        (
+            lambda data, at: b"This is plain text and no record file at all.",
+            "record 0 at byte 0: .*not a TFRecord file",
+        ),
+        (lambda data, at: b"", "contains only 0 of the 4 records"),
+    ],
+)
+def test_damaged_files_are_named(tmp_path, damage, message):
+    path = pathlib.Path(*_make(tmp_path, [4]))
+    at = int(tfrecord.shard_borders(str(path))[3])
+    path.write_bytes(damage(path.read_bytes(), at))
+    with pytest.raises(DataError, match=f"{path}: {message.format(at)}"):
+        tfrecord.RecordSet(str(path)).read([2, 3])
 
 
-def test_a_file_cut_between_records_is_noticed(tmp_path):
-    (path,) = _make(tmp_path, [4])
-    data = pathlib.Path(path).read_bytes()
-    pathlib.Path(path).write_bytes(data[: tfrecord.load_index(path)[3]])
-    with pytest.raises(DataError, match="contains only 3 of the 4 records"):
-        tfrecord.RecordSet(path)
-
-
-def test_a_flipped_bit_is_noticed(tmp_path):
-    (path,) = _make(tmp_path, [4])
-    offset = int(tfrecord.load_index(path)[2])
-    data = bytearray(pathlib.Path(path).read_bytes())
-    data[offset + 13] ^= 1
-    pathlib.Path(path).write_bytes(bytes(data))
-    found = tfrecord.RecordSet(path)
-    assert found.read([1]) == [b"0-1" * 2]
-    with pytest.raises(DataError, match=rf"record 2 at byte {offset}: checksum"):
-        found.read([2])
-
-
-def test_a_text_file_is_refused(tmp_path):
-    path = tmp_path / "x.tfrecord"
-    path.write_text("This is plain text and no record file at all.")
-    with pytest.raises(DataError, match="record 0 at byte 0: .*not a TFRecord file"):
-        tfrecord.RecordSet(str(path))
+def test_a_file_that_is_cut_or_gone_after_it_was_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(open_files, "MAX_OPEN", 1)
+    first, second = _make(tmp_path, [4, 4])
+    records = tfrecord.RecordSet([first, second])
+    os.truncate(first, 50)
+    os.remove(second)
+    for number, message in ((3, "ends inside"), (4, "cannot be read: .*No such file")):
+        with pytest.raises(DataError, match=message):
+            records.read([number])
 
 
 def test_empty_and_missing_files_are_refused(tmp_path):
@@ -121,13 +108,23 @@ def test_a_failing_source_leaves_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_other_messages_are_refused(tmp_path):
-    path = str(tmp_path / "x.tfrecord")
-    one = np.array([1])
-    (payload,) = tf_example.serialize_batch({"label": (one, one)})
-    tfrecord.write_shard(path, [payload])
-    with pytest.raises(DataError, match="needs the feature 'input_ids'"):
-        tfrecord.RecordSet(path).describe()
-    tfrecord.write_shard(path, [b"\xff\xff\xff"])
-    with pytest.raises(DataError, match="record 0: not a tf.train.Example"):
-        tfrecord.RecordSet(path).describe()
+@pytest.fixture
+def few_files(monkeypatch):
+    """Leaves room for 40 open files besides those already open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(map(int, os.listdir("/proc/self/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 40, hard))
+    monkeypatch.setattr(open_files, "MAX_OPEN", 8)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files")
+def test_more_shards_than_a_process_may_open(tmp_path, few_files):
+    records = tfrecord.RecordSet(_make(tmp_path, [2] * 60))
+    expected = [b"%d-%d" % (k, n) * (n + 1) for k in range(60) for n in range(2)]
+    assert records.read(range(120)) == expected
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(records.__getitem__, range(120))) == expected
+    # A copy for another process opens files of its own.
+    assert pickle.loads(pickle.dumps(records))[6] == b"3-0"

@@ -266,21 +266,21 @@ class Tagger:
         is_last = places + 1 == tf.gather(splits, text_of + 1)
         before = tf.where(is_first, outside, tf.concat([outside, tags], 0)[:-1])
         after = tf.where(is_last, outside, tf.concat([tags, outside], 0)[1:])
-        starts = tf.gather_nd(self._tables.starts, tf.stack([before, tags], 1))
-        ends = tf.gather_nd(self._tables.ends, tf.stack([tags, after], 1))
+        starts, ends, kinds = self._tables
+        starts = tf.gather_nd(starts, tf.stack([before, tags], 1))
+        ends = tf.gather_nd(ends, tf.stack([tags, after], 1))
         # An entity begins at the last start of the text up to its end.
         started = tf.concat([[0], tf.cumsum(tf.cast(starts, tf.int32))], 0)
         begins = tf.concat([[0], tf.where(starts)[:, 0]], 0)
         begins = tf.maximum(tf.gather(begins, started[1:]), text_starts)
         firsts, lasts = tf.boolean_mask(begins, ends), tf.where(ends)[:, 0]
-        kinds = np.array(self._tables.kinds, object)
         # In double precision: the difference of two sums over a long text.
         total = tf.concat([[0.0], tf.cumsum(tf.cast(scores, tf.float64))], 0)
         sums = tf.gather(total, lasts + 1) - tf.gather(total, firsts)
         means = sums / tf.cast(lasts + 1 - firsts, tf.float64)
         ended = tf.concat([[0], tf.cumsum(tf.cast(ends, tf.int64))], 0)
         return Groups(
-            tf.gather(kinds, tf.gather(tags, lasts)),
+            tf.gather(np.array(kinds, object), tf.gather(tags, lasts)),
             tf.cast(means, tf.float32),
             firsts,
             lasts,

@@ -15,11 +15,7 @@ import math
 from absl import logging
 
 from albert_tf.tasks import squad_metrics
-from albert_tf.tasks.squad_answers import (
-    Answers,
-    make_answers,
-    prediction_files,
-)
+from albert_tf.tasks.squad_answers import Answers, make_answers, prediction_files
 from albert_tf.tasks.squad_features import encode_questions
 from albert_tf.tasks.squad_files import (
     Questions,
@@ -71,9 +67,7 @@ class SquadFamily(Family):
         if not examples.unanswerable:
             return squad_metrics.evaluate_v1(gold, written)
         scores = squad_metrics.evaluate_v2(gold, written)
-        best = dict(zip(answers.ids, (c.text for c in answers.best), strict=True))
-        null = dict(zip(answers.ids, answers.null_scores, strict=True))
-        searched = squad_metrics.evaluate_v2(gold, best, null)
+        searched = squad_metrics.evaluate_v2(gold, *_best(answers))
         scores |= {k: v for k, v in searched.items() if k.startswith("best_")}
         nothing = squad_metrics.evaluate_v2(gold, dict.fromkeys(gold, ""))
         scores["null_threshold"] = answers.threshold
@@ -114,11 +108,8 @@ class SquadFamily(Family):
         found = make_answers(examples, encoded, outputs, options)
         if found.null_scores is None:
             return options
-        threshold = squad_metrics.calibrate_threshold(
-            _gold(examples),
-            dict(zip(found.ids, (c.text for c in found.best), strict=True)),
-            dict(zip(found.ids, found.null_scores, strict=True)),
-        )
+        gold = _gold(examples)
+        threshold = squad_metrics.calibrate_threshold(gold, *_best(found))
         return dataclasses.replace(options, null_threshold=threshold)
 
     def collapse(self, task, examples, answers) -> str:
@@ -128,12 +119,8 @@ class SquadFamily(Family):
             return ""
         if not any(texts):
             wanted = sum(map(bool, examples.labels))
-            if wanted:
-                return (
-                    f"none of {len(texts)} questions is answered, {wanted} have an "
-                    "answer"
-                )
-            return ""
+            reason = f"none of {len(texts)} questions is answered"
+            return f"{reason}, {wanted} have an answer" if wanted else ""
         differ = len({tuple(texts) for texts in examples.labels}) > 1
         if differ and len(set(texts)) == 1:
             return f"the answer to all {len(texts)} questions is {texts[0][:60]!r}"
@@ -163,13 +150,8 @@ class SquadFamily(Family):
         for name, wanted in (("answerable", True), ("unanswerable", False)):
             ids = [x.id for x in examples.items if bool(x.answers) == wanted]
             if ids and unanswerable:
-                groups.append(
-                    {
-                        "name": name,
-                        "exact": 100.0 * sum(exact[i] for i in ids) / len(ids),
-                        "f1": 100.0 * sum(f1[i] for i in ids) / len(ids),
-                    }
-                )
+                a, b = (100.0 * sum(x[i] for i in ids) / len(ids) for x in (exact, f1))
+                groups.append({"name": name, "exact": a, "f1": b})
         return {
             "groups": groups,
             "calibration": [
@@ -191,6 +173,13 @@ class SquadFamily(Family):
 
 def _gold(examples: Questions) -> dict[str, list[str]]:
     return dict(zip(examples.ids, examples.labels or [], strict=True))
+
+
+def _best(answers: Answers) -> tuple[dict[str, str], dict[str, float]]:
+    """Returns the best texts, regardless of the null scores, and these, by id."""
+    best = (candidate.text for candidate in answers.best)
+    columns = (best, answers.null_scores)
+    return tuple(dict(zip(answers.ids, column, strict=True)) for column in columns)
 
 
 def _confidence(answers: Answers, i: int, text: str) -> float:
@@ -227,21 +216,20 @@ def _shown(text: str) -> str:
 def _task(name: str, version: str, head: str, recipe: Recipe) -> Task:
     unanswerable = version == "v2.0"
     evaluate = squad_metrics.evaluate_v2 if unanswerable else squad_metrics.evaluate_v1
+
+    def source(split):
+        return SquadSource(
+            names=(f"{split}-{version}.json",),
+            unanswerable=unanswerable,
+            training=split == "train",
+        )
+
     return Task(
         name=name,
         head=head,
         metrics=evaluate,
         selecting_metric="f1",
-        splits={
-            "train": SquadSource(
-                names=(f"train-{version}.json",),
-                unanswerable=unanswerable,
-                training=True,
-            ),
-            "dev": SquadSource(
-                names=(f"dev-{version}.json",), unanswerable=unanswerable
-            ),
-        },
+        splits={split: source(split) for split in ("train", "dev")},
         recipe=recipe,
         family=FAMILY,
         options=Options(max_seq_length=recipe.max_seq_length),
@@ -252,15 +240,9 @@ FAMILY = SquadFamily()
 # The rows of Table 14. Its steps count questions, not windows (2 and 3 epochs).
 TASKS = (
     _task(
-        "squad1",
-        "v1.1",
-        "question_answering",
-        Recipe(5e-5, 48, 0.0, 3649, 365, max_seq_length=384),
+        "squad1", "v1.1", "question_answering", Recipe(5e-5, 48, 0.0, 3649, 365, 384)
     ),
     _task(
-        "squad2",
-        "v2.0",
-        "beam_question_answering",
-        Recipe(3e-5, 48, 0.0, 8144, 814, max_seq_length=512),
+        "squad2", "v2.0", "beam_question_answering", Recipe(3e-5, 48, 0.0, 8144, 814)
     ),
 )

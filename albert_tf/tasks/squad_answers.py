@@ -10,12 +10,13 @@ Legend: `N` questions, `R` rows, `S` starts and `E` ends per start of the beam h
 """
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping
 
 import numpy as np
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.tasks import metrics
 from albert_tf.tasks.squad_features import max_context
 from albert_tf.tasks.squad_files import Questions
@@ -102,28 +103,24 @@ def make_answers(
         UsageError: If questions were left out of the rows.
     """
     for name, values in outputs.items():
-        if not np.isfinite(values).all():
-            raise DataError(
-                f"{questions.path}: the model's {name} are not finite; its weights are "
-                "damaged, or training diverged"
-            )
+        require(
+            np.isfinite(values).all(),
+            f"{questions.path}: the model's {name} are not finite; its weights are "
+            "damaged, or training diverged",
+            error=DataError,
+        )
     is_beam = "start_log_probs" in outputs
-    candidates = (_BeamCandidates if is_beam else _LogitCandidates)(
-        encoded, outputs, options
-    )
-    bounds = np.searchsorted(
-        encoded.detail.question, np.arange(len(questions) + 1)
-    ).tolist()
+    pairs = (_beam_pairs if is_beam else _logit_pairs)(encoded, outputs, options)
+    numbers = np.arange(len(questions) + 1)
+    bounds = np.searchsorted(encoded.detail.question, numbers).tolist()
     best, nbest, null_scores = [], [], []
-    for number in range(len(questions)):
-        rows = range(bounds[number], bounds[number + 1])
-        if not rows:
-            raise UsageError(
-                f"{questions.path}: {questions.items[number].where} was left out of "
-                "the training examples and cannot be answered"
-            )
-        found = _of_question(questions, encoded, number, rows, candidates, options)
-        null = candidates.null_score(rows)
+    for number, bound in enumerate(itertools.pairwise(bounds)):
+        require(
+            rows := range(*bound),
+            f"{questions.path}: {questions.items[number].where} was left out of the "
+            "training examples and cannot be answered",
+        )
+        found, null = _of_question(questions, encoded, number, rows, pairs, options)
         top, listed = _choose(found, null, questions.unanswerable, is_beam, options)
         nbest.append(listed)
         best.append(top)
@@ -167,72 +164,67 @@ def prediction_files(answers: Answers) -> dict[str, str]:
     }
 
 
-class _LogitCandidates:
-    """Pairs of the best starts and the best ends of a window, by their raw logits."""
+def _logit_pairs(encoded: EncodedExamples, outputs: Outputs, options: Options):
+    """Returns a function of a row: pairs of its best starts and its best ends.
 
-    def __init__(self, encoded, outputs: Outputs, options: Options):
-        self.splits = encoded.rows.splits
-        self.count = options.n_best_size
-        self.start = np.asarray(outputs["start_logits"], np.float64)
-        self.end = np.asarray(outputs["end_logits"], np.float64)
+    The function returns their tokens and raw logits, and those of `[CLS]` in sum.
+    """
 
-    def of_row(self, row: int) -> tuple[np.ndarray, ...]:
-        """Returns start, end, start score and end score of the pairs of a row."""
-        part = slice(self.splits[row], self.splits[row + 1])
-        start, end = self.start[part], self.end[part]
+    def of_row(row: int) -> tuple:
+        part = slice(*encoded.rows.splits[row : row + 2])
+        columns = (outputs["start_logits"][part], outputs["end_logits"][part])
+        start, end = (np.asarray(column, np.float64) for column in columns)
         # A stable sort: the earlier position on a tie.
-        starts = np.argsort(-start, kind="stable")[: self.count]
-        ends = np.argsort(-end, kind="stable")[: self.count]
+        starts, ends = (
+            np.argsort(-column, kind="stable")[: options.n_best_size]
+            for column in (start, end)
+        )
         starts, ends = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
-        return starts, ends, start[starts], end[ends]
+        return starts, ends, start[starts], end[ends], start[0] + end[0]
 
-    def null_score(self, rows: range) -> float:
-        """Returns the smallest sum of the logits of `[CLS]`."""
-        return float(min(self.start[i] + self.end[i] for i in self.splits[rows]))
+    return of_row
 
 
-class _BeamCandidates:
-    """The pairs of the beam head of a window, by their log-probabilities."""
+def _beam_pairs(encoded: EncodedExamples, outputs: Outputs, options: Options):
+    """Returns a function of a row: the pairs of the beam head.
 
-    def __init__(self, encoded, outputs: Outputs, options: Options):
-        self.outputs = outputs
-        count = outputs["start_index"].shape[1]
-        self.per_start = outputs["end_index"].shape[1] // count
+    The function returns their tokens and log-probabilities, and the logit of "there is
+    no answer".
+    """
 
-    def of_row(self, row: int) -> tuple[np.ndarray, ...]:
-        """Returns start, end, start score and end score of the pairs of a row."""
+    def of_row(row: int) -> tuple:
         starts, first, ends, last = (
-            np.asarray(self.outputs[name][row])
+            np.asarray(outputs[name][row])
             for name in ("start_index", "start_log_probs", "end_index", "end_log_probs")
         )
-        starts, first = (np.repeat(x, self.per_start) for x in (starts, first))
-        return starts, ends, first.astype(np.float64), last.astype(np.float64)
+        starts, first = (np.repeat(x, len(ends) // len(x)) for x in (starts, first))
+        scores = (first.astype(np.float64), last.astype(np.float64))
+        return starts, ends, *scores, outputs["cls_logits"][row]
 
-    def null_score(self, rows: range) -> float:
-        """Returns the smallest logit of "there is no answer"."""
-        return float(self.outputs["cls_logits"][rows].min())
+    return of_row
 
 
 def _of_question(
-    questions, encoded, number, rows, candidates, options
-) -> list[Candidate]:
-    """Returns the candidates of all windows of a question, best first."""
+    questions, encoded, number, rows, pairs, options
+) -> tuple[list[Candidate], float]:
+    """Returns the candidates of all windows, best first, and the lowest null score."""
     windows = encoded.detail
     item = questions.items[number]
     text, context = questions.contexts[item.context], windows.contexts[item.context]
     part = slice(rows.start, rows.stop)
     owner = max_context(windows.first[part], windows.size[part])
-    found = []
+    found, nulls = [], []
     for window, row in enumerate(rows):
-        starts, ends, first, second = candidates.of_row(row)
+        *columns, null = pairs(row)
+        nulls.append(float(null))
         begin, size = windows.first[row], windows.size[row]
         shift = begin - encoded.rows.first_lengths[row]
-        starts, ends = starts + shift, ends + shift
+        starts, ends = columns[0] + shift, columns[1] + shift
         fits = (starts >= begin) & (ends < begin + size) & (starts <= ends)
         fits &= ends - starts < options.max_answer_length
         fits[fits] = owner[starts[fits]] == window
-        columns = (starts[fits], ends[fits], first[fits], second[fits])
-        found += zip(*(column.tolist() for column in columns), strict=True)
+        columns = (column[fits].tolist() for column in (starts, ends, *columns[2:]))
+        found += zip(*columns, strict=True)
     found.sort(key=lambda one: one[2] + one[3], reverse=True)
     listed: dict[str, Candidate] = {}
     for start, end, first, second in found:
@@ -243,7 +235,7 @@ def _of_question(
         if answer not in listed:
             a += len(text[a:b]) - len(text[a:b].lstrip())
             listed[answer] = Candidate(answer, first, second, 0.0, a, a + len(answer))
-    return list(listed.values())
+    return list(listed.values()), min(nulls)
 
 
 def _choose(

@@ -13,14 +13,8 @@ import numpy as np
 from absl import logging
 
 from albert_tf import features
-from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.squad_files import (
-    SKIP_HINT,
-    Question,
-    Questions,
-    none_usable,
-    warn_of_skipped,
-)
+from albert_tf.errors import require
+from albert_tf.tasks.squad_files import Question, Questions, leave_out
 from albert_tf.tasks.task import EncodedExamples, Options
 from albert_tf.text.inputs import EncodedTexts
 from albert_tf.text.tokenizer import Tokenizer
@@ -75,24 +69,21 @@ def check_options(options: Options) -> None:
         options: `Options`.
     """
     for name in ("max_query_length", "n_best_size", "max_answer_length"):
-        if getattr(options, name) < 1:
-            raise UsageError(
-                f"{name} must be at least 1, received {getattr(options, name)}"
-            )
+        value = getattr(options, name)
+        require(value >= 1, f"{name} must be at least 1", value)
     budget = options.max_seq_length - options.max_query_length - 3
-    if budget < 1:
-        raise UsageError(
-            "max_seq_length must be at least max_query_length + 4 = "
-            f"{options.max_query_length + 4}, so that there is room for the text, "
-            f"received {options.max_seq_length}; a smaller max_query_length shortens "
-            "the questions"
-        )
-    if not 1 <= options.doc_stride <= budget:
-        raise UsageError(
-            f"doc_stride must be from 1 to {budget} (max_seq_length - "
-            "max_query_length - 3), or tokens would be lost between two windows, "
-            f"received {options.doc_stride}"
-        )
+    require(
+        budget >= 1,
+        "max_seq_length must be at least max_query_length + 4 = "
+        f"{options.max_query_length + 4}, so that there is room for the text, received "
+        f"{options.max_seq_length}; a smaller max_query_length shortens the questions",
+    )
+    require(
+        1 <= options.doc_stride <= budget,
+        f"doc_stride must be from 1 to {budget} (max_seq_length - max_query_length - "
+        "3), or tokens would be lost between two windows",
+        options.doc_stride,
+    )
 
 
 def with_room(options: Options) -> Options:
@@ -141,10 +132,7 @@ def encode_questions(
     ids, splits = tokenizer.encode_batch_flat([q.text for q in items])
     lengths = np.diff(splits)
     kept = np.minimum(lengths, options.max_query_length)
-    plans = _Plans(questions, contexts, options)
-    for number, question in enumerate(items):
-        plans.add(number, question, int(kept[number]))
-    windows, positions = plans.finish()
+    windows, positions = _cut(questions, contexts, kept.tolist(), options)
     rows = _rows(windows, items, (ids, splits[:-1], kept), tokenizer)
     targets = {}
     if questions.labelled:
@@ -196,87 +184,74 @@ def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
     return best
 
 
-class _Plans:
-    """Collects the windows of questions and where their answers are."""
+def _cut(
+    questions: Questions, contexts, queries: list[int], options: Options
+) -> tuple[Windows, np.ndarray]:
+    """Returns the windows, and the first and last token of their answers, `[R, 2]`.
 
-    def __init__(self, questions: Questions, contexts, options: Options):
-        self.questions = questions
-        self.contexts = contexts
-        self.options = options
-        self.rows: list[tuple[int, int, int]] = []
-        self.positions: list[tuple[int, int]] = []
-        self.skipped: list[str] = []
-        self.misplaced: list[str] = []
-
-    def add(self, number: int, question: Question, query: int) -> None:
-        """Plans the windows of a question of `query` tokens."""
+    Args:
+        questions: `Questions`.
+        contexts: dict. `Context` of each text by its index.
+        queries: list of int. Number of tokens of each question in its rows.
+        options: `Options`.
+    """
+    rows, problems, misplaced = [], [], []
+    for i, (question, query) in enumerate(zip(questions.items, queries, strict=True)):
         if question.problem:
-            self._refuse(question.problem)
-            return
-        context = self.contexts[question.context]
-        budget = self.options.max_seq_length - query - 3
-        length = len(context.ids)
-        answer = self._answer(question, context)
-        rows, positions = [], []
-        for first in window_starts(length, budget, self.options.doc_stride):
+            problems.append(question.problem)
+            continue
+        context = contexts[question.context]
+        answer = _answer(question, questions.contexts[question.context], context)
+        if question.answers and answer is None:
+            misplaced.append(_place(question))
+        budget, length = options.max_seq_length - query - 3, len(context.ids)
+        windows = []
+        for first in window_starts(length, budget, options.doc_stride):
             size = min(length - first, budget)
-            rows.append((number, first, size))
             held = answer and first <= answer[0] and answer[1] < first + size
             shift = query + 2 - first
-            positions.append([t + shift for t in answer] if held else [0, 0])
-        wanted = self.questions.training and not question.is_impossible
-        if wanted and not any(start for start, _ in positions):
-            self._refuse(_no_window(question, answer, budget))
-            return
-        self.rows += rows
-        self.positions += positions
+            tokens = [token + shift for token in answer] if held else [0, 0]
+            windows.append((i, first, size, *tokens))
+        wanted = questions.training and not question.is_impossible
+        if wanted and not any(row[-1] for row in windows):
+            problems.append(_no_window(question, answer, budget))
+        else:
+            rows += windows
+    leave_out(questions, problems, options.on_bad_input)
+    if misplaced:
+        logging.warning(
+            "%s: %d answers are not at their answer_start; they are scored by their "
+            "text, but the loss counts them as missing; the first: %s",
+            *(questions.path, len(misplaced), misplaced[0]),
+        )
+    table = np.array(rows, np.int32)
+    return Windows(contexts, *table.T[:3].copy()), table[:, 3:]
 
-    def finish(self) -> tuple[Windows, np.ndarray]:
-        """Returns the windows, and the first and last token of the answers `[R, 2]`."""
-        if self.skipped:
-            warn_of_skipped(self.questions, self.skipped)
-        if self.misplaced:
-            logging.warning(
-                "%s: %d answers are not at their answer_start; they are scored by "
-                "their text, but the loss counts them as missing; the first: %s",
-                self.questions.path,
-                len(self.misplaced),
-                self.misplaced[0],
-            )
-        if not self.rows:
-            raise none_usable(self.questions, self.skipped)
-        number, first, size = np.array(self.rows, np.int32).T.copy()
-        windows = Windows(self.contexts, number, first, size)
-        return windows, np.array(self.positions, np.int32).reshape(-1, 2)
 
-    def _refuse(self, reason: str) -> None:
-        if self.options.on_bad_input != "skip":
-            raise DataError(f"{self.questions.path}: {reason} {SKIP_HINT}")
-        self.skipped.append(reason)
-
-    def _answer(self, question: Question, context: Context) -> tuple[int, int] | None:
-        """Returns the first and last token of the answer, or None if there is none."""
-        if not question.answers:
-            return None
-        text, start = question.answers[0]
-        whole = self.questions.contexts[question.context]
-        if text and 0 <= start <= len(whole) and whole.startswith(text, start):
-            first, last = context.tokens_of(start, start + len(text) - 1)
+def _answer(question: Question, text: str, context: Context) -> tuple[int, int] | None:
+    """Returns the first and last token of the answer, or None if there is none."""
+    if question.answers:
+        answer, start = question.answers[0]
+        if answer and 0 <= start <= len(text) and text.startswith(answer, start):
+            first, last = context.tokens_of(start, start + len(answer) - 1)
             if first <= last:
                 return first, last
-        self.misplaced.append(f"{question.where} (id {question.id!r})")
-        return None
+    return None
 
 
 def _no_window(question: Question, answer, budget: int) -> str:
     """Returns the reason why no window of a question has its answer."""
-    where = f"{question.where} (id {question.id!r})"
     if answer is None:
-        return f"{where}: expected an answer with tokens, received none"
+        return f"{_place(question)}: expected an answer with tokens, received none"
     return (
-        f"{where}: no window holds the whole answer of {answer[1] - answer[0] + 1} "
-        f"tokens; windows hold {budget}: raise max_seq_length or lower doc_stride"
+        f"{_place(question)}: no window holds the whole answer of "
+        f"{answer[1] - answer[0] + 1} tokens; windows hold {budget}: raise "
+        "max_seq_length or lower doc_stride"
     )
+
+
+def _place(question: Question) -> str:
+    return f"{question.where} (id {question.id!r})"
 
 
 def _rows(windows: Windows, items, queries, tokenizer: Tokenizer) -> EncodedTexts:

@@ -5,6 +5,7 @@ be used is kept with the reason in `Question.problem`, so that `--on_bad_input` 
 decide later; a file with questions to be answered must be right in all of them.
 """
 
+import collections
 import dataclasses
 import json
 import os
@@ -13,12 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 from absl import logging
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks.task import FileSource
 
-SKIP_HINT = "(--on_bad_input=skip leaves such questions out)"
 _KINDS = {
     str: "a string",
     int: "a whole number",
@@ -138,30 +138,38 @@ def to_be_scored(questions: Questions, on_bad_input: str) -> Questions:
     """
     if not questions.training:
         return questions
-    bad = [item.problem for item in questions.items if item.problem]
-    if bad and on_bad_input != "skip":
-        raise DataError(f"{questions.path}: {bad[0]} {SKIP_HINT}")
-    if bad:
-        warn_of_skipped(questions, bad)
+    problems = [item.problem for item in questions.items if item.problem]
+    leave_out(questions, problems, on_bad_input)
     kept = [i for i, item in enumerate(questions.items) if not item.problem]
-    if not kept:
-        raise none_usable(questions, bad)
     return dataclasses.replace(questions.select(kept), training=False)
 
 
-def warn_of_skipped(questions: Questions, reasons: Sequence[str]) -> None:
-    """Says how many questions are left out, and the reason for the first one."""
-    logging.warning(
-        "%s: left out %d of %d questions; the first: %s",
-        *(questions.path, len(reasons), len(questions), reasons[0]),
-    )
+def leave_out(questions: Questions, reasons: Sequence[str], on_bad_input: str) -> None:
+    """Logs how many questions are left out, with the reason for the first one.
 
+    Args:
+        questions: `Questions`. All of them.
+        reasons: sequence of str. Why each that is left out cannot be used.
+        on_bad_input: str. "stop" or "skip".
 
-def none_usable(questions: Questions, reasons: Sequence[str]) -> DataError:
-    """Returns the error for a file whose questions are all left out."""
-    return DataError(
-        f"{questions.path}: expected questions that can be used, received none "
-        f"(left out: {len(reasons)})"
+    Raises:
+        DataError: If there are such questions and `on_bad_input` is "stop", or if no
+            others are left.
+    """
+    path = questions.path
+    if reasons and on_bad_input != "skip":
+        hint = "(--on_bad_input=skip leaves such questions out)"
+        raise DataError(f"{path}: {reasons[0]} {hint}")
+    if reasons:
+        logging.warning(
+            "%s: left out %d of %d questions; the first: %s",
+            *(path, len(reasons), len(questions), reasons[0]),
+        )
+    require(
+        len(reasons) < len(questions),
+        f"{path}: expected questions that can be used, received none "
+        f"(left out: {len(reasons)})",
+        error=DataError,
     )
 
 
@@ -180,17 +188,14 @@ def held_back_articles(
         have no problems.
     """
     usable = [i for i, item in enumerate(questions.items) if not item.problem]
-    articles = sorted({questions.items[i].article for i in usable})
-    order = np.random.default_rng(seed).permutation(len(articles)).tolist()
-    counts = dict.fromkeys(articles, 0)
-    for i in usable:
-        counts[questions.items[i].article] += 1
+    counts = collections.Counter(questions.items[i].article for i in usable)
+    articles = sorted(counts)
     held, total = set(), 0
-    for number in order[:-1]:
+    for i in np.random.default_rng(seed).permutation(len(articles)).tolist()[:-1]:
         if total >= fraction * len(usable):
             break
-        held.add(articles[number])
-        total += counts[articles[number]]
+        held.add(articles[i])
+        total += counts[articles[i]]
     back = [i for i in usable if questions.items[i].article in held]
     rest = sorted(set(range(len(questions))) - set(back))
     later = dataclasses.replace(questions.select(back), training=False)
@@ -245,25 +250,21 @@ class _Reader:
     def add_article(self, article, title: str, where: str, is_row: bool = False):
         """Reads the questions of an article, or of a row that holds only one."""
         try:
-            _check(article, dict, where)
             paragraphs = _field(article, "paragraphs", list, where)
         except _ProblemError as e:
-            self._refuse(str(e), where, title)
+            self._refuse(e, where, title)
             return
         for i, paragraph in enumerate(paragraphs):
             place = where if is_row else f"{where}.paragraphs[{i}]"
             try:
-                _check(paragraph, dict, place)
                 context = _field(paragraph, "context", str, place)
                 asked = _field(paragraph, "qas", list, place)
             except _ProblemError as e:
-                self._refuse(str(e), place, title)
+                self._refuse(e, place, title)
                 continue
-            number = self.contexts.setdefault(context, len(self.contexts))
+            self.contexts.setdefault(context, len(self.contexts))
             for j, qa in enumerate(asked):
-                self._add(
-                    qa, context, number, title, place if is_row else f"{place}.qas[{j}]"
-                )
+                self._add(qa, context, title, place if is_row else f"{place}.qas[{j}]")
 
     def questions(self) -> Questions:
         """Returns all questions read."""
@@ -285,14 +286,8 @@ class _Reader:
                 both[0].where,
             )
             items = [dataclasses.replace(x, is_impossible=not x.answers) for x in items]
-        return Questions(
-            self.path,
-            list(self.contexts),
-            items,
-            self.unanswerable,
-            self.training,
-            labelled,
-        )
+        kind = (self.unanswerable, self.training, labelled)
+        return Questions(self.path, list(self.contexts), items, *kind)
 
     def _scored(self, item: Question) -> Question:
         """Returns a question that counts as impossible if it has no answers."""
@@ -306,47 +301,34 @@ class _Reader:
             )
         return dataclasses.replace(item, is_impossible=True)
 
-    def _refuse(self, reason: str, where: str, title: str, name: str = "") -> None:
+    def _refuse(self, reason: Exception, where: str, title: str, name: str = ""):
         """Notes what cannot be trained on; raises an error for what is answered."""
         if not self.training:
             raise DataError(f"{self.path}: {reason}")
         self.items.append(
-            Question(name, "", -1, article=title, where=where, problem=reason)
+            Question(name, "", -1, article=title, where=where, problem=str(reason))
         )
 
-    def _add(self, qa, context: str, number: int, title: str, where: str) -> None:
-        name = ""
+    def _add(self, qa, context: str, title: str, place: str) -> None:
+        name, where = "", place
         try:
-            _check(qa, dict, where)
-            name = _field(qa, "id", str, where)
-            where = f"{where} (id {_shown(name)})"
+            name = _field(qa, "id", str, place)
+            where = f"{place} (id {_shown(name)})"
             if name in self.seen:
                 raise _ProblemError(
                     f"{where}: the id was used before, at {self.seen[name]}"
                 )
-            self.seen[name] = where.partition(" (id")[0]
+            self.seen[name] = place
             text = _field(qa, "question", str, where)
-            impossible = qa.get("is_impossible", False)
-            _check(impossible, bool, f"{where}: is_impossible")
+            impossible = _field(qa, "is_impossible", bool, where, False)
             answers = self._answers(qa, where)
         except _ProblemError as e:
-            self._refuse(str(e), where, title, name)
+            self._refuse(e, where, title, name)
             return
-        problem = ""
-        if self.training:
-            problem = self._problem(context, answers, impossible)
-        self.items.append(
-            Question(
-                name,
-                text,
-                number,
-                answers,
-                impossible,
-                title,
-                where.partition(" (id")[0],
-                f"{where}: {problem}" if problem else "",
-            )
-        )
+        problem = self.training and self._problem(context, answers, impossible)
+        problem = f"{where}: {problem}" if problem else ""
+        about = (text, self.contexts[context], answers, impossible, title)
+        self.items.append(Question(name, *about, place, problem))
 
     def _answers(self, qa: dict, where: str) -> tuple[tuple[str, int], ...]:
         if "answers" not in qa and not self.training:
@@ -354,7 +336,6 @@ class _Reader:
         found = []
         for k, answer in enumerate(_field(qa, "answers", list, where)):
             place = f"{where}: answers[{k}]"
-            _check(answer, dict, place)
             text = _field(answer, "text", str, place)
             found.append((text, _field(answer, "answer_start", int, place)))
         return tuple(found)
@@ -384,21 +365,21 @@ class _Reader:
         return ""
 
 
-def _field(content: dict, name: str, kind: type, where: str):
-    if name not in content:
-        raise _ProblemError(
-            f"{where}: expected {_KINDS[kind]} named {name}, found none"
-        )
-    _check(content[name], kind, f"{where}: {name}")
-    return content[name]
+def _field(content, name: str, kind: type, where: str, default=None):
+    """Returns a field of an object, if both are of the right kind."""
+    expected = f"{where}: expected {_KINDS[kind]} named {name}, found none"
+    _check(content, dict, where)
+    value = content.get(name, default)
+    require(name in content or default is not None, expected, error=_ProblemError)
+    _check(value, kind, f"{where}: {name}")
+    return value
 
 
 def _check(value, kind: type, where: str) -> None:
     # `isinstance` would take true for a number.
     if type(value) is not kind:
-        raise _ProblemError(
-            f"{where}: expected {_KINDS[kind]}, received {_shown(value)}"
-        )
+        expected = f"{where}: expected {_KINDS[kind]}"
+        raise _ProblemError(f"{expected}, received {_shown(value)}")
 
 
 def _shown(value) -> str:
@@ -423,13 +404,14 @@ class SquadSource(FileSource):
 
     def read(self, folder: str = "") -> Questions:
         """Returns the questions in a folder, or in a `.json` file given instead."""
-        single = folder.endswith(".json")
-        return self.read_file(folder) if single else super().read(folder)
+        is_file = folder.endswith(".json")
+        return self.read_file(folder) if is_file else super().read(folder)
 
     def read_file(self, path: str) -> Questions:
         """Returns the questions of any file in this format."""
-        kind = {"unanswerable": self.unanswerable, "training": self.training}
-        return read_questions(path, **kind)
+        return read_questions(
+            path, unanswerable=self.unanswerable, training=self.training
+        )
 
     def from_rows(self, found: TfdsRows) -> Questions:
         """Returns the questions of a set of TensorFlow Datasets, one in each row.

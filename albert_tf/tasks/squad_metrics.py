@@ -9,9 +9,9 @@ import collections
 import math
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -142,23 +142,24 @@ def raw_scores(
     """
     exact, f1 = {}, {}
     for name, answers in gold.items():
+        given = predictions.get(name)
         if unanswerable:
-            if name not in predictions:
+            if given is None:
                 continue
             answers = [text for text in answers if normalize_answer(text)] or [""]
-        if not answers:
-            raise DataError(
-                f"question {name!r}: expected a correct answer, received none, which "
-                "only SQuAD 2.0 allows"
-            )
-        given = predictions.get(name)
-        if given is None:
-            exact[name], f1[name] = 0, 0.0
-            continue
-        exact[name] = max(exact_score(text, given) for text in answers)
-        f1[name] = max(f1_score(text, given, float(unanswerable)) for text in answers)
-    if not exact:
-        raise DataError("expected predictions for the questions, received none")
+        require(
+            answers,
+            f"question {name!r}: expected a correct answer, received none, which only "
+            "SQuAD 2.0 allows",
+            error=DataError,
+        )
+        exact[name], f1[name] = 0, 0.0
+        if given is not None:
+            exact[name] = max(exact_score(text, given) for text in answers)
+            both_empty = float(unanswerable)
+            f1[name] = max(f1_score(text, given, both_empty) for text in answers)
+    message = "expected predictions for the questions, received none"
+    require(exact, message, error=DataError)
     return exact, f1
 
 
@@ -198,7 +199,6 @@ def calibrate_threshold(
     gold: Gold,
     predictions: Mapping[str, str],
     null_scores: Mapping[str, float],
-    score: Callable[[str, str], float] = f1_score,
 ) -> float:
     """Chooses the threshold up to which a null score means that there is an answer.
 
@@ -210,7 +210,6 @@ def calibrate_threshold(
         predictions: dict. The best answer to each question, by id, regardless of its
             null score.
         null_scores: dict. By id.
-        score: callable. Score of a correct and a predicted answer.
 
     Returns:
         float. Halfway between the highest null score that is answered and the lowest
@@ -219,13 +218,10 @@ def calibrate_threshold(
     Raises:
         DataError: If no question has a prediction and a null score.
     """
-    scores = {}
-    for name in gold:
-        if name in predictions and name in null_scores:
-            answers = [text for text in gold[name] if normalize_answer(text)] or [""]
-            scores[name] = max(score(text, predictions[name]) for text in answers)
-    if not scores:
-        raise DataError("expected questions to choose the threshold on, received none")
+    gold = {n: a for n, a in gold.items() if n in predictions and n in null_scores}
+    message = "expected questions to choose the threshold on, received none"
+    require(gold, message, error=DataError)
+    _, scores = raw_scores(gold, predictions, unanswerable=True)
     answerable = {name: bool(gold[name]) for name in scores}
     order = sorted(scores, key=null_scores.__getitem__)
     values = [null_scores[name] for name in order]

@@ -27,6 +27,13 @@ def mark_entities(tags: Iterable[str]) -> bool:
     )
 
 
+def of_no_scheme(tags: Iterable[str]) -> list[str]:
+    """Returns the tags that are neither `O` nor typed, if others are typed."""
+    tags = set(tags) - {OUTSIDE}
+    other = {tag for tag in tags if not _TYPED.fullmatch(tag)}
+    return sorted(other) if other < tags else []
+
+
 def to_iob2(
     sentences: Sequence[Sequence[str]], place: Callable[[int, int], str]
 ) -> tuple[list[list[str]], str]:
@@ -51,8 +58,14 @@ def to_iob2(
     used = {tag for tags in sentences for tag in tags}
     if not mark_entities(used):
         return sentences, ""
-    if any(map(_TYPED.fullmatch, used)):
-        _check_typed(sentences, used, place)
+    wrong = of_no_scheme(used)
+    for i, tags in enumerate(sentences if wrong else ()):
+        for j, tag in enumerate(tags):
+            if tag in wrong:
+                raise DataError(
+                    f"{place(i, j)}: the tag must be O, B-type or I-type, as others of "
+                    f"this file, received {tag!r:.80}"
+                )
     converted, orphans, adjacent, starts = [], 0, 0, 0
     for tags in sentences:
         row, before = [], OUTSIDE
@@ -78,28 +91,13 @@ def to_iob2(
 
 def _note(used: set[str], orphans: int, adjacent: int, starts: int) -> str:
     """Returns what a conversion did, in words."""
-    if any(tag[0] in "ESLU" for tag in used):
-        return f"tags of {'BILOU' if _has(used, 'LU') else 'IOBES'} are read as IOB2"
+    prefixes = {tag[0] for tag in used}
+    if prefixes & {*"ESLU"}:
+        scheme = "BILOU" if prefixes & {*"LU"} else "IOBES"
+        return f"tags of {scheme} are read as IOB2"
     if not orphans:
         return ""
     if adjacent == starts:
         # In IOB1 a B- only stands between two entities of one type.
         return f"tags of IOB1 are read as IOB2 ({orphans} entities start with I-)"
     return f"tags I- that start an entity are read as B- ({orphans} of them)"
-
-
-def _has(used: set[str], prefixes: str) -> bool:
-    return any(tag[0] in prefixes for tag in used)
-
-
-def _check_typed(sentences, used: set[str], place) -> None:
-    wrong = {tag for tag in used if tag != OUTSIDE and not _TYPED.fullmatch(tag)}
-    if not wrong:
-        return
-    for i, tags in enumerate(sentences):
-        for j, tag in enumerate(tags):
-            if tag in wrong:
-                raise DataError(
-                    f"{place(i, j)}: the tag must be O, B-type or I-type, as others of "
-                    f"this file, received {tag!r:.80}"
-                )

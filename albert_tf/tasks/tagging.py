@@ -8,7 +8,6 @@ that is too long continues in another row.
 """
 
 import dataclasses
-import itertools
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf import features
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.tables import class_ids
 from albert_tf.tasks import metrics, tag_schemes, tagging_metrics
 from albert_tf.tasks.tagging_files import ConllSource, TaggedExamples, TaggedSource
@@ -210,9 +209,13 @@ def with_labels(
 
     Raises:
         DataError: If there is only one tag, or the tags are class ids.
-        UsageError: If there are suspiciously many.
+        UsageError: If there are suspiciously many, or some of the task's tags mark
+            entities and others are of another form.
     """
     if task.labels:
+        other = tag_schemes.of_no_scheme(task.labels)
+        rule = "labels: expected only O, B-type and I-type, as other labels are"
+        require(not other, rule, *other[:1])
         return task
     found = set(tagging_metrics.flat(train.labels))
     if class_ids.are_ids(found):
@@ -225,24 +228,23 @@ def with_labels(
     for other in others:
         more = set(tagging_metrics.flat(other.labels or [])) - found
         if more:
+            names = ", ".join(sorted(more))
             logging.warning(
-                "%s: the tags %s do not occur in %s",
-                other.path,
-                ", ".join(sorted(more)),
-                train.path,
+                "%s: the tags %s do not occur in %s", other.path, names, train.path
             )
             found |= more
-    if len(found) < 2:
-        raise DataError(
-            f"{train.path}: expected at least 2 different tags, received only "
-            f"{found.pop()!r}"
-        )
-    if len(found) > _MANY_TAGS and not many_labels:
-        raise UsageError(
-            f"{train.path}: expected at most {_MANY_TAGS} different tags, received "
-            f"{len(found)}, such as {min(found)!r:.80}; if they are tags, confirm with "
-            "--many_labels"
-        )
+    first = min(found)
+    require(
+        len(found) >= 2,
+        f"{train.path}: expected at least 2 different tags, received only {first!r}",
+        error=DataError,
+    )
+    require(
+        len(found) <= _MANY_TAGS or many_labels,
+        f"{train.path}: expected at most {_MANY_TAGS} different tags, received "
+        f"{len(found)}, such as {first!r:.80}; if they are tags, confirm with "
+        "--many_labels",
+    )
     labels = sorted(found, key=lambda tag: (tag != tag_schemes.OUTSIDE, tag))
     new = tagging_task(task.name, labels, task.splits)
     return dataclasses.replace(new, recipe=task.recipe, options=task.options)
@@ -311,70 +313,57 @@ def encode_words(
         tokenizer: `Tokenizer`.
         max_seq_length: int. Maximum length of a row, special tokens included.
     """
-    room = max_seq_length - 2
-    pieces, splits = _pieces(tokenizer, [word for row in sentences for word in row])
-    full = np.diff(splits)
-    kept = np.minimum(full, room)
-    sizes = [len(row) for row in sentences]
-    row_of = _row_numbers(kept.tolist(), sizes, room)
+    words, sizes = (
+        [w for row in sentences for w in row],
+        [len(row) for row in sentences],
+    )
+    distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    ids, splits = tokenizer.encode_batch_flat(list(distinct))
+    which = np.array([distinct[word] for word in words], np.int64)
+    full = np.diff(splits)[which]
+    begins = np.where(full > 0, splits[which], len(ids))
+    ids = np.append(ids, np.int32(tokenizer.unk_id))
+    kept = np.clip(full, 1, max_seq_length - 2)
     truncated = np.zeros(len(sizes), np.bool_)
     truncated[np.repeat(np.arange(len(sizes)), sizes)[full > kept]] = True
-    rows, places = _assemble(tokenizer, pieces, splits, kept, row_of)
-    starts = np.searchsorted(row_of, np.arange(len(rows) + 1))
+    firsts = _first_words(kept.tolist(), sizes, max_seq_length - 2)
+    counts = np.diff(firsts)  # words of each row
+    before = np.append(0, np.cumsum(kept))  # tokens before each word
+    lengths = np.diff(before[firsts]) + 2
+    places = before[:-1] - np.repeat(before[firsts[:-1]], counts) + 1
+    row_splits = np.append(0, np.cumsum(lengths))
+    tokens = np.full(row_splits[-1], tokenizer.sep_id, np.int32)
+    tokens[row_splits[:-1]] = tokenizer.cls_id
+    starts = np.repeat(row_splits[:-1], counts) + places
+    tokens[inputs.ranges(starts, kept)] = ids[inputs.ranges(begins, kept)]
     return EncodedExamples(
-        rows=rows,
-        unit_splits=np.arange(len(rows) + 1, dtype=np.int64),
+        rows=inputs.EncodedTexts(tokens, row_splits, lengths.astype(np.int32)),
+        unit_splits=np.arange(len(lengths) + 1, dtype=np.int64),
         targets={},
         truncated=truncated,
-        place_splits=starts.astype(np.int64),
-        places=places,
+        place_splits=firsts,
+        places=places.astype(np.int32),
     )
 
 
-def _pieces(tokenizer: Tokenizer, words: Sequence[str]):
-    """Returns the tokens of words, at least one each, and where each word's begin."""
-    distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
-    ids, splits = tokenizer.encode_batch_flat(list(distinct))
-    ids, splits = ids.tolist(), splits.tolist()
-    pieces = [ids[a:b] or [tokenizer.unk_id] for a, b in itertools.pairwise(splits)]
-    rows = [pieces[distinct[word]] for word in words]
-    flat = np.fromiter(itertools.chain.from_iterable(rows), np.int32)
-    return flat, np.cumsum([0, *map(len, rows)], dtype=np.int64)
-
-
-def _row_numbers(lengths: list[int], sizes: list[int], room: int) -> np.ndarray:
-    """Returns the index of the row of each word, int64 `[P]`.
+def _first_words(lengths: list[int], sizes: list[int], room: int) -> np.ndarray:
+    """Returns the index of the first word of each row, and `P`, int64 `[R + 1]`.
 
     Args:
         lengths: list of int `[P]`. Number of tokens of each word, at most `room`.
         sizes: list of int `[N]`. Number of words of each sentence.
         room: int. Number of tokens of a row.
     """
-    numbers, row, word = [], -1, 0
+    firsts, word = [], 0
     for size in sizes:
         used = room  # a sentence starts a row
-        for length in lengths[word : word + size]:
+        for i, length in enumerate(lengths[word : word + size], start=word):
             if used + length > room:
-                row, used = row + 1, 0
+                firsts.append(i)
+                used = 0
             used += length
-            numbers.append(row)
         word += size
-    return np.array(numbers, np.int64)
-
-
-def _assemble(tokenizer, pieces, splits, kept, row_of):
-    """Returns the rows, and the index of each word's first token in its row."""
-    num_rows = int(row_of[-1]) + 1 if len(row_of) else 0
-    counts = np.bincount(row_of, kept, num_rows).astype(np.int64)
-    row_splits = np.concatenate([[0], np.cumsum(counts + 2)]).astype(np.int64)
-    # In the array of all rows, each row adds [CLS] and [SEP] to the tokens before.
-    starts = np.cumsum(kept) - kept + 2 * row_of + 1
-    ids = np.full(row_splits[-1], tokenizer.sep_id, np.int32)
-    ids[row_splits[:-1]] = tokenizer.cls_id
-    inner = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-    ids[np.repeat(starts, kept) + inner] = pieces[np.repeat(splits[:-1], kept) + inner]
-    rows = inputs.EncodedTexts(ids, row_splits, (counts + 2).astype(np.int32))
-    return rows, (starts - row_splits[row_of]).astype(np.int32)
+    return np.array([*firsts, word], np.int64)
 
 
 FAMILY = Tagging()

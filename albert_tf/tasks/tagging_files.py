@@ -101,10 +101,8 @@ class ConllSource(TaggedSource):
                 if row.get("tokens") != []:
                     yield number, str(number), row.get("tokens"), tags
 
-        keys = ("tokens", _TAGS_KEY)
-        return _finished(
-            _collect(found.name, rows(), keys, True, "row", BadRows("stop"))
-        )
+        checked = _checked(found.name, rows(), ("tokens", _TAGS_KEY), "row")
+        return _finished(_collect(found.name, checked, "row", BadRows("stop")))
 
 
 def read_tagged(
@@ -182,26 +180,18 @@ def _columns(line: str) -> list[str]:
 
 
 def _read_lines(path: str, labelled: bool, bad: BadRows) -> TaggedExamples:
-    ids, tokens, labels, lines = [], [], [], []
-    first = width = 0
-    for number, sentence in enumerate(_sentences(path)):
-        if not width:
-            first, width = sentence[0][0], len(sentence[0][1])
-        problem = ""
-        for line, row in sentence:
-            if problem := _row_problem(row, width, first, labelled):
-                problem = f"{path}: line {line}: {problem}"
-                break
-        if problem:
-            bad.report(_BAD, problem)
-            continue
-        ids.append(str(number))
-        tokens.append([row[0] for _, row in sentence])
-        labels.append([row[-1] for _, row in sentence])
-        lines.append(sentence[0][0])
-    known = labels if width > 1 else None
-    skipped = dict(bad.counts)
-    return TaggedExamples(path, ids, tokens, known, lines, "word", "", skipped)
+    def rows():
+        first = width = 0
+        for i, sentence in enumerate(_sentences(path)):
+            line, columns = sentence[0]
+            if not width:
+                first, width = line, len(columns)
+            found = ((n, _row_problem(x, width, first, labelled)) for n, x in sentence)
+            problem = next((f"{path}: line {n}: {why}" for n, why in found if why), "")
+            words, tags = ([row[k] for _, row in sentence] for k in (0, -1))
+            yield line, str(i), words, tags if width > 1 else None, problem
+
+    return _collect(path, rows(), "word", bad)
 
 
 def _row_problem(row: list[str], width: int, first: int, labelled: bool) -> str:
@@ -226,53 +216,55 @@ def _read_table(path: str, settings, labelled: bool, bad: BadRows) -> TaggedExam
         on_bad_input=bad.action,
     )
     tag_rows = table.values.get(tags)
-    if tag_rows and not labelled and all(row is None for row in tag_rows):
+    if not labelled and all(row is None for row in tag_rows or ()):
         tag_rows = None
     names = table.values.get(settings.id_column) or map(str, range(len(table)))
     words = table.values[settings.tokens_column]
     rows = zip(table.lines, names, words, tag_rows or [None] * len(words), strict=True)
-    keys = (settings.tokens_column, tags, settings.id_column)
-    found = _collect(path, rows, keys, tag_rows is not None, table.unit, bad)
+    keys = (settings.tokens_column, tag_rows and tags, settings.id_column)
+    rows = _checked(path, rows, keys, table.unit)
+    found = _collect(path, rows, table.unit, bad)
     return dataclasses.replace(found, skipped={**table.skipped, **found.skipped})
 
 
-def _collect(
-    path: str,
-    rows: Iterable[tuple[int, Any, Any, Any]],
-    keys: Sequence[str],
-    has_tags: bool,
-    unit: str,
-    bad: BadRows,
-) -> TaggedExamples:
-    """Returns the sentences of rows that can be used.
+def _checked(
+    path: str, rows: Iterable[tuple[int, Any, Any, Any]], keys, unit: str
+) -> Iterator[tuple]:
+    """Yields rows (line, id, words, tags) with the reason why one cannot be used.
 
     Args:
         path: str. Name of the data, for messages.
         rows: iterable of (line, id, words, tags).
-        keys: sequence of str. What the file calls words, tags and ids.
-        has_tags: bool. Whether there are tags.
+        keys: tuple of str. What the file calls words, tags (None without tags) and ids.
         unit: str. What lines are.
-        bad: `BadRows`. Receives the others.
     """
-    ids, tokens, labels, lines = [], [], [], []
     known = Ids()
     for line, name, words, tags in rows:
         where = f"{path}: {unit} {line}"
         problem = _lists_problem(words, keys[0])
-        if not problem and has_tags:
+        if not problem and keys[1]:
             problem = _lists_problem(tags, keys[1]) or _tags_problem(words, tags)
         if not problem and not isinstance(name, str):
             problem = f"{keys[2]}: expected a name, received {name!r:.80}"
         problem = problem or known.problem(name, where)
+        yield line, name, words, tags, f"{where}: {problem}" if problem else ""
+
+
+def _collect(
+    path: str, rows: Iterable[tuple], unit: str, bad: BadRows
+) -> TaggedExamples:
+    """Returns the sentences of rows that can be used; `bad` receives the others."""
+    kept = []
+    for *row, problem in rows:
         if problem:
-            bad.report(_BAD, f"{where}: {problem}")
-            continue
-        ids.append(name)
-        tokens.append(words)
-        labels.append(tags)
-        lines.append(line)
-    tags = labels if has_tags else None
-    return TaggedExamples(path, ids, tokens, tags, lines, unit, "", dict(bad.counts))
+            bad.report(_BAD, problem)
+        else:
+            kept.append(row)
+    lines, ids, tokens, labels = map(
+        list, zip(*kept, strict=True) if kept else [()] * 4
+    )
+    labels = None if None in labels else labels
+    return TaggedExamples(path, ids, tokens, labels, lines, unit, "", dict(bad.counts))
 
 
 def _lists_problem(values: Any, column: str) -> str:

@@ -4,13 +4,12 @@ Legend: `N` sentences. Tags are lists per sentence and stay so: in a list of all
 entities of neighbouring sentences would grow together.
 """
 
-import dataclasses
 import functools
 from collections.abc import Sequence
 
 import numpy as np
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.tasks import tag_schemes
 from albert_tf.tasks.metrics import classification_metrics
 
@@ -45,9 +44,8 @@ def entity_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
     }
     values = {}
     for suffix, (precision, recall, f1, _) in scores.items():
-        values[f"f1{suffix}"] = float(f1)
-        values[f"precision{suffix}"] = float(precision)
-        values[f"recall{suffix}"] = float(recall)
+        found = {"f1": f1, "precision": precision, "recall": recall}
+        values |= {f"{name}{suffix}": float(value) for name, value in found.items()}
     values["accuracy"] = float(seqeval.accuracy_score(labels, predictions))
     return values
 
@@ -72,17 +70,16 @@ def surface_f1(tokens: Tags, labels: Tags, predictions: Tags) -> float:
     A frequent entity counts as often as a rare one: compared are the sets of (type,
     words) that occur anywhere (Derczynski et al., 2017, section 5).
     """
-    sets = []
-    for tags in (labels, predictions):
-        sets.append(
-            {
-                (kind, tuple(words[start : end + 1]))
-                for words, row in zip(tokens, tags, strict=True)
-                for kind, start, end in entities(row)
-            }
-        )
-    total = len(sets[0]) + len(sets[1])
-    return 2 * len(sets[0] & sets[1]) / total if total else 0.0
+    known, found = (
+        {
+            (kind, tuple(words[start : end + 1]))
+            for words, row in zip(tokens, tags, strict=True)
+            for kind, start, end in entities(row)
+        }
+        for tags in (labels, predictions)
+    )
+    total = len(known) + len(found)
+    return 2 * len(known & found) / total if total else 0.0
 
 
 def per_type(labels: Tags, predictions: Tags) -> list[dict]:
@@ -92,17 +89,10 @@ def per_type(labels: Tags, predictions: Tags) -> list[dict]:
     columns = seqeval.precision_recall_fscore_support(
         labels, predictions, average=None, zero_division=0
     )
-    kinds = sorted(
-        {kind for row in [*labels, *predictions] for kind, *_ in entities(row)}
-    )
-    names = ("precision", "recall", "f1", "support")
-    return [
-        {
-            "label": kind,
-            **dict(zip(names, (*map(float, row[:3]), int(row[3])), strict=True)),
-        }
-        for kind, row in zip(kinds, zip(*columns, strict=True), strict=True)
-    ]
+    kinds = {kind for row in [*labels, *predictions] for kind, *_ in entities(row)}
+    names = ("label", "precision", "recall", "f1", "support")
+    rows = zip(sorted(kinds), *(column.tolist() for column in columns), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -112,29 +102,17 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     return _seqeval()[0].get_entities(list(tags))
 
 
-@dataclasses.dataclass(frozen=True)
-class EntityTables:
-    """Where entities start and end, as `entities` finds them, for code without seqeval.
-
-    Row `i` of a table is the tag of a word, column `j` that of the next one. Row `C` is
-    the place before the first word of a sentence, column `C` that after the last one.
-
-    Attributes:
-        starts: bool `[C + 1, C + 1]`. Whether the next word starts an entity.
-        ends: bool `[C + 1, C + 1]`. Whether an entity ends with the word.
-        kinds: list of str `[C]`. Type of an entity whose last word has the tag.
-    """
-
-    starts: np.ndarray
-    ends: np.ndarray
-    kinds: list[str]
-
-
-def entity_tables(labels: Sequence[str]) -> EntityTables:
-    """Returns the tables of `C` tags.
+def entity_tables(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns where entities start and end, for code that cannot call `entities`.
 
     Args:
         labels: sequence of `C` str. Tags, none of which is empty.
+
+    Returns:
+        Two bool `[C + 1, C + 1]`: whether the next word starts an entity, and whether
+        one ends with the word. Row `i` is the tag of the word, column `j` that of the
+        next one; row `C` is the place before the first word of a sentence, column `C`
+        that after the last one. And the types of entities whose last word has each tag.
     """
     seqeval, _ = _seqeval()
     tags = [(tag[0], tag[1:].split("-", 1)[-1] or "_") for tag in labels]
@@ -144,11 +122,8 @@ def entity_tables(labels: Sequence[str]) -> EntityTables:
         columns = [*tags, (tag_schemes.OUTSIDE, "_")]
         return np.array([[rule(a, b, x, y) for b, y in columns] for a, x in rows])
 
-    return EntityTables(
-        table(seqeval.start_of_chunk),
-        table(seqeval.end_of_chunk),
-        [kind for _, kind in tags],
-    )
+    kinds = [kind for _, kind in tags]
+    return table(seqeval.start_of_chunk), table(seqeval.end_of_chunk), kinds
 
 
 def flat(rows: Tags) -> list[str]:
@@ -170,14 +145,12 @@ def _seqeval():
 
 
 def _checked(labels: Tags, predictions: Tags) -> tuple[list, list]:
-    labels, predictions = (
-        [list(row) for row in labels],
-        [list(row) for row in predictions],
+    labels, predictions = [*map(list, labels)], [*map(list, predictions)]
+    require(
+        any(labels) and [*map(len, labels)] == [*map(len, predictions)],
+        "labels and predictions must be lists of sentences with as many tags, at least "
+        f"one, received {len(flat(labels))} tags of {len(labels)} sentences and "
+        f"{len(flat(predictions))} of {len(predictions)}",
+        error=DataError,
     )
-    if not any(labels) or [*map(len, labels)] != [*map(len, predictions)]:
-        raise DataError(
-            "labels and predictions must be lists of sentences with as many tags, at "
-            f"least one, received {sum(map(len, labels))} tags of {len(labels)} "
-            f"sentences and {sum(map(len, predictions))} of {len(predictions)}"
-        )
     return labels, predictions

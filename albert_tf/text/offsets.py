@@ -104,8 +104,8 @@ def piece_spans(
     table = np.array(rows, np.int64).reshape(-1, 3)
     ids, spans = table[:, 0], table[:, 1:]
     # SentencePiece gives an expanded character to the last of its pieces only.
-    partial = spans[:, 0] == spans[:, 1]
-    partial &= (ids != processor.piece_to_id(_SPACE)) & (spans[:, 1] < len(text))
+    partial = (spans[:, 0] == spans[:, 1]) & (spans[:, 1] < len(text))
+    partial[:1] &= ids[:1] != processor.piece_to_id(_SPACE)
     spans[partial, 1] += 1
     return ids, spans
 

@@ -113,15 +113,16 @@ class GraphOffsets(tf.Module):
             ids = new.values
         # SentencePiece gives an expanded character to the last of its pieces only.
         limits = tf.gather(folded.codes.row_limits(), rows)
-        partial = (begin == end) & (ids != self._space_id) & (end < limits)
+        is_first = tf.range(tf.size(ids, tf.int64)) == tf.gather(splits, rows)
+        partial = (begin == end) & (end < limits)
+        partial &= ~is_first | (ids != self._space_id)
         end += tf.cast(partial, tf.int64)
         # One more character, so that no index is out of range.
         first = tf.gather(tf.concat([folded.starts, [0]], 0), begin)
         first = tf.where(begin < limits, first, tf.gather(folded.stops, rows))
         last = tf.gather(tf.concat([[0], folded.ends], 0), end)
         last = tf.where(end > begin, last, first)
-        opens = tf.range(tf.size(ids, tf.int64)) == tf.gather(splits, rows)
-        opens &= tf.gather(self._begins, ids)
+        opens = is_first & tf.gather(self._begins, ids)
         first = tf.where(opens, tf.zeros_like(first), first)
 
         def ragged(values):

@@ -89,6 +89,10 @@ BROKEN = [
         question(answers=[{"text": "x", "answer_start": True}]),
         "answer_start: expected a whole number, received true",
     ),
+    (
+        question(answers=[{"text": "x", "answer_start": float("nan")}]),
+        r"answers\[0\]: answer_start: expected a whole number, received NaN",
+    ),
     (question(is_impossible="no"), "is_impossible: expected true or false"),
     ("x", IN_QUESTION + ': expected an object, received "x"'),
 ]

@@ -185,6 +185,9 @@ def test_labels_of_own_data(caplog):
     assert found.labels == ("O", "B-L", "B-P", "I-P")
     assert "the tags B-L do not occur" in caplog.text
     assert tagging.with_labels(TASK, train) is TASK
+    fixed = tagging.tagging_task("table", ("O", "B-PER", "X-PER"))
+    with pytest.raises(UsageError, match="^labels: expected only .* received 'X-PER'$"):
+        tagging.with_labels(fixed, train)
     words = tagging.with_labels(task, make(["a b"], ["V N"]))
     assert words.labels == ("N", "V") and words.selecting_metric == "accuracy"
     with pytest.raises(DataError, match="at least 2 different tags, received only 'O'"):

@@ -76,15 +76,6 @@ _TASK = "task:"
 _VARS = ("/vars/0", "/vars/1")
 _NO_WEIGHTS = re.compile(r"(^|/|:)(optimizer|preprocessor|seed_generator)/")
 _EARLIER_TOP = "_layer_checkpoint_dependencies"
-# The attributes of KerasHub's models that hold these layers.
-_ATTRIBUTES = {
-    "reversible_embedding": "token_embedding",
-    "position_embedding": "position_embedding",
-    "embedding": "segment_embedding",
-    "layer_normalization": "embeddings_layer_norm",
-    "dense": "embeddings_projection",
-    "dense_1": "pooled_dense",
-}
 _BLOCK = {
     "attention_layer_norm_{}": "_self_attention_layer_norm",
     "ffn_{}/intermediate": "_feedforward_intermediate_dense",
@@ -206,9 +197,14 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
                 tokenizer, sequence_length=config.max_position_embeddings
             )
         model = getattr(models, kind)(model, **options)
-    for path, tensor in theirs.items():
-        _find_variable(model, config, path).assign(tensor.read())
     model.save_to_preset(out.path)
+    # The file has a dataset for each weight, under the names of `_name_table`.
+    for stem, name in (("", WEIGHTS), (_TASK, TASK_WEIGHTS)):
+        own = {k: t for k, t in theirs.items() if k.startswith(_TASK) == bool(stem)}
+        if own:
+            with h5py.File(files.join(out.path, name), "r+") as f:
+                for path, tensor in own.items():
+                    f[path.removeprefix(stem)][...] = tensor.read()
 
 
 def _expressible(checkpoint: Checkpoint) -> AlbertConfig:
@@ -344,30 +340,6 @@ def _standard_path(path: str) -> str:
     top, _, rest = path.partition("/")
     top = top.replace(_EARLIER_TOP, "layers")
     return "/".join(part.lstrip("_") for part in (top, *rest.split("/")))
-
-
-def _find_variable(model, config: AlbertConfig, path: str):
-    """Returns the variable that KerasHub saves under a path of `_name_table`.
-
-    Args:
-        model: keras.Model. KerasHub's backbone, or its model with a head.
-        config: `AlbertConfig`. As for `_name_table`.
-        path: str. The path.
-    """
-    _, name, *inner, _, number = path.split("/")
-    if path.startswith(_TASK):
-        layer = model.output_dense if name == "dense" else getattr(model, name)
-    else:
-        backbone = getattr(model, "backbone", model)
-        if name.startswith("transformer_encoder"):
-            block = int(name.removeprefix("transformer_encoder").strip("_") or 0)
-            group, place = divmod(block, config.inner_group_num)
-            layer = backbone.transformer_layers[group][place]
-        else:
-            layer = getattr(backbone, _ATTRIBUTES[name])
-    for part in inner:
-        layer = getattr(layer, part if hasattr(layer, part) else f"_{part}")
-    return layer.trainable_variables[int(number)]
 
 
 def _attention(config: AlbertConfig, ours: str, stem: str) -> list[Row]:

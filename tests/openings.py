@@ -26,7 +26,7 @@ def count_openings(monkeypatch: pytest.MonkeyPatch) -> collections.Counter:
 
         monkeypatch.setattr(module, name, counting)
 
-    count(detect, "open_path", "open")
+    count(detect, "_open", "open")
     count(archives, "extract", "extract")
     count(folders, "verify", "verify")
     return counts

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.errors import DataError
-from albert_tf.heads import HEADS, find
+from albert_tf.errors import DataError, require
+from albert_tf.heads import HEADS, Head, find
 
 # Names of encoder weights in all formats; all other names belong to a head.
 _IN_ENCODER = re.compile(r"(albert|bert|backbone|layers|embeddings|encoder|pooler)[./]")
@@ -183,25 +183,21 @@ class Checkpoint:
                 f"{count}"
             )
         labels, kind = values.get("labels"), values.get("problem_type")
-        if labels is not None and not (
+        fits = labels is None or (
             isinstance(labels, list)
             and all(isinstance(label, str) for label in labels)
             and len(labels) == count
-        ):
-            raise DataError(
-                f"{where}: labels must be {count} strings, received {labels!r}"
-            )
-        if not isinstance(kind, str | None):
-            raise DataError(
-                f"{where}: problem_type must be a string, received {kind!r}"
-            )
+        )
+        rule = f"{where}: labels must be {count} strings"
+        require(fits, rule, labels, error=DataError)
+        rule = f"{where}: problem_type must be a string"
+        require(isinstance(kind, str | None), rule, kind, error=DataError)
         names = ("max_seq_length", *row.options)
         numbers = {k: values[k] for k in names if values.get(k) is not None}
         for name, value in numbers.items():
-            if not (type(value) is int and value > 0):
-                raise DataError(
-                    f"{where}: {name} must be a positive integer, received {value!r}"
-                )
+            fits = type(value) is int and value > 0
+            rule = f"{where}: {name} must be a positive integer"
+            require(fits, rule, value, error=DataError)
         self.head, self.labels, self.problem_type = row.name, labels, kind
         self.max_seq_length = numbers.pop("max_seq_length", None)
         self.head_options = numbers
@@ -219,3 +215,14 @@ class Checkpoint:
                 f"{self.path}: unknown tensor {found[0]}{more} ({self.format} "
                 "format); ignore it by name if it is not a weight of the model"
             )
+
+
+def named_head(name: str | None) -> Head:
+    """Returns the row of a head, or of the backbone for None.
+
+    Raises:
+        UsageError: If there is no head of that name.
+    """
+    known = f"{', '.join(HEADS)}, none or auto"
+    require(name in (None, *HEADS), f"head must be one of {known}", name)
+    return find(name)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import detect
-from albert_tf.converters.checkpoint import Checkpoint
+from albert_tf.converters.checkpoint import Checkpoint, named_head
 from albert_tf.converters.tokenizers import choose_tokenizer
-from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import HEADS, find
+from albert_tf.errors import DataError, require
 from albert_tf.storage import folders
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -63,9 +62,7 @@ def convert_checkpoint(
         DataError: If tensors are left over or numbers differ.
         UsageError: If an argument is invalid.
     """
-    if verify not in VERIFY:
-        choices = ", ".join(VERIFY)
-        raise UsageError(f"verify must be one of {choices}, received {verify!r}")
+    require(verify in VERIFY, f"verify must be one of {', '.join(VERIFY)}", verify)
     detect.check_format(format)
     allowed = detect.compile_ignore(ignore) if ignore else None
     with detect.open_checkpoint(
@@ -83,7 +80,7 @@ def convert_checkpoint(
             from albert_tf.converters import parity
 
             detect.FORMATS[format].write(part, out)
-            with detect.open_path(out.path, format) as written:
+            with detect.open_checkpoint(out.path, format=format) as written:
                 report = parity.compare(checkpoint, part, written, format)
                 # Heads that the caller leaves out are not left over.
                 left_out = checkpoint.tensors.keys() - part.tensors.keys()
@@ -111,11 +108,7 @@ def select(
         UsageError: If the head is unknown.
     """
     head = checkpoint.head if head == "auto" else head
-    if head not in (None, *HEADS):
-        raise UsageError(
-            f"head must be one of {', '.join(HEADS)}, none or auto, received {head!r}"
-        )
-    row = find(head)
+    row = named_head(head)
     parts = {"backbone", *row.parts}
     if row.has_classifier and not checkpoint.has_classifier_of(head):
         parts.remove("classifier")

@@ -17,7 +17,7 @@ from albert_tf.converters import (
     tf1,
 )
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import archives, files, folders, hubs
 
 # Modules with `matches(path, names, config)`, `read(path, config)` and
@@ -45,18 +45,24 @@ def open_checkpoint(
     (`keras_model.build_model`) from it, all inside a `with` statement.
 
     Args:
-        path: path. See `from_pretrained`.
-        format: str or None. Name of the format, if the path holds several.
+        path: path. A folder, an archive, a checkpoint's prefix, the folder of a
+            pretraining run or one of its checkpoints, or a name as
+            `storage.hubs.download` takes it.
+        format: str or None. One of `FORMATS`, if a folder holds several.
         config: `AlbertConfig` or None. Used instead of the config in the files.
         ignore: str or None. Regular expression of tensor names that may be left
             unread.
 
     Returns:
         The `Checkpoint`; `build_model` refuses its `unknown` tensors.
+
+    Raises:
+        DataError: If there is not exactly one format, or its files are damaged.
     """
+    path = os.fspath(path)
     if format is not None:
         check_format(format)
-    checkpoint = open_path(os.fspath(path), format, config)
+    checkpoint = (_download if hubs.is_name(path) else _open)(path, format, config)
     if ignore is not None:
         pattern = compile_ignore(ignore)
         kept = [name for name in checkpoint.unknown if not pattern.search(name)]
@@ -79,16 +85,14 @@ def compile_ignore(ignore: str) -> re.Pattern:
 
 def check_format(format: str) -> None:
     """Raises a UsageError if there is no such format."""
-    if format not in FORMATS:
-        raise UsageError(
-            f"format must be one of {', '.join(FORMATS)}, received {format!r}"
-        )
+    known = ", ".join(FORMATS)
+    require(format in FORMATS, f"format must be one of {known}", format)
 
 
 def check_path(path: str) -> None:
     """Raises a DataError if a path on this machine is nothing that can be opened.
 
-    It reads no weights; see `open_path`.
+    It reads no weights; see `open_checkpoint`.
     """
     is_file = archives.is_archive(path) or (
         path.endswith(own_format.KERAS_ENDING) and files.exists(path)
@@ -98,31 +102,11 @@ def check_path(path: str) -> None:
         format_of(path)
 
 
-def open_path(
-    path: str, format: str | None = None, config: AlbertConfig | None = None
-) -> Checkpoint:
-    """Opens a folder, an archive, a checkpoint's prefix or a model on a hub.
-
-    Args:
-        path: str. What to open; also the folder of a pretraining run, or one of its
-            checkpoints, or a name as `storage.hubs.download` takes it.
-        format: str or None. One of `FORMATS`, if a folder holds several.
-        config: `AlbertConfig` or None. Used instead of the config in the files.
-
-    Returns:
-        The `Checkpoint`, to be closed by a `with` statement.
-
-    Raises:
-        DataError: If there is not exactly one format, or its files are damaged.
-    """
-    if not hubs.is_name(path):
-        return _open(path, format, config)
+def _download(path: str, format: str | None, config: AlbertConfig | None) -> Checkpoint:
     if path.startswith(hubs.KAGGLE):
         # All files of the model were downloaded; this format reads none that runs.
-        if format not in (None, keras_hub.NAME):
-            raise UsageError(
-                f"{path}: format must be {keras_hub.NAME}, received {format!r}"
-            )
+        fits = format in (None, keras_hub.NAME)
+        require(fits, f"{path}: format must be {keras_hub.NAME}", format)
         format = keras_hub.NAME
     found = hubs.download(path)
     logging.info("%s is %s", path, found.origin)

@@ -14,6 +14,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters import huggingface_tokenizer, safetensors_file
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
+    ALBERT_FIELDS,
     CONFIG_FIELDS,
     Row,
     as_groups,
@@ -122,9 +123,7 @@ FAMILIES = {
         mlm_transform="cls.predictions.transform",
         sop_head="cls.seq_relationship",
         config_names={
-            "embedding_size": None,
-            "num_hidden_groups": None,
-            "inner_group_num": None,
+            **dict.fromkeys(ALBERT_FIELDS),
             "classifier_dropout_prob": "classifier_dropout",
         },
     ),

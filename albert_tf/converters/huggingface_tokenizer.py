@@ -20,13 +20,7 @@ import re
 from collections.abc import Callable
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters.tokenizers import (
-    JSON,
-    OPTIONS,
-    SPIECE,
-    file_of,
-    finder,
-)
+from albert_tf.converters.tokenizers import JSON, OPTIONS, SPIECE, finder
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
@@ -39,7 +33,7 @@ _NEVER = -1000.0
 
 def write(tokenizer, config: AlbertConfig, out: FolderWriter) -> None:
     """Writes `spiece.model`, `tokenizer.json` and `tokenizer_config.json`."""
-    out.write(*file_of(tokenizer))
+    out.write(tokenizer.file_name, tokenizer.model)
     if isinstance(tokenizer, AlbertTokenizer):
         out.write_json(JSON, to_json(tokenizer))
     roles = {
@@ -79,7 +73,7 @@ def to_json(tokenizer) -> dict:
     """Returns the content of `tokenizer.json`."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, processors
 
-    proto = _proto(file_of(tokenizer)[1])
+    proto = _proto(tokenizer.model)
     specials = [tokenizer.id_to_token(i) for i in tokenizer.special_ids]
     result = Tokenizer(models.Unigram(_vocabulary(tokenizer, proto), tokenizer.unk_id))
     result.add_special_tokens(

@@ -34,11 +34,11 @@ from albert_tf.converters.table import (
     unfold_projection,
 )
 from albert_tf.converters.tokenizers import (
+    OPTIONS,
     SPIECE,
     finder,
     spiece_of,
     stored_options,
-    write_options,
 )
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, find
@@ -179,7 +179,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     if checkpoint.tokenizer is not None:
         own = checkpoint.make_tokenizer()
         out.write(SPIECE, spiece_of(own, NAME))
-        write_options(own, out)
+        out.write_json(OPTIONS, own.get_config())
         try:
             tokenizer = models.AlbertTokenizer(vocabulary.folded_model(own, NAME))
         except ValueError as e:

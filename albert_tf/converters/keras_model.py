@@ -6,9 +6,9 @@ import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.errors import DataError, UsageError
-from albert_tf.heads import HEADS, Head, all_rows, find
+from albert_tf.converters.checkpoint import Checkpoint, Tensor, named_head
+from albert_tf.errors import DataError, UsageError, require
+from albert_tf.heads import Head, all_rows, find
 from albert_tf.layers.ops import TruncatedNormal, without_initial_values
 from albert_tf.models.base import ConfiguredModel, weight_names
 
@@ -49,11 +49,7 @@ def build_model(
     """
     checkpoint.check_unknown(with_heads=head == "auto")
     head = checkpoint.head if head == "auto" else head
-    if head not in (None, *HEADS):
-        raise UsageError(
-            f"head must be one of {', '.join(HEADS)}, none or auto, received {head!r}"
-        )
-    row = find(head)
+    row = named_head(head)
     if row.has_classifier:
         kwargs["num_labels"] = _count_labels(checkpoint, row, num_labels)
     elif num_labels is not None:
@@ -160,11 +156,9 @@ def _count_labels(checkpoint: Checkpoint, head: Head, asked: int | None) -> int:
     stored = head.fixed_labels
     if checkpoint.has_classifier_of(head.name):
         stored = checkpoint.num_labels
-    if asked is not None and stored is not None and asked != stored:
-        raise UsageError(
-            f"num_labels: the {head.name} of {checkpoint.path} has {stored}, "
-            f"received {asked}"
-        )
+    fits = asked is None or stored in (None, asked)
+    rule = f"num_labels: the {head.name} of {checkpoint.path} has {stored}"
+    require(fits, rule, asked)
     return stored or asked or 2
 
 
@@ -188,11 +182,9 @@ def _check_sizes(checkpoint: Checkpoint) -> None:
 
 
 def _check_shape(checkpoint: Checkpoint, tensor: Tensor, shape) -> None:
-    if tuple(tensor.shape) != tuple(shape):
-        raise DataError(
-            f"{checkpoint.path}: {tensor.name} must have shape {tuple(shape)} by the "
-            f"config, received {tuple(tensor.shape)}"
-        )
+    where, shape = f"{checkpoint.path}: {tensor.name}", tuple(shape)
+    rule = f"{where} must have shape {shape} by the config"
+    require(tensor.shape == shape, rule, tensor.shape, error=DataError)
 
 
 def _assign(model, checkpoint: Checkpoint, head: str | None) -> list[str]:

@@ -90,7 +90,7 @@ def write(checkpoint: Checkpoint, out: folders.FolderWriter) -> None:
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
         config["tokenizer"] = tokenizer.get_config()
-        out.write(*tokenizers.file_of(tokenizer))
+        out.write(tokenizer.file_name, tokenizer.model)
     with out.open(WEIGHTS) as f:
         safetensors_file.write(f, checkpoint.tensors, {"format": NAME})
     out.write_json(CONFIG, config)

@@ -89,18 +89,21 @@ def read(
     if prefix is None and folders.is_complete(model):
         return own_format.read(model, config)
     record = _read_record(run)
-    prefix = prefix or _latest(run)
-    stored = tf1.read_tensors(prefix)
-    found: dict[str, dict] = {"weights": {}, "averages": {}}
-    for key, tensor in stored.items():
+    found = find_checkpoints(files.join(run, _CHECKPOINTS))
+    if not (prefix or found):
+        raise DataError(f"{run}: the run has not written a checkpoint yet")
+    prefix = prefix or next(iter(found.values()))
+    parts: dict[str, dict] = {"weights": {}, "averages": {}}
+    for key, tensor in tf1.read_tensors(prefix).items():
         match = _WEIGHT.fullmatch(key)
         if match:
             name = _ESCAPED.sub(lambda m: "/" if m[1] == "S" else ".", match[2])
-            found[match[1]][name] = tensor
-    tensors = found["weights"]
+            parts[match[1]][name] = tensor
+    tensors = parts["weights"]
     # Before the first update, an average is that of nothing.
-    if record["settings"].get("export_weights") == "average" and _step(prefix):
-        tensors |= found["averages"]
+    is_average = record["settings"].get("export_weights") == "average"
+    if is_average and not prefix.endswith("-0"):
+        tensors |= parts["averages"]
     checkpoint = Checkpoint(
         format=NAME,
         path=prefix,
@@ -110,10 +113,6 @@ def read(
     )
     checkpoint.head = checkpoint.guess_head()
     return checkpoint
-
-
-def _step(prefix: str) -> int:
-    return int(prefix.rpartition("-")[2])
 
 
 def _read_record(run: str) -> dict[str, dict]:
@@ -133,13 +132,6 @@ def _unfinished(run: str) -> DataError:
         f"{run}: holds a fine-tuning run that has not finished; run the same finetune "
         "command again"
     )
-
-
-def _latest(run: str) -> str:
-    found = find_checkpoints(files.join(run, _CHECKPOINTS))
-    if not found:
-        raise DataError(f"{run}: the run has not written a checkpoint yet")
-    return next(iter(found.values()))
 
 
 def _find_config(run: str, record: dict[str, dict]) -> AlbertConfig:

@@ -83,7 +83,8 @@ def card(
 
 def _holds_same_weights(path: str, checkpoint: Checkpoint) -> bool:
     # It may be gone, or have been opened with arguments that are not known here.
-    with contextlib.suppress(DataError, UsageError), detect.open_path(path) as stored:
+    refused = contextlib.suppress(DataError, UsageError)
+    with refused, detect.open_checkpoint(path) as stored:
         return stored.digest() == checkpoint.digest()
     return False
 

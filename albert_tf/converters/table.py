@@ -20,6 +20,8 @@ from albert_tf.errors import UsageError
 _FIELDS = [field.name for field in dataclasses.fields(AlbertConfig)]
 # What the config files of all formats say: the fields from `sharing` on are our own.
 CONFIG_FIELDS = tuple(_FIELDS[: _FIELDS.index("sharing")])
+# Those that BERT's config files do not have.
+ALBERT_FIELDS = ("embedding_size", "num_hidden_groups", "inner_group_num")
 _DENSE = ("kernel", "bias")
 _PROJECTION = "backbone/encoder/embedding_projection"
 # Fields that say how often and by whom weights are read, not their shapes.

@@ -14,13 +14,19 @@ import numpy as np
 from albert_tf.config import AlbertConfig
 from albert_tf.converters import tf1_names
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.converters.table import CONFIG_FIELDS, match, read_groups, rename
+from albert_tf.converters.table import (
+    ALBERT_FIELDS,
+    CONFIG_FIELDS,
+    match,
+    read_groups,
+    rename,
+)
 from albert_tf.converters.tf1_names import name_table
 from albert_tf.converters.tokenizers import (
+    OPTIONS,
     finder,
     spiece_of,
     stored_options,
-    write_options,
 )
 from albert_tf.errors import DataError, MissingFileError, UsageError
 from albert_tf.presets import PRESETS
@@ -67,21 +73,15 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     """
     prefix = path if is_prefix(path) else _find_prefix(path)
     folder = os.path.dirname(prefix) if is_prefix(path) else path
-    stored = read_tensors(prefix)
-    by_name = tf1_names.standard_names(stored)
-    theirs = {name: stored[original] for name, original in by_name.items()}
+    theirs = tf1_names.without_scope(read_tensors(prefix))
     dropped = sorted(filter(tf1_names.NO_WEIGHTS.search, theirs))
     theirs = {k: t for k, t in theirs.items() if k not in set(dropped)}
     config = config or _find_config(folder, theirs)
-    norms = tf1_names.unshared_norms(theirs, config)
-    if norms:
+    if any(map(tf1_names.OWN_NORMS.search, theirs)):
         config = config.replace(share_layer_norm=False)
-    if tf1_names.FAMILIES[config.family].has_groups:
-        config = read_groups(config, "original")
+    config = read_groups(config, "original")
     head = _head(theirs)
     ours, unknown = match(name_table(config, head), theirs)
-    ours.update({own: theirs[name] for own, name in norms.items()})
-    unknown = sorted(set(unknown) - set(norms.values()))
     options = stored_options(folder)
     checkpoint = Checkpoint(
         format=NAME,
@@ -112,7 +112,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         UsageError: If the original cannot express the model.
     """
     config = checkpoint.config
-    family = tf1_names.FAMILIES[config.family]
+    has_groups = config.family == "albert"
     _check_expressible(checkpoint)
     theirs, left = rename(name_table(config, checkpoint.head), checkpoint.tensors)
     if left:
@@ -129,16 +129,16 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         ],
     )
     values = {"hidden_act": _ACTIVATIONS[config.hidden_act]}
-    if config.sharing == "none" and family.has_groups:
+    if config.sharing == "none" and has_groups:
         config = config.replace(num_hidden_groups=config.num_hidden_layers)
     for field in CONFIG_FIELDS:
-        if field not in (*_NO_FIELDS, *family.missing_fields):
+        if field not in _NO_FIELDS and (has_groups or field not in ALBERT_FIELDS):
             values[field] = getattr(config, field)
-    out.write_json(family.config_file, values)
+    out.write_json(f"{config.family}_config.json", values)
     if checkpoint.tokenizer is not None:
         tokenizer = checkpoint.make_tokenizer()
         out.write(_VOCABULARIES[0], spiece_of(tokenizer, NAME))
-        write_options(tokenizer, out)
+        out.write_json(OPTIONS, tokenizer.get_config())
         if not tokenizer.do_lower_case:
             checkpoint.notes.append(f"{NAME}: its scripts need --do_lower_case=false")
         if tokenizer.keep_accents:

@@ -1,10 +1,10 @@
 """Pairs our names of weights with the original's, and reads variants of those."""
 
-import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping
 
 from albert_tf.config import AlbertConfig
+from albert_tf.converters.checkpoint import Tensor
 from albert_tf.converters.table import Row, as_groups, rows_of
 
 _KERNEL = ("/kernel", "/bias")
@@ -30,14 +30,9 @@ NO_WEIGHTS = re.compile(
     r"|LAMBOptimizer(_\d+)?|AdamWeightDecayOptimizer(_\d+)?)$"
     r"|^_CHECKPOINTABLE_OBJECT_GRAPH$|^save_counter"
 )
-_UNSHARED = re.compile(
-    r"^(?P<scope>bert/encoder/transformer/group_\d+(_\d+)?/layer_(?P<layer>\d+)/"
-    r"inner_group_(?P<inner>\d+))/layer_normalization(_(?P<number>\d+))?/"
-    r"(?P<part>gamma|beta)$"
-)
-_KERAS_NORM = re.compile(
-    r"^(bert/embeddings|cls/predictions/transform)/layer_normalization(_\d+)?/"
-)
+# Layer norms that are not shared, which Keras numbered over the whole graph; see
+# google-research/albert issue 241.
+OWN_NORMS = re.compile(r"/inner_group_\d+/layer_normalization(_\d+)?/")
 # Under `bert/encoder/transformer/group_g/inner_group_i/`: the feed-forward's output
 # stands under `intermediate`, and layer norms carry default scope names.
 _ALBERT_BLOCK = {
@@ -60,23 +55,6 @@ BERT_BLOCK = {
     "ffn_{}/output": "output/dense",
     "ffn_layer_norm_{}": "output/LayerNorm",
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """Holds the original's names for one family; `FAMILIES` lists them all.
-
-    Args:
-        config_file: str. Name of the config file.
-        blocks: callable. From a config to the names of all blocks' layers by ours.
-        has_groups: bool. Whether layers are stored as groups that share weights.
-        missing_fields: tuple of str. Config fields that its files do not have.
-    """
-
-    config_file: str
-    blocks: Callable[[AlbertConfig], dict[str, str]]
-    has_groups: bool = False
-    missing_fields: tuple[str, ...] = ()
 
 
 def _albert_blocks(config: AlbertConfig) -> dict[str, str]:
@@ -116,19 +94,6 @@ def _bert_blocks(config: AlbertConfig) -> dict[str, str]:
     }
 
 
-# By `AlbertConfig.family`.
-FAMILIES = {
-    "albert": Family(
-        config_file="albert_config.json", blocks=_albert_blocks, has_groups=True
-    ),
-    "bert": Family(
-        config_file="bert_config.json",
-        blocks=_bert_blocks,
-        missing_fields=("embedding_size", "num_hidden_groups", "inner_group_num"),
-    ),
-}
-
-
 def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[Row]:
     """Returns the rows of the encoder and its heads, in the original's names.
 
@@ -137,12 +102,11 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
         head: str or None. Head whose weights are named; the masked LM's are in every
             table. A classifier of texts, tokens or choices has the same names.
     """
-    family = FAMILIES[config.family]
-    if family.has_groups:
-        has_shared_norms = config.share_layer_norm
+    has_groups, has_shared_norms = config.family == "albert", config.share_layer_norm
+    if has_groups:
         config = as_groups(config, "tf1", "original")
         config = config.replace(share_layer_norm=has_shared_norms)
-    norm = "LayerNorm" if config.share_layer_norm else "layer_normalization"
+    norm = "LayerNorm" if has_shared_norms else "layer_normalization"
     rows = [
         Row(f"backbone/embeddings/{name}", f"bert/embeddings/{name}")
         for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
@@ -151,10 +115,10 @@ def name_table(config: AlbertConfig, head: str | None = "pretraining") -> list[R
     if config.has_embedding_projection:
         mapping = "bert/encoder/embedding_hidden_mapping_in"
         layers["backbone/encoder/embedding_projection"] = mapping
-    layers |= family.blocks(config)
+    layers |= _albert_blocks(config) if has_groups else _bert_blocks(config)
     transform = "cls/predictions/transform"
     last = 2 * len(config.layer_table()) + 1
-    norm = "LayerNorm" if config.share_layer_norm else f"layer_normalization_{last}"
+    norm = "LayerNorm" if has_shared_norms else f"layer_normalization_{last}"
     layers["backbone/pooler"] = "bert/pooler/dense"
     layers["mlm_head/dense"] = f"{transform}/dense"
     layers["mlm_head/layer_norm"] = f"{transform}/{norm}"
@@ -176,56 +140,12 @@ def beam_rows() -> list[Row]:
     return [*rows_of(_BEAM, _KERNEL, _NORM), kernel]
 
 
-def standard_names(names: Iterable[str]) -> dict[str, str]:
+def without_scope(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Strips the scope before `bert/` from the names in a checkpoint.
 
     TF-Hub modules loaded into a model have the scope `module/`, and TensorFlow 2's
     converters of TensorFlow 1 models keep such scopes too.
-
-    Args:
-        names: iterable of str. The names in the checkpoint.
-
-    Returns:
-        dict. The usual name to the one in the checkpoint.
     """
-    names = list(names)
-    inside = [name for name in names if "/bert/embeddings/" in name]
-    prefix = inside[0].partition("bert/embeddings/")[0] if inside else ""
-    cut = len(prefix)
-    return {(n[cut:] if prefix and n.startswith(prefix) else n): n for n in names}
-
-
-def unshared_norms(names: Iterable[str], config: AlbertConfig) -> dict[str, str]:
-    """Maps our names of layer norms to those of the variant that does not share them.
-
-    Keras numbered them over the whole graph (0 for the embeddings, then two per
-    layer); within a layer the lower number is the attention's. See
-    google-research/albert issue 241.
-
-    Args:
-        names: iterable of str. The standard names in the checkpoint.
-        config: `AlbertConfig`.
-
-    Returns:
-        dict. Our name of a weight to its name in the checkpoint; empty if the
-        checkpoint is not of this variant.
-    """
-    blocks: dict[tuple[int, int], dict[int, str]] = {}
-    result = {}
-    for name in names:
-        if found := _UNSHARED.match(name):
-            key = int(found["layer"]), int(found["inner"])
-            number = int(found["number"] or 0)
-            blocks.setdefault(key, {})[number] = name.rpartition("/")[0]
-    for (layer, inner), numbered in blocks.items():
-        own = layer * config.inner_group_num + inner
-        for part, number in zip(("attention", "ffn"), sorted(numbered), strict=False):
-            stem = f"backbone/encoder/{part}_layer_norm_{own}"
-            for weight in ("gamma", "beta"):
-                result[f"{stem}/{weight}"] = f"{numbered[number]}/{weight}"
-    if blocks:
-        for name in filter(_KERAS_NORM.match, names):
-            scope, _, weight = name.rpartition("/")
-            stem = "backbone/embeddings" if "embeddings" in scope else "mlm_head"
-            result[f"{stem}/layer_norm/{weight}"] = name
-    return result
+    inside = next((name for name in stored if "/bert/embeddings/" in name), "")
+    scope = inside.partition("bert/embeddings/")[0]
+    return {name.removeprefix(scope): tensor for name, tensor in stored.items()}

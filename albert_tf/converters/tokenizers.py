@@ -1,13 +1,11 @@
 """Names the files of a checkpoint's tokenizer, and decides which tokenizer to use."""
 
-import json
 import os
 from collections.abc import Callable, Iterable
 
 from albert_tf.converters.checkpoint import Checkpoint
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import UsageError
 from albert_tf.storage import files
-from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.load import OPTIONS as OPTION_NAMES
 from albert_tf.text.load import check_options, load_tokenizer, warn_if_small
@@ -22,29 +20,18 @@ OPTIONS = "tokenizer_config.json"
 _FLAGS = ("do_lower_case", "keep_accents")
 
 
-def file_of(tokenizer: Tokenizer) -> tuple[str, bytes]:
-    """Returns name and content of the file that stores a tokenizer's vocabulary."""
-    return tokenizer.file_name, tokenizer.model
-
-
 def spiece_of(tokenizer: Tokenizer, format: str) -> bytes:
     """Returns a tokenizer's SentencePiece model.
 
     Raises:
         UsageError: If the tokenizer is of another kind, which the format cannot store.
     """
-    name, content = file_of(tokenizer)
-    if name != SPIECE:
+    if tokenizer.file_name != SPIECE:
         raise UsageError(
             f"{format} stores SentencePiece tokenizers only, received "
             f"{type(tokenizer).__name__}"
         )
-    return content
-
-
-def write_options(tokenizer: Tokenizer, out: FolderWriter) -> None:
-    """Writes the options of a tokenizer, for formats that have no place for them."""
-    out.write_json(OPTIONS, tokenizer.get_config())
+    return tokenizer.model
 
 
 def stored_options(folder: str) -> dict[str, bool]:
@@ -54,13 +41,8 @@ def stored_options(folder: str) -> dict[str, bool]:
         DataError: If the file is damaged.
     """
     path = files.join(folder, OPTIONS)
-    if not files.exists(path):
-        return {}
-    try:
-        values = json.loads(files.read_text(path))
-        return {k: values[k] for k in OPTION_NAMES if isinstance(values.get(k), bool)}
-    except (json.JSONDecodeError, AttributeError, TypeError, RecursionError):
-        raise DataError(f"{path}: not a JSON object") from None
+    values = files.read_json(path) if files.exists(path) else {}
+    return {k: values[k] for k in OPTION_NAMES if isinstance(values.get(k), bool)}
 
 
 def finder(
@@ -103,24 +85,24 @@ def choose_tokenizer(
     options = {name: value for name, value in values.items() if value is not None}
     check_options(options, known, checkpoint.path)
     if tokenizer is None:
-        chosen = _with_options(checkpoint.make_tokenizer(), options)
+        chosen = checkpoint.make_tokenizer()
     elif isinstance(tokenizer, Tokenizer):
-        # A foreign vocabulary is the better reason to refuse.
-        if checkpoint.tokenizer is not None:
-            check_same(tokenizer, checkpoint)
-        config = tokenizer.get_config()
-        given = {name: config[name] for name in _FLAGS if name in config}
-        check_options(given, known, checkpoint.path)
-        chosen = _with_options(tokenizer, options)
+        chosen = tokenizer
     else:
         chosen = load_tokenizer(tokenizer, **{**known, **options})
-        if checkpoint.tokenizer is not None:
-            check_same(chosen, checkpoint)
+    if tokenizer is not None and checkpoint.tokenizer is not None:
+        _check_same(chosen, checkpoint)
+    config = chosen.get_config()
+    if chosen is tokenizer:
+        given = {name: config[name] for name in _FLAGS if name in config}
+        check_options(given, known, checkpoint.path)
+    if any(config.get(name, value) != value for name, value in options.items()):
+        chosen = type(chosen)(chosen.model, **{**config, **options})
     warn_if_small(chosen, checkpoint.config.vocab_size)
     return chosen
 
 
-def check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:
+def _check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:
     """Refuses a tokenizer whose ids mean other tokens than the checkpoint's.
 
     Content decides, not names. A file that a format had to rewrite has another digest
@@ -138,11 +120,3 @@ def check_same(tokenizer: Tokenizer, checkpoint: Checkpoint) -> None:
         f"tokens), received {tokenizer.sha256[:12]} ({tokenizer.vocab_size:,}); leave "
         "it out to use the checkpoint's own"
     )
-
-
-def _with_options(tokenizer: Tokenizer, options: dict[str, bool]) -> Tokenizer:
-    config = tokenizer.get_config()
-    changed = {k: v for k, v in options.items() if config.get(k, v) != v}
-    if not changed:
-        return tokenizer
-    return type(tokenizer)(tokenizer.model, **{**config, **changed})

@@ -154,10 +154,10 @@ def _texts(job: Job, answers, ending: str, is_named: bool) -> Part:
         return Part(_table(_text_columns(table, answers, is_named)), about)
     given = answers, table.ids, table.labels
     if ending == "jsonl":
-        text = text_classification.json_lines(*given, job.first)
+        text = text_classification.answers_lines(*given, job.first)
     else:
         delimiter, header = _DELIMITERS[ending], not job.index
-        text = text_classification.table_text(*given, delimiter, header=header)
+        text = text_classification.answers_table(*given, delimiter, header=header)
     return Part(text.encode(), about)
 
 

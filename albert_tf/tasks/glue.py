@@ -6,15 +6,14 @@ both exist. No file quotes its cells. Labels are in the order of the original co
 which for MNLI differs from that of Hugging Face and TensorFlow Datasets.
 """
 
-import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from absl import logging
 
-from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.errors import UsageError
 from albert_tf.tables.tfds_source import PREFIX
 from albert_tf.tasks.metrics import classification_metrics, regression_metrics
 from albert_tf.tasks.task import REGRESSION, SINGLE_LABEL, Recipe, Task
@@ -30,25 +29,19 @@ _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 _NLI = ("contradiction", "entailment", "neutral")
 _PAIR = ("sentence1", "sentence2")
-# The original takes the last column as label, so that files of MNLI with 12 and with 16
-# columns can be read.
-_LAST = "-1"
-# Other names of the labels, in the order of the task's; TFDS and Hugging Face use them.
-LABEL_ALIASES: dict[str, tuple[tuple[str, ...], ...]] = {
-    "cola": (("unacceptable", "acceptable"),),
-    "sst2": (("negative", "positive"),),
-    "mrpc": (("not_equivalent", "equivalent"),),
-    "qqp": (("not_duplicate", "duplicate"),),
-    "wnli": (("not_entailment", "entailment"),),
+# What TFDS and Hugging Face call the labels, in the order of the task's.
+_OTHER_LABELS = {
+    "cola": ("unacceptable", "acceptable"),
+    "sst2": ("negative", "positive"),
+    "mrpc": ("not_equivalent", "equivalent"),
+    "qqp": ("not_duplicate", "duplicate"),
+    "wnli": ("not_entailment", "entailment"),
 }
-# Features of the texts in `tfds:glue/...`.
+# Features of the texts in `tfds:glue/...` where the columns have other names.
 _TFDS_TEXTS = {
-    "cola": ("sentence",),
-    "sst2": ("sentence",),
-    "qqp": ("question1", "question2"),
+    "mrpc": _PAIR,
     "mnli": ("premise", "hypothesis"),
     "ax": ("premise", "hypothesis"),
-    "qnli": ("question", "sentence"),
 }
 
 
@@ -58,31 +51,36 @@ class GlueSource(TableSource):
 
     Attributes:
         task: str. Name of the task.
-        label_names: tuple of str. For a file without a header: the labels. If the first
-            line has something else in their place, it is a header and left out.
-        instead: `GlueSource` or None. What is read where the file is not there: another
-            release.
+        others: dict. By the name of a file, its columns where it has other ones.
     """
 
     task: str = ""
-    label_names: tuple[str, ...] = ()
-    instead: "GlueSource | None" = None
-
-    def read(self, folder: str) -> TextTable:
-        """Returns the table, perhaps of the other release."""
-        try:
-            return super().read(folder)
-        except MissingFileError:
-            if self.instead:
-                with contextlib.suppress(MissingFileError):
-                    return self._other_release().read(folder)
-            raise
+    others: Mapping[str, TableSettings] = dataclasses.field(default_factory=dict)
 
     def read_file(self, path: str) -> TextTable:
-        """Returns the table in a file, without a header line."""
-        if self.instead and os.path.basename(path) in self.instead.names:
-            return self._other_release().read_file(path)
-        return self._checked(super().read_file(path))
+        """Returns the table in a file; a header that should not be there is left out.
+
+        It is one if the first line has something else in the place of the label.
+        """
+        columns = self.others.get(os.path.basename(path), self.columns)
+        table = TableSource.read_file(dataclasses.replace(self, columns=columns), path)
+        if columns.header or len(table) < 2:
+            return table
+        first, second = table.labels[:2]
+        labels = self.classes.values()
+        if first in labels or second not in labels:
+            return table
+        if any(c.isdecimal() for c in first) or not first:
+            return table
+        logging.warning(
+            "%s: line 1 is a header (its label is %r) and is left out; the released "
+            "file has none",
+            table.path,
+            first,
+        )
+        rest = table.select(range(1, len(table)))
+        skipped = {**table.skipped, "header lines": 1}
+        return dataclasses.replace(rest, ids=None, skipped=skipped)
 
     def set_split(self, name: str, split: str) -> str:
         """Returns what a split is called in a set of TensorFlow Datasets.
@@ -100,66 +98,38 @@ class GlueSource(TableSource):
             )
         return super().set_split(name, split).removesuffix(f"_{part}")
 
-    def _other_release(self) -> "GlueSource":
-        return dataclasses.replace(self.instead, on_bad_input=self.on_bad_input)
-
-    def _checked(self, table: TextTable) -> TextTable:
-        if not self.label_names or len(table) < 2:
-            return table
-        first, second = table.labels[:2]
-        if first in self.label_names or second not in self.label_names:
-            return table
-        if any(c.isdecimal() for c in first) or not first:
-            return table
-        logging.warning(
-            "%s: line 1 is a header (its label is %r) and is left out; the released "
-            "file has none",
-            table.path,
-            first,
-        )
-        rest = table.select(range(1, len(table)))
-        skipped = {**table.skipped, "header lines": 1}
-        return dataclasses.replace(rest, ids=None, skipped=skipped)
-
 
 def _splits(
     folder: str,
     texts: Sequence[str],
-    label: str = _LAST,
-    dev: Sequence[str] = ("dev",),
-    test: Sequence[str] = ("test",),
+    label: str = "-1",
+    splits: Sequence[str] = ("train", "dev", "test"),
     short_rows: tuple[str, str] = ("stop", "stop"),
 ) -> dict[str, GlueSource]:
     """Returns the sources of a task whose files have a header.
 
     Args:
-        folder: str. Name of the task's folder.
+        folder: str. Name of the task's folder, which may also be that of the data.
         texts: sequence of str. Columns of the texts.
-        label: str. Column of the label.
-        dev: sequence of str. Splits for evaluation.
-        test: sequence of str. Splits without labels.
+        label: str. Column of the label. The original takes the last one, so that files
+            of MNLI with 12 and with 16 columns can be read.
+        splits: sequence of str. Names of the files; those of tests have no labels.
         short_rows: tuple of str. See `reader.ColumnReader`; with and without labels.
     """
-    columns = _columns(texts)
     # "-" stands where the annotators did not agree.
-    labelled = LabelledTableSettings(**columns, label_column=label, skip_label="-")
-    sources = {
-        name: _source(
-            f"{folder}/{name}.tsv", columns=labelled, short_rows=short_rows[0]
+    labels = {"label_column": label, "skip_label": "-"}
+    columns = (
+        LabelledTableSettings(**_columns(texts), **labels),
+        TableSettings(**_columns(texts), id_column="0"),
+    )
+    return {
+        name: GlueSource(
+            names=(f"{folder}/{name}.tsv", f"{name}.tsv"),
+            columns=columns[name.startswith("test")],
+            short_rows=short_rows[name.startswith("test")],
         )
-        for name in ("train", *dev)
+        for name in splits
     }
-    for name in test:
-        settings = TableSettings(**columns, id_column="0")
-        sources[name] = _source(
-            f"{folder}/{name}.tsv", columns=settings, short_rows=short_rows[1]
-        )
-    return sources
-
-
-def _source(file: str, *others: str, **kwargs) -> GlueSource:
-    """Returns the source of a file, whose folder may also be that of the data."""
-    return GlueSource(names=(file, os.path.basename(file), *others), **kwargs)
 
 
 def _columns(texts: Sequence[str]) -> dict:
@@ -172,11 +142,10 @@ def _cola_splits() -> dict[str, GlueSource]:
     columns = LabelledTableSettings(
         text_column="3", label_column="1", header=False, quoting=False
     )
-    sources = {
-        name: _source(f"CoLA/{name}.tsv", columns=columns, label_names=_BINARY)
-        for name in ("train", "dev")
-    }
-    return sources | {"test": _splits("CoLA", ["sentence"])["test"]}
+    sources = _splits("CoLA", ["sentence"])
+    for name in ("train", "dev"):
+        sources[name] = dataclasses.replace(sources[name], columns=columns)
+    return sources
 
 
 def _mrpc_splits() -> dict[str, GlueSource]:
@@ -187,16 +156,19 @@ def _mrpc_splits() -> dict[str, GlueSource]:
     sources = _splits("MRPC", ["#1 String", "#2 String"], "Quality")
     columns = dataclasses.replace(sources["train"].columns, delimiter="\t")
     for name in ("train", "test"):
-        other = _source(f"MRPC/msr_paraphrase_{name}.txt", columns=columns)
-        sources[name] = dataclasses.replace(sources[name], instead=other)
+        file = f"msr_paraphrase_{name}.txt"
+        names = (*sources[name].names, f"MRPC/{file}", file)
+        more = {"names": names, "others": {file: columns}}
+        sources[name] = dataclasses.replace(sources[name], **more)
     return sources
 
 
 def _ax_splits() -> dict[str, GlueSource]:
     """Returns the source of the diagnostics, which the model of MNLI answers."""
-    settings = TableSettings(**_columns(_PAIR), id_column="0")
-    others = ("AX/AX.tsv", "AX.tsv", "AX/diagnostic.tsv")
-    return {"test": _source("diagnostic/diagnostic.tsv", *others, columns=settings)}
+    names = ("diagnostic/diagnostic.tsv", "diagnostic.tsv")
+    names += ("AX/AX.tsv", "AX.tsv", "AX/diagnostic.tsv")
+    test = _splits("AX", _PAIR)["test"]
+    return {"test": dataclasses.replace(test, names=names)}
 
 
 def _metrics(labels, predictions, *, names: Sequence[str]) -> dict[str, float]:
@@ -220,20 +192,24 @@ def _task(name, splits, labels, metrics, recipe) -> Task:
         recipe: tuple. Row of Table 14, or None. In the paper, RTE, STS-B and MRPC start
             from a model fine-tuned on MNLI, and scores are medians of five runs.
     """
-    classes = {label: label for label in labels}
-    for alias in LABEL_ALIASES.get(name, ()):
-        classes |= dict(zip(alias, labels, strict=True))
-    texts = _columns(_TFDS_TEXTS.get(name, _PAIR))
-    there = LabelledTableSettings(**texts, label_column="label", id_column="idx")
-    more = {"task": name, "features": there, "classes": classes}
+    other = _OTHER_LABELS.get(name, labels)
+    classes = dict(zip((*labels, *other), labels * 2, strict=True))
+    file = splits["test" if "test" in splits else "train"].columns
+    texts = _TFDS_TEXTS.get(name, (file.text_column, file.text_pair_column))
+    there = {**_columns(texts), "label_column": "label", "id_column": "idx"}
+    more = {"task": name, "features": LabelledTableSettings(**there)}
     names = metrics.split()
     return Task(
         name=name,
         head="text_classifier",
         metrics=functools.partial(_metrics, names=names),
         selecting_metric=names[0],
-        splits={k: dataclasses.replace(v, **more) for k, v in splits.items()},
+        splits={
+            split: dataclasses.replace(source, classes=classes, **more)
+            for split, source in splits.items()
+        },
         labels=labels,
+        other_labels=other,
         positive_label="1" if labels == _BINARY else None,
         problem_type=SINGLE_LABEL if labels else REGRESSION,
         recipe=Recipe(*recipe) if recipe else None,
@@ -241,16 +217,18 @@ def _task(name, splits, labels, metrics, recipe) -> Task:
     )
 
 
+_MNLI = _splits(
+    "MNLI",
+    _PAIR,
+    splits=(
+        "train",
+        *("dev_matched", "dev_mismatched", "test_matched", "test_mismatched"),
+    ),
+)
 _QNLI = _splits("QNLI", ["question", "sentence"])
 # A few released rows are short. A row to predict is never dropped.
 _QUESTIONS = ["question1", "question2"]
 _QQP = _splits("QQP", _QUESTIONS, "is_duplicate", short_rows=("skip", "fill"))
-_MNLI = _splits(
-    "MNLI",
-    _PAIR,
-    dev=("dev_matched", "dev_mismatched"),
-    test=("test_matched", "test_mismatched"),
-)
 _SST2 = _splits("SST-2", ["sentence"], "label")
 _STSB, _RTE, _WNLI = (_splits(name, _PAIR) for name in ("STS-B", "RTE", "WNLI"))
 TASKS = (

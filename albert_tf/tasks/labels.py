@@ -6,10 +6,9 @@ the original code and in another in Hugging Face and TFDS.
 Legend: `N` rows, `C` labels.
 """
 
-import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,22 +21,6 @@ from albert_tf.tasks.text_tables import AUTO, TextTable
 
 # What Hugging Face calls labels that have no name.
 _GENERIC = re.compile(r"label_?(\d+)", re.IGNORECASE)
-
-
-@dataclasses.dataclass(frozen=True)
-class Match:
-    """How the labels of a model and those of data fit together.
-
-    Attributes:
-        labels: tuple of str. Names as the data spells them, in the model's order: the
-            labels of the task, whenever this model is used for it.
-        note: str. What the user should know, or an empty string.
-        keep: bool. Whether the model's head is kept in training.
-    """
-
-    labels: tuple[str, ...]
-    note: str = ""
-    keep: bool = True
 
 
 def make_targets(task: Task, table: TextTable) -> np.ndarray:
@@ -55,13 +38,11 @@ def make_targets(task: Task, table: TextTable) -> np.ndarray:
         DataError: If a label is missing, unknown, or not a finite number where a score
             is due; names file, line and value.
     """
-    convert = _converter(task)
     values = []
-    for row, label in enumerate(table.labels):
-        try:
-            values.append(convert(label))
-        except ValueError as e:
-            raise DataError(f"{table.where(row)}: {e}") from None
+    for row, (value, problem) in enumerate(_numbers(task, table)):
+        if problem:
+            raise DataError(f"{table.where(row)}: {problem}")
+        values.append(value)
     return np.array(values, np.int32 if task.problem_type == SINGLE_LABEL else "f4")
 
 
@@ -79,18 +60,16 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
     """
     if table.labels is None:
         return table
-    convert, bad, kept, problem = _converter(task), BadRows(on_bad_input), [], ""
-    for row, label in enumerate(table.labels):
-        try:
-            convert(label)
-            kept.append(row)
-        except ValueError as e:
-            problem = problem or str(e)
-            bad.report("rows without a good label", f"{table.where(row)}: {e}")
-    if len(kept) == len(table):
+    bad, problems = BadRows(on_bad_input), {}
+    for row, (_, problem) in enumerate(_numbers(task, table)):
+        if problem:
+            problems[row] = problem
+            bad.report("rows without a good label", f"{table.where(row)}: {problem}")
+    if not problems:
         return table
-    rule = f"{table.path}: no row has a good label; the first one: {problem}"
-    require(kept, rule, error=DataError)
+    kept = [row for row in range(len(table)) if row not in problems]
+    rule = f"{table.path}: no row has a good label; the first one: "
+    require(kept, rule + next(iter(problems.values())), error=DataError)
     return table.kept(kept, bad.counts)
 
 
@@ -111,41 +90,36 @@ def choose_problem_type(table: TextTable, given: str = AUTO) -> str:
     labels = table.labels
     has_lists = any(not isinstance(label, str) for label in labels)
     if given != AUTO:
-        if (given == MULTI_LABEL) != has_lists:
-            received = "lists" if has_lists else "single labels"
-            raise DataError(
-                f"{table.path}: problem_type={given} does not fit the labels, which "
-                f"are {received}"
-                + ("" if has_lists else " (--label_separator divides cells)")
-            )
+        received = "lists" if has_lists else "single labels"
+        hint = "" if has_lists else " (--label_separator divides cells)"
+        rule = f"{table.path}: problem_type={given} does not fit the labels, which are "
+        fits = (given == MULTI_LABEL) == has_lists
+        require(fits, rule + received + hint, error=DataError)
         return given
     if has_lists:
         logging.info("%s: rows have several labels (lists)", table.path)
         return MULTI_LABEL
     decimals = sum(map(_is_decimal, labels))
-    if not decimals:
-        if all(_is_number(label) for label in labels):
-            logging.info(
-                "%s: the whole numbers in the label column are read as classes; "
-                "--problem_type=regression reads them as scores",
-                table.path,
-            )
-        return SINGLE_LABEL
     numbers = sum(map(_is_number, labels))
-    if numbers == len(labels):
-        logging.info(
-            "%s: the numbers with decimal points in the label column are read as "
-            "scores; --problem_type=%s reads them as classes",
-            table.path,
-            SINGLE_LABEL,
+    if numbers < len(labels):
+        if not decimals:
+            return SINGLE_LABEL
+        row = next(i for i, label in enumerate(labels) if not _is_number(label))
+        raise DataError(
+            f"{table.where(row)}: the label is {labels[row]!r:.100}, but {decimals} "
+            "rows have numbers with decimal points; give --problem_type=regression for "
+            f"scores or --problem_type={SINGLE_LABEL} for classes"
         )
-        return REGRESSION
-    row = next(i for i, label in enumerate(labels) if not _is_number(label))
-    raise DataError(
-        f"{table.where(row)}: the label is {labels[row]!r:.100}, but {decimals} rows "
-        f"have numbers with decimal points; give --problem_type=regression for scores "
-        f"or --problem_type={SINGLE_LABEL} for classes"
+    reading = ("whole numbers", "classes", REGRESSION, "scores")
+    if decimals:
+        reading = ("numbers with decimal points", "scores", SINGLE_LABEL, "classes")
+    logging.info(
+        "%s: the %s in the label column are read as %s; --problem_type=%s reads them "
+        "as %s",
+        table.path,
+        *reading,
     )
+    return REGRESSION if decimals else SINGLE_LABEL
 
 
 def find_labels(table: TextTable) -> tuple[str, ...]:
@@ -175,14 +149,6 @@ def sort_labels(labels: Iterable[str]) -> tuple[str, ...]:
         return tuple(labels)
 
 
-def unknown_label(label, labels: Sequence[str]) -> str:
-    """Says which labels there are instead of one that is not among them."""
-    if label == "":
-        return "the label is empty"
-    known = ", ".join(labels[:10]) + (", ..." if len(labels) > 10 else "")
-    return f"expected one of the labels {known}, received {label!r:.200}"
-
-
 def is_generic(labels: Sequence[str] | None) -> bool:
     """Returns whether there are no names, or only LABEL_0, LABEL_1, ..."""
     found = [_GENERIC.fullmatch(label) for label in labels or ()]
@@ -191,69 +157,60 @@ def is_generic(labels: Sequence[str] | None) -> bool:
 
 def match_labels(
     model: Sequence[str] | None,
-    data: Sequence[str],
+    task: Task,
     *,
     num_labels: int | None = None,
-    aliases: Sequence[Sequence[str]] = (),
     model_name: str = "the model",
-    data_name: str = "the data",
-) -> Match:
-    """Returns the labels of data in the order of a model that is to predict them.
+) -> tuple[tuple[str, ...], str]:
+    """Returns the labels of a task in the order of a model that is to predict them.
 
     Args:
         model: sequence of str or None. The model's label names, in its order.
-        data: sequence of str. The label names of the task or table, in its order.
+        task: `Task`. Its labels, and their other names.
         num_labels: int or None. Number of the model's outputs, if it has no names.
-        aliases: sequence of sequences of str. Other known names of `data`, each in the
-            order of `data`, such as ("negative", "positive") for ("0", "1").
         model_name: str. For messages.
-        data_name: str. For messages.
+
+    Returns:
+        The names as the task spells them, in the model's order: the labels of the task,
+        whenever this model is used for it. And what the user should know, or "".
 
     Raises:
         DataError: If the names differ, or one occurs twice. Names are compared as they
             are, capitals included.
     """
-    model, data = tuple(model or ()), tuple(data)
-    for names, where in ((model, model_name), (data, data_name)):
+    model, data, task_name = tuple(model or ()), task.labels, f"task {task.name}"
+    for names, where in ((model, model_name), (data, task_name)):
         rule = f"{where}: a label name occurs twice: {_list(names)}"
         require(len(set(names)) == len(names), rule, error=DataError)
     count = len(model) or num_labels
     if is_generic(model) and set(model) != set(data):
         require(
             count in (None, len(data)),
-            f"{model_name}: expected {len(data)} labels, {_list(data)}, as {data_name} "
+            f"{model_name}: expected {len(data)} labels, {_list(data)}, as {task_name} "
             f"has, received a head for {count} without names",
             error=DataError,
         )
-        return Match(
-            data,
+        return data, (
             f"{model_name} does not name its labels; taking them to be, in this order, "
-            f"{_list(data)}",
+            f"{_list(data)}"
         )
-    for other in (data, *map(tuple, aliases)):
+    for other in (data, task.other_labels):
         if set(other) == set(model) and len(other) == len(data):
             spelled = dict(zip(other, data, strict=True))
             labels = tuple(spelled[name] for name in model)
-            return Match(labels, _order_note(model, labels, data, model_name))
+            notes = []
+            if labels != data:
+                notes.append(f"the model's order is kept: {_list(labels)}")
+            if model != labels:
+                notes.append(f"{_list(model)} are read as {_list(labels)}")
+            return labels, f"{model_name}: {'; '.join(notes)}" if notes else ""
     raise DataError(
-        f"{model_name}: its labels are {_list(model)}, but those of {data_name} are "
+        f"{model_name}: its labels are {_list(model)}, but those of {task_name} are "
         f"{_list(data)}; the same names are needed, in any order"
     )
 
 
-def choose_head(
-    *,
-    task: str,
-    labels: Sequence[str],
-    problem_type: str,
-    model_head: str | None,
-    head: str,
-    model_labels: Sequence[str] | None = None,
-    model_task: str | None = None,
-    model_problem_type: str | None = None,
-    aliases: Sequence[Sequence[str]] = (),
-    model_name: str = "the checkpoint",
-) -> Match:
+def choose_head(task: Task, model: Any) -> tuple[tuple[str, ...] | None, str]:
     """Returns whether fine-tuning starts from the head of a checkpoint.
 
     It does if the checkpoint is of the same task (or does not say) and has the same
@@ -261,55 +218,38 @@ def choose_head(
     MRPC from a model of MNLI (arXiv:1909.11942, section 4.1).
 
     Args:
-        task: str. Name of the task to train.
-        labels: sequence of str. Its labels; none for scores.
-        problem_type: str. Its problem type.
-        model_head: str or None. Head of the checkpoint.
-        head: str. Head of the task.
-        model_labels: sequence of str or None. The checkpoint's labels.
-        model_task: str or None. Task that the checkpoint was trained on, if known.
-        model_problem_type: str or None. Its problem type, if known.
-        aliases: See `match_labels`.
-        model_name: str. For messages.
+        task: `Task`. The task to train, with its labels.
+        model: `Checkpoint`.
+
+    Returns:
+        The labels in the order of the head, or None if it is not kept; and what the
+        user should know, or an empty string.
     """
-    labels = tuple(labels)
-    new = Match(labels, keep=False)
-    if model_head != head:
-        return new  # A pretrained model: nothing worth saying is lost.
+    if model.head != task.head:
+        return None, ""  # A pretrained model: nothing worth saying is lost.
+    trained_on = (model.task or {}).get("name")
     reason = ""
-    if model_task is not None and model_task != task:
-        reason = f"it was trained on {model_task}"
-    elif model_problem_type not in (None, problem_type):
-        reason = f"it is for {model_problem_type.replace('_', ' ')}"
-    elif not labels and model_labels:
-        reason = f"it is for the labels {_list(model_labels)}"
-    elif labels and is_generic(model_labels):
+    if trained_on not in (None, task.name):
+        reason = f"it was trained on {trained_on}"
+    elif model.problem_type not in (None, task.problem_type):
+        reason = f"it is for {model.problem_type.replace('_', ' ')}"
+    elif not task.labels and model.labels:
+        reason = f"it is for the labels {_list(model.labels)}"
+    elif task.labels and is_generic(model.labels):
         reason = "it does not name its labels"
-    elif labels:
+    elif task.labels:
         try:
-            return match_labels(
-                model_labels, labels, aliases=aliases, model_name=model_name
-            )
+            return match_labels(model.labels, task, model_name=model.path)
         except DataError:
-            reason = f"it is for the labels {_list(model_labels)}"
-    elif model_task is None and model_problem_type is None:
+            reason = f"it is for the labels {_list(model.labels)}"
+    elif trained_on is None and model.problem_type is None:
         reason = "it does not say what its output means"
     if not reason:
-        return Match(labels)
-    return dataclasses.replace(
-        new,
-        note=f"{model_name}: the encoder is kept, its head is replaced by a new one "
-        f"for {task}: {reason}",
+        return task.labels, ""
+    return None, (
+        f"{model.path}: the encoder is kept, its head is replaced by a new one for "
+        f"{task.name}: {reason}"
     )
-
-
-def _order_note(model, labels, data, model_name) -> str:
-    notes = []
-    if labels != tuple(data):
-        notes.append(f"the model's order is kept: {_list(labels)}")
-    if model != labels:
-        notes.append(f"{_list(model)} are read as {_list(labels)}")
-    return f"{model_name}: {'; '.join(notes)}" if notes else ""
 
 
 def _list(labels: Sequence[str]) -> str:
@@ -317,42 +257,46 @@ def _list(labels: Sequence[str]) -> str:
     return f"{shown}, ... ({len(labels)})" if len(labels) > 10 else shown
 
 
-def _converter(task: Task) -> Callable[[Any], Any]:
-    """Returns what turns a label into its number, or raises a ValueError."""
-    if task.problem_type == REGRESSION:
-        return _score
+def _numbers(task: Task, table: TextTable) -> Iterator[tuple[Any, str]]:
+    """Yields the number of every label, or None and why it has none."""
     index = {label: i for i, label in enumerate(task.labels)}
-    if task.problem_type == MULTI_LABEL:
-        return lambda label: _several(label, index, task.labels)
-    return lambda label: _one(label, index, task.labels)
+    for label in table.labels:
+        try:
+            yield _number(label, task, index), ""
+        except ValueError as e:
+            yield None, str(e)
 
 
-def _one(label, index: dict[str, int], labels: Sequence[str]) -> int:
-    if not isinstance(label, str):
-        raise ValueError(f"expected one label, received the list {list(label)!r:.200}")
-    if label not in index:
-        raise ValueError(unknown_label(label, labels))
-    return index[label]
-
-
-def _several(label, index: dict[str, int], labels: Sequence[str]) -> np.ndarray:
-    if isinstance(label, str):
+def _number(label: Any, task: Task, index: Mapping[str, int]) -> Any:
+    """Returns the number of a label, or raises a ValueError."""
+    is_text, kind = isinstance(label, str), task.problem_type
+    shown = label if is_text else list(label)
+    if kind == REGRESSION:
+        is_number = is_text and _is_number(label)
+        if is_number and abs(float(label)) <= float(np.finfo(np.float32).max):
+            return float(label)
+        wanted = "a finite number" if is_number else "a number"
+        raise ValueError(f"expected {wanted} as score, received {shown!r:.200}")
+    if is_text and kind == MULTI_LABEL:
         raise ValueError(f"expected a list of labels, received {label!r:.200}")
-    values = np.zeros(len(labels), np.float32)
-    for name in label:
+    if not is_text and kind != MULTI_LABEL:
+        raise ValueError(f"expected one label, received the list {shown!r:.200}")
+    for name in [label] if is_text else label:
         if name not in index:
-            raise ValueError(unknown_label(name, labels))
-        values[index[name]] = 1
+            raise ValueError(_unknown(name, task.labels))
+    if is_text:
+        return index[label]
+    values = np.zeros(len(task.labels), np.float32)
+    values[[index[name] for name in label]] = 1
     return values
 
 
-def _score(label) -> float:
-    if not isinstance(label, str) or not _is_number(label):
-        shown = label if isinstance(label, str) else list(label)
-        raise ValueError(f"expected a number as score, received {shown!r:.200}")
-    if not abs(float(label)) <= float(np.finfo(np.float32).max):
-        raise ValueError(f"expected a finite number as score, received {label!r:.200}")
-    return float(label)
+def _unknown(label: str, labels: Sequence[str]) -> str:
+    """Says which labels there are instead of one that is not among them."""
+    if label == "":
+        return "the label is empty"
+    known = ", ".join(labels[:10]) + (", ..." if len(labels) > 10 else "")
+    return f"expected one of the labels {known}, received {label!r:.200}"
 
 
 def _is_number(label: str) -> bool:
@@ -365,8 +309,5 @@ def _is_number(label: str) -> bool:
 
 
 def _is_decimal(label: str) -> bool:
-    return (
-        _is_number(label)
-        and math.isfinite(float(label))
-        and any(c in label for c in ".eE")
-    )
+    is_finite = _is_number(label) and math.isfinite(float(label))
+    return is_finite and any(c in label for c in ".eE")

@@ -8,16 +8,13 @@ The model scores every choice in a row of its own, `[CLS] context [SEP] question
 `race_utils`).
 """
 
-import csv
 import dataclasses
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from albert_tf import features
 from albert_tf.errors import require
-from albert_tf.storage import files
 from albert_tf.tasks import metrics
 from albert_tf.tasks.choice_files import ChoiceExamples, codah_source, swag_source
 from albert_tf.tasks.race import RaceSource
@@ -30,6 +27,8 @@ from albert_tf.tasks.task import (
     Options,
     Recipe,
     Task,
+    json_text,
+    table_text,
 )
 from albert_tf.text import inputs
 from albert_tf.text.normalization import to_unicode
@@ -132,46 +131,60 @@ class MultipleChoice(Family):
 
         Choices are called A, B, ... in RACE and 0, 1, ... elsewhere.
         """
-        return {
-            ".tsv": _table(examples, answers),
-            ".jsonl": _json_lines(examples, answers),
-        }
+        width = max(len(row) for row in examples.choices)
+        known, name = examples.labels is not None, examples.choice_name
+        columns = ["id", *(["label"] if known else []), "prediction"]
+        table = [columns + [f"probability_{name(i)}" for i in range(width)]]
+        lines = []
+        for i, row in enumerate(answers.probabilities):
+            chosen = int(answers.predictions[i])
+            label = {"label": name(examples.labels[i])} if known else {}
+            line = {
+                "id": examples.ids[i],
+                "prediction": name(chosen),
+                "choice": examples.choices[i][chosen],
+                "probabilities": [round(float(value), 6) for value in row],
+            }
+            if examples.groups[i]:
+                line["group"] = examples.groups[i]
+            lines.append(line | label)
+            cells = [f"{value:.6f}" for value in row] + [""] * (width - len(row))
+            table.append([examples.ids[i], *label.values(), name(chosen), *cells])
+        return {".tsv": table_text(table), ".jsonl": json_text(lines)}
 
     def report(self, task, examples, answers, encoded) -> dict:
         """Returns what a report shows; see `task.Family.report`.
 
         The confusion matrix counts positions of choices: its columns show whether the
-        model prefers one.
+        model prefers one. The errors are those that the model is surest of.
         """
         if examples.labels is None:
             return {}
-        labels = np.array(examples.labels, np.int64)
-        predictions = answers.predictions
+        labels, predictions = np.array(examples.labels, np.int64), answers.predictions
         size = max(len(row) for row in examples.choices)
-        right = (labels == predictions).astype(int).tolist()
-        scores = [float(row.max()) for row in answers.probabilities]
-        groups = [
-            {"name": group, **task.metrics(labels[members], predictions[members])}
-            for group, members in _groups(examples).items()
-        ]
+        right = labels == predictions
+        scores = np.array([row.max() for row in answers.probabilities], np.float64)
+        worst = [i for i in np.argsort(-scores, kind="stable").tolist() if not right[i]]
         return {
             "labels": [examples.choice_name(i) for i in range(size)],
             "confusion": metrics.confusion(labels, predictions, size),
-            "calibration": [list(pair) for pair in zip(scores, right, strict=True)],
-            "groups": groups,
-            "errors": _errors(examples, predictions, scores, encoded.truncated),
+            "calibration": np.stack([scores, right], -1).tolist(),
+            "groups": [
+                {"name": group, **task.metrics(labels[members], predictions[members])}
+                for group, members in _groups(examples).items()
+            ],
+            "errors": [
+                {
+                    "index": i,
+                    "text": _question(examples, i),
+                    "label": _choice(examples, i, labels[i]),
+                    "prediction": _choice(examples, i, predictions[i]),
+                    "score": float(scores[i]),
+                    "truncated": bool(encoded.truncated[i]),
+                }
+                for i in worst[:MOST_ERRORS]
+            ],
         }
-
-
-def accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, float]:
-    """Returns the share of right choices.
-
-    Args:
-        labels: int `[N]`.
-        predictions: int `[N]`.
-    """
-    values = metrics.classification_metrics(labels, predictions, "macro")
-    return {"accuracy": values["accuracy"]}
 
 
 def choice_task(
@@ -192,13 +205,18 @@ def choice_task(
     return Task(
         name=name,
         head="multiple_choice",
-        metrics=accuracy,
+        metrics=_accuracy,
         selecting_metric="accuracy",
         splits=splits or {},
         recipe=recipe,
         family=FAMILY,
         options=options,
     )
+
+
+def _accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, float]:
+    """Returns the share of right choices."""
+    return {"accuracy": float(np.mean(np.asarray(labels) == predictions))}
 
 
 def _groups(examples: ChoiceExamples) -> dict[str, np.ndarray]:
@@ -211,69 +229,16 @@ def _groups(examples: ChoiceExamples) -> dict[str, np.ndarray]:
     }
 
 
-def _table(examples: ChoiceExamples, answers: ChoiceAnswers) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter="\t", lineterminator="\n")
-    width = max(len(row) for row in examples.choices)
-    known = examples.labels is not None
-    names = ["id", *(["label"] if known else []), "prediction"]
-    names += [f"probability_{examples.choice_name(i)}" for i in range(width)]
-    writer.writerow(names)
-    for i, row in enumerate(answers.probabilities):
-        cells = [examples.ids[i]]
-        cells += [examples.choice_name(examples.labels[i])] if known else []
-        cells += [examples.choice_name(int(answers.predictions[i]))]
-        cells += [f"{value:.6f}" for value in row] + [""] * (width - len(row))
-        writer.writerow(cells)
-    return out.getvalue()
-
-
-def _json_lines(examples: ChoiceExamples, answers: ChoiceAnswers) -> str:
-    lines = []
-    for i, row in enumerate(answers.probabilities):
-        prediction = int(answers.predictions[i])
-        line = {
-            "id": examples.ids[i],
-            "prediction": examples.choice_name(prediction),
-            "choice": examples.choices[i][prediction],
-            "probabilities": [round(float(value), 6) for value in row],
-        }
-        if examples.groups[i]:
-            line["group"] = examples.groups[i]
-        if examples.labels is not None:
-            line["label"] = examples.choice_name(examples.labels[i])
-        lines.append(files.to_json(line, ensure_ascii=False) + "\n")
-    return "".join(lines)
-
-
-def _errors(examples, predictions, scores, truncated) -> list[dict]:
-    """Returns the wrong answers that the model is surest of."""
-    wrong = np.flatnonzero(np.array(examples.labels) != predictions)
-    worst = sorted(wrong.tolist(), key=lambda i: -scores[i])[:MOST_ERRORS]
-    errors = []
-    for i in worst:
-        parts = (examples.contexts[i], examples.questions[i])
-        row = examples.choices[i]
-        names = [
-            f"{examples.choice_name(j)}: {row[j][:LONGEST_TEXT]}"
-            for j in (examples.labels[i], predictions[i])
-        ]
-        errors.append(
-            {
-                "index": i,
-                "text": _shortened(" | ".join(filter(None, parts))),
-                "label": names[0],
-                "prediction": names[1],
-                "score": scores[i],
-                "truncated": bool(truncated[i]),
-            }
-        )
-    return errors
-
-
-def _shortened(text: str) -> str:
-    """Returns the end of a text, where the question is."""
+def _question(examples: ChoiceExamples, i: int) -> str:
+    """Returns context and question, or their end, where the question is."""
+    parts = (examples.contexts[i], examples.questions[i])
+    text = " | ".join(filter(None, parts))
     return text if len(text) <= LONGEST_TEXT else f"…{text[1 - LONGEST_TEXT :]}"
+
+
+def _choice(examples: ChoiceExamples, i: int, choice: int) -> str:
+    text = examples.choices[i][choice][:LONGEST_TEXT]
+    return f"{examples.choice_name(int(choice))}: {text}"
 
 
 def encode_choices(
@@ -302,58 +267,35 @@ def encode_choices(
         UsageError: If `max_qa_length` is not positive.
     """
     require(max_qa_length > 0, "max_qa_length must be positive", max_qa_length)
-    counts = [len(row) for row in examples.choices]
+    # Byte BPE has no normalization.
+    normalize = getattr(tokenizer, "normalize", to_unicode)
+    second = []
+    for question, row in zip(examples.questions, examples.choices, strict=True):
+        question = normalize(question)
+        for choice in map(normalize, row):
+            if examples.fills_blanks and "_" in question:
+                second.append(question.replace("_", choice))
+            else:
+                second.append(f"{question} {choice}" if question else choice)
     # Questions share an article: it is tokenized once.
     distinct = {text: i for i, text in enumerate(dict.fromkeys(examples.contexts))}
-    first = tokenizer.encode_batch_flat(_normalized(tokenizer, distinct))
-    second = tokenizer.encode_batch_flat(_second_texts(tokenizer, examples))
+    a_ids, a_splits = tokenizer.encode_batch_flat(list(map(normalize, distinct)))
+    b_ids, b_splits = tokenizer.encode_batch_flat(second)
+    counts = [len(row) for row in examples.choices]
     context = np.repeat([distinct[text] for text in examples.contexts], counts)
-    return _assemble(
-        tokenizer, first, second, context, max_seq_length - 3, max_qa_length
-    )
-
-
-def _normalized(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """Returns texts as the tokenizer sees them; byte BPE has no normalization."""
-    return list(map(getattr(tokenizer, "normalize", to_unicode), texts))
-
-
-def _second_texts(tokenizer: Tokenizer, examples: ChoiceExamples) -> list[str]:
-    """Returns segment B of each row, from normalized texts as in the original."""
-    questions = _normalized(tokenizer, examples.questions)
-    texts = []
-    for question, row in zip(questions, examples.choices, strict=True):
-        choices = _normalized(tokenizer, row)
-        if examples.fills_blanks and "_" in question:
-            texts += [question.replace("_", choice) for choice in choices]
-        elif question:
-            texts += [f"{question} {choice}" for choice in choices]
-        else:
-            texts += choices
-    return texts
-
-
-def _assemble(
-    tokenizer: Tokenizer, first, second, context, room: int, max_qa_length: int
-) -> tuple[inputs.EncodedTexts, np.ndarray]:
-    """Joins tokens of contexts and of choices, of which the end is kept."""
-    (a_ids, a_splits), (b_ids, b_splits) = first, second
-    full_b = np.diff(b_splits)
-    kept_b = np.minimum(full_b, min(max_qa_length, room))
-    full_a = np.diff(a_splits)[context]
-    kept_a = np.minimum(full_a, room - kept_b)
+    full_a, full_b = np.diff(a_splits)[context], np.diff(b_splits)
+    budget = max_seq_length - 3
+    kept_b = np.minimum(full_b, min(max_qa_length, budget))
+    kept_a = np.minimum(full_a, budget - kept_b)
     splits = np.concatenate([[0], np.cumsum(kept_a + kept_b + 3)]).astype(np.int64)
     ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
     ids[splits[:-1]] = tokenizer.cls_id
-    starts_a = a_splits[context]
-    for row, start in enumerate(splits[:-1] + 1):
-        middle = start + kept_a[row]
-        ids[start:middle] = a_ids[starts_a[row] : starts_a[row] + kept_a[row]]
-        end = b_splits[row + 1]
-        ids[middle + 1 : middle + 1 + kept_b[row]] = b_ids[end - kept_b[row] : end]
+    first = inputs.ranges(a_splits[context], kept_a)
+    ids[inputs.ranges(splits[:-1] + 1, kept_a)] = a_ids[first]
+    last = inputs.ranges(b_splits[1:] - kept_b, kept_b)
+    ids[inputs.ranges(splits[:-1] + kept_a + 2, kept_b)] = b_ids[last]
     lost = (kept_a < full_a) | (kept_b < full_b)
-    lengths = (kept_a + 2).astype(np.int32)
-    return inputs.EncodedTexts(ids, splits, lengths), lost
+    return inputs.EncodedTexts(ids, splits, (kept_a + 2).astype(np.int32)), lost
 
 
 FAMILY = MultipleChoice()

@@ -15,7 +15,6 @@ from albert_tf.errors import DataError, require
 from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import multiple_choice, registry, squad, tagging
-from albert_tf.tasks.glue import LABEL_ALIASES
 from albert_tf.tasks.labels import match_labels, sort_labels
 from albert_tf.tasks.own_files import OwnFileSettings
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
@@ -80,16 +79,10 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
         rule = f"task: {task.name} needs a model with the head {task.head}"
         require(task.head == head or spans, f"{rule}, received one with {head}")
         if task.labels:
-            match = match_labels(
-                labels,
-                task.labels,
-                num_labels=getattr(model, "num_labels", None),
-                aliases=LABEL_ALIASES.get(task.name, ()),
-                data_name=f"task {task.name}",
-            )
-            if match.note:
-                logging.info("%s", match.note)
-            labels = match.labels
+            count = getattr(model, "num_labels", None)
+            labels, note = match_labels(labels, task, num_labels=count)
+            if note:
+                logging.info("%s", note)
     # What to do with bad input is up to each command.
     known = {field.name for field in dataclasses.fields(Options)} - {"on_bad_input"}
     values = {key: value for key, value in values.items() if key in known}

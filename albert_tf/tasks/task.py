@@ -8,8 +8,10 @@ of a model into answers; `registry` names the tasks. The trainer, `evaluate` and
 Legend: `N` examples, `R` rows, `U` training units, `P` places, `C` labels.
 """
 
+import csv
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -320,6 +322,8 @@ class Task:
             example "dev_matched".
         labels: tuple of str. Label names in the order of the class indices. Empty
             where there are no classes, or where the training data defines them.
+        other_labels: tuple of str. Other known names of the labels, in the same order,
+            such as ("negative", "positive") for ("0", "1").
         positive_label: str or None. Of two labels, the one that F1, precision and
             recall are about, wherever it is in `labels`.
         problem_type: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for
@@ -339,6 +343,7 @@ class Task:
     selecting_metric: str
     splits: Mapping[str, FileSource] = dataclasses.field(default_factory=dict)
     labels: tuple[str, ...] = ()
+    other_labels: tuple[str, ...] = ()
     positive_label: str | None = None
     problem_type: str | None = None
     recipe: Recipe | None = None
@@ -346,6 +351,18 @@ class Task:
     options: Options = Options()
     written: Mapping[str, str] = dataclasses.field(default_factory=dict)
     table: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def table_text(rows: Iterable[Sequence[str]], delimiter: str = "\t") -> str:
+    """Returns rows of cells as the content of a file."""
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def json_text(lines: Iterable[Mapping[str, Any]]) -> str:
+    """Returns objects as the content of a file with a line for each."""
+    return "".join(files.to_json(line, ensure_ascii=False) + "\n" for line in lines)
 
 
 def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:

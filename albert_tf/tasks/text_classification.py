@@ -4,12 +4,10 @@ One label per text, several labels per text, or a score. Legend: `N` examples, `
 labels.
 """
 
-import csv
 import dataclasses
 import functools
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +15,13 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.storage import files
-from albert_tf.tasks import labels as text_labels
 from albert_tf.tasks import metrics
-from albert_tf.tasks.metrics import sigmoid, softmax
+from albert_tf.tasks.labels import (
+    choose_problem_type,
+    find_labels,
+    make_targets,
+    usable,
+)
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,
@@ -29,12 +30,12 @@ from albert_tf.tasks.task import (
     SINGLE_LABEL,
     EncodedExamples,
     Family,
-    Options,
     Task,
+    json_text,
+    table_text,
 )
 from albert_tf.tasks.text_tables import AUTO, TextTable
 from albert_tf.text import inputs
-from albert_tf.text.tokenizer import Tokenizer
 
 # A table with more labels is rarely meant: often the wrong column was named.
 _MANY_LABELS = 50
@@ -100,20 +101,20 @@ def make_answers(task: Task, logits: np.ndarray) -> Answers:
     if task.problem_type == REGRESSION:
         scores = decisions = logits[:, 0]
     elif task.problem_type == MULTI_LABEL:
-        scores, decisions = sigmoid(logits), logits > 0
+        scores, decisions = metrics.sigmoid(logits), logits > 0
     else:
-        scores, decisions = softmax(logits), logits.argmax(-1)
+        scores, decisions = metrics.softmax(logits), logits.argmax(-1)
     return Answers(task.problem_type, task.labels, logits, scores, decisions)
 
 
-def table_text(
+def answers_table(
     answers: Answers,
     ids: Sequence[str],
     known: Sequence | None = None,
     delimiter: str = "\t",
     header: bool = True,
 ) -> str:
-    """Returns predictions as a table with a header and one row per example.
+    """Returns predictions as a table with one row per example.
 
     The columns are the id, the known label if there is one, the predicted label, and
     the probability of each label. Several labels are divided by a comma, or by the
@@ -126,19 +127,15 @@ def table_text(
         delimiter: str. Character between cells.
         header: bool. Whether the header is wanted.
     """
-    out = io.StringIO()
-    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     names = ["index", *(["label"] if known else []), "prediction"]
-    names += [f"probability_{label}" for label in answers.labels]
-    if header:
-        writer.writerow(names)
+    rows = [names + [f"probability_{label}" for label in answers.labels]]
     for i in range(len(answers)):
         cells = [ids[i], *([_cell(known[i], answers)] if known else [])]
         cells.append(_cell(answers.text(i), answers))
         if answers.labels:
             cells.extend(f"{score:.6f}" for score in answers.scores[i])
-        writer.writerow(cells)
-    return out.getvalue()
+        rows.append(cells)
+    return table_text(rows if header else rows[1:], delimiter)
 
 
 def _cell(value, answers: Answers) -> str:
@@ -152,7 +149,7 @@ def _cell(value, answers: Answers) -> str:
     return json.dumps(list(value), ensure_ascii=False)
 
 
-def json_lines(
+def answers_lines(
     answers: Answers,
     ids: Sequence[str],
     known: Sequence | None = None,
@@ -170,19 +167,18 @@ def json_lines(
     is_number = are_numbers(ids, first)
     lines = []
     for i, name in enumerate(ids):
-        line = {"index": first + i if is_number else name}
+        line: dict[str, Any] = {"index": first + i if is_number else name}
         if known is not None:
-            label = known[i]
-            line["label"] = label if isinstance(label, str) else list(label)
+            line["label"] = known[i]
         line["prediction"] = answers.text(i)
         if answers.labels:
             row = answers.scores[i]
-            order = np.argsort(-row, kind="stable")
             line["probabilities"] = {
-                answers.labels[j]: round(float(row[j]), 6) for j in order
+                answers.labels[j]: round(float(row[j]), 6)
+                for j in np.argsort(-row, kind="stable")
             }
-        lines.append(files.to_json(line, ensure_ascii=False) + "\n")
-    return "".join(lines)
+        lines.append(line)
+    return json_text(lines)
 
 
 def are_numbers(ids: Sequence[str], first: int = 0) -> bool:
@@ -196,17 +192,11 @@ class TextClassification(Family):
     Examples are a `TextTable`; answers are `Answers`.
     """
 
-    def usable(self, task: Task, examples: TextTable, options: Options) -> TextTable:
-        """Returns the examples without those that have no good label.
+    def usable(self, task, examples, options) -> TextTable:
+        """Returns the examples without those that have no good label."""
+        return usable(task, examples, options.on_bad_input)
 
-        Raises:
-            DataError: See `text_labels.usable`.
-        """
-        return text_labels.usable(task, examples, options.on_bad_input)
-
-    def encode(
-        self, task: Task, examples: TextTable, tokenizer: Tokenizer, options: Options
-    ) -> EncodedExamples:
+    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
         """Returns `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` of every example.
 
         Raises:
@@ -214,7 +204,7 @@ class TextClassification(Family):
         """
         values = {}
         if examples.labels is not None:
-            values[features.LABELS] = text_labels.make_targets(task, examples)
+            values[features.LABELS] = make_targets(task, examples)
         rows = inputs.encode_texts(
             tokenizer,
             examples.texts,
@@ -223,20 +213,11 @@ class TextClassification(Family):
         )
         return EncodedExamples(rows, np.arange(len(rows) + 1), values, rows.truncated)
 
-    def answers(
-        self,
-        task: Task,
-        examples: TextTable,
-        encoded: EncodedExamples,
-        outputs: Mapping[str, np.ndarray],
-        options: Options,
-    ) -> Answers:
+    def answers(self, task, examples, encoded, outputs, options) -> Answers:
         """Returns probabilities and decisions."""
         return make_answers(task, outputs["logits"])
 
-    def metrics(
-        self, task: Task, examples: TextTable, answers: Answers
-    ) -> dict[str, float]:
+    def metrics(self, task, examples, answers) -> dict[str, float]:
         """Returns the task's metrics and what a constant answer would reach.
 
         In addition to the task's metrics: `majority_accuracy`, and `majority_` and the
@@ -245,8 +226,7 @@ class TextClassification(Family):
         answered by its more frequent value. Scores: `mse`, and `mean_mse` for always
         answering with the mean of the labels.
         """
-        correct = text_labels.make_targets(task, examples)
-        decisions = answers.decisions
+        correct, decisions = make_targets(task, examples), answers.decisions
         if task.positive_label is not None:
             # F1 is that of one label, by its name, wherever a model has it.
             value = np.array([int(x == task.positive_label) for x in task.labels])
@@ -256,34 +236,32 @@ class TextClassification(Family):
             correct = correct.astype(np.float64)
             values["mse"] = float(np.mean((correct - decisions) ** 2))
             return values | {"mean_mse": float(correct.var())}
-        selecting = task.selecting_metric
         if task.problem_type == MULTI_LABEL:
             constant = np.broadcast_to(correct.mean(0) > 0.5, correct.shape)
-            baseline = task.metrics(correct, constant)
-            return values | {f"majority_{selecting}": baseline[selecting]}
-        counts = np.bincount(correct, minlength=len(task.labels))
-        constant = np.full_like(correct, counts.argmax())
-        values["majority_accuracy"] = float(counts.max() / counts.sum())
-        values[f"majority_{selecting}"] = task.metrics(correct, constant)[selecting]
-        return values
+        else:
+            counts = np.bincount(correct, minlength=len(task.labels))
+            constant = np.full_like(correct, counts.argmax())
+            values["majority_accuracy"] = float(counts.max() / counts.sum())
+        name = task.selecting_metric
+        return values | {f"majority_{name}": task.metrics(correct, constant)[name]}
 
-    def metric_names(self, task: Task, examples: TextTable) -> list[str]:
+    def metric_names(self, task, examples) -> list[str]:
         """Returns the names of the metrics that can select a model."""
         if task.problem_type == REGRESSION:
             values = task.metrics([0.0, 1.0], [0.0, 1.0])
             return list(dict.fromkeys([*values, "mse"]))
+        cells = np.array([0, 1])
         if task.problem_type == MULTI_LABEL:
             cells = np.ones((1, len(task.labels)), bool)
-            return list(task.metrics(cells, cells))
-        return list(task.metrics([0, 1], [0, 1]))
+        return list(task.metrics(cells, cells))
 
-    def collapse(self, task: Task, examples: TextTable, answers: Answers) -> str:
+    def collapse(self, task, examples, answers) -> str:
         """Returns how the answers are all alike although the labels are not."""
         if not np.isfinite(answers.logits).all():
             return "the model's outputs are not finite"
         if examples.labels is None:
             return ""
-        correct, given = text_labels.make_targets(task, examples), answers.decisions
+        correct, given = make_targets(task, examples), answers.decisions
         if task.problem_type == REGRESSION:
             if correct.std() and given.std() < _CONSTANT * correct.std():
                 return f"the model gives every text the same score, {given.mean():.4g}"
@@ -302,59 +280,49 @@ class TextClassification(Family):
         )
         return ""
 
-    def prediction_files(
-        self, task: Task, examples: TextTable, answers: Answers, options: Options
-    ) -> dict[str, str]:
-        """Returns the contents of the files of predictions; tables and JSON lines."""
-        ids, known = examples.ids, examples.labels
-        return {
-            ".tsv": table_text(answers, ids, known),
-            ".jsonl": json_lines(answers, ids, known),
-        }
+    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
+        """Returns a table and JSON lines."""
+        given = answers, examples.ids, examples.labels
+        return {".tsv": answers_table(*given), ".jsonl": answers_lines(*given)}
 
-    def report(
-        self,
-        task: Task,
-        examples: TextTable,
-        answers: Answers,
-        encoded: EncodedExamples,
-    ) -> dict[str, Any]:
+    def report(self, task, examples, answers, encoded) -> dict[str, Any]:
         """Returns what a report shows: confusions, calibration, worst errors."""
         if examples.labels is None:
             return {}
-        correct = text_labels.make_targets(task, examples)
-        kind = answers.problem_type
-        if kind == REGRESSION:
-            wrong = losses = np.abs(answers.scores - correct)
-            pairs = zip(correct.tolist(), answers.scores.tolist(), strict=True)
-            report = {"scatter": [list(pair) for pair in pairs]}
+        correct, scores = make_targets(task, examples), answers.scores
+        if task.problem_type == REGRESSION:
+            wrong = sizes = losses = np.abs(scores - correct)
+            report = {"scatter": np.stack([correct, scores], -1).tolist()}
         else:
-            right = answers.decisions == correct.astype(answers.decisions.dtype)
-            wrong = ~right.all(-1) if kind == MULTI_LABEL else ~right
-            losses = _losses(answers, correct)
-            decisions = answers.decisions
+            decisions, single = answers.decisions, task.problem_type == SINGLE_LABEL
+            correct = correct.astype(decisions.dtype)
+            right = decisions == correct
+            confidence = scores.max(-1) if single else np.maximum(scores, 1 - scores)
+            pairs = zip(confidence.flat, right.flat, strict=True)
             report = {
                 "labels": list(answers.labels),
-                "per_class": metrics.per_class(
-                    correct.astype(decisions.dtype), decisions, answers.labels
-                ),
-                "calibration": _calibration(answers, right),
+                "per_class": metrics.per_class(correct, decisions, answers.labels),
+                "calibration": [[float(x), bool(is_right)] for x, is_right in pairs],
             }
-        if kind == SINGLE_LABEL:
-            number = len(answers.labels)
-            report["confusion"] = metrics.confusion(correct, answers.decisions, number)
+            wrong = ~right if single else ~right.all(-1)
+            losses = _losses(answers, correct)
+            # How sure the model was of a wrong class; else the size of the error.
+            sizes = confidence if single else losses
+            if single:
+                counts = metrics.confusion(correct, decisions, len(answers.labels))
+                report["confusion"] = counts
         order = np.argsort(-np.nan_to_num(losses, nan=np.inf), kind="stable")
-        worst = [int(i) for i in order if wrong[i]][:MOST_ERRORS]
         report["errors"] = [
             {
                 "index": examples.ids[i],
                 "text": _text(examples, i),
-                "label": _shown(examples.labels[i]),
+                "label": label if isinstance(label, str) else list(label),
                 "prediction": answers.text(i),
-                "score": _score(answers, losses, i),
+                "score": float(sizes[i]),
                 "truncated": bool(encoded.truncated[i]),
             }
-            for i in worst
+            for i in order[wrong[order] != 0][:MOST_ERRORS].tolist()
+            for label in [examples.labels[i]]
         ]
         return report
 
@@ -407,7 +375,7 @@ def with_labels(
         many_labels: bool. Whether to accept labels that look like another column's
             content: more than 50 of them, or a different one in every row.
         problem_type: str. What the labels are; by default the labels decide, see
-            `text_labels.choose_problem_type`.
+            `labels.choose_problem_type`.
         on_bad_input: str. "skip" does not look at rows without a label.
 
     Raises:
@@ -416,12 +384,13 @@ def with_labels(
     """
     if on_bad_input == "skip":
         train = train.select([i for i, label in enumerate(train.labels) if label != ""])
-    if task.labels and problem_type == AUTO and not _has_lists(train):
+    has_lists = any(not isinstance(label, str) for label in train.labels or ())
+    if task.labels and problem_type == AUTO and not has_lists:
         return task
-    kind = text_labels.choose_problem_type(train, problem_type)
+    kind = choose_problem_type(train, problem_type)
     labels = task.labels
     if not labels:
-        labels = () if kind == REGRESSION else text_labels.find_labels(train)
+        labels = () if kind == REGRESSION else find_labels(train)
         every_row = kind == SINGLE_LABEL and len(labels) == len(train) > 2
         if not many_labels and (every_row or len(labels) > _MANY_LABELS):
             raise UsageError(
@@ -436,36 +405,13 @@ def with_labels(
     return table_task(labels, kind)
 
 
-def _has_lists(table: TextTable) -> bool:
-    return any(not isinstance(label, str) for label in table.labels or ())
-
-
 def _losses(answers: Answers, targets: np.ndarray) -> np.ndarray:
     """Returns the cross-entropy of each example, `[N]`."""
     logits = answers.logits.astype(np.float64)
     if answers.problem_type == MULTI_LABEL:
-        cells = np.logaddexp(0, np.where(targets > 0, -logits, logits))
-        return cells.sum(-1)
-    chosen = np.take_along_axis(logits, targets[:, None].astype(np.int64), -1)[:, 0]
+        return np.logaddexp(0, np.where(targets, -logits, logits)).sum(-1)
+    chosen = np.take_along_axis(logits, targets[:, None], -1)[:, 0]
     return np.logaddexp.reduce(logits, -1) - chosen
-
-
-def _score(answers: Answers, losses: np.ndarray, i: int) -> float:
-    """Returns how sure the model was of a wrong class; else the size of the error."""
-    if answers.problem_type == SINGLE_LABEL:
-        return float(answers.scores[i].max())
-    return float(losses[i])
-
-
-def _calibration(answers: Answers, right: np.ndarray) -> list[list]:
-    """Returns (confidence, whether it is right) of every decision."""
-    scores = answers.scores
-    if answers.problem_type == MULTI_LABEL:
-        confidence = np.maximum(scores, 1 - scores)
-    else:
-        confidence = scores.max(-1)
-    pairs = zip(confidence.ravel().tolist(), right.ravel().tolist(), strict=True)
-    return [[value, bool(is_right)] for value, is_right in pairs]
 
 
 def _text(table: TextTable, i: int) -> str:
@@ -473,12 +419,6 @@ def _text(table: TextTable, i: int) -> str:
     if table.text_pairs is not None:
         texts.append(table.text_pairs[i])
     room = (LONGEST_TEXT - len(_BETWEEN) * (len(texts) - 1)) // len(texts)
-    return _BETWEEN.join(_cut(text, room) for text in texts)
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _shown(label: str | Sequence[str]) -> str | list[str]:
-    return label if isinstance(label, str) else list(label)
+    return _BETWEEN.join(
+        text if len(text) <= room else f"{text[: room - 1]}…" for text in texts
+    )

@@ -19,7 +19,6 @@ from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.heads import FROZEN, NONE
 from albert_tf.heads import find as find_head
 from albert_tf.tasks import labels
-from albert_tf.tasks.glue import LABEL_ALIASES
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -87,26 +86,15 @@ class Start:
         if checkpoint is None:
             return task
         row = find_head(task.head)
-        choice = labels.choose_head(
-            task=task.name,
-            labels=task.labels,
-            problem_type=task.problem_type,
-            model_head=checkpoint.head,
-            head=task.head,
-            model_labels=checkpoint.labels,
-            model_task=(checkpoint.task or {}).get("name"),
-            model_problem_type=checkpoint.problem_type,
-            aliases=LABEL_ALIASES.get(task.name, ()),
-            model_name=checkpoint.path,
-        )
+        kept, note = labels.choose_head(task, checkpoint)
         self._keeps_head = checkpoint.head == task.head and (
-            choice.keep or row.fixed_labels is not None or not row.has_classifier
+            kept is not None or row.fixed_labels is not None or not row.has_classifier
         )
-        if choice.note and (self._keeps_head == choice.keep):
-            logging.warning("%s", choice.note)
-        if not self._keeps_head or not choice.labels:
+        if note and self._keeps_head == (kept is not None):
+            logging.warning("%s", note)
+        if not self._keeps_head or not kept:
             return task
-        return dataclasses.replace(task, labels=tuple(choice.labels))
+        return dataclasses.replace(task, labels=kept)
 
     def make_model(self, task: Task, dtype: str) -> keras.Model:
         """Builds the model with the weights to start from.

@@ -1,12 +1,12 @@
 """Labels: what they are, as numbers, and how those of models and data fit together."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.tasks.glue import LABEL_ALIASES
 from albert_tf.tasks.labels import (
     choose_head,
     choose_problem_type,
@@ -15,6 +15,7 @@ from albert_tf.tasks.labels import (
     match_labels,
     usable,
 )
+from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, SINGLE_LABEL
 from albert_tf.tasks.text_classification import table_task, with_labels
 from albert_tf.tasks.text_tables import TextTable
@@ -124,101 +125,88 @@ def test_empty_labels_and_one_class():
             with_labels(table_task(), table(labels))
 
 
-ORIGINAL = ("contradiction", "entailment", "neutral")
+MNLI = TASKS["mnli"]
 HUGGING_FACE = ("entailment", "neutral", "contradiction")
 
 
 def test_the_models_order_is_kept():
-    same = match_labels(ORIGINAL, ORIGINAL)
-    assert (same.labels, same.note) == (ORIGINAL, "")
-    other = match_labels(HUGGING_FACE, ORIGINAL, model_name="m")
-    assert other.labels == HUGGING_FACE
-    assert "m: the model's order is kept: entailment, neutral" in other.note
+    assert match_labels(MNLI.labels, MNLI) == (MNLI.labels, "")
+    labels, note = match_labels(HUGGING_FACE, MNLI, model_name="m")
+    assert labels == HUGGING_FACE
+    assert "m: the model's order is kept: entailment, neutral" in note
 
 
-def test_other_names_are_refused():
-    message = "m: its labels are a, b, but those of d are a, c; the same names"
+@pytest.mark.parametrize(
+    ("model", "data", "message"),
+    [
+        ("ab", "ac", "m: its labels are a, b, but those of task table are a, c; the"),
+        ("ab", "abc", "the same names are needed"),
+        ("abc", "ab", "the same names are needed"),
+        ("Ab", "ab", "the same names are needed"),
+        ("aa", "ab", "m: a label name occurs twice: a, a"),
+    ],
+)
+def test_other_names_are_refused(model, data, message):
     with pytest.raises(DataError, match=message):
-        match_labels("ab", "ac", model_name="m", data_name="d")
-    for model, data in (("ab", "abc"), ("abc", "ab"), ("Ab", "ab")):
-        with pytest.raises(DataError, match="the same names"):
-            match_labels(model, data)
-    with pytest.raises(DataError, match="m: a label name occurs twice: a, a"):
-        match_labels("aa", "ab", model_name="m")
+        match_labels(model, table_task(data), model_name="m")
 
 
 def test_models_without_names_take_the_tasks_order():
     for model in (None, (), ("LABEL_0", "LABEL_1", "LABEL_2")):
-        match = match_labels(model, ORIGINAL, num_labels=3, model_name="m")
-        assert match.labels == ORIGINAL
-        assert "m does not name its labels" in match.note
-        assert "contradiction, entailment, neutral" in match.note
+        labels, note = match_labels(model, MNLI, num_labels=3, model_name="m")
+        assert labels == MNLI.labels
+        assert "m does not name its labels" in note
+        assert "contradiction, entailment, neutral" in note
     with pytest.raises(DataError, match="expected 3 labels, .* a head for 2"):
-        match_labels(("LABEL_0", "LABEL_1"), ORIGINAL)
+        match_labels(("LABEL_0", "LABEL_1"), MNLI)
     with pytest.raises(DataError, match="a head for 4"):
-        match_labels(None, ORIGINAL, num_labels=4)
+        match_labels(None, MNLI, num_labels=4)
     assert not is_generic(("LABEL_1", "LABEL_0"))
     # Data may really use such names.
-    assert match_labels(("LABEL_0", "LABEL_1"), ("LABEL_1", "LABEL_0")).note
+    task = table_task(("LABEL_1", "LABEL_0"))
+    assert "the model's order" in match_labels(("LABEL_0", "LABEL_1"), task)[1]
 
 
 def test_known_other_names_are_mapped():
-    match = match_labels(
-        ("positive", "negative"), ("0", "1"), aliases=LABEL_ALIASES["sst2"]
-    )
-    assert match.labels == ("1", "0")
-    assert "positive, negative are read as 1, 0" in match.note
+    labels, note = match_labels(("positive", "negative"), TASKS["sst2"])
+    assert labels == ("1", "0")
+    assert "positive, negative are read as 1, 0" in note
 
 
-def choose(model_labels, labels=ORIGINAL, **kwargs):
-    defaults = {
-        "task": "mnli",
-        "labels": labels,
-        "problem_type": "single_label_classification",
-        "head": "text_classifier",
-        "model_head": "text_classifier",
-        "model_labels": model_labels,
-    }
-    return choose_head(**(defaults | kwargs))
+def choose(task, labels, /, **changes):
+    """What is chosen for a checkpoint that says no more than is given."""
+    values = {"head": task.head, "task": None, "problem_type": None, "path": "m"}
+    values |= {"labels": labels} | changes
+    return choose_head(task, types.SimpleNamespace(**values))
 
 
 def test_training_starts_from_a_head_of_the_same_labels():
-    choice = choose(HUGGING_FACE)
-    assert choice.keep and choice.labels == HUGGING_FACE and choice.note
-    assert choose(ORIGINAL, model_task="mnli") == choose(ORIGINAL)
-    assert not choose(ORIGINAL).note
+    labels, note = choose(MNLI, HUGGING_FACE)
+    assert labels == HUGGING_FACE and note
+    assert choose(MNLI, MNLI.labels, task={"name": "mnli"}) == (MNLI.labels, "")
+    assert choose(TASKS["stsb"], None, task={"name": "stsb"}) == ((), "")
+    assert choose(TASKS["stsb"], None, problem_type=REGRESSION) == ((), "")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("task", "labels", "changes", "reason"),
     [
+        ("rte", MNLI.labels, {}, "for rte: it is for the labels contradiction, entail"),
+        ("stsb", MNLI.labels, {}, "for stsb: it is for the labels contradiction"),
+        ("mnli", MNLI.labels, {"task": {"name": "x"}}, "it was trained on x"),
+        ("mnli", None, {}, "it does not name its labels"),
         (
-            {"task": "rte", "labels": ("entailment", "not_entailment")},
-            "new one for rte: it is for the labels contradiction, entailment, neutral",
-        ),
-        ({"task": "stsb", "labels": (), "problem_type": "regression"}, "for stsb: it"),
-        ({"model_task": "snli"}, "it was trained on snli"),
-        ({"model_labels": None}, "does not name its labels"),
-        (
-            {"model_problem_type": "multi_label_classification"},
+            *("mnli", MNLI.labels, {"problem_type": MULTI_LABEL}),
             "it is for multi label classification",
         ),
-        ({"labels": (), "model_labels": None}, "does not say what its output means"),
+        ("stsb", None, {}, "it does not say what its output means"),
     ],
 )
-def test_another_task_keeps_the_encoder_and_says_so(arguments, reason):
-    choice = choose(**({"model_labels": ORIGINAL} | arguments))
-    assert not choice.keep
-    assert "the encoder is kept, its head is replaced" in choice.note
-    assert reason in choice.note
+def test_another_task_keeps_the_encoder_and_says_so(task, labels, changes, reason):
+    kept, note = choose(TASKS[task], labels, **changes)
+    assert kept is None
+    assert "m: the encoder is kept, its head is replaced" in note and reason in note
 
 
 def test_pretrained_models_have_nothing_to_lose():
-    choice = choose(None, model_head="pretraining")
-    assert not choice.keep and not choice.note and choice.labels == ORIGINAL
-
-
-def test_scores_keep_the_head_of_the_same_task():
-    regression = {"labels": (), "problem_type": "regression", "task": "stsb"}
-    assert choose(None, model_task="stsb", **regression).keep
-    assert choose(None, model_problem_type="regression", **regression).keep
+    assert choose(MNLI, None, head="pretraining") == (None, "")

@@ -17,10 +17,10 @@ from albert_tf.tasks.task import (
 )
 from albert_tf.tasks.text_classification import (
     FAMILY,
-    json_lines,
+    answers_lines,
+    answers_table,
     make_answers,
     table_task,
-    table_text,
     with_labels,
 )
 from albert_tf.tasks.text_tables import TextTable
@@ -233,26 +233,26 @@ def test_predictions_with_known_labels():
 
 def test_scores_in_files():
     answers = make_answers(SCORES, np.array([[2.5], [-0.125]]))
-    assert table_text(answers, ["x", "y"], ["3.000", "1"]) == (
+    assert answers_table(answers, ["x", "y"], ["3.000", "1"]) == (
         "index\tlabel\tprediction\nx\t3.000\t2.500000\ny\t1\t-0.125000\n"
     )
-    lines = json_lines(answers, ["0", "1"]).splitlines()
+    lines = answers_lines(answers, ["0", "1"]).splitlines()
     assert json.loads(lines[1]) == {"index": 1, "prediction": -0.125}
 
 
 def test_several_labels_in_files():
     answers = make_answers(MULTI, np.array([[1.0, 2.0], [-1.0, -2.0]]))
     known = [("b",), ("a,x", "b")]
-    rows = table_text(answers, ["0", "1"], known).splitlines()
+    rows = answers_table(answers, ["0", "1"], known).splitlines()
     # A comma is in a label, so another separator is taken.
     assert rows[0] == "index\tlabel\tprediction\tprobability_a,x\tprobability_b"
     assert rows[1].startswith("0\tb\ta,x;b\t0.731059\t0.880797")
     assert rows[2].startswith("1\ta,x;b\t\t")
-    first = json.loads(json_lines(answers, ["q7", "q8"], known).splitlines()[0])
+    first = json.loads(answers_lines(answers, ["q7", "q8"], known).splitlines()[0])
     assert (first["label"], first["prediction"]) == (["b"], ["a,x", "b"])
     # All separators are in a label.
     answers = make_answers(table_task([",;| ", "b"], MULTI_LABEL), np.ones((1, 2)))
-    row = table_text(answers, ["0"]).splitlines()[1]
+    row = answers_table(answers, ["0"]).splitlines()[1]
     assert json.loads(row.split("\t")[1].strip('"').replace('""', '"')) == [",;| ", "b"]
 
 

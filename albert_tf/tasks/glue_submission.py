@@ -4,16 +4,14 @@ import io
 import math
 import zipfile
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.tables.columns import Ids
 from albert_tf.tables.reader import read_columns
 from albert_tf.tasks import glue
 from albert_tf.tasks.task import REGRESSION, Task
-
-_LOWEST, _HIGHEST = 0.0, 5.0  # scores of STS-B
 
 
 class Part(NamedTuple):
@@ -72,27 +70,21 @@ def find_predictions(folder: str, given: Mapping[str, str]) -> dict[str, str]:
     places = {name: files.join(folder, name) for name in _TASKS} if folder else {}
     found = {}
     for name, path in given.items():
-        chosen = find_parts(name)
+        first, *others = find_parts(name)
         if not files.exists(path):
             raise DataError(f"{path}: no such file or folder (predictions of {name})")
         if files.is_folder(path):
-            places[chosen[0].task] = path
-        elif len(chosen) > 1:
-            keys = " and ".join(part.key for part in chosen)
-            raise UsageError(
-                f"predictions: {name} has two files: give {keys}, received one file"
-            )
-        else:
-            found[chosen[0].key] = path
+            places[first.task] = path
+            continue
+        keys = " and ".join(part.key for part in (first, *others))
+        rule = f"predictions: {name} has two files: give {keys}, received one file"
+        require(not others, rule)
+        found[first.key] = path
     for part in PARTS:
-        candidates = [
-            files.join(places[task], name)
-            for task, name in _names(part)
-            if task in places
-        ]
-        path = next(filter(files.exists, candidates), None)
-        if path is not None:
-            found.setdefault(part.key, path)
+        for task, name in _names(part):
+            path = files.join(places[task], name) if task in places else ""
+            if path and part.key not in found and files.exists(path):
+                found[part.key] = path
     return found
 
 
@@ -125,8 +117,7 @@ def make_submission(
             f"no predictions of {keys}; expected for example the file {task}/{name} in "
             f"the folder of predictions (--leave_out={keys} makes an incomplete zip)"
         )
-    if not parts:
-        raise UsageError("leave_out: nothing is left to submit")
+    require(parts, "leave_out: nothing is left to submit")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for part in parts:
@@ -160,72 +151,49 @@ def _names(part: Part) -> list[tuple[str, str]]:
 def _part_text(part: Part, path: str, data_dir: str) -> str:
     """Returns the content of a file of the zip."""
     columns = read_columns(path, ["index", "prediction"])
-    indices, answers = columns.values["index"], columns.values["prediction"]
+    task = _TASKS[part.task]
+    expected = list(map(str, range(part.num_rows)))
     if data_dir:
-        source = _TASKS[part.task].splits[part.split]
-        expected = source.read(data_dir).ids
-    else:
-        expected = [str(i) for i in range(part.num_rows)]
-    rows, ids = {}, Ids()
-    for row, index in enumerate(indices):
-        rule = f"{columns.where(row)}: expected an index"
+        expected = task.splits[part.split].read(data_dir).ids
+    answers, ids = {}, Ids()
+    for row, (index, answer) in enumerate(zip(*columns.values.values(), strict=True)):
+        where = columns.where(row)
+        rule = f"{where}: expected an index"
         require(isinstance(index, str), rule, index, error=DataError)
         if problem := ids.problem(index, f"{columns.unit} {columns.lines[row]}"):
-            raise DataError(f"{columns.where(row)}: {problem}")
-        rows[index] = row
-    _check_indices(part, path, rows, expected)
-    convert = _converter(_TASKS[part.task])
-    lines = ["index\tprediction\n"]
-    for index in expected:
-        row = rows[index]
-        try:
-            answer = convert(answers[row])
-        except ValueError as e:
-            raise DataError(f"{columns.where(row)}: {e}") from None
-        lines.append(f"{index}\t{answer}\n")
-    return "".join(lines)
-
-
-def _check_indices(part: Part, path: str, rows: dict, expected: list[str]) -> None:
-    if len(rows) == len(expected) and set(rows) == set(expected):
-        return
+            raise DataError(f"{where}: {problem}")
+        answers[index] = _spelled(task, answer, where)
+    absent = [index for index in expected if index not in answers][:1]
     known = set(expected)
-    absent = next((index for index in expected if index not in rows), None)
-    extra = next((index for index in rows if index not in known), None)
-    details = [
-        *([f"{absent!r} is missing"] if absent is not None else []),
-        *([f"{extra!r} is unknown"] if extra is not None else []),
-    ]
-    raise DataError(
-        f"{path}: expected the {len(expected):,} indices of the test file of "
-        f"{part.key}, received {len(rows):,} rows; index {' and index '.join(details)}"
-    )
+    extra = [index for index in answers if index not in known][:1]
+    if absent or extra:
+        details = [f"{index!r} is missing" for index in absent]
+        details += [f"{index!r} is unknown" for index in extra]
+        raise DataError(
+            f"{path}: expected the {len(expected):,} indices of the test file of "
+            f"{part.key}, received {len(answers):,} rows; index "
+            f"{' and index '.join(details)}"
+        )
+    rows = [("index", "prediction"), *((index, answers[index]) for index in expected)]
+    return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def _converter(task: Task):
-    """Returns a function from a prediction to its spelling in the submission."""
+def _spelled(task: Task, answer: Any, where: str) -> str:
+    """Returns an answer as the leaderboard spells it."""
     if task.problem_type == REGRESSION:
-        return _score
-    spelling = next(iter(task.splits.values())).classes
-
-    def convert(answer) -> str:
-        if not isinstance(answer, str) or answer not in spelling:
-            raise ValueError(
-                f"expected one of the labels {', '.join(task.labels)}, received "
-                f"{answer!r:.100}"
+        try:
+            value = float(answer)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not math.isfinite(value):
+            raise DataError(
+                f"{where}: expected a finite number, received {answer!r:.99}"
             )
-        return spelling[answer]
-
-    return convert
-
-
-def _score(answer) -> str:
-    """Returns a score with 3 decimals, clipped to the scale of STS-B."""
-    try:
-        value = float(answer)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError(f"expected a finite number, received {answer!r:.100}")
-    clipped = min(max(value, _LOWEST), _HIGHEST)
-    return f"{clipped + 0.0:.3f}"  # + 0.0: -0.0 becomes 0.0
+        # 3 decimals, on the scale of STS-B; + 0.0: -0.0 becomes 0.0
+        return f"{min(max(value, 0.0), 5.0) + 0.0:.3f}"
+    spelling = next(iter(task.splits.values())).classes
+    if not isinstance(answer, str) or answer not in spelling:
+        known = ", ".join(task.labels)
+        rule = f"{where}: expected one of the labels {known}"
+        raise DataError(f"{rule}, received {answer!r:.100}")
+    return spelling[answer]

@@ -120,18 +120,18 @@ class Pretraining(Run):
             self.config = pretrain_inputs.load_config(settings, start)
             self.tokenizer = pretrain_inputs.load_run_tokenizer(settings)
             pretrain_inputs.check_sizes(settings, self.config, self.tokenizer)
-            pretrain_inputs.check_batches(settings, self.config, self.strategy)
+            replicas = self.strategy.num_replicas_in_sync
+            sharing = len(self.strategy.extended.worker_devices)
+            pretrain_inputs.check_batches(settings, self.config, replicas, sharing)
             if start is None:
                 warn_if_small(self.tokenizer, self.config.vocab_size)
             else:
                 choose_tokenizer(start, self.tokenizer)  # refuses that of other weights
                 self.folder.origin = start.origin
-            replicas = self.strategy.num_replicas_in_sync
             self.data = RunBatches(settings, self.objective, self.tokenizer, replicas)
             self.folder.check_content(
                 pretrain_inputs.content_of(
-                    *(self.config, self.tokenizer, self.data.records, start),
-                    self.data.more_records,
+                    self.config, self.tokenizer, self.data.records, start
                 )
             )
             held_out = self.data.evaluated_on() if settings.eval_file else None

@@ -6,8 +6,7 @@ others in the same order, so with the list on record a resumed run does the same
 
 import json
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,13 +15,14 @@ from absl import logging
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.data.records import card, shards
-from albert_tf.errors import DataError, UsageError
+from albert_tf.data.records import shards
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.metrics_file import SKIPPED_FILE
 from albert_tf.storage import files
 from albert_tf.training import loop
 from albert_tf.training.callbacks import DivergedError
+from albert_tf.training.pretrain_inputs import card_paths
 from albert_tf.training.pretrain_settings import Phase, PretrainSettings, phases_of
 from albert_tf.training.tensorflow.checkpoints import WeightAverages
 from albert_tf.training.tensorflow.step import TrainStep, distribute
@@ -135,8 +135,11 @@ def _name(batch: int, phase: int) -> str:
     return f"batch {batch:,}{of_phase}"
 
 
-_TRAINING_MASKS = ("masking", "masked_lm_prob", "ngram")
-_EVAL_MASKS = ("eval_masked_lm_prob", "eval_ngram")
+# Settings of what is masked, by the flag of the records.
+_MASKS = {
+    "input_file": ("masking", "masked_lm_prob", "ngram"),
+    "eval_file": ("eval_masked_lm_prob", "eval_ngram"),
+}
 
 
 class RunBatches:
@@ -150,8 +153,7 @@ class RunBatches:
 
     Attributes:
         phases: list of `Phase`. More than one if sequences grow longer.
-        records: `RecordSet`. The training records, those of the longest sequences.
-        more_records: dict. The other ones, by their length.
+        records: dict. `RecordSet` of the training by the length of its rows.
         summary: str. Number of examples, for people.
         skipped: `SkippedBatches` or None. Those that a run leaves out.
         keeps_masks: bool. Whether the masks are those in the training records.
@@ -171,54 +173,48 @@ class RunBatches:
     ):
         self.settings = settings
         self.objective = objective
-        self.tokenizer = tokenizer
         self.skipped: SkippedBatches | None = None
-        common: dict[str, Any] = {
-            "tokenizer": tokenizer,
-            "max_seq_length": settings.max_seq_length,
-            "max_predictions_per_seq": settings.max_predictions_per_seq,
-            "masking": _masking(settings, settings.masked_lm_prob, settings.ngram),
-            "seed": settings.seed,
-            "packing": settings.packing,
-        }
         self.phases = phases_of(settings)
-        self._training = [_open(phase, common, objective) for phase in self.phases]
+        masking = _masking(settings, settings.masked_lm_prob, settings.ngram)
+        self._training = []
+        for phase in self.phases:
+            data = _open(phase.settings, "input_file", masking, objective, tokenizer)
+            self._training.append(data)
+            require(
+                data.num_rows >= phase.settings.train_batch_size,
+                f"--input_file={phase.settings.input_file}: must have a batch of "
+                f"{phase.settings.train_batch_size} rows; make more records, or "
+                "smaller batches",
+                data.num_rows,
+                error=DataError,
+            )
+        lengths = [phase.settings.max_seq_length for phase in self.phases]
+        each = dict(zip(lengths, self._training, strict=True))
+        self.records = {length: data.records for length, data in each.items()}
         self.keeps_masks = any(data.keeps_masks for data in self._training)
+        self.summary = "; ".join(
+            f"{length} tokens until step {phase.last_step}: {data.summary}"
+            for phase, (length, data) in zip(self.phases, each.items(), strict=True)
+        )
+        if len(each) == 1:
+            self.summary = self._training[0].summary
         self._held_out = None
-        if settings.eval_file:
-            masking = _eval_masking(settings)
-            common["masking"] = masking
-            self._eval_masks = {
-                "masked_lm_prob": masking.masked_lm_prob,
-                "max_ngram": masking.max_ngram,
-            }
-            self._held_out = PretrainingData(settings.eval_file, **common)
-            if self._held_out.keeps_masks:
-                _check_masks(settings, "eval_file", _EVAL_MASKS)
-            check_pair_policy("eval_file", settings.eval_file, objective)
         # Every device takes the same number of rows.
         rows = max(settings.eval_batch_size, replicas)
         self._eval_batch_size = rows - rows % replicas
-        if self._held_out and self._eval_batch_size != settings.eval_batch_size:
+        if not settings.eval_file:
+            return
+        self._eval_masking = _eval_masking(settings)
+        self._held_out = _open(
+            settings, "eval_file", self._eval_masking, objective, tokenizer
+        )
+        if self._eval_batch_size != settings.eval_batch_size:
             logging.warning(
                 "--eval_batch_size=%d: evaluates batches of %d, a multiple of the %d "
                 "devices",
                 settings.eval_batch_size,
                 self._eval_batch_size,
                 replicas,
-            )
-        self.records = self._training[-1].records
-        self.more_records = {
-            phase.settings.max_seq_length: data.records
-            for phase, data in zip(self.phases, self._training, strict=True)
-        }
-        del self.more_records[settings.max_seq_length]
-        self.summary = self._training[-1].summary
-        if len(self.phases) > 1:
-            self.summary = "; ".join(
-                f"{phase.settings.max_seq_length} tokens until step "
-                f"{phase.last_step}: {data.summary}"
-                for phase, data in zip(self.phases, self._training, strict=True)
             )
 
     def phase_of(self, step: int) -> Phase:
@@ -267,8 +263,12 @@ class RunBatches:
         rows = self._held_out.num_rows
         if self.settings.max_eval_steps:
             rows = min(rows, self.settings.max_eval_steps * self._eval_batch_size)
-        digest = self._held_out.records.digest()
-        return {"records": digest, "rows": rows, **self._eval_masks}
+        return {
+            "records": self._held_out.records.digest(),
+            "rows": rows,
+            "masked_lm_prob": self._eval_masking.masked_lm_prob,
+            "max_ngram": self._eval_masking.max_ngram,
+        }
 
     def make_evaluate(
         self,
@@ -303,23 +303,34 @@ class RunBatches:
         return evaluate
 
 
-def _open(phase: Phase, common: dict[str, Any], objective) -> PretrainingData:
-    """Opens the training data of a phase."""
-    settings = phase.settings
-    lengths = {
-        "max_seq_length": settings.max_seq_length,
-        "max_predictions_per_seq": settings.max_predictions_per_seq,
-    }
-    data = PretrainingData(settings.input_file, **{**common, **lengths})
-    check_pair_policy("input_file", settings.input_file, objective)
-    if data.num_rows < settings.train_batch_size:
-        raise DataError(
-            f"--input_file={settings.input_file}: expected at least one batch of "
-            f"{settings.train_batch_size} rows, received {data.num_rows}; make more "
-            "records, or smaller batches"
+def _open(
+    settings: PretrainSettings,
+    flag: str,
+    masking: MaskingConfig,
+    objective: Objective,
+    tokenizer,
+) -> PretrainingData:
+    """Opens the records that a flag names, and checks what is learned from them."""
+    pattern = getattr(settings, flag)
+    data = PretrainingData(
+        pattern,
+        tokenizer=tokenizer,
+        max_seq_length=settings.max_seq_length,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        masking=masking,
+        seed=settings.seed,
+        packing=settings.packing,
+    )
+    check_pair_policy(flag, pattern, objective)
+    defaults = settings.defaults()
+    for name in _MASKS[flag] if data.keeps_masks else ():
+        value = getattr(settings, name)
+        require(
+            value == defaults[name],
+            f"--{name}={value}: --{flag}={pattern} already contains masks, which are "
+            f"used as they are; leave --{name} out, or make the records with "
+            "create_pretraining_data --masking=dynamic",
         )
-    if data.keeps_masks:
-        _check_masks(settings, "input_file", _TRAINING_MASKS)
     return data
 
 
@@ -334,32 +345,15 @@ def _masking(settings: PretrainSettings, prob: float, ngram: int) -> MaskingConf
 def _eval_masking(settings: PretrainSettings) -> MaskingConfig:
     """Returns what an evaluation masks: what training does, but for its settings."""
     prob, ngram = settings.eval_masked_lm_prob, settings.eval_ngram
-    if ngram is not None and settings.masking != "albert":
-        raise UsageError(
-            f"--eval_ngram requires --masking=albert, received {ngram} with "
-            f"{settings.masking}"
-        )
+    rule = f"--eval_ngram={ngram} requires --masking=albert"
+    require(ngram is None or settings.masking == "albert", rule, settings.masking)
     prob = settings.masked_lm_prob if prob is None else prob
     ngram = settings.ngram if ngram is None else ngram
     try:
         return _masking(settings, prob, ngram)
     except UsageError as e:
-        raise UsageError(
-            f"--eval_masked_lm_prob={prob}, --eval_ngram={ngram}: {e}"
-        ) from None
-
-
-def _check_masks(settings: PretrainSettings, flag: str, names: Sequence[str]) -> None:
-    """Raises UsageError if a setting asks for masks other than the records have."""
-    defaults = settings.defaults()
-    for name in names:
-        value = getattr(settings, name)
-        if value != defaults[name]:
-            raise UsageError(
-                f"--{name}={value}: --{flag}={getattr(settings, flag)} already "
-                f"contains masks, which are used as they are; leave --{name} out, or "
-                "make the records with create_pretraining_data --masking=dynamic"
-            )
+        given = f"--eval_masked_lm_prob={prob}, --eval_ngram={ngram}"
+        raise UsageError(f"{given}: {e}") from None
 
 
 def check_pair_policy(flag: str, pattern: str, objective: Objective) -> None:
@@ -375,15 +369,11 @@ def check_pair_policy(flag: str, pattern: str, objective: Objective) -> None:
     Raises:
         UsageError: If the card names a pair policy that the objective cannot learn.
     """
-    folders = {os.path.dirname(path) for path in shards.find_shards(pattern)}
-    for folder in sorted(folders):
-        path = files.join(folder, card.CARD_NAME)
-        if not files.exists(path):
-            continue
+    for path in card_paths(shards.find_shards(pattern)):
         policy = json.loads(files.read_text(path)).get("pair_policy")
-        if policy and policy not in objective.pair_policies:
-            raise UsageError(
-                f"--objective={objective.name} requires records made with "
-                f"--pair_policy={' or '.join(objective.pair_policies)}; "
-                f"--{flag}={pattern} was made with --pair_policy={policy} ({path})"
-            )
+        require(
+            not policy or policy in objective.pair_policies,
+            f"--objective={objective.name} requires records made with "
+            f"--pair_policy={' or '.join(objective.pair_policies)}; "
+            f"--{flag}={pattern} was made with --pair_policy={policy} ({path})",
+        )

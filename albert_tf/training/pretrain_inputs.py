@@ -3,6 +3,7 @@
 Importing it, and `check_files`, need no TensorFlow.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -15,7 +16,7 @@ from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import check_path
 from albert_tf.data.records import card, shards
 from albert_tf.data.records.tfrecord import RecordSet
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.storage import files
 from albert_tf.text.load import check_options, load_tokenizer
 from albert_tf.text.tokenizer import Tokenizer
@@ -37,11 +38,9 @@ def check_sizes(settings: PretrainSettings, config: AlbertConfig, tokenizer) -> 
     Raises:
         UsageError: If not.
     """
-    if settings.max_seq_length > config.max_position_embeddings:
-        raise UsageError(
-            f"--max_seq_length must be at most max_position_embeddings="
-            f"{config.max_position_embeddings}, received {settings.max_seq_length}"
-        )
+    longest, length = config.max_position_embeddings, settings.max_seq_length
+    rule = f"--max_seq_length must be at most max_position_embeddings={longest}"
+    require(length <= longest, rule, length)
     settings.check_vocabulary(config, tokenizer.vocab_size)
 
 
@@ -70,7 +69,7 @@ def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
     }
     options = {name: value for name, value in given.items() if value is not None}
     for pattern in filter(None, (*settings.input_files(), settings.eval_file)):
-        for path in _card_paths(shards.find_shards(pattern)):
+        for path in card_paths(shards.find_shards(pattern)):
             # Anything wrong with a card is reported where the records are opened.
             known = card.tokenizer_options(files.read_record(path))
             check_options(options, known, path)
@@ -81,26 +80,28 @@ def load_run_tokenizer(settings: PretrainSettings) -> Tokenizer:
 def content_of(
     config: AlbertConfig,
     tokenizer,
-    records: RecordSet,
+    records: Mapping[int, RecordSet],
     checkpoint: Checkpoint | None = None,
-    more: Mapping[int, RecordSet] | None = None,
 ) -> dict[str, Any]:
     """Returns the content that, with its settings, determines the result of a run.
 
     Args:
         config: `AlbertConfig`. Config of the model.
         tokenizer: `Tokenizer`. The one that the records were made with.
-        records: `RecordSet`. The training data.
+        records: dict. The training data of each length, the longest last.
         checkpoint: `Checkpoint` or None. The initial checkpoint, open.
-        more: dict or None. The training data of other lengths, by the length.
 
     Returns:
         dict by the names that settings have as their "identity", ready for JSON.
     """
-    data = {"records": records.digest(), **_card_digest(records)}
-    for length, others in (more or {}).items():
-        found = {"records": others.digest(), **_card_digest(others)}
-        data |= {f"{name} of {length} tokens": v for name, v in found.items()}
+    data = {}
+    for length, found in records.items():
+        ends = "" if length == max(records) else f" of {length} tokens"
+        data[f"records{ends}"] = found.digest()
+        if cards := card_paths(found.paths):
+            digests = [card.content_digest(files.read_json(path)) for path in cards]
+            sha256 = hashlib.sha256("".join(digests).encode())
+            data[f"card{ends}"] = sha256.hexdigest()
     return {
         "data": data,
         "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
@@ -109,15 +110,7 @@ def content_of(
     }
 
 
-def _card_digest(records: RecordSet) -> dict[str, str]:
-    """Returns the digest of the data cards; nothing without a card."""
-    sha256, found = hashlib.sha256(), _card_paths(records.paths)
-    for path in found:
-        sha256.update(card.content_digest(files.read_json(path)).encode())
-    return {"card": sha256.hexdigest()} if found else {}
-
-
-def _card_paths(paths: Iterable[str]) -> list[str]:
+def card_paths(paths: Iterable[str]) -> list[str]:
     """Returns the data cards next to record files, in the order of the files."""
     folders = dict.fromkeys(os.path.dirname(path) for path in paths)
     found = [files.join(folder, card.CARD_NAME) for folder in folders]
@@ -132,89 +125,69 @@ _GROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
 def check_batches(
-    settings: PretrainSettings, config: AlbertConfig, strategy: Any
+    settings: PretrainSettings, config: AlbertConfig, replicas: int, sharing: int = 1
 ) -> None:
-    """Checks the batches of every phase; see `check_batch_size`.
+    """Checks that batches can be divided, and that their parts fit the devices.
 
     Args:
-        settings: `PretrainSettings`.
-        config: `AlbertConfig`. Config of the model.
-        strategy: `tf.distribute.Strategy`.
-    """
-    for phase in phases_of(settings):
-        given = phase.settings.train_batch_size == settings.train_batch_size
-        check_batch_size(
-            *(phase.settings, config, strategy.num_replicas_in_sync),
-            "train_batch_size" if given else "sequence_length_schedule",
-            sharing=len(strategy.extended.worker_devices),
-        )
-
-
-def check_batch_size(
-    settings: PretrainSettings,
-    config: AlbertConfig,
-    replicas: int,
-    flag: str = "train_batch_size",
-    sharing: int = 1,
-) -> None:
-    """Checks that a batch can be divided, and that its parts fit the devices.
-
-    Args:
-        settings: `PretrainSettings`. Settings of the run.
+        settings: `PretrainSettings`. The batches of all its phases are checked.
         config: `AlbertConfig`. Config of the model.
         replicas: int. Number of devices that share a batch.
-        flag: str. Name of the flag that the size comes from.
         sharing: int. Number of devices that share the memory of a machine.
 
     Raises:
         UsageError: If they do not; it names the flags that make them fit.
     """
-    size, steps = settings.train_batch_size, settings.gradient_accumulation_steps
-    unit = replicas * steps
-    if size % unit:
-        sizes = [n for n in (size // unit * unit, -(-size // unit) * unit) if n]
-        raise UsageError(
-            f"--{flag}: expected batches of a multiple of {unit} ({replicas} devices x "
-            f"{steps} accumulation steps), such as {' or '.join(map(str, sizes))}, "
-            f"received {size}"
-        )
-    what, elements = max(
-        elements_per_row(settings, config).items(), key=lambda item: item[1]
-    )
-    most = MAX_ELEMENTS // elements
-    reason = f"more would make the {what} exceed {MAX_ELEMENTS:,} elements"
+    unit = replicas * settings.gradient_accumulation_steps
     memory = (memory_of_machine() or 0) // sharing
-    if memory and memory // bytes_per_row(settings, config) < most:
-        most = max(1, memory // bytes_per_row(settings, config))
-        reason = f"more would exceed its {memory / 2**30:.0f} GiB of memory"
-    rows = size // replicas // steps
-    if rows > most:
-        raise UsageError(
-            f"--{flag}, batches of {size}: a device can compute at most {most} "
-            f"examples of {settings.max_seq_length} tokens at once ({reason}), "
-            f"received {rows}; use "
-            f"--gradient_accumulation_steps={_steps(size // replicas, most)}"
+    for phase in phases_of(settings):
+        size, flag = phase.settings.train_batch_size, "--train_batch_size"
+        if size != settings.train_batch_size:
+            flag = "--sequence_length_schedule"
+        sizes = [n for n in (size // unit * unit, -(-size // unit) * unit) if n]
+        require(
+            size % unit == 0,
+            f"{flag}: expected batches of a multiple of {unit} ({replicas} devices x "
+            f"{settings.gradient_accumulation_steps} accumulation steps), such as "
+            f"{' or '.join(map(str, sizes))}",
+            size,
         )
-    rows = max(1, settings.eval_batch_size // replicas)
-    if settings.eval_file and rows > MAX_ELEMENTS // elements:
-        raise UsageError(
-            f"--eval_batch_size must be at most {MAX_ELEMENTS // elements * replicas} "
-            f"(more would make the {what} exceed {MAX_ELEMENTS:,} elements), received "
-            f"{settings.eval_batch_size}"
+        what, elements = _largest_tensor(phase.settings, config)
+        fits = MAX_ELEMENTS // elements
+        most, reason = fits, f"make the {what} exceed {MAX_ELEMENTS:,} elements"
+        in_memory = memory // _bytes_per_row(phase.settings, config)
+        if memory and in_memory < most:
+            most = max(1, in_memory)
+            reason = f"exceed its {memory / 2**30:.0f} GiB of memory"
+        rows = size // replicas
+        steps = (n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= most)
+        require(
+            size // unit <= most,
+            f"{flag}, batches of {size}: a device can compute at most {most} examples "
+            f"of {phase.settings.max_seq_length} tokens at once (more would {reason}); "
+            f"use --gradient_accumulation_steps={next(steps, rows)}",
+            size // unit,
+        )
+        require(
+            not settings.eval_file or settings.eval_batch_size // replicas <= fits,
+            f"--eval_batch_size must be at most {fits * replicas} (more would make the "
+            f"{what} exceed {MAX_ELEMENTS:,} elements)",
+            settings.eval_batch_size,
         )
 
 
-def elements_per_row(settings: PretrainSettings, config: AlbertConfig) -> dict:
-    """Returns the number of elements that a row adds to the largest tensors."""
+def _largest_tensor(settings: PretrainSettings, config) -> tuple[str, int]:
+    """Returns the tensor to which a row adds most elements, and how many."""
     T, P = settings.max_seq_length, settings.num_predictions
-    return {
+    elements = {
         "masked-LM logits": P * config.vocab_size,
         "attention scores": config.num_attention_heads * T * T,
         "feed-forward values": T * config.intermediate_size,
     }
+    return max(elements.items(), key=lambda item: item[1])
 
 
-def bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
+def _bytes_per_row(settings: PretrainSettings, config: AlbertConfig) -> int:
     """Estimates how much memory a row needs for the backward pass, from below.
 
     Counts what `facts.activations` counts, and the logits and their gradient.
@@ -244,25 +217,16 @@ def memory_of_machine() -> int | None:
 def _group_limits() -> list[int]:
     """Returns the memory limits of this process's control groups and their parents."""
     limits = []
-    try:
-        groups = [line.split(":", 2) for line in _OWN_GROUPS.read_text().splitlines()]
-    except OSError:
-        return []
-    for _, controllers, path in groups:
-        if controllers and "memory" not in controllers.split(","):
-            continue
+    lines = _OWN_GROUPS.read_text().splitlines() if _OWN_GROUPS.exists() else []
+    for _, controllers, path in (line.split(":", 2) for line in lines):
         # Version 1 has a hierarchy for each controller, version 2 one for all.
-        root = _GROUPS / "memory" if controllers else _GROUPS
-        name = "memory.limit_in_bytes" if controllers else "memory.max"
-        group = pathlib.PurePosixPath(path.lstrip("/"))
-        for folder in (group, *group.parents):
-            try:
-                limits.append(int((root / folder / name).read_text()))
-            except (OSError, ValueError):  # no such group here; "max" is no limit
-                continue
+        root, name = _GROUPS, "memory.max"
+        if controllers:
+            root, name = _GROUPS / "memory", "memory.limit_in_bytes"
+        if "memory" in (controllers or "memory").split(","):
+            group = pathlib.PurePosixPath(path.lstrip("/"))
+            for folder in (group, *group.parents):
+                # No such group here; "max" is no limit.
+                with contextlib.suppress(OSError, ValueError):
+                    limits.append(int((root / folder / name).read_text()))
     return limits
-
-
-def _steps(rows: int, most: int) -> int:
-    """Returns the smallest divisor of `rows` that leaves at most `most`."""
-    return next(n for n in range(1, rows + 1) if rows % n == 0 and rows // n <= most)

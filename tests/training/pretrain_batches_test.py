@@ -69,7 +69,9 @@ def test_what_distinguishes_the_examples_of_an_evaluation(make, tmp_path):
 def test_records_must_fill_a_batch(make):
     rows = len(list(tf.data.TFRecordDataset(str(RECORDS))))
     make(train_batch_size=rows)
-    with pytest.raises(DataError, match=f"{rows + 1} rows, received {rows}; make more"):
+    with pytest.raises(
+        DataError, match=f"a batch of {rows + 1} rows; make.*, received {rows}$"
+    ):
         make(train_batch_size=rows + 1)
 
 
@@ -113,7 +115,10 @@ def test_evaluations_may_mask_otherwise_than_training(make, records):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"masking": "bert", "eval_ngram": 1}, "^--eval_ngram requires --masking=alb"),
+        (
+            {"masking": "bert", "eval_ngram": 1},
+            "^--eval_ngram=1 requires --masking=alb",
+        ),
         ({"eval_ngram": 999}, "--eval_ngram=999: max_ngram must be at most 512, rec"),
         ({"eval_masked_lm_prob": 1.5}, r"^--eval_masked_lm_prob=1\.5.*received 1\.5"),
     ],
@@ -192,6 +197,6 @@ def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
     # Static shapes in each phase, as a TPU needs them.
     assert data.train(0).element_spec["token_ids"].shape == (6, 32)
     assert data.train(4).element_spec["token_ids"].shape == (2, 64)
-    assert list(data.more_records) == [32]
+    assert list(data.records) == [32, 64]
     assert data.summary.startswith("32 tokens until step 4: ")
     assert "; 64 tokens until step 7: " in data.summary

@@ -15,7 +15,11 @@ from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.errors import UsageError
 from albert_tf.text.train import train_tokenizer
 from albert_tf.training import pretrain_inputs
-from albert_tf.training.pretrain_inputs import check_batch_size, load_run_tokenizer
+from albert_tf.training.pretrain_inputs import (
+    check_batches,
+    content_of,
+    load_run_tokenizer,
+)
 from albert_tf.training.pretrain_settings import PretrainSettings
 from tests import tiny
 from tests.data import synthetic_records
@@ -32,7 +36,7 @@ def rows():
 def describe(tokenizer):
     def describe(folder, checkpoint=None):
         records = RecordSet(str(folder))
-        return pretrain_inputs.content_of(tiny.CONFIG, tokenizer, records, checkpoint)
+        return content_of(tiny.CONFIG, tokenizer, {20: records}, checkpoint)
 
     return describe
 
@@ -148,12 +152,13 @@ BASE = AlbertConfig.from_preset("albert_base_v2")
 def check(monkeypatch):
     """Checks batches on a machine with much memory, or with `gib`."""
 
-    def check(replicas=1, sharing=1, gib=2**20, flag="train_batch_size", **changes):
+    def check(replicas=1, sharing=1, gib=2**20, parts=1, **changes):
         memory = None if gib is None else gib * 2**30
         monkeypatch.setattr(pretrain_inputs, "memory_of_machine", lambda: memory)
-        paths = {"input_file": "a", "output_dir": "b", "spm_model_file": "c"}
-        settings = PretrainSettings(**paths, preset="x", **changes)
-        check_batch_size(settings, BASE, replicas, flag, sharing)
+        given = {"input_file": "a", "output_dir": "b", "spm_model_file": "c"}
+        given |= {"preset": "x", "gradient_accumulation_steps": parts}
+        settings = PretrainSettings(**given, **changes)
+        check_batches(settings, BASE, replicas, sharing)
 
     return check
 
@@ -163,54 +168,28 @@ def check(monkeypatch):
     [
         # The paper's batch does not fit one device.
         (
-            {"train_batch_size": 4096},
+            {},
             "at most 682 examples of 512 tokens .*attention scores exceed.*"
-            "--gradient_accumulation_steps=8$",
+            "--gradient_accumulation_steps=8, received 4096$",
         ),
-        ({"train_batch_size": 1024}, "received 1024"),
         (
-            {
-                "train_batch_size": 4096,
-                "max_seq_length": 128,
-                "max_predictions_per_seq": 77,
-            },
+            {"max_seq_length": 128, "max_predictions_per_seq": 77},
             "more would make the masked-LM logits exceed",
         ),
         # 750 are too many, 500 are not.
-        ({"train_batch_size": 1500}, "--gradient_accumulation_steps=3$"),
+        ({"train_batch_size": 1500}, "--gradient_accumulation_steps=3,"),
         # 8 rows need about 5 GB.
+        ({"gib": 8, "parts": 64}, "more would exceed its 8 GiB of memory"),
         (
-            {
-                "gib": 8,
-                "train_batch_size": 4096,
-                "gradient_accumulation_steps": 64,
-            },
-            "more would exceed its 8 GiB of memory",
-        ),
-        (
-            {
-                "gib": 8,
-                "replicas": 2,
-                "sharing": 2,
-                "train_batch_size": 4096,
-                "gradient_accumulation_steps": 256,
-            },
+            {"gib": 8, "replicas": 2, "sharing": 2, "parts": 256},
             "more would exceed its 4 GiB of memory",
         ),
         (
-            {
-                "replicas": 2,
-                "train_batch_size": 9,
-                "gradient_accumulation_steps": 3,
-            },
+            {"replicas": 2, "train_batch_size": 9, "parts": 3},
             "multiple of 6 .2 devices x 3 accumulation steps., such as 6 or 12",
         ),
         (
-            {
-                "replicas": 2,
-                "train_batch_size": 9,
-                "flag": "sequence_length_schedule",
-            },
+            {"replicas": 2, "sequence_length_schedule": "512:125000:9"},
             "--sequence_length_schedule: .* such as 8 or",
         ),
         (
@@ -224,17 +203,11 @@ def test_batches_that_do_not_fit(check, changes, message):
         check(**changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"gradient_accumulation_steps": 8},
-        {"replicas": 8},
-        {"gib": 8, "gradient_accumulation_steps": 512},
-        {"gib": None, "gradient_accumulation_steps": 64},
-    ],
-)
-def test_batches_that_fit(check, changes):
-    check(train_batch_size=4096, **changes)
+def test_batches_that_fit(check):
+    check(parts=8)
+    check(replicas=8)
+    check(gib=8, parts=512)
+    check(gib=None, parts=64)
 
 
 @pytest.mark.parametrize(
@@ -242,11 +215,7 @@ def test_batches_that_fit(check, changes):
     [
         ("0::/", {"memory.max": "max"}, []),
         ("0::/a/b", {"a/b/memory.max": "max", "a/memory.max": "12345"}, [12345]),
-        (
-            "5:cpu:/x\n7:memory:/not/here",
-            {"memory/memory.limit_in_bytes": "777"},
-            [777],
-        ),
+        ("5:cpu:/x\n7:memory:/y", {"memory/memory.limit_in_bytes": "777"}, [777]),
     ],
 )
 def test_limits_of_control_groups(own, files, expected, tmp_path, monkeypatch):

@@ -1,23 +1,41 @@
-"""Reads questions with choices: SWAG, CODAH, and the user's own tables.
+"""Reads questions with choices: RACE, SWAG, CODAH, and the user's own tables.
 
 Legend: `N` questions, `K` choices, which may differ from question to question.
 """
 
+import collections
 import dataclasses
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from albert_tf.errors import DataError, require
+from absl import logging
+
+from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import LabelSettings
-from albert_tf.tasks.task import Examples, FileSource, find_file
+from albert_tf.tables.text_stream import read_text
+from albert_tf.tables.tfds_source import TfdsRows
+from albert_tf.tasks.task import Examples, FileSource
+from albert_tf.text.normalization import to_unicode
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_ENDINGS = 4  # of SWAG and CODAH
 # Columns that each hold one choice, in the order of their numbers.
 _NUMBERED = re.compile(r"(choice|ending|option|answer)_?(\d{1,3})")
+_LEVELS = ("middle", "high")  # of RACE
+_OPTIONS = 4
+_JOINED = "all.txt"
+_BLANK = re.compile(r"[\s\ufeff]*")
+# What is known of a question; see `ChoiceExamples`.
+_FIELDS = ("ids", "contexts", "questions", "choices", "labels", "where", "groups")
+
+# Where an article is, for messages; its level, "middle" or "high"; and a dict with
+# `article`, `questions`, `options` (4 for each question), `answers` (letters) and `id`,
+# or `example_id` in TensorFlow Datasets.
+Article = tuple[str, str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +97,7 @@ def read_choice_table(
     labelled: bool = True,
     on_bad_input: str = "stop",
     written: Mapping[str, str] | None = None,
+    endings: int = 0,
 ) -> ChoiceExamples:
     """Reads questions from CSV, TSV, JSON lines or Parquet.
 
@@ -93,6 +112,7 @@ def read_choice_table(
             leaves it out and counts it.
         written: dict. Index of a choice by what the label column calls it, if that is
             neither the index nor a letter.
+        endings: int. Number of choices that every row must have; 0 for at least 2.
 
     Raises:
         DataError: If a column, a choice or an answer is missing or invalid.
@@ -110,45 +130,54 @@ def read_choice_table(
         optional=[] if labelled or not label else [label],
         **layout,
     )
-    cells = table.values.get(label)
-    if cells and not labelled and all(cell in (None, "", "-1") for cell in cells):
-        cells = None
-    if written and cells:
+    labels = table.values.get(label)
+    if labels and not labelled and all(cell in (None, "", "-1") for cell in labels):
+        labels = None
+    if written and labels:
         known = ", ".join(written)
-        cells = [written.get(str(cell), f"{cell}: not in {known}") for cell in cells]
-    return _examples(table, settings, columns, cells, BadRows(on_bad_input))
-
-
-def _examples(
-    table: Columns, settings, columns, labels, bad: BadRows
-) -> ChoiceExamples:
-    """Returns the questions of the rows that can be used."""
-    names = ("ids", "contexts", "questions", "choices", "labels", "where")
-    values: dict[str, list] = {name: [] for name in names}
-    ids = Ids()
+        labels = [written.get(str(cell), f"{cell}: not in {known}") for cell in labels]
+    bad, rows, ids = BadRows(on_bad_input), [], Ids()
+    bad.counts.update(table.skipped)
     for row in range(len(table)):
         where = table.where(row)
         try:
-            choices = _row_choices(table, columns, row)
-            name = _text(table, settings.id_column, row) or str(row)
-            context = _text(table, settings.context_column, row)
-            question = _text(table, settings.question_column, row)
-            label = labels and _label(where, labels[row], len(choices))
-            if problem := ids.problem(name, where):
+            choices = _row_choices(table, columns, row, endings)
+            name, context, question = (
+                _expect(where, column, table.values[column][row]) if column else ""
+                for column in (settings.id_column, *wanted[:2])
+            )
+            answer = labels and _label(where, labels[row], len(choices))
+            if problem := ids.problem(name or str(row), where):
                 raise DataError(f"{where}: {problem}")
         except DataError as e:
             bad.report("rows without a valid question", str(e))
-            continue
-        found = (name, context, question, choices, label, where)
-        for column, value in zip(values.values(), found, strict=True):
-            column.append(value)
-    require(values["ids"], f"{table.path}: no question can be used", error=DataError)
-    if labels is None:
+        else:
+            name = name or str(row)
+            rows.append((name, context, question, choices, answer, where, ""))
+    return _examples(table.path, rows, bad)
+
+
+def _examples(
+    path: str, rows: Sequence[tuple], bad: BadRows, **kinds
+) -> ChoiceExamples:
+    """Returns the questions that can be used.
+
+    Args:
+        path: str. Where they are from.
+        rows: sequence of tuples. A value for each of `_FIELDS`.
+        bad: `BadRows`. Has counted the others.
+        **kinds: What else is known of `ChoiceExamples`.
+    """
+    warn_of_skipped(path, bad.counts)
+    require(rows, f"{path}: no question can be used", error=DataError)
+    values = dict(zip(_FIELDS, map(list, zip(*rows, strict=True)), strict=True))
+    labels = values["labels"]
+    if None in labels:
+        place = values["where"][labels.index(None)]
+        rule = f"{place}: no answer, while other questions have one"
+        require(set(labels) == {None}, rule, error=DataError)
         values["labels"] = None
-    skipped = {**table.skipped, **bad.counts}
-    warn_of_skipped(table.path, skipped)
-    groups = [""] * len(values["ids"])
-    return ChoiceExamples(path=table.path, groups=groups, skipped=skipped, **values)
+    return ChoiceExamples(path=path, skipped=dict(bad.counts), **values, **kinds)
 
 
 def _find_choice_columns(table: Columns) -> tuple[str, ...]:
@@ -162,13 +191,12 @@ def _find_choice_columns(table: Columns) -> tuple[str, ...]:
     for numbered in found.values():
         order = sorted(numbered)
         if len(order) > 1:
-            missing = sorted({*range(order[0], order[-1])} - {*order})
-            if missing or order[0] > 1:
-                raise DataError(
-                    f"{table.path}: expected columns of choices numbered from 0 or 1 "
-                    f"without a gap, received {', '.join(numbered[i] for i in order)}"
-                )
-            return tuple(numbered[i] for i in order)
+            names = [numbered[i] for i in order]
+            rule = f"{table.path}: expected columns of choices numbered from 0 or 1 "
+            rule += f"without a gap, received {', '.join(names)}"
+            is_whole = order == list(range(order[0], order[0] + len(order)))
+            require(is_whole and order[0] < 2, rule, error=DataError)
+            return tuple(names)
     raise DataError(
         f"{table.path}: no columns of choices; expected a column of lists named "
         "choices, or columns named choice0, choice1, ..., received "
@@ -176,61 +204,52 @@ def _find_choice_columns(table: Columns) -> tuple[str, ...]:
     )
 
 
-def _row_choices(table: Columns, columns: Sequence[str], row: int) -> list[str]:
+def _row_choices(
+    table: Columns, columns: Sequence[str], row: int, endings: int
+) -> list[str]:
     where = table.where(row)
     values = [table.values[name][row] for name in columns]
     if len(columns) == 1:
-        if not isinstance(values[0], list):
-            raise DataError(
-                f"{where}: {columns[0]}: expected a list of choices, received "
-                f"{values[0]!r:.80}"
-            )
-        values = values[0]
+        values = _expect(where, columns[0], values[0], list)
     else:
         while values and (values[-1] is None or values[-1] == ""):
             values.pop()
+    number = len(values)
+    if endings and number != endings:
+        raise DataError(f"{where}: expected {endings} endings, received {number}")
+    if number < 2:
+        raise DataError(f"{where}: expected at least 2 choices, received {number}")
     for i, value in enumerate(values):
-        if not isinstance(value, str):
-            kind = "is missing" if value is None else f"is not text: {value!r:.80}"
-            raise DataError(f"{where}: choice {i} (from 0) {kind}")
-    if len(values) < 2:
-        raise DataError(f"{where}: expected at least 2 choices, received {len(values)}")
-    for i, choice in enumerate(values):
-        require(
-            choice.strip(), f"{where}: choice {i} (from 0) is empty", error=DataError
-        )
+        name = f"choice {i} (from 0)"
+        if not _expect(where, name, value).strip():
+            raise DataError(f"{where}: {name} is empty")
     return values
 
 
-def _label(where: str, cell, number: int) -> int:
+def _label(where: str, cell: Any, number: int) -> int:
     """Returns the index of the right one of a number of choices."""
-    index = _index(cell)
+    index, last = None, _LETTERS[min(number, 26) - 1]
+    if isinstance(cell, str):
+        if len(cell) == 1 and cell in _LETTERS:
+            index = _LETTERS.index(cell)
+        elif cell.isascii() and cell.isdecimal() and len(cell) < 10:
+            index = int(cell)
     if index is None or index >= number:
         raise DataError(
             f"{where}: expected the index of a choice, 0 to {number - 1} (or A to "
-            f"{_LETTERS[min(number, 26) - 1]}), received {cell!r:.80} "
-            "(--labels=1,2,... says what the column calls the choices, in their order)"
+            f"{last}), received {cell!r:.80} (--labels=1,2,... says what the column "
+            "calls the choices, in their order)"
         )
     return index
 
 
-def _index(cell) -> int | None:
-    if not isinstance(cell, str):
-        return None
-    if len(cell) == 1 and cell in _LETTERS:
-        return _LETTERS.index(cell)
-    plain = cell.isascii() and cell.isdecimal() and len(cell) < 10
-    return int(cell) if plain else None
-
-
-def _text(table: Columns, column: str, row: int) -> str:
-    if not column:
-        return ""
-    value = table.values[column][row]
-    if not isinstance(value, str):
-        kind = "null or missing" if value is None else f"{value!r:.80}"
-        raise DataError(f"{table.where(row)}: {column}: expected text, received {kind}")
-    return value
+def _expect(where: str, name: str, value: Any, kind: type = str) -> Any:
+    """Returns a value if it has the right type; text without lone surrogates."""
+    if not isinstance(value, kind):
+        received = "nothing" if value is None else f"{value!r:.80}"
+        wanted = "text" if kind is str else "a list"
+        raise DataError(f"{where}: {name}: expected {wanted}, received {received}")
+    return to_unicode(value) if kind is str else value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -239,35 +258,14 @@ class EndingsSource(FileSource):
 
     Attributes:
         columns: `ChoiceTableSettings`. How the file is laid out.
-        hint: str. End of the message if there is no such file.
     """
 
     columns: ChoiceTableSettings
-    hint: str = ""
-
-    def read(self, folder: str = "") -> ChoiceExamples:
-        """Reads the file in the folder; see `FileSource.read`."""
-        hint = self.hint
-        if hint and files.exists(files.join(folder, "full_data.tsv")):
-            hint = f"; full_data.tsv has no split{hint}"
-        return self.read_file(find_file(folder, self.folders, self.names, hint))
 
     def read_file(self, path: str) -> ChoiceExamples:
         """Reads any file of this form; the answers of a test set may be missing."""
         layout = (self.columns, self.labelled, self.on_bad_input)
-        examples = read_choice_table(path, *layout)
-        bad, kept = BadRows(self.on_bad_input), []
-        for row, choices in enumerate(examples.choices):
-            if len(choices) == _ENDINGS:
-                kept.append(row)
-                continue
-            received = f"expected {_ENDINGS} endings, received {len(choices)}"
-            message = f"{examples.where[row]}: {received}"
-            bad.report("questions without four endings", message)
-        if not bad.counts:
-            return examples
-        require(kept, f"{path}: no question has {_ENDINGS} endings", error=DataError)
-        return examples.kept(kept, bad.counts)
+        return read_choice_table(path, *layout, endings=_OPTIONS)
 
 
 def swag_source(split: str) -> EndingsSource:
@@ -302,5 +300,170 @@ def codah_source(split: str) -> EndingsSource:
             header=False,
             quoting=False,
         ),
-        hint="; name one of the folders fold_0 to fold_4 to choose a fold",
+        hint=(
+            "; full_data.tsv has no split; name one of the folders fold_0 to fold_4 "
+            "to choose a fold"
+        ),
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RaceSource(FileSource):
+    """A split of RACE: exam questions about articles, with four options each.
+
+    Source: Lai et al., arXiv:1704.04683, and the original's `RaceProcessor`.
+
+    Attributes:
+        split: str. "train", "dev" or "test". In the last one, all articles have
+            answers, or none.
+    """
+
+    split: str
+
+    def read(self, folder: str = "") -> ChoiceExamples:
+        """Reads `<split>/{middle,high}/*.txt` of the folder, or of its folder `RACE`.
+
+        A file holds one JSON object per article, or several, as in the `all.txt` that
+        the original expects. Where there is an `all.txt`, the other files, of which
+        it was made, are not read again.
+
+        Raises:
+            UsageError: If no folder is given.
+            DataError: If there is no such folder, or an article is malformed.
+        """
+        if not folder:
+            raise UsageError("data_dir must be the folder RACE, received none")
+        candidates = [files.join(folder, *p, self.split) for p in (("RACE",), ())]
+        base = next(filter(files.is_folder, candidates), None)
+        if base is None:
+            raise MissingFileError(
+                f"{folder}: no folder {self.split} or RACE/{self.split}; expected "
+                f"{self.split}/middle and {self.split}/high with .txt files of RACE"
+            )
+        levels = [x for x in _LEVELS if files.is_folder(files.join(base, x))]
+        if not levels:
+            raise DataError(f"{base}: expected folders middle and high, found neither")
+        articles = (
+            article
+            for level in levels
+            for article in _folder_articles(files.join(base, level), level)
+        )
+        return self._examples(articles, base)
+
+    def read_file(self, path: str) -> ChoiceExamples:
+        """Reads one file of articles; its path tells the level, middle or high."""
+        parts = {part.removesuffix(".txt") for part in path.lower().split("/")}
+        level = "middle" if "middle" in parts else "high"
+        found = ((where, level, article) for where, article in _objects(path))
+        return self._examples(found, path)
+
+    def from_rows(self, found: TfdsRows) -> ChoiceExamples:
+        """Returns the questions of a set of TensorFlow Datasets."""
+        level = "middle" if "middle" in found.name else "high"
+        rows = enumerate(found.rows)
+        articles = ((f"{found.name}: row {i}", level, row) for i, row in rows)
+        return self._examples(articles, found.name)
+
+    def set_split(self, name: str, split: str) -> str:
+        """Returns the same name: the set has a split "dev"."""
+        return split
+
+    def _examples(self, articles: Iterable[Article], path: str) -> ChoiceExamples:
+        """Returns the questions of articles, of which no id may occur twice."""
+        bad, ids = BadRows(self.on_bad_input), collections.defaultdict(Ids)
+        rows: list[tuple] = []
+        for count, (where, level, article) in enumerate(articles):
+            try:
+                name, found = _questions(where, article, self.split != "test")
+                name = name or f"article{count}"
+                if problem := ids[level].problem(name, where):
+                    raise DataError(f"{where}: {problem}")
+            except DataError as e:
+                bad.report("malformed articles", str(e))
+            else:
+                rows += [(f"{name}-{i}", *row, level) for i, row in enumerate(found)]
+        if empty := sum(not text.strip() for row in rows for text in row[3]):
+            # The original reads them too; a folder that it can train on must not fail.
+            logging.warning("%s: %d options are empty", path, empty)
+        return _examples(path, rows, bad, fills_blanks=True, lettered=True)
+
+
+def _folder_articles(folder: str, level: str) -> Iterator[Article]:
+    """Yields the articles of a folder, in the order of their files' names."""
+    names = [
+        name
+        for name in files.list_folder(folder)
+        if name.endswith(".txt") and not name.startswith(".")
+    ]
+    if not names:
+        raise DataError(f"{folder}: expected .txt files, found none")
+    for name in [_JOINED] if _JOINED in names else names:
+        for where, article in _objects(files.join(folder, name)):
+            # `id` is the name of the file that RACE was published with.
+            if name != _JOINED and isinstance(article, dict):
+                article = {"id": name, **article}
+            yield where, level, article
+
+
+def _objects(path: str) -> Iterator[tuple[str, Any]]:
+    """Yields (place, JSON value) of a file with one value after the other.
+
+    The published files have no line break at their end, so that `cat` puts several
+    articles on one line.
+    """
+    text = read_text(path)
+    decoder = json.JSONDecoder()
+    position, line, counted = _BLANK.match(text).end(), 1, 0
+    if position == len(text):
+        raise DataError(f"{path}: expected a JSON object, received an empty file")
+    while position < len(text):
+        line += text.count("\n", counted, position)
+        counted = position
+        try:
+            value, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as e:
+            reason = e.msg if isinstance(e, json.JSONDecodeError) else e
+            raise DataError(f"{path}: line {line}: not JSON: {reason}") from None
+        yield f"{path}: line {line}", value
+        position = _BLANK.match(text, end).end()
+
+
+def _questions(where: str, article: Any, need_answers: bool) -> tuple[str, list[tuple]]:
+    """Returns the id of an article, and of its questions the `_FIELDS` but the ends."""
+    if not isinstance(article, Mapping):
+        kind = type(article).__name__
+        raise DataError(f"{where}: expected a JSON object, received {kind}")
+    name = _expect(where, "id", article.get("id", article.get("example_id", "")))
+    context = _expect(where, "article", article.get("article"))
+    questions, options = (
+        _expect(where, key, article.get(key), list) for key in ("questions", "options")
+    )
+    answers = article.get("answers")
+    if answers is None and not need_answers:
+        answers = [None] * len(questions)
+    _expect(where, "answers", answers, list)
+    if not len(questions) == len(options) == len(answers):
+        raise DataError(
+            f"{where}: expected as many options and answers as questions, "
+            f"{len(questions)}, received {len(options)} and {len(answers)}"
+        )
+    letters = list(_LETTERS[:_OPTIONS])
+    rows = []
+    for i, (question, row, answer) in enumerate(
+        zip(questions, options, answers, strict=True)
+    ):
+        place = f"{where}: question {i} (from 0)"
+        question = _expect(place, "question", question)
+        number = len(_expect(place, "options", row, list))
+        if number != _OPTIONS:
+            raise DataError(f"{place}: expected {_OPTIONS} options, received {number}")
+        named = zip(letters, row, strict=True)
+        choices = [_expect(place, f"option {x}", text) for x, text in named]
+        if answer is not None and answer not in letters:
+            raise DataError(
+                f"{place}: the answer must be one of {', '.join(letters)}, received "
+                f"{answer!r:.80}"
+            )
+        label = None if answer is None else letters.index(answer)
+        rows.append((context, question, choices, label, place))
+    return name, rows

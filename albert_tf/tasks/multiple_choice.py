@@ -16,8 +16,12 @@ import numpy as np
 from albert_tf import features
 from albert_tf.errors import require
 from albert_tf.tasks import metrics
-from albert_tf.tasks.choice_files import ChoiceExamples, codah_source, swag_source
-from albert_tf.tasks.race import RaceSource
+from albert_tf.tasks.choice_files import (
+    ChoiceExamples,
+    RaceSource,
+    codah_source,
+    swag_source,
+)
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,

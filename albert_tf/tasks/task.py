@@ -70,6 +70,7 @@ class FileSource:
     Attributes:
         names: tuple of str. Names that the file may have.
         folders: tuple of str. Folders, in the folder of the data, that may hold it.
+        hint: str. End of the message if there is no such file.
         labelled: bool. Whether the labels must be there.
         on_bad_input: str. "stop" raises an error at an example that cannot be used,
             "skip" leaves it out and counts it.
@@ -77,6 +78,7 @@ class FileSource:
 
     names: tuple[str, ...] = ()
     folders: tuple[str, ...] = ("",)
+    hint: str = ""
     labelled: bool = True
     on_bad_input: str = "stop"
     from_rows: ClassVar[Callable | None] = None
@@ -88,9 +90,19 @@ class FileSource:
             folder: str. Folder of the data.
 
         Raises:
+            UsageError: If no folder is given.
             DataError: If the data is missing or malformed.
         """
-        return self.read_file(find_file(folder, self.folders, self.names))
+        if not folder:
+            rule = f"data_dir must be the folder of {self.names[0]}"
+            raise UsageError(f"{rule}, received none")
+        for inner in self.folders:
+            for name in self.names:
+                path = files.join(folder, *filter(None, [inner]), name)
+                if files.exists(path):
+                    return self.read_file(path)
+        names = " or ".join(self.names)
+        raise MissingFileError(f"{folder}: no file {names}{self.hint}")
 
     def read_file(self, path: str) -> Any:
         """Returns the examples in any file of this form."""
@@ -99,31 +111,6 @@ class FileSource:
     def set_split(self, name: str, split: str) -> str:
         """Returns what a split is called in a set of TensorFlow Datasets."""
         return split.replace("dev", "validation")
-
-
-def find_file(
-    folder: str, folders: Sequence[str], names: Sequence[str], hint: str = ""
-) -> str:
-    """Returns the first of several files that exists.
-
-    Args:
-        folder: str. Folder of the data.
-        folders: sequence of str. Folders in it that may hold the file.
-        names: sequence of str. Names that the file may have.
-        hint: str. End of the message if there is none.
-
-    Raises:
-        UsageError: If no folder is given.
-        MissingFileError: If no such file exists.
-    """
-    if not folder:
-        raise UsageError(f"data_dir must be the folder of {names[0]}, received none")
-    for inner in folders:
-        for name in names:
-            path = files.join(folder, *filter(None, [inner]), name)
-            if files.exists(path):
-                return path
-    raise MissingFileError(f"{folder}: no file {' or '.join(names)}{hint}")
 
 
 @dataclasses.dataclass(frozen=True)

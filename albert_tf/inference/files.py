@@ -11,21 +11,20 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-import numpy as np
 import tqdm
 from absl import logging
 
 from albert_tf.converters.detect import open_checkpoint
 from albert_tf.converters.tokenizers import choose_tokenizer
-from albert_tf.errors import UsageError
-from albert_tf.heads import HEADS, LABELS
+from albert_tf.errors import require
+from albert_tf.heads import HEADS, LABELS, VECTORS
 from albert_tf.inference import formats
 from albert_tf.inference.embedder import Embedder
 from albert_tf.inference.forward import MAX_BATCH_TOKENS, use_one_thread_per_call
-from albert_tf.inference.predictor import Predictor, find_task
+from albert_tf.inference.predictor import Loadable, Predictor, find_task
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part, Workplace, check_output
 from albert_tf.jobs.run import Job, OnRows, Work, open_runner
@@ -58,13 +57,18 @@ class RowWork:
     max_batch_tokens: int = MAX_BATCH_TOKENS
     named: bool = False
 
-    def sizes(self, num_threads: int) -> dict[str, Any]:
-        """Returns the arguments of `Predictor` and `Embedder`."""
+    def load(self, kind: type[Loadable], num_threads: int, **options) -> Any:
+        """Returns a `Predictor` or an `Embedder`."""
         use_one_thread_per_call(num_threads)
         names = ("max_seq_length", "batch_size", "max_batch_tokens")
-        return {name: getattr(self, name) for name in names} | {
-            "num_threads": num_threads
-        }
+        options |= {name: getattr(self, name) for name in names}
+        loaded = kind.from_pretrained(self.model, num_threads=num_threads, **options)
+        loaded.tokenizer.num_threads = num_threads
+        return loaded
+
+    def output_of(self, answers: str) -> formats.Output:
+        """Returns what answers are written to."""
+        return formats.Output(self.output_file, answers, self.named)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,28 +83,25 @@ class PredictWork(RowWork):
     task: str = ""
     exit: str | None = None
 
-    def check(self) -> str:
+    def output(self) -> formats.Output:
         """Returns what is written; refuses what cannot be."""
         answers = HEADS[find_task(self.model, self.task).head].answers
-        if self.exit is not None and answers != LABELS:
-            raise UsageError(f"exit: only text classifiers, received {self.model}")
-        return answers
+        fits = self.exit is None or answers == LABELS
+        require(fits, f"exit: only text classifiers, received {self.model}")
+        return self.output_of(answers)
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
-        predictor = Predictor.from_pretrained(
-            self.model, task=self.task, exit=self.exit, **self.sizes(num_threads)
-        )
-        predictor.tokenizer.num_threads = num_threads
-        answers = HEADS[predictor.head].answers
-        ending = formats.choose_format(self.output_file, answers)
+        predictor = self.load(Predictor, num_threads, task=self.task, exit=self.exit)
+        output = self.output_of(HEADS[predictor.head].answers)
+        # With other heads, an example has several rows, or shares one.
+        is_row = output.answers == LABELS
 
         def compute(job: Job, on_rows: OnRows) -> Part:
-            # With other heads, an example has several rows, or shares one.
-            on_batch = on_rows if answers == LABELS else lambda rows: None
+            on_batch = on_rows if is_row else lambda rows: None
             found = predictor.answers(job.rows, on_batch=on_batch)
-            if answers != LABELS:
+            if not is_row:
                 on_rows(len(job.rows))
-            return formats.predictions(predictor.task, job, found, ending, self.named)
+            return formats.predictions(output, predictor.task, job, found)
 
         return compute
 
@@ -117,22 +118,16 @@ class EmbedWork(RowWork):
     layer: int = -1
     pooling: str = "mean"
 
-    def check(self) -> str:
-        """Returns what is written; refuses what cannot be."""
-        if self.output_file.lower().endswith(".npy") and self.named:
-            raise UsageError(
-                "id_column: an .npy file holds vectors alone; write .jsonl or .parquet"
-            )
-        return formats.VECTORS
+    def output(self) -> formats.Output:
+        """Returns what is written."""
+        return self.output_of(VECTORS)
 
     def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
-        embedder = Embedder.from_pretrained(self.model, **self.sizes(num_threads))
-        embedder.tokenizer.num_threads = num_threads
-        ending = formats.choose_format(self.output_file, formats.VECTORS)
+        embedder, output = self.load(Embedder, num_threads), self.output()
 
         def compute(job: Job, on_rows: OnRows) -> Part:
             vectors = embedder(job.rows.texts, self.layer, self.pooling, on_rows)
-            return formats.vectors(job, vectors, ending, self.named)
+            return formats.vectors(output, job, vectors)
 
         return compute
 
@@ -143,7 +138,7 @@ def answer_rows(
     settings: Mapping[str, Any] | None = None,
     bulk: BulkSettings | None = None,
     overwrite: bool = False,
-) -> "Summary":
+) -> "Progress":
     """Writes the answers of a model folder to rows of any number.
 
     Args:
@@ -161,8 +156,8 @@ def answer_rows(
     bulk = bulk or BulkSettings()
     bulk.check_runner()
     work = dataclasses.replace(work, max_batch_tokens=bulk.max_batch_tokens)
-    output = formats.Output(work.output_file, work.check())
-    formats.choose_format(output.path, output.answers)
+    output = work.output()
+    output.check()
     check_output(f"{output.path}.parts", output.existing(), overwrite)
     source = open_source()
     recorded = dataclasses.asdict(work) | {"model": model_digest(work.model)}
@@ -171,70 +166,20 @@ def answer_rows(
     return answer_file(work, source, output, recorded, bulk, overwrite)
 
 
-class Summary(NamedTuple):
-    """What a run did.
-
-    Attributes:
-        paths: list of str. The files of the output.
-        rows: int. Rows of the output.
-        resumed: int. How many of them an earlier run had answered.
-        seconds: float. From the start of the first part to the end of the last.
-        cores: int. Cores that computed; 0 if they were Beam's.
-    """
-
-    paths: list[str]
-    rows: int
-    resumed: int
-    seconds: float
-    cores: int
-
-    def text(self) -> str:
-        """Returns the summary in words."""
-        new = self.rows - self.resumed
-        rate = new / max(self.seconds, 1e-9)
-        words = f"{count_of(new, 'text')} in {self.seconds:,.1f} s, {rate:,.1f} texts/s"
-        if self.cores:
-            cores = count_of(self.cores, "core")
-            words += f", {rate / self.cores:,.1f} per core ({cores})"
-        if self.resumed:
-            words += f"; {self.resumed:,} others were answered before"
-        return words
-
-    def report(self, noun: str) -> None:
-        """Logs the last line of a command."""
-        rows = count_of(self.rows, noun)
-        logging.info("%s: %s: %s", self.paths[0], rows, self.text())
-
-
-class Output(Protocol):
-    """What is written at the end."""
-
-    path: str
-
-    def existing(self) -> Sequence[str]:
-        """Returns its files that exist already."""
-
-    def paths(self, rows: int) -> list[str]:
-        """Returns the files that this number of answers may be written to."""
-
-    def write(self, parts: formats.Parts, place: Workplace) -> list[str]:
-        """Joins all parts, and returns the paths of the files."""
-
-
 def answer_file(
     work: Work,
     source: Portions,
-    output: Output,
+    output: formats.Output,
     settings: Mapping[str, Any],
     bulk: BulkSettings,
     overwrite: bool = False,
-) -> Summary:
+) -> "Progress":
     """Answers all rows of a source.
 
     Args:
         work: `Work`.
         source: `Portions`.
-        output: `Output`.
+        output: `formats.Output`.
         settings: dict. What determines the answers but the rows, ready for JSON.
         bulk: `BulkSettings`.
         overwrite: bool. Whether an output, or parts of another run, may be replaced.
@@ -247,7 +192,7 @@ def answer_file(
     sizes = {n: getattr(bulk, n) for n in ("rows_per_part", "max_batch_tokens")}
     settings = {**environment(), **settings, **sizes}
     place = Workplace(f"{output.path}.parts", settings)
-    progress = _Progress(source)
+    progress = Progress(source, 0 if bulk.runner else bulk.cores)
 
     def jobs() -> Iterator[Job]:
         first = 0
@@ -271,20 +216,33 @@ def answer_file(
                 with open_runner(work, *shares, progress.update) as run:
                     run(jobs(), lambda job, p: place.write(job.index, job.digest, p))
         place.claim(output.paths(progress.rows))
-        paths = output.write(lambda: place.parts(progress.parts), place)
+        progress.paths = output.write(lambda: place.parts(progress.parts), place)
         place.remove()
-    cores = 0 if bulk.runner else bulk.cores
-    return Summary(paths, progress.rows, progress.resumed, progress.seconds, cores)
+    return progress
 
 
-class _Progress:
-    """Counts rows and shows a bar with the rate and the time left on a terminal."""
+class Progress:
+    """What a run does; a terminal shows a bar with the rate and the time left.
 
-    def __init__(self, source: Portions):
+    Args:
+        source: `Portions`.
+        cores: int. Cores that compute; 0 if they are Beam's.
+
+    Attributes:
+        paths: list of str. The files of the output.
+        parts: int. Parts that were read.
+        rows: int. Rows that were read.
+        resumed: int. How many of them an earlier run had answered.
+        seconds: float. From the start of the first part to the end of the last.
+    """
+
+    def __init__(self, source: Portions, cores: int):
         self._source = source
+        self._cores = cores
         self._bar = tqdm.tqdm(unit="text", desc="texts", disable=None)
         self._start: float | None = None
-        self.rows = self.resumed = self.parts = 0
+        self.paths: list[str] = []
+        self.parts = self.rows = self.resumed = 0
         self.seconds = 0.0
 
     def read(self, rows: int) -> None:
@@ -313,6 +271,23 @@ class _Progress:
     def __exit__(self, kind, *unused):
         self._bar.close()
         self.seconds = time.perf_counter() - (self._start or time.perf_counter())
+
+    def text(self) -> str:
+        """Returns what was done in words."""
+        new = self.rows - self.resumed
+        rate = new / max(self.seconds, 1e-9)
+        words = f"{count_of(new, 'text')} in {self.seconds:,.1f} s, {rate:,.1f} texts/s"
+        if self._cores:
+            cores = count_of(self._cores, "core")
+            words += f", {rate / self._cores:,.1f} per core ({cores})"
+        if self.resumed:
+            words += f"; {self.resumed:,} others were answered before"
+        return words
+
+    def report(self, noun: str) -> None:
+        """Logs the last line of a command."""
+        rows = count_of(self.rows, noun)
+        logging.info("%s: %s: %s", self.paths[0], rows, self.text())
 
 
 def environment() -> dict[str, Any]:
@@ -346,17 +321,16 @@ def model_digest(path: str | os.PathLike) -> str:
             checkpoint.head_options,
             tokenizer.sha256,
             tokenizer.get_config(),
+            checkpoint.digest(),
         ]
-        text = json.dumps(about, sort_keys=True, default=str)
-        digest = hashlib.sha256(text.encode())
-        for name in sorted(checkpoint.tensors):
-            value = np.ascontiguousarray(checkpoint.tensors[name].read())
-            digest.update(f"{name} {value.dtype} {value.shape}".encode())
-            digest.update(value.data)
-    return digest.hexdigest()
+    return _sha256(about, str)
 
 
 def _digest(rows: Any) -> str:
     content = {k: v for k, v in vars(rows).items() if k not in _PLACES}
-    text = json.dumps(content, sort_keys=True, default=vars)
+    return _sha256(content, vars)
+
+
+def _sha256(value: Any, default: Callable) -> str:
+    text = json.dumps(value, sort_keys=True, default=default)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -5,10 +5,11 @@ stream format. Parts are joined to the file that the user named, in the format o
 name.
 """
 
-import contextlib
 import csv
 import dataclasses
+import importlib.util
 import io
+import itertools
 import json
 import os
 import re
@@ -17,8 +18,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from albert_tf.errors import UsageError
-from albert_tf.heads import CHOICES, LABELS, SPANS, TAGS
+from albert_tf.errors import require
+from albert_tf.heads import CHOICES, LABELS, SPANS, TAGS, VECTORS
 from albert_tf.jobs.folder import Part, Workplace
 from albert_tf.jobs.run import Job
 from albert_tf.storage import files
@@ -27,7 +28,6 @@ from albert_tf.tasks.task import MULTI_LABEL, REGRESSION, Task
 
 # Gives the parts of an output in order, every time it is called.
 Parts = Callable[[], Iterator[Part]]
-VECTORS = "vectors"
 # What is written, and the endings of the files.
 _ENDINGS = {
     VECTORS: ("vectors", ("npy", "jsonl", "parquet")),
@@ -42,63 +42,83 @@ _NBEST, _ODDS = "_nbest.json", "_null_odds.json"
 _NUMBER = re.compile(rb'^\{"index": (\d+)', re.MULTILINE)
 
 
-def choose_format(path: str, answers: str) -> str:
-    """Returns the ending of the name of an output, in lower case.
-
-    Args:
-        path: str. The file to write.
-        answers: str. What is written: `VECTORS`, or as in `heads.HEADS`.
-
-    Raises:
-        UsageError: If the name ends in something else than it can be written as, its
-            folder does not exist, or pyarrow is missing.
-    """
-    noun, endings = _ENDINGS[answers]
-    ending = os.path.splitext(path)[1].lower().removeprefix(".")
-    if ending not in endings:
-        *most, last = (f".{name}" for name in endings)
-        raise UsageError(
-            f"output_file: {noun} are written as {', '.join(most)} or {last}, "
-            f"received {path}"
-        )
-    files.check_new("output_file", path, overwrite=True)
-    if ending == "parquet":
-        _import_parquet(path)
-    return ending
-
-
 @dataclasses.dataclass(frozen=True)
 class Output:
     """One file, or answers to questions with what is next to them.
 
     Attributes:
-        path: str.
-        answers: str. As for `choose_format`.
+        path: str. The file to write; its ending chooses the format.
+        answers: str. What is written, as in `heads.HEADS`.
+        named: bool. Whether a column names the rows.
     """
 
     path: str
     answers: str
+    named: bool = False
+
+    @property
+    def ending(self) -> str:
+        """The ending of the name, in lower case."""
+        return os.path.splitext(self.path)[1].lower().removeprefix(".")
+
+    def check(self) -> None:
+        """Raises a UsageError if the file cannot be written.
+
+        Its name ends in something else than it can be written as, its folder does not
+        exist, or pyarrow is missing.
+        """
+        noun, endings = _ENDINGS[self.answers]
+        *most, last = (f".{name}" for name in endings)
+        rule = f"output_file: {noun} are written as {', '.join(most)} or {last}"
+        require(self.ending in endings, f"{rule}, received {self.path}")
+        if self.ending == "npy":
+            rule = "id_column: an .npy file holds vectors alone; write .jsonl or "
+            require(not self.named, f"{rule}.parquet")
+        files.check_new("output_file", self.path, overwrite=True)
+        if self.ending == "parquet":
+            rule = f"output_file: {self.path}: writing parquet needs pyarrow: "
+            there = importlib.util.find_spec("pyarrow")
+            require(there, f"{rule}pip install albert_tf[parquet]")
 
     def existing(self) -> list[str]:
         """Returns the files that exist already."""
         return list(filter(files.exists, self.paths()))
 
     def paths(self, rows: int = 0) -> list[str]:
-        """Returns the files that may be written."""
-        others = (_NBEST, _ODDS) if self.path.lower().endswith(".json") else ()
+        """Returns the files that this number of answers may be written to."""
+        del rows
+        others = (_NBEST, _ODDS) if self.ending == "json" else ()
         return [self.path, *map(self._next_to, others)]
 
     def write(self, parts: Parts, place: Workplace) -> list[str]:
-        """Joins all parts, each file atomically."""
-        ending = choose_format(self.path, self.answers)
-        if ending == "json":
+        """Joins all parts, each file atomically, and returns the paths of the files."""
+        del place
+        if self.ending == "json":
             return self._write_json(parts)
-        if self.answers == CHOICES and ending in _DELIMITERS:
-            write = write_table
-        else:
-            write = _WRITERS[ending]
-        write(self.path, parts)
+        with files.open_atomically(self.path) as file:
+            if self.ending == "parquet":
+                _write_parquet(file, parts)
+                return [self.path]
+            for content in self._contents(parts):
+                file.write(content)
         return [self.path]
+
+    def _contents(self, parts: Parts) -> Iterator[bytes]:
+        """Yields what a file of bytes or of text consists of."""
+        if self.answers == CHOICES and self.ending in _DELIMITERS:
+            yield from _choices(parts, _DELIMITERS[self.ending])
+            return
+        if self.ending == "npy":
+            yield _npy_header([part.about for part in parts()])
+        # JSON lines begin with an index. They are all written as names if those of one
+        # part are names.
+        lines = parts() if self.ending == "jsonl" else ()
+        is_mixed = len({part.about["numbered"] for part in lines}) > 1
+        for part in parts():
+            if is_mixed and part.about["numbered"]:
+                yield _NUMBER.sub(rb'{"index": "\1"', part.content)
+            else:
+                yield part.content
 
     def _next_to(self, name: str) -> str:
         return f"{os.path.splitext(self.path)[0]}{name}"
@@ -117,20 +137,18 @@ class Output:
         return paths
 
 
-def predictions(
-    task: Task, job: Job, answers: Any, ending: str, is_named: bool
-) -> Part:
+def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
     """Returns the answers to the examples of a part.
 
     Args:
+        output: `Output`. What the part belongs to.
         task: `Task`.
         job: `Job`. Its rows are examples of the task's family.
         answers: Those of the family.
-        ending: str. Result of `choose_format`.
-        is_named: bool. Whether a column names the texts.
     """
-    if isinstance(answers, text_classification.Answers):
-        return _texts(job, answers, ending, is_named)
+    ending = output.ending
+    if output.answers == LABELS:
+        return _texts(output, job, answers)
     contents = task.family.prediction_files(task, job.rows, answers, task.options)
     about = {"rows": len(job.rows), "numbered": False}
     if ".json" in contents:
@@ -146,12 +164,12 @@ def predictions(
     return Part(contents[".jsonl" if ending == "jsonl" else ".tsv"].encode(), about)
 
 
-def _texts(job: Job, answers, ending: str, is_named: bool) -> Part:
-    table = job.rows
+def _texts(output: Output, job: Job, answers: text_classification.Answers) -> Part:
+    table, ending = job.rows, output.ending
     is_numbered = text_classification.are_numbers(table.ids, job.first)
     about = {"rows": len(answers), "numbered": is_numbered}
     if ending == "parquet":
-        return Part(_table(_text_columns(table, answers, is_named)), about)
+        return Part(_table(_text_columns(table, answers, output.named)), about)
     given = answers, table.ids, table.labels
     if ending == "jsonl":
         text = text_classification.answers_lines(*given, job.first)
@@ -194,19 +212,19 @@ def _whole(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def vectors(job: Job, values: np.ndarray, ending: str, is_named: bool) -> Part:
+def vectors(output: Output, job: Job, values: np.ndarray) -> Part:
     """Returns the vectors of a part, as `predictions` returns its answers."""
     is_numbered = text_classification.are_numbers(job.rows.ids, job.first)
     about = {"rows": len(values), "width": values.shape[1], "numbered": is_numbered}
-    if ending == "npy":
+    if output.ending == "npy":
         return Part(values.astype("<f4").tobytes(), about)
-    if ending == "jsonl":
+    if output.ending == "jsonl":
         return Part(_vector_lines(job, values, is_numbered), about)
     import pyarrow as pa
 
     flat = pa.array(values.reshape(-1), pa.float32())
     columns = {
-        "index": _index(job.rows.ids, is_named),
+        "index": _index(job.rows.ids, output.named),
         "vector": pa.FixedSizeListArray.from_arrays(flat, values.shape[1]),
     }
     return Part(_table(columns), about)
@@ -259,91 +277,46 @@ def _table(columns: Mapping[str, Any]) -> bytes:
     return sink.getvalue()
 
 
-def write_text(path: str, parts: Parts) -> None:
-    """Writes parts of text one after the other."""
-    with files.open_atomically(path) as file:
-        for part in parts():
-            file.write(part.content)
-
-
-def write_table(path: str, parts: Parts) -> None:
-    """Writes parts with tabs and a header each, whose last columns some may lack."""
+def _choices(parts: Parts, delimiter: str) -> Iterator[bytes]:
+    """Yields parts, whose last columns some may lack, as one table of choices."""
 
     def rows(part):
         text = part.content.decode()
         return list(csv.reader(io.StringIO(text, newline=""), delimiter="\t"))
 
     header = max((rows(part)[0] for part in parts()), key=len)
-    delimiter = _DELIMITERS[os.path.splitext(path)[1].lower().removeprefix(".")]
-    with files.open_atomically(path) as file:
-        for index, part in enumerate(parts()):
-            out = io.StringIO()
-            writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-            if not index:
-                writer.writerow(header)
-            for row in rows(part)[1:]:
-                writer.writerow(row + [""] * (len(header) - len(row)))
-            file.write(out.getvalue().encode())
+    for index, part in enumerate(parts()):
+        out = io.StringIO()
+        writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
+        if not index:
+            writer.writerow(header)
+        for row in rows(part)[1:]:
+            writer.writerow(row + [""] * (len(header) - len(row)))
+        yield out.getvalue().encode()
 
 
-def write_json_lines(path: str, parts: Parts) -> None:
-    """Writes JSON lines that begin with an index.
+def _npy_header(abouts: Sequence[Mapping[str, int]]) -> bytes:
+    """Returns what comes before an array `[rows, width]` of float32 in NumPy's format.
 
-    `about["numbered"]` of a part says whether its indices are numbers. They are written
-    as names if those of another part are names.
+    Args:
+        abouts: sequence of dicts. Of the parts.
     """
-    kinds = {part.about["numbered"] for part in parts()}
-    with files.open_atomically(path) as file:
-        for part in parts():
-            content = part.content
-            if len(kinds) > 1 and part.about["numbered"]:
-                content = _NUMBER.sub(rb'{"index": "\1"', content)
-            file.write(content)
-
-
-def write_vectors(path: str, parts: Parts) -> None:
-    """Writes an array `[rows, width]` of float32 in NumPy's format."""
-    abouts = [part.about for part in parts()]
     shape = (sum(one["rows"] for one in abouts), abouts[0]["width"])
-    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-    with files.open_atomically(path) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for part in parts():
-            file.write(part.content)
+    header, out = {"descr": "<f4", "fortran_order": False, "shape": shape}, io.BytesIO()
+    np.lib.format.write_array_header_1_0(out, header)
+    return out.getvalue()
 
 
-def write_parquet(path: str, parts: Parts) -> None:
+def _write_parquet(file: IO[bytes], parts: Parts) -> None:
     """Writes a Parquet file with a row group for every part."""
-    pa, parquet = _import_parquet(path)
-    with files.open_atomically(path) as file, contextlib.ExitStack() as stack:
-        writer = None
-        for part in parts():
-            table = pa.ipc.open_stream(part.content).read_all()
-            if writer is None:
-                writer = parquet.ParquetWriter(_Sink(file), table.schema)
-                stack.callback(writer.close)
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    tables = (pa.ipc.open_stream(part.content).read_all() for part in parts())
+    first = next(tables)
+    with parquet.ParquetWriter(_Sink(file), first.schema) as writer:
+        for table in itertools.chain([first], tables):
             writer.write_table(table)
-
-
-_WRITERS = {
-    "tsv": write_text,
-    "csv": write_text,
-    "jsonl": write_json_lines,
-    "parquet": write_parquet,
-    "npy": write_vectors,
-}
-
-
-def _import_parquet(path: str) -> tuple[Any, Any]:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError:
-        raise UsageError(
-            f"output_file: {path}: writing parquet needs pyarrow: "
-            "pip install albert_tf[parquet]"
-        ) from None
-    return pa, parquet
 
 
 class _Sink(io.RawIOBase):

@@ -10,18 +10,20 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from albert_tf.errors import DataError, UsageError, require
-from albert_tf.inference.files import Summary, answer_file
-from albert_tf.inference.formats import Parts
+from albert_tf.errors import DataError, require
+from albert_tf.heads import TOKENS
+from albert_tf.inference.files import Progress, answer_file
+from albert_tf.inference.formats import Output, Parts
 from albert_tf.inference.forward import alone_at_first, limit_tensorflow
 from albert_tf.inference.settings import BulkSettings, ServedSettings
 from albert_tf.jobs.folder import Part, Workplace, check_output, split_evenly
-from albert_tf.jobs.run import Job
+from albert_tf.jobs.run import Job, OnRows
 from albert_tf.storage import files, hubs, streams
+from albert_tf.tables.columns import Columns
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tasks.outputs import in_threads
@@ -48,7 +50,7 @@ def predict_served(
     bulk: BulkSettings,
     batch_size: int = 32,
     overwrite: bool = False,
-) -> Summary:
+) -> Progress:
     """Writes the answers of a SavedModel to all rows as JSON Lines.
 
     A line has the index of the row in all files, `index`, then the copied columns and
@@ -68,30 +70,23 @@ def predict_served(
         DataError: If a file or the model cannot be read.
     """
     bulk.check_runner()
-    output = _Files(output_file, served.num_shards)
+    output = Shards(output_file, num_shards=served.num_shards)
     check_output(f"{output.path}.parts", output.existing(), overwrite)
-    rows = Rows(find_files(input_file), _choose_reading(model, served))
-    _check_count(Rows(rows.paths, rows.reading), served.num_shards or 1)
+    paths = find_files(input_file)
+    columns, ranks = _choose_columns(model, served)
+    rows = Rows(paths, columns, ranks, served.copy_columns)
     settings = {
         "command": "predict",
         "model": digest(model),
-        "input_file": rows.paths,
-        **dataclasses.asdict(rows.reading),
+        "input_file": paths,
+        "columns": columns,
+        "ranks": ranks,
+        "copied": served.copy_columns,
         "signature": served.signature,
         "batch_size": batch_size,
     }
     work = ServedWork(model, served.signature, batch_size)
     return answer_file(work, rows, output, settings, bulk, overwrite)
-
-
-def _check_count(rows: "Rows", num_shards: int) -> None:
-    """Raises a UsageError if there are fewer rows than files to write."""
-    total = 0
-    for block in rows.portions(num_shards):
-        total += len(block)
-        if total >= num_shards:
-            return
-    raise UsageError(f"num_shards: {num_shards} files, but only {total} texts")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,10 +97,10 @@ class ServedWork:
     signature: str
     batch_size: int
 
-    def open(self, num_threads: int) -> Callable[[Job, Callable[[int], None]], Part]:
+    def open(self, num_threads: int) -> Callable[[Job, OnRows], Part]:
         model = ServedModel(self.model, self.signature, num_threads)
 
-        def compute(job: Job, on_rows: Callable[[int], None]) -> Part:
+        def compute(job: Job, on_rows: OnRows) -> Part:
             lines = []
             for k, answer in enumerate(model.answer(job.rows.inputs, self.batch_size)):
                 copied = {name: v[k] for name, v in job.rows.copied.items()}
@@ -118,35 +113,33 @@ class ServedWork:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Files:
-    """Files of equal numbers of lines, or a single one."""
+class Shards(Output):
+    """Files of JSON lines, equal numbers of rows in each, or a single one.
 
-    path: str
-    num_shards: int | None
+    Attributes:
+        path: str. Prefix of the files, or one file that ends in `.jsonl`.
+        num_shards: int or None. Default: one per 100,000 rows.
+    """
+
+    answers: str = TOKENS
+    num_shards: int | None = None
 
     def __post_init__(self):
-        if not os.path.basename(self.path):
-            raise UsageError(
-                f"output_file: must name files or a prefix, received {self.path!r}"
-            )
-        if self._is_single and self.num_shards not in (None, 1):
-            raise UsageError(
-                f"num_shards: {self.num_shards}, but output_file names one file"
-            )
-
-    @property
-    def _is_single(self) -> bool:
-        return self.path.endswith(".jsonl")
+        rule = "output_file: must name files or a prefix"
+        require(os.path.basename(self.path), rule, self.path)
+        fits = self.ending != "jsonl" or self.num_shards in (None, 1)
+        rule = f"num_shards: {self.num_shards}, but output_file names one file"
+        require(fits, rule)
 
     def existing(self) -> list[str]:
-        if self._is_single:
-            return [self.path] * files.exists(self.path)
+        if self.ending == "jsonl":
+            return super().existing()
         number = "[0-9]" * 5
         pattern = f"{streams.escape(self.path)}-{number}-of-{number}.jsonl"
         return streams.glob(pattern)
 
-    def paths(self, rows: int) -> list[str]:
-        if self._is_single:
+    def paths(self, rows: int = 0) -> list[str]:
+        if self.ending == "jsonl":
             return [self.path]
         count = self.num_shards or math.ceil(rows / _ROWS_PER_FILE)
         return [f"{self.path}-{k:05d}-of-{count:05d}.jsonl" for k in range(count)]
@@ -162,27 +155,13 @@ class _Files:
         for index, (begin, end) in enumerate(split_evenly(total, len(paths))):
             written.append(place.join(f"shard-{index:06d}"))
             with files.open_atomically(written[-1]) as file:
-                file.writelines(itertools.islice(lines, end - begin))
+                for line in itertools.islice(lines, end - begin):
+                    file.write(line)
         for new, path in zip(written, paths, strict=True):
             files.rename(new, path)
         for path in set(self.existing()) - set(paths):
             files.remove(path)
         return paths
-
-
-@dataclasses.dataclass(frozen=True)
-class Reading:
-    """How the rows of all files are read.
-
-    Attributes:
-        columns: dict. Column by input of the model.
-        ranks: dict. Rank of the tensor by input: 1 for a text per row, 2 for a list.
-        copied: tuple of str. Columns that are copied to the answers.
-    """
-
-    columns: dict[str, str]
-    ranks: dict[str, int]
-    copied: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,33 +179,37 @@ class Rows:
     """The rows of files, to be read in portions, none of which spans two files.
 
     Args:
-        paths: sequence of str.
-        reading: `Reading`.
+        paths: list of str.
+        columns: dict. Column by input of the model.
+        ranks: dict. Rank of the tensor by input: 1 for a text per row, 2 for a list.
+        copied: sequence of str. Columns that are copied to the answers.
 
     Raises:
         UsageError: If a file of lines cannot give what the model takes.
     """
 
-    def __init__(self, paths: Sequence[str], reading: Reading):
-        self.paths = list(paths)
-        self.reading = reading
+    def __init__(
+        self,
+        paths: list[str],
+        columns: dict[str, str],
+        ranks: dict[str, int],
+        copied: Sequence[str] = (),
+    ):
+        self._paths, self._columns, self._ranks = paths, columns, ranks
+        self._copied = copied
         self._done = 0
         for name in map(os.path.basename, filter(_is_plain_text, paths)):
-            if len(reading.columns) > 1 or 2 in reading.ranks.values():
-                raise UsageError(
-                    f"input_file: {name} has one text per line, but the signature "
-                    f"takes {', '.join(reading.columns)}; use .jsonl, .parquet, .csv "
-                    "or .tsv"
-                )
-            if reading.copied:
-                raise UsageError(
-                    f"copy_columns: {name} has no columns, received "
-                    f"{', '.join(reading.copied)}"
-                )
+            require(
+                len(columns) == 1 and 2 not in ranks.values(),
+                f"input_file: {name} has one text per line, but the signature takes "
+                f"{', '.join(columns)}; use .jsonl, .parquet, .csv or .tsv",
+            )
+            rule = f"copy_columns: {name} has no columns, received {', '.join(copied)}"
+            require(not copied, rule)
 
     def fraction(self) -> float:
         """Returns how many of the files have been read, from 0 to 1."""
-        return self._done / len(self.paths)
+        return self._done / len(self._paths)
 
     def portions(self, rows: int) -> Iterator[RowBlock]:
         """Yields blocks of this number of rows; the last one of a file has fewer.
@@ -236,43 +219,41 @@ class Rows:
                 names the line. If there are no rows.
         """
         is_empty = True
-        for path in self.paths:
-            blocks = self._lines if _is_plain_text(path) else self._columns
+        for path in self._paths:
+            blocks = self._lines if _is_plain_text(path) else self._table
             for block in blocks(path, rows):
                 is_empty = False
                 yield block
             self._done += 1
-        if is_empty:
-            raise DataError(f"input_file: {', '.join(self.paths)}: contains no text")
+        rule = f"input_file: {', '.join(self._paths)}: contains no text"
+        require(not is_empty, rule, error=DataError)
 
     def _lines(self, path: str, rows: int) -> Iterator[RowBlock]:
-        (name,) = self.reading.columns
+        (name,) = self._columns
         lines = TextStream(path).lines()
         while block := list(itertools.islice(lines, rows)):
             yield RowBlock({name: block}, {})
 
-    def _columns(self, path: str, rows: int) -> Iterator[RowBlock]:
-        reading = self.reading
-        wanted = list(dict.fromkeys([*reading.columns.values(), *reading.copied]))
-        exact = set(reading.copied) - set(reading.columns.values())
+    def _table(self, path: str, rows: int) -> Iterator[RowBlock]:
+        read = self._columns.values()
+        wanted = list(dict.fromkeys([*read, *self._copied]))
+        exact = set(self._copied) - set(read)
         for table in ColumnReader(path, wanted, exact=exact).portions(rows):
             inputs = {
-                name: _checked(table, column, reading.ranks[name])
-                for name, column in reading.columns.items()
+                name: _checked(table, column, self._ranks[name])
+                for name, column in self._columns.items()
             }
-            copied = {column: table.values[column] for column in reading.copied}
+            copied = {column: table.values[column] for column in self._copied}
             yield RowBlock(inputs, copied)
 
 
-def _checked(table, column: str, rank: int) -> list:
+def _checked(table: Columns, column: str, rank: int) -> list:
     """Returns the values of a column if all are texts, or lists of texts."""
     for row, value in enumerate(table.values[column]):
-        if rank == 1:
-            fits, expected = isinstance(value, str), "a text"
-        else:
-            fits = isinstance(value, list) and all(isinstance(x, str) for x in value)
-            expected = "a list of texts"
-        if not fits:
+        texts = value if rank == 2 and isinstance(value, list) else [value]
+        is_list = isinstance(value, list) == (rank == 2)
+        if not is_list or not all(isinstance(text, str) for text in texts):
+            expected = "a text" if rank == 1 else "a list of texts"
             raise DataError(
                 f"{table.where(row)}: column {column!r}: expected {expected}, received "
                 f"{json.dumps(value)[:80]}"
@@ -302,33 +283,19 @@ def _is_plain_text(path: str) -> bool:
     return path.lower().removesuffix(".gz").endswith(".txt")
 
 
-def _choose_reading(model: str, served: ServedSettings) -> Reading:
-    """Returns how rows are read, checked against the inputs of the signature."""
+def _choose_columns(
+    model: str, served: ServedSettings
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Returns the column and the rank of each input of the signature, checked."""
     ranks, given = read_signature(model, served.signature)
-    if taken := sorted({"index", *given} & set(served.copy_columns)):
-        raise UsageError(
-            f"copy_columns: the answers have a field {taken[0]!r} of their own"
-        )
+    for name in served.copy_columns:
+        rule = f"copy_columns: the answers have a field {name!r} of their own"
+        require(name not in ("index", *given), rule)
     chosen = served.chosen_columns()
-    if unknown := sorted(chosen.keys() - ranks.keys()):
-        raise UsageError(
-            f"columns: {served.signature} takes {', '.join(ranks)}, received "
-            f"{', '.join(unknown)}"
-        )
-    columns = {name: chosen.get(name, name) for name in ranks}
-    return Reading(columns, ranks, tuple(served.copy_columns))
-
-
-class Signature(NamedTuple):
-    """What a signature takes and gives.
-
-    Attributes:
-        ranks: dict. Rank of the tensor by input: 1 for a text per row, 2 for a list.
-        outputs: list of str. Names of the outputs.
-    """
-
-    ranks: dict[str, int]
-    outputs: list[str]
+    unknown = ", ".join(sorted(chosen.keys() - ranks.keys()))
+    rule = f"columns: {served.signature} takes {', '.join(ranks)}, received {unknown}"
+    require(not unknown, rule)
+    return {name: chosen.get(name, name) for name in ranks}, ranks
 
 
 def digest(path: str | os.PathLike) -> str:
@@ -341,8 +308,14 @@ def digest(path: str | os.PathLike) -> str:
     return found.hexdigest()
 
 
-def read_signature(path: str | os.PathLike, signature: str) -> Signature:
+def read_signature(
+    path: str | os.PathLike, signature: str
+) -> tuple[dict[str, int], list[str]]:
     """Reads what a signature takes and gives, without loading the model.
+
+    Returns:
+        The rank of the tensor by input, 1 for a text per row, 2 for a list; and the
+        names of the outputs.
 
     Raises:
         DataError: If the folder does not contain a SavedModel.
@@ -359,21 +332,16 @@ def read_signature(path: str | os.PathLike, signature: str) -> Signature:
         raise DataError(f"{file}: not a SavedModel: {error}") from None
     # Those with `__` are TensorFlow's own.
     known = sorted(name for name in graph.signature_def if not name.startswith("__"))
-    if signature not in known:
-        raise UsageError(
-            f"signature: expected one of {', '.join(known)}, received {signature!r}"
-        )
+    rule = f"signature: expected one of {', '.join(known)}"
+    require(signature in known, rule, signature)
     found = graph.signature_def[signature]
     inputs = sorted(found.inputs.items())
     for name, info in inputs:
-        if info.dtype != types_pb2.DT_STRING:
-            kind = types_pb2.DataType.Name(info.dtype)
-            raise UsageError(
-                f"signature: {signature} takes {name} of type {kind}; expected one "
-                "that takes only texts"
-            )
+        kind = types_pb2.DataType.Name(info.dtype)
+        rule = f"signature: {signature} takes {name} of type {kind}; expected one that "
+        require(info.dtype == types_pb2.DT_STRING, f"{rule}takes only texts")
     ranks = {name: len(info.tensor_shape.dim) for name, info in inputs}
-    return Signature(ranks, sorted(found.outputs))
+    return ranks, sorted(found.outputs)
 
 
 class ServedModel:
@@ -444,7 +412,7 @@ def _filled(values: list) -> np.ndarray:
 
 def _row(outputs: Mapping[str, np.ndarray], at: int, inputs: list) -> dict[str, Any]:
     """Returns the outputs of one row, without what fills it up in its batch."""
-    counts = [int(v[at]) for name, v in outputs.items() if name in _COUNTS]
+    counts = [int(outputs[name][at]) for name in _COUNTS & outputs.keys()]
     counts += [len(value) for value in inputs if isinstance(value, list)]
     end = max(counts[0], 0) if counts else None
     return {

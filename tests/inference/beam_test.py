@@ -9,26 +9,18 @@ import pytest
 pytest.importorskip("apache_beam")
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export.saved_model import export_saved_model
 from albert_tf.inference import files, saved_model
 from albert_tf.inference.settings import BulkSettings, ServedSettings
 from albert_tf.jobs import beam
-from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.tasks.text_tables import TextFileSettings
-from tests import tiny
 
 pytestmark = pytest.mark.slow
 TEXT = "a film that nobody should ever have to see twice in one life"
 
 
 @pytest.fixture(scope="module")
-def model(tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("served") / "films"
-    classifier = AlbertTextClassifier(tiny.CONFIG, num_labels=3, seed=5)
-    labels = ["no", "maybe", "yes"]
-    return export_saved_model(
-        classifier, path, tokenizer=tokenizer, labels=labels, warmup_batch_sizes=()
-    )
+def model(exported):
+    return exported("text_classifier")
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import sys
 import time
 
 from albert_tf.errors import DataError
-from albert_tf.inference import formats
 from albert_tf.inference.files import answer_file
+from albert_tf.inference.formats import Output
 from albert_tf.inference.settings import BulkSettings
 from albert_tf.jobs.folder import Part
 from albert_tf.storage import files
@@ -71,14 +71,6 @@ class Together(Upper):
                 (folder / "alone").touch()
                 return
             time.sleep(0.02)
-
-
-class Output(formats.Output):
-    """A file of text."""
-
-    def write(self, parts, place):
-        formats.write_text(self.path, parts)
-        return [self.path]
 
 
 def table(texts):

@@ -1,7 +1,6 @@
 """A run over a file: parts, workers, resumption, and what stands in its way."""
 
 import json
-import pathlib
 import signal
 import traceback
 import uuid
@@ -9,7 +8,8 @@ import uuid
 import pytest
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.inference import formats
+from albert_tf.heads import LABELS
+from albert_tf.inference.formats import Output
 from albert_tf.jobs.folder import Part, Workplace
 from albert_tf.storage import files
 from tests.jobs.fake_work import Together, answer
@@ -251,16 +251,12 @@ def test_a_run_killed_at_every_moment_goes_on(tmp_path, run_python):
     assert moment > 15 and finished == [moment - 1]
 
 
-def parts_of(*parts):
-    return lambda: iter([Part(content, about) for content, about in parts])
-
-
 def test_indices_are_names_if_one_is(tmp_path):
-    path = str(tmp_path / "a.jsonl")
-    number, name = b'{"index": 0, "x": "\\n"}\n', b'{"index": "b"}\n'
-    formats.write_json_lines(path, parts_of((number, {"numbered": True})))
-    assert pathlib.Path(path).read_bytes() == number
-    parts = parts_of((number, {"numbered": True}), (name, {"numbered": False}))
-    formats.write_json_lines(path, parts)
-    lines = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-    assert lines == [{"index": "0", "x": "\n"}, {"index": "b"}]
+    path = tmp_path / "a.jsonl"
+    number = Part(b'{"index": 0, "x": "\\n"}\n', {"numbered": True})
+    name = Part(b'{"index": "b"}\n', {"numbered": False})
+    for parts, indices in (([number], [0]), ([number, name], ["0", "b"])):
+        Output(str(path), LABELS).write(lambda given=parts: iter(given), None)
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert [line["index"] for line in lines] == indices
+        assert lines[0]["x"] == "\n"

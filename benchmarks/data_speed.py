@@ -17,7 +17,7 @@ import tqdm
 from albert_tf import features
 from albert_tf.data.corpus.corpus import open_corpus
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError
 from albert_tf.storage import files

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.create import create_pretraining_data
 
 # One process of the original (google-research/albert), text to TFRecord, on the class

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from benchmarks import measure

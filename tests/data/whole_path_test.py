@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tfrecord

@@ -18,8 +18,8 @@ from albert_tf.errors import require
 
 # Later documents are compared only with the first different ones up to this number.
 MAX_REMEMBERED = 1_000_000
-_KEY = 8
-_EMPTY = b"\xff" * _KEY
+DIGEST_BYTES = 8
+_EMPTY = b"\xff" * DIGEST_BYTES
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-zA-Z0-9-]+)?")
 
 
@@ -79,8 +79,8 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
 
 
 def document_digest(document: RawDocument) -> bytes:
-    """Returns a digest of 16 bytes of the text of a document."""
-    digest = hashlib.blake2b(digest_size=16)
+    """Returns a digest of the text of a document, of `DIGEST_BYTES`."""
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for text in document.texts:
         digest.update(text.encode())
         digest.update(b"\n")
@@ -88,14 +88,14 @@ def document_digest(document: RawDocument) -> bytes:
 
 
 class DuplicateCounter:
-    """Passes documents on and counts, or drops, those seen before.
+    """Counts documents that were seen before.
 
     The memory, 16 bytes for each document that can be remembered, is allocated at the
-    start. Only the first 8 bytes of a digest are kept: among a million different
-    documents, two agree in them with a probability of 3e-8.
+    start. Among a million different documents, two have the same digest with a
+    probability of 3e-8.
 
     Args:
-        drop: bool. Whether to leave out repeated documents.
+        drop: bool. Whether `filter` leaves out repeated documents.
         max_remembered: int. Maximum number of different documents to remember.
 
     Attributes:
@@ -112,25 +112,27 @@ class DuplicateCounter:
         self.is_complete = True
 
     def filter(self, documents: Iterator[RawDocument]) -> Iterator[RawDocument]:
-        """Yields the documents to keep."""
+        """Counts documents, and yields those to keep."""
         for document in documents:
-            if self._is_known(document_digest(document)):
-                self.num_duplicates += 1
-                if self._drop:
-                    continue
-            yield document
+            if self.is_new(document_digest(document)) or not self._drop:
+                yield document
 
-    def _is_known(self, digest: bytes) -> bool:
-        """Returns whether a digest was seen before; remembers it if there is room."""
-        key = digest[:_KEY]
-        slot = int.from_bytes(key, "little") % self._slots
-        while (present := self._table[_KEY * slot : _KEY * slot + _KEY]) != _EMPTY:
-            if present == key:
-                return True
+    def is_new(self, digest: bytes) -> bool:
+        """Returns whether a document was not seen before; remembers and counts it.
+
+        Args:
+            digest: bytes. Result of `document_digest`.
+        """
+        slot = int.from_bytes(digest, "little") % self._slots
+        size = DIGEST_BYTES
+        while (present := self._table[size * slot : size * (slot + 1)]) != _EMPTY:
+            if present == digest:
+                self.num_duplicates += 1
+                return False
             slot = (slot + 1) % self._slots
         if self._room:
-            self._table[_KEY * slot : _KEY * slot + _KEY] = key
+            self._table[size * slot : size * (slot + 1)] = digest
             self._room -= 1
         else:
             self.is_complete = False
-        return False
+        return True

@@ -17,24 +17,14 @@ import tqdm
 
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import DuplicateCounter, RawDocument
-from albert_tf.data.prepare import blocks, parts
-from albert_tf.data.prepare.config import RecordConfig
-from albert_tf.data.prepare.output import (
-    OutputNames,
-    Shard,
-    check_not_empty,
-    entries,
-    finish,
-    plan_shards,
-    run_settings,
-    write_shard,
-)
+from albert_tf.data.prepare import blocks, output, parts
 from albert_tf.data.prepare.settings import CreateSettings
 from albert_tf.data.records import card
-from albert_tf.errors import require
+from albert_tf.errors import DataError, require
 from albert_tf.jobs.folder import Workplace
 from albert_tf.jobs.run import open_runner
 from albert_tf.storage import files
+from albert_tf.wording import count_of, list_counts
 
 
 def create_from_settings(settings: CreateSettings) -> dict:
@@ -66,9 +56,9 @@ def create_from_settings(settings: CreateSettings) -> dict:
 
 def create_pretraining_data(
     corpus: Corpus,
-    output: str,
+    output_file: str,
     tokenizer,
-    config: RecordConfig,
+    config: blocks.RecordConfig,
     num_shards: int | None = None,
     num_processes: int | None = None,
     drop_duplicates: bool = False,
@@ -84,7 +74,7 @@ def create_pretraining_data(
 
     Args:
         corpus: `Corpus`. Text to read.
-        output: str. Prefix of the shards (`out/wiki` gives
+        output_file: str. Prefix of the shards (`out/wiki` gives
             `out/wiki-00000-of-00010.tfrecord`, and `out/wiki-eval-...`), or, ending in
             `.tfrecord`, the files themselves, separated by commas.
         tokenizer: `Tokenizer`, or another with its interface. It is pickled.
@@ -119,39 +109,47 @@ def create_pretraining_data(
         from albert_tf.data.prepare import beam
 
         on_beam = beam.Pipelines(runner, beam_options)
-    names = OutputNames(output, num_shards)
+    names = output.OutputNames(output_file, num_shards)
     names.check_card()
-    settings = run_settings(corpus, tokenizer, config, drop_duplicates)
+    settings = output.run_settings(corpus, tokenizer, config, drop_duplicates)
     place = Workplace(names.partial, settings)
-    work = _Work(parts.Job(corpus, tokenizer, config), place)
+    counter = DuplicateCounter(drop_duplicates)
+    job = pickle.dumps(parts.Job(corpus, tokenizer, config))
+    # No other job has this name.
+    work = _Work(place.join(f"job-{hashlib.sha256(job).hexdigest()[:16]}.pickle"))
     with (
         place.open(names.in_the_way(), overwrite),
         open_runner(work, num_processes, flag="num_processes") as run,
     ):
         names.make_folders()
-        if runner or num_processes > 1:
-            work.write()
+        files.write_bytes(work.job, job)
         if runner:
-            counter, paths = on_beam.make_parts(corpus, work.path)
+            paths = on_beam.make_parts(corpus, work.job, counter)
         else:
-            counter = DuplicateCounter(drop_duplicates)
             paths = _make_parts(corpus, names.partial, counter, run, progress)
         summary = parts.summarize(paths)
-        check_not_empty(place, summary, config, +corpus.counts)
-        plan = plan_shards(names, paths, summary)
+        if not summary.num_examples["train"]:
+            place.remove()
+            counts = summary.counts
+            raise DataError(
+                "input_file: contains no training example: "
+                f"{count_of(counts['documents'], 'document')} with "
+                f"{count_of(counts['tokens'], 'token')} (eval_fraction "
+                f"{config.eval_fraction}; skipped or cut: "
+                f"{list_counts(+corpus.counts)})"
+            )
+        plan = output.plan_shards(names, paths, summary)
         place.claim([names.card, *(shard.path for shard in plan)])
         if runner:
             on_beam.write_shards(plan)
         else:
-            with tqdm.tqdm(
-                total=len(plan), desc="shards", unit="shard", disable=not progress
-            ) as bar:
+            bar = tqdm.tqdm(total=len(plan), desc="shards", disable=not progress)
+            with bar:
                 run(plan, lambda shard, done: bar.update())
-        shards = entries(plan)
         data_card = card.make_card(
-            summary, config, corpus, counter, tokenizer, shards, settings, flags or {}
+            summary, config, corpus, counter, tokenizer, plan, settings, flags or {}
         )
-        finish(names, plan, data_card)
+        output.finish(names, plan, data_card)
         place.remove()
     return data_card
 
@@ -164,36 +162,16 @@ class _Block(NamedTuple):
         return f"the text of {os.path.basename(self.path)}"
 
 
-class _Work:
-    """Makes the parts of blocks, and shards; see `run.Work`.
+class _Work(NamedTuple):
+    """Makes the parts of blocks, and shards; see `run.Work`."""
 
-    Args:
-        job: `parts.Job`.
-        place: `Workplace`. Gets the file from which other processes read it.
-    """
-
-    def __init__(self, job: parts.Job, place: Workplace):
-        self.path = ""
-        self._job: parts.Job | None = job
-        self._place = place
-
-    def __getstate__(self):
-        return {"path": self.path, "_job": None}
-
-    def write(self) -> None:
-        """Writes the file, under a name that no other job has."""
-        content = pickle.dumps(self._job)
-        name = hashlib.sha256(content).hexdigest()[:16]
-        self.path = self._place.join(f"job-{name}.pickle")
-        files.write_bytes(self.path, content)
+    job: str  # file for `parts.read_job`
 
     def open(self, num_threads: int) -> Callable:
-        _, tokenizer, config = self._job or parts.read_job(self.path)
-
-        def compute(item, on_rows):
-            if isinstance(item, Shard):
-                return write_shard(item)
-            return parts.make_part(*item, tokenizer, config)
+        def compute(item: _Block | output.Shard, on_rows):
+            if isinstance(item, output.Shard):
+                return output.write_shard(item)
+            return parts.make_part(*item, self.job)
 
         return compute
 
@@ -211,38 +189,26 @@ def _make_parts(
                 paths.append(parts.part_path(folder, group, index))
                 yield _Block(block, paths[-1])
 
-    with _ProgressBar(corpus, progress) as bar:
-        run(make_blocks(), lambda block, done: bar.update(*done))
+    sizes = [
+        0 if source.name.endswith((".gz", ".parquet")) else source.size
+        for source in corpus.sources
+    ]
+    bar = tqdm.tqdm(
+        total=sum(sizes) if all(sizes) else None,
+        unit="B",
+        unit_scale=True,
+        disable=not progress,
+        desc="text",
+    )
+    tokens = 0
+
+    def show(block: _Block, done: tuple[int, int]) -> None:
+        nonlocal tokens
+        tokens += done[1]
+        rate = tokens / (bar.format_dict["elapsed"] or 1e-9)
+        bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
+        bar.update(done[0])
+
+    with bar:
+        run(make_blocks(), show)
     return paths
-
-
-class _ProgressBar:
-    """Shows progress in bytes of text and the rate in tokens."""
-
-    def __init__(self, corpus: Corpus, show: bool):
-        plain = all(
-            source.size and not source.name.endswith((".gz", ".parquet"))
-            for source in corpus.sources
-        )
-        total = sum(source.size for source in corpus.sources) if plain else None
-        self._bar = tqdm.tqdm(
-            total=total, unit="B", unit_scale=True, disable=not show, desc="text"
-        )
-        self._tokens = 0
-
-    def update(self, num_bytes: int, num_tokens: int) -> None:
-        self._tokens += num_tokens
-        bar = self._bar
-        if bar.total is not None:
-            num_bytes = min(num_bytes, bar.total - bar.n)
-        bar.update(num_bytes)
-        elapsed = bar.format_dict["elapsed"] or 1e-9
-        bar.set_postfix_str(f"{self._tokens / elapsed:,.0f} tokens/s", refresh=False)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, *unused):
-        if kind is None and self._bar.total is not None:
-            self._bar.update(self._bar.total - self._bar.n)  # markup, white space
-        self._bar.close()

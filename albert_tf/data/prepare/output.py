@@ -4,36 +4,21 @@ import dataclasses
 import itertools
 import math
 import os
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from albert_tf.data.prepare import parts
-from albert_tf.data.prepare.config import SPLITS, RecordConfig
+from albert_tf.data.prepare.blocks import SPLITS
 from albert_tf.data.records import card, tfrecord
 from albert_tf.data.records import shards as shard_files
-from albert_tf.errors import DataError, UsageError
-from albert_tf.jobs.folder import Workplace, split_evenly
+from albert_tf.errors import UsageError, require
+from albert_tf.jobs.folder import split_evenly
 from albert_tf.storage import files, streams
-from albert_tf.wording import count_of, list_counts
+from albert_tf.wording import count_of
 
 SHARD_BYTES = 128 << 20  # approximate size of a shard with `num_shards=None`
-
-
-def check_not_empty(
-    place: Workplace, summary, config: RecordConfig, skipped: Counter
-) -> None:
-    """Raises DataError, and removes the parts, if there are no training examples."""
-    if not summary.num_examples["train"]:
-        place.remove()
-        raise DataError(
-            f"input_file: contains no training example: "
-            f"{count_of(summary.counts['documents'], 'document')} with "
-            f"{count_of(summary.counts['tokens'], 'token')} (eval_fraction "
-            f"{config.eval_fraction}; skipped or cut: {list_counts(skipped)})"
-        )
 
 
 class OutputNames:
@@ -45,27 +30,20 @@ class OutputNames:
     """
 
     def __init__(self, output: str, num_shards: int | None):
-        outputs = [part.strip() for part in output.split(",") if part.strip()]
-        if num_shards is not None and num_shards < 1:
-            raise UsageError(f"num_shards: must be positive, received {num_shards}")
-        if not outputs or os.path.basename(outputs[0]) == "":
-            raise UsageError(
-                f"output_file: must name files or a prefix, received {output!r}"
-            )
+        outputs = list(filter(None, map(str.strip, output.split(","))))
         plain = [path for path in outputs if not path.endswith(".tfrecord")]
-        if plain and len(outputs) > 1:
-            raise UsageError(
-                "output_file: several files must end in .tfrecord, "
-                f"received {plain[0]!r}"
-            )
-        for path in outputs:
-            if outputs.count(path) > 1:
-                raise UsageError(f"output_file: names {path!r} more than once")
         self.explicit = None if plain else outputs
-        if self.explicit and num_shards not in (None, len(outputs)):
-            raise UsageError(
-                f"num_shards: {num_shards}, but output_file names {len(outputs)}"
-            )
+        rule = "num_shards: must be positive"
+        require(num_shards is None or num_shards > 0, rule, num_shards)
+        rule = "output_file: must name files or a prefix"
+        require(outputs and os.path.basename(outputs[0]), rule, output)
+        rule = "output_file: several files must end in .tfrecord"
+        require(not plain or len(outputs) == 1, rule, *plain[:1])
+        rule = "output_file: must name different files"
+        require(len({*outputs}) == len(outputs), rule, output)
+        fits = plain or num_shards in (None, len(outputs))
+        rule = f"num_shards: must be {len(outputs)}, the number of files of output_file"
+        require(fits, rule, num_shards)
         self.num_shards = len(outputs) if self.explicit else num_shards
         self.prefix = outputs[0].removesuffix(".tfrecord")
         self.folder = os.path.dirname(self.prefix)
@@ -77,12 +55,12 @@ class OutputNames:
         count = max(1, math.ceil(num_bytes / SHARD_BYTES))
         if split == "train":
             count = self.num_shards or count
-            if count > num_examples:
-                raise UsageError(
-                    f"num_shards: {count_of(count, 'shard')}, but only "
-                    f"{count_of(num_examples, 'example')} "
-                    "(run again with fewer; finished parts are kept)"
-                )
+            require(
+                count <= num_examples,
+                f"num_shards: {count_of(count, 'shard')}, but only "
+                f"{count_of(num_examples, 'example')} (run again with fewer; finished "
+                "parts are kept)",
+            )
             if self.explicit:
                 return self.explicit
         prefix = self.prefix if split == "train" else f"{self.prefix}-{split}"
@@ -90,10 +68,10 @@ class OutputNames:
 
     def existing(self) -> list[str]:
         """Returns the shards of an earlier data set with these names."""
-        paths = [path for path in self.explicit or () if files.exists(path)]
-        if not self.explicit:
-            paths += shard_files.of_prefix(self.prefix)
-        return paths + shard_files.of_prefix(f"{self.prefix}-eval")
+        paths = list(filter(files.exists, self.explicit or ()))
+        for prefix in [f"{self.prefix}-eval"] + [self.prefix] * (not self.explicit):
+            paths += shard_files.of_prefix(prefix)
+        return sorted(paths)
 
     def in_the_way(self) -> list[str]:
         """Returns the files of an earlier data set, its card among them."""
@@ -165,11 +143,6 @@ class Shard(NamedTuple):
     begin: int
     end: int
 
-    def entry(self) -> dict:
-        """Returns how the card lists this shard."""
-        name = os.path.basename(self.path)
-        return {"path": name, "records": self.end - self.begin}
-
 
 def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Shard]:
     """Distributes the records of all parts over shards, in order and evenly."""
@@ -187,22 +160,19 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
             last = int(np.searchsorted(ends, end, side="left"))
             before = int(ends[first - 1]) if first else 0
             used = list(paths[first : last + 1])
-            written = _new_path(path) if replaces else path
+            written = path
+            if replaces:
+                folder, name = os.path.split(path)
+                written = files.join(folder, f".{name}.new")
             plan.append(Shard(split, path, written, used, begin - before, end - before))
     return plan
 
 
 def finish(names: OutputNames, plan: Sequence[Shard], data_card: dict) -> None:
-    """Puts the shards in place and writes the card.
+    """Replaces an earlier data set by the complete new one, and writes the card.
 
     The card is the sign that the data set is complete.
     """
-    replace_old(names, plan)
-    card.write_card(names.folder, data_card)
-
-
-def replace_old(names: OutputNames, plan: Sequence[Shard]) -> None:
-    """Removes an earlier data set and renames the complete new one."""
     if names.existing():
         files.remove(names.card)
     for path in set(names.existing()) - {shard.path for shard in plan}:
@@ -218,12 +188,7 @@ def replace_old(names: OutputNames, plan: Sequence[Shard]) -> None:
     hidden = streams.escape(files.join(names.folder, hidden))
     for path in streams.glob(f"{hidden}-*-of-*.tfrecord*"):
         files.remove(path)
-
-
-def _new_path(path: str) -> str:
-    """Returns where a shard waits until it may replace the file at `path`."""
-    folder, name = os.path.split(path)
-    return files.join(folder, f".{name}.new")
+    card.write_card(names.folder, data_card)
 
 
 def write_shard(shard: Shard) -> None:
@@ -231,11 +196,3 @@ def write_shard(shard: Shard) -> None:
     payloads = parts.payloads(shard.parts, shard.split)
     chosen = itertools.islice(payloads, shard.begin, shard.end)
     tfrecord.write_shard(shard.written, chosen)
-
-
-def entries(plan: Sequence[Shard]) -> dict[str, list[dict]]:
-    """Returns how the card lists the shards, by split."""
-    listed: dict[str, list[dict]] = {}
-    for shard in plan:
-        listed.setdefault(shard.split, []).append(shard.entry())
-    return listed

@@ -29,7 +29,7 @@ import numpy as np
 
 from albert_tf.data import keyed_random
 from albert_tf.data.keyed_random import KeyedRandom
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 
 POLICIES = ("clean", "original", "nsp", "none")
 MIN_SPLIT = 8
@@ -56,20 +56,13 @@ class PairConfig:
     seed: int = 12345
 
     def __post_init__(self):
-        if self.policy not in POLICIES:
-            raise UsageError(
-                f"pair_policy: expected one of {', '.join(POLICIES)}, received "
-                f"{self.policy!r}"
-            )
-        if not 8 <= self.max_seq_length <= MAX_SEQ_LENGTH:
-            raise UsageError(
-                f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}, "
-                f"received {self.max_seq_length}"
-            )
-        if not 0 <= self.short_seq_prob <= 1:
-            raise UsageError(
-                f"short_seq_prob: must be in [0, 1], received {self.short_seq_prob}"
-            )
+        rule = f"pair_policy: expected one of {', '.join(POLICIES)}"
+        require(self.policy in POLICIES, rule, self.policy)
+        fits = 8 <= self.max_seq_length <= MAX_SEQ_LENGTH
+        rule = f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}"
+        require(fits, rule, self.max_seq_length)
+        fits = 0 <= self.short_seq_prob <= 1
+        require(fits, "short_seq_prob: must be in [0, 1]", self.short_seq_prob)
 
     @property
     def max_tokens(self) -> int:

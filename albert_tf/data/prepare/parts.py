@@ -21,9 +21,9 @@ import numpy as np
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import RawDocument
 from albert_tf.data.prepare import blocks
-from albert_tf.data.prepare.config import SPLITS, RecordConfig
+from albert_tf.data.prepare.blocks import SPLITS, RecordConfig
 from albert_tf.errors import DataError
-from albert_tf.storage import files, streams
+from albert_tf.storage import files
 
 
 @dataclass
@@ -58,10 +58,13 @@ def part_path(folder: str, group: int, index: int) -> str:
     return files.join(folder, f"block-{group:06d}-{index:06d}.npz")
 
 
-def make_part(
-    block: Sequence[RawDocument], path: str, tokenizer, config: RecordConfig
-) -> tuple[int, int]:
+def make_part(block: Sequence[RawDocument], path: str, job: str) -> tuple[int, int]:
     """Writes the part of a block, unless it exists for the same text.
+
+    Args:
+        block: Sequence. Documents.
+        path: str. File of the part.
+        job: str. File for `read_job`.
 
     Returns:
         Number of bytes of text read and of tokens written.
@@ -72,8 +75,10 @@ def make_part(
         for data in (key, *(text.encode() for text in document.texts)):
             crc = google_crc32c.extend(crc, data)
             size += len(data)
-    if _is_done(path, crc):
+    # The text differs if an input changed since the run was interrupted.
+    if files.exists(path) and _read(path, ())[0]["crc32c"] == crc:
         return size, 0
+    _, tokenizer, config = read_job(job)
     records = blocks.process_block(block, config, tokenizer)
     header = {"crc32c": crc, "splits": {}}
     arrays = {}
@@ -88,16 +93,8 @@ def make_part(
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     buffer = io.BytesIO()  # writing a zip file seeks, which remote files cannot
     np.savez(buffer, **arrays)
-    with streams.write_atomically(path) as file:
-        file.write(buffer.getvalue())
+    files.write_bytes(path, buffer.getvalue())
     return size, sum(part.counts["output_tokens"] for part in records.values())
-
-
-def _is_done(path: str, crc: int) -> bool:
-    if not files.exists(path):
-        return False
-    # The text differs if an input changed since the run was interrupted.
-    return _read(path, ())[0]["crc32c"] == crc
 
 
 def _read(path: str, names: Sequence[str]) -> tuple[dict, list[np.ndarray | None]]:

@@ -5,7 +5,7 @@ import dataclasses
 from albert_tf.data.corpus.corpus import CorpusSettings
 from albert_tf.data.corpus.documents import check_language
 from albert_tf.data.masking.config import MaskingConfig, most_predictions
-from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.pairs import POLICIES, PairConfig
 from albert_tf.errors import UsageError, require
 from albert_tf.settings import check_fields, setting

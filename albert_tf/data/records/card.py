@@ -25,7 +25,7 @@ _SEGMENT_COUNTS = (
 
 
 def make_card(
-    summary, config, corpus, duplicates, tokenizer, shards, settings, flags
+    summary, config, corpus, duplicates, tokenizer, plan, settings, flags
 ) -> dict:
     """Returns the card of a data set.
 
@@ -35,7 +35,7 @@ def make_card(
         corpus: `Corpus`. The text, read to its end.
         duplicates: `DuplicateCounter`. Saw all documents.
         tokenizer: Provides `sha256` and `vocab_size`.
-        shards: dict. Split -> list of {"path", "records"}.
+        plan: list of `output.Shard`. The shards.
         settings: dict. What determines the records.
         flags: dict. Flags of the command.
 
@@ -53,9 +53,16 @@ def make_card(
                 "examples": summary.num_examples[split],
                 "documents": summary.split_counts[split]["documents"],
                 "tokens": summary.split_counts[split]["output_tokens"],
-                "shards": listed,
+                "shards": [
+                    {
+                        "path": os.path.basename(shard.path),
+                        "records": shard.end - shard.begin,
+                    }
+                    for shard in plan
+                    if shard.split == split
+                ],
             }
-            for split, listed in shards.items()
+            for split in dict.fromkeys(shard.split for shard in plan)
         },
         "corpus": _corpus_section(summary, corpus, duplicates),
         "examples": _examples_section(summary, config),

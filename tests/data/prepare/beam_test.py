@@ -6,9 +6,8 @@ import pathlib
 import pytest
 
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.corpus.documents import document_digest
 from albert_tf.data.prepare import blocks
-from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import DataError, UsageError
@@ -68,14 +67,6 @@ def test_same_files_as_the_local_path(tokenizer, tmp_path, masking, runner, opti
     )
     assert _content(tmp_path / "beam") == _content(tmp_path / "local")
     assert made == local == json.loads((tmp_path / "beam/dataset.json").read_text())
-
-
-def test_workers_need_no_tensorflow(run_python):
-    code = (
-        "import sys; import albert_tf.data.prepare.beam; "
-        "sys.exit(any(name in sys.modules for name in ('tensorflow', 'keras')))"
-    )
-    assert run_python("-c", code).returncode == 0
 
 
 @pytest.mark.slow
@@ -161,19 +152,3 @@ def test_same_files_when_a_dask_worker_is_killed(
     assert _content(tmp_path / "dask") == _content(tmp_path / "direct")
     assert made == undisturbed
     assert not (tmp_path / "dask/t.partial").exists()
-
-
-@pytest.mark.slow
-def test_duplicates_are_counted_in_ranges(tokenizer, tmp_path, monkeypatch):
-    from albert_tf.data.prepare import beam
-
-    monkeypatch.setattr(beam, "_DIGESTS", 2)
-    text = (GOLDEN / "tf1_data/input.txt").read_text()
-    (tmp_path / "a.txt").write_text((text + "\n") * 3)
-    corpus = Corpus(f"{tmp_path}/a.txt", "lines")
-    made = create_pretraining_data(
-        corpus, f"{tmp_path}/o/t", tokenizer, RecordConfig(), runner=RUNNER
-    )
-    documents = [document_digest(document) for document in corpus.documents()]
-    repeated = len(documents) - len(set(documents))
-    assert made["corpus"]["duplicate_documents"] == repeated > 2

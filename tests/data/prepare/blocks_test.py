@@ -10,7 +10,7 @@ from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import RawDocument
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import blocks
-from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import UsageError
 from tests.data.synthetic_records import parse

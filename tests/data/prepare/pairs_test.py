@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from albert_tf.data.corpus import corpus
 from albert_tf.data.prepare import assemble, blocks, pairs
-from albert_tf.data.prepare import config as prepare_config
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.errors import UsageError
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -138,7 +137,7 @@ def test_original_has_the_statistics_of_the_originals_file():
     documents = list(corpus.Corpus(str(GOLDEN / "tf1_data/input.txt")).documents())
     rows = []
     for seed in range(40):
-        config = prepare_config.RecordConfig(
+        config = blocks.RecordConfig(
             pairs=PairConfig("original", 128, 0.1, seed),
             dupe_factor=2,
             sample_masks=False,

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.masking.config import MaskingConfig
-from albert_tf.data.prepare.config import RecordConfig
+from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.create import create_pretraining_data
 from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tfrecord

@@ -8,7 +8,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.export.settings import ExportSettings
 from albert_tf.inference.settings import BulkSettings, ServedSettings
 from albert_tf.settings import check_fields, describe, load_experiment, setting
-from albert_tf.tasks.own_files import DataSettings
+from albert_tf.tasks.opening import DataSettings
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.pretrain_settings import PretrainSettings
 

@@ -16,8 +16,7 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.models.exit_rules import RULE_HELP, check_exit
 from albert_tf.storage import files
-from albert_tf.tasks.opening import TABLE, read_labelled
-from albert_tf.tasks.own_files import DataSettings, remembered
+from albert_tf.tasks.opening import TABLE, DataSettings, read_labelled, remembered
 from albert_tf.tasks.registry import find_task as find_named_task
 from albert_tf.tasks.task import warn_of_collapse
 

@@ -22,7 +22,7 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.export import server_files
 from albert_tf.export.settings import QUANTIZATIONS, ExportSettings, check_packages
-from albert_tf.tasks.own_files import DataSettings, remembered
+from albert_tf.tasks.opening import DataSettings, remembered
 
 define_settings(ExportSettings)
 define_settings(DataSettings)

@@ -24,8 +24,7 @@ from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.inference.settings import BulkSettings, ServedSettings
 from albert_tf.models.exit_rules import RULE_HELP, ExitRule
-from albert_tf.tasks.opening import TABLE, open_portions
-from albert_tf.tasks.own_files import DataSettings, remembered
+from albert_tf.tasks.opening import TABLE, DataSettings, open_portions, remembered
 from albert_tf.tasks.registry import find_task as find_named_task
 
 _MODEL = flags.DEFINE_string(

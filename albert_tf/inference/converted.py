@@ -11,9 +11,8 @@ from albert_tf.errors import DataError, require
 from albert_tf.heads import HEADS, TAGS
 from albert_tf.inference.forward import choices_in_rows
 from albert_tf.inference.predictor import Predictor
-from albert_tf.tasks.opening import read_labelled
+from albert_tf.tasks.opening import DataSettings, read_labelled
 from albert_tf.tasks.outputs import Forward
-from albert_tf.tasks.own_files import DataSettings
 from albert_tf.text.tokenizer import Tokenizer
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]

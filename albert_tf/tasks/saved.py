@@ -16,12 +16,9 @@ from albert_tf.heads import CHOICES, HEADS, LABELS, TAGS, VECTORS
 from albert_tf.settings import checked
 from albert_tf.tasks import multiple_choice, registry, squad, tagging
 from albert_tf.tasks.labels import match_labels, sort_labels
-from albert_tf.tasks.own_files import OwnFileSettings
+from albert_tf.tasks.opening import TABLE, OwnFileSettings
 from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
 from albert_tf.tasks.text_classification import table_task
-
-_TABLE = "table"
-_OF_TABLES = ("written", "table")
 
 
 def describe(task: Task) -> dict[str, Any]:
@@ -39,7 +36,7 @@ def describe(task: Task) -> dict[str, Any]:
     }
     if task.positive_label is not None:
         described["positive_label"] = task.positive_label
-    for name in _OF_TABLES:
+    for name in ("written", "table"):
         if value := getattr(task, name):
             described[name] = dict(value)
     return described
@@ -62,16 +59,21 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
     """
     saved = getattr(model, "task", None) or {}
     try:
-        name = name or str(saved.get("name", _TABLE))
-        values = dict(saved.get("options", {}))
+        name = name or str(saved.get("name", TABLE))
+        # What to do with bad input is up to each command.
+        options = {
+            field.name: saved["options"][field.name]
+            for field in dataclasses.fields(Options)
+            if field.name in saved.get("options", {}) and field.name != "on_bad_input"
+        }
+        options = checked(options, Options)
         written = {str(k): str(v) for k, v in dict(saved.get("written", {})).items()}
         table = checked(dict(saved.get("table", {})), OwnFileSettings)
     except (AttributeError, TypeError, ValueError):
         raise DataError(f"task: not a record of a task: {saved!r}") from None
     labels = tuple(getattr(model, "labels", None) or ())
-    if name == _TABLE:
-        task = _own_task(head, labels, problem_type)
-        task = _with_positive(task, saved.get("positive_label"))
+    if name == TABLE:
+        task = _own_task(head, labels, problem_type, saved.get("positive_label"))
         task = dataclasses.replace(task, written=written, table=table)
     else:
         task = registry.find_task(name)
@@ -83,18 +85,15 @@ def task_of(model: Any, head: str, problem_type: str | None, name: str = "") -> 
             labels, note = match_labels(labels, task, num_labels=count)
             if note:
                 logging.info("%s", note)
-    # What to do with bad input is up to each command.
-    known = {field.name for field in dataclasses.fields(Options)} - {"on_bad_input"}
-    values = {key: value for key, value in values.items() if key in known}
     longest = model.config.max_position_embeddings
-    values.setdefault("max_seq_length", getattr(model, "max_seq_length", None))
-    values["max_seq_length"] = min(values["max_seq_length"] or longest, longest)
+    length = options.get("max_seq_length") or getattr(model, "max_seq_length", None)
+    options["max_seq_length"] = min(length or longest, longest)
     return dataclasses.replace(
         task,
         head=head,
         labels=labels,
         problem_type=problem_type,
-        options=dataclasses.replace(task.options, **values),
+        options=dataclasses.replace(task.options, **options),
     )
 
 
@@ -104,27 +103,23 @@ def may_lack_answers(task: Task) -> bool:
     return any(getattr(source, "unanswerable", False) for source in sources)
 
 
-def _with_positive(task: Task, recorded: Any) -> Task:
-    """Returns a task whose F1 is about the same label as in training.
-
-    Without a record it is the last one of the sorted labels, as for a new table.
-    """
-    if task.positive_label is None:
-        return task
-    if recorded not in task.labels:
-        recorded = sort_labels(task.labels)[-1]
-    return dataclasses.replace(task, positive_label=recorded)
-
-
-def _own_task(head: str, labels: tuple[str, ...], problem_type: str | None) -> Task:
+def _own_task(
+    head: str, labels: tuple[str, ...], problem_type: str | None, positive: Any
+) -> Task:
     """Returns the task of a table, or what comes nearest to a model's head."""
     kind = HEADS[head].answers if head else VECTORS
     if kind == LABELS:
-        return table_task(labels, problem_type=problem_type or SINGLE_LABEL)
+        task = table_task(labels, problem_type=problem_type or SINGLE_LABEL)
+        if task.positive_label is None:
+            return task
+        # F1 is about the same label as in training; for models of other packages about
+        # the last one of the sorted labels, as for a new table.
+        positive = positive if positive in labels else sort_labels(labels)[-1]
+        return dataclasses.replace(task, positive_label=positive)
     if kind == TAGS:
-        return tagging.tagging_task(_TABLE, labels)
+        return tagging.tagging_task(TABLE, labels)
     if kind == CHOICES:
-        return multiple_choice.choice_task(_TABLE)
+        return multiple_choice.choice_task(TABLE)
     found = [task for task in squad.TASKS if task.head == head]
     rule = "model: expected a model that was fine-tuned, received one with the head"
     require(found, f"{rule} {head or 'none'}")

@@ -320,7 +320,7 @@ class Task:
         options: `Options`. Default sizes of the task.
         written: dict. Of a table: label by how the table writes it, where that is a
             class id; in multiple choice, the index of the choice.
-        table: dict. Of a table: how it is laid out, the settings of `own_files` that
+        table: dict. Of a table: how it is laid out, the settings of `opening` that
             were given.
     """
 

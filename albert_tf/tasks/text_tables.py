@@ -94,7 +94,9 @@ class TextFileSettings(ColumnSettings):
     def stream(self, path: str | os.PathLike) -> "TableReader":
         """Returns the texts in a file, to be read in portions; its start is checked."""
         reader = TableReader(path, self, labelled=False)
-        reader.check()
+        # A pipe cannot be read twice.
+        if streams.is_regular(path) or not files.exists(path):
+            next(reader.columns.portions(1))
         return reader
 
     def read_table(self, path: str | os.PathLike, **options) -> TextTable:
@@ -159,23 +161,14 @@ class TableReader:
         self._settings = settings
         self._wanted = settings.columns(labelled)
         self._on_bad_input = on_bad_input
-        self._columns = ColumnReader(
+        self.columns = ColumnReader(
             path,
             list(dict.fromkeys(filter(None, self._wanted))),
             short_rows=short_rows,
             bad=BadRows(on_bad_input),
             **settings.layout,
         )
-
-    def fraction(self) -> float:
-        return self._columns.fraction()
-
-    def check(self) -> None:
-        """Reads the first row, so that a wrong column is an error at once."""
-        path = self._columns.path
-        # A pipe cannot be read twice.
-        if streams.is_regular(path) or not files.exists(path):
-            next(self._columns.portions(1))
+        self.fraction = self.columns.fraction
 
     def portions(self, rows: int | None = None) -> Iterator[TextTable]:
         """Yields tables of this number of rows; only the last one has fewer.
@@ -189,19 +182,16 @@ class TableReader:
                 line.
         """
         text, pair, label, _ = self._wanted
-        known = Ids()
-        first = 0
-        for columns in self._columns.portions(rows):
+        known, first = Ids(), 0
+        for columns in self.columns.portions(rows):
             index = columns.index
             if label and index[label] in [index[text], index.get(pair)]:
                 raise DataError(
                     f"{columns.path}: expected a label in addition to the text, "
                     f"received one column for both, {columns.names[index[label]]!r}"
                 )
-            table = _make_table(
-                *(columns, self._settings, self._wanted, self._on_bad_input),
-                *(known, first),
-            )
+            values = (columns, self._settings, self._wanted, self._on_bad_input)
+            table = _make_table(*values, known, first)
             first += len(table)
             yield table
 
@@ -266,47 +256,44 @@ class TableSource(FileSource):
             DataError: If a feature is missing, or the names of the classes differ.
         """
         settings = self.features or self.columns
-        text, pair, label, name = settings.columns()
+        wanted = settings.columns()
+        *_, label, name = wanted
         rows = data.rows
         if name and all(isinstance(row.get(name), int) for row in rows):
             rows = sorted(rows, key=lambda row: row[name])
-        wanted = filter(None, (text, pair, label, name))
-        values = {key: _feature(data, rows, key) for key in wanted}
-        numbers = list(range(len(rows)))
+        values = {key: _feature(data, rows, key) for key in filter(None, wanted)}
+        numbers, skipped = list(range(len(rows))), {}
         if label:
             labels = values[label] = self._label_names(data, values[label], label)
             if kept := [i for i in numbers if labels[i] is not None]:
+                skipped = {"rows without a label": len(rows) - len(kept)}
                 numbers = kept
             else:
                 del values[label]
-        missing = len(rows) - len(numbers)
-        skipped = {"rows without a label": missing} if missing else {}
+        skipped = {reason: count for reason, count in skipped.items() if count}
         values = {key: [column[i] for i in numbers] for key, column in values.items()}
         columns = Columns(data.name, (), values, numbers, "row", skipped)
-        return _make_table(columns, settings, settings.columns(), self.on_bad_input)
+        return _make_table(columns, settings, wanted, self.on_bad_input)
 
     def _label_names(self, data: TfdsRows, labels: list, key: str) -> list:
         """Returns labels as written in a table; None for rows without one."""
         classes = data.class_names.get(key)
-        if classes and self.classes and not set(classes) <= set(self.classes):
+        if classes is None:
+            is_missing = set(map(str, labels)) == {_NO_SCORE}
+            return [None] * len(labels) if is_missing else labels
+        if self.classes and not set(classes) <= set(self.classes):
             raise DataError(
                 f"{data.name}: expected the classes {', '.join(self.classes)} (in any "
                 f"order), received {', '.join(classes)}"
             )
+        names = [self.classes.get(name, name) for name in classes]
 
-        if classes is None and set(map(str, labels)) == {_NO_SCORE}:
-            return [None] * len(labels)
-
-        def name(value):
+        def named(value):
             if isinstance(value, list):
-                return [name(part) for part in value]
-            if classes is None:
-                return str(value)
-            if not 0 <= value < len(classes):
-                return None
-            return self.classes.get(classes[value], classes[value])
+                return list(map(named, value))
+            return names[value] if 0 <= value < len(names) else None
 
-        return [name(value) for value in labels]
+        return list(map(named, labels))
 
 
 def _feature(data: TfdsRows, rows: list[dict], key: str) -> list[Any]:
@@ -341,17 +328,17 @@ def _make_table(
     Raises:
         DataError: If a row cannot be used, or none is left.
     """
-    bad = BadRows(on_bad_input)
+    bad, known, kept = BadRows(on_bad_input), known or Ids(), []
     bad.counts.update(columns.skipped)
     texts, text_pairs, labels, ids = map(columns.values.get, wanted)
     skip_label = None
     if labels is not None:
-        labels = _label_values(labels, settings.label_separator)
+        labels = [_label_value(label, settings.label_separator) for label in labels]
         skip_label = settings.skip_label or _unlabelled_mark(labels)
-    known = known or Ids()
-    kept = []
+    named = [("text", texts), ("second text", text_pairs), ("id", ids)]
+    named = [(name, column) for name, column in named if column is not None]
     for row in range(len(columns)):
-        problem = _row_problem(row, texts, text_pairs, labels, ids)
+        problem = _problem(row, named, labels)
         if not problem and skip_label and labels[row] == skip_label:
             bad.counts[f"rows labelled {skip_label!r}"] += 1
             continue
@@ -364,30 +351,20 @@ def _make_table(
     rule = f"{columns.path}: no row is left ({list_counts(bad.counts)})"
     require(kept, rule, error=DataError)
     warn_of_skipped(columns.path, bad.counts)
-    if ids is None:
-        names = [str(i) for i in range(first, first + len(kept))]
-    else:
-        names = [ids[row] for row in kept]
-    values = (texts, text_pairs, labels, columns.lines)
+    values = (texts, text_pairs, labels, columns.lines, ids)
     chosen = [None if v is None else [v[row] for row in kept] for v in values]
-    return TextTable(columns.path, *chosen, names, columns.unit, dict(bad.counts))
+    if ids is None:
+        chosen[-1] = [str(i) for i in range(first, first + len(kept))]
+    return TextTable(columns.path, *chosen, columns.unit, dict(bad.counts))
 
 
-def _label_values(labels: list, separator: str | None) -> list:
-    """Returns a str per row, or a tuple of str where rows may have several labels."""
-    if separator:
-        labels = [
-            [part.strip() for part in label.split(separator)]
-            if isinstance(label, str)
-            else label
-            for label in labels
-        ]
-    return [
-        tuple(part for part in label if part != "")
-        if isinstance(label, list)
-        else label or ""
-        for label in labels
-    ]
+def _label_value(label: Any, separator: str) -> str | tuple:
+    """Returns a str, or a tuple of str where rows may have several labels."""
+    if separator and isinstance(label, str):
+        label = [part.strip() for part in label.split(separator)]
+    if isinstance(label, list):
+        return tuple(part for part in label if part != "")
+    return label or ""
 
 
 def _unlabelled_mark(labels: list) -> str:
@@ -401,14 +378,14 @@ def _unlabelled_mark(labels: list) -> str:
     return ""
 
 
-def _row_problem(row, texts, text_pairs, labels, ids) -> str:
+def _problem(row: int, named: list[tuple[str, list]], labels: list | None) -> str:
     """Returns why a row cannot be used, or an empty string."""
-    for name, column in (("text", texts), ("second text", text_pairs), ("id", ids)):
-        if column is not None and not isinstance(column[row], str):
+    for name, column in named:
+        if not isinstance(column[row], str):
             found = "none" if column[row] is None else "a list"
             return f"expected a {name}, received {found}"
-    if ids is not None and not ids[row]:
-        return "the id is empty"
+        if name == "id" and not column[row]:
+            return "the id is empty"
     label = labels[row] if labels is not None else ""
     if not isinstance(label, str) and not all(isinstance(part, str) for part in label):
         return "expected a list of label names, received a list of other things"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from albert_tf.errors import require
 from albert_tf.heads import EXIT_MODES, FROZEN
 from albert_tf.settings import setting
-from albert_tf.tasks.own_files import DataSettings
+from albert_tf.tasks.opening import DataSettings
 from albert_tf.text.inputs import check_max_seq_length
 from albert_tf.training.settings import TrainingSettings, usual_log_steps
 

@@ -9,7 +9,7 @@ from albert_tf.errors import DataError
 from albert_tf.export.runtime_folder import export_for_runtime
 from albert_tf.inference.converted import accuracy_check, as_forward, labelled_check
 from albert_tf.inference.predictor import Predictor
-from albert_tf.tasks.own_files import DataSettings
+from albert_tf.tasks.opening import DataSettings
 from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.text_tables import TextTable
 from tests.inference.predictor_test import CASES, make_model

@@ -8,7 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from albert_tf.errors import DataError
-from albert_tf.tasks import opening, own_files, saved
+from albert_tf.tasks import opening, saved
 from albert_tf.training.finetune_settings import FinetuneSettings
 
 TAGS = ("O", "B-PER", "I-PER")
@@ -59,7 +59,7 @@ def test_tags_of_hugging_face(tmp_path, source):
     assert task.head == "token_classifier" and task.selecting_metric == "f1"
     assert task.labels == TAGS and examples["train"].labels == NAMES
     assert examples["dev"].labels == NAMES
-    with_ids = own_files.read_table(task, settings(path), str(path), True)
+    with_ids = opening.read_split(task, settings(path), "dev", str(path))
     assert with_ids.labels == NAMES
 
 
@@ -100,7 +100,7 @@ def test_classes_that_count_from_1(tmp_path):
     task = saved_and_read(task)
     assert task.written == dict(zip("1234", NEWS, strict=True))
     path = write_news(tmp_path, (1, 3))
-    found = own_files.read_table(task, settings(path, **columns), str(path), True)
+    found = opening.read_split(task, settings(path, **columns), "dev", str(path))
     assert found.labels == ["World", "Business"]
 
 
@@ -126,7 +126,7 @@ def test_several_classes_per_text_and_choices(tmp_path):
     task, examples = opening.open_task(settings(path, labels=("1", "2")))
     assert examples["train"].labels == [0, 1]
     task = saved_and_read(task)
-    found = own_files.read_table(task, settings(path), str(path), True)
+    found = opening.read_split(task, settings(path), "dev", str(path))
     assert found.labels == [0, 1]
 
 

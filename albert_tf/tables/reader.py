@@ -5,6 +5,7 @@ What the columns mean is decided by those who read them.
 
 import contextlib
 import csv
+import functools
 import io
 import itertools
 import json
@@ -12,7 +13,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
@@ -36,22 +37,6 @@ _CLASS_COLUMNS = ["text", "label", "file"]
 # Rows that become columns at once. More would start the garbage collector, which takes
 # long in a large file.
 _ROWS_AT_ONCE = 256
-
-
-class _Head(NamedTuple):
-    """What is known before the first row.
-
-    Attributes:
-        unit: str. What rows are counted by.
-        names: Sequence. All columns.
-        index: Mapping. Index by wanted column.
-        expected: str. What a file without rows lacks.
-    """
-
-    unit: str
-    names: Sequence[str]
-    index: Mapping[str, int]
-    expected: str
 
 
 class ColumnReader:
@@ -79,6 +64,8 @@ class ColumnReader:
             counted.
         bad: `BadRows`. What to do with a row that cannot be read. Default: stop.
         kind: str or None. Result of `file_format` for a name that does not say.
+        text: `TextStream` or None. The file, if it is read in another way than usual.
+        halves: bool. Whether text may hold half of a surrogate pair, as JSON can.
     """
 
     def __init__(
@@ -94,6 +81,8 @@ class ColumnReader:
         short_rows: str = "stop",
         bad: BadRows | None = None,
         kind: str | None = None,
+        text: TextStream | None = None,
+        halves: bool = False,
     ):
         self.path = os.fspath(path)
         self._columns = columns
@@ -103,21 +92,20 @@ class ColumnReader:
         self._short_rows = short_rows
         self._bad = bad or BadRows("stop")
         self._kind = kind or file_format(self.path)
-        self._text = TextStream(self.path)
-        self._num_rows = self._done = 0
+        self._text = text or TextStream(self.path)
+        self._halves = halves
+        self._share = 0.0  # of the rows of Parquet that were read
 
     def fraction(self) -> float:
         """Returns how much of the file has been read, from 0 to 1."""
-        if self._num_rows:
-            return min(1.0, self._done / self._num_rows)
-        return self._text.fraction()
+        return self._share or self._text.fraction()
 
     def portions(self, size: int | None = None) -> Iterator[Columns]:
         """Yields the rows in portions of equal size; only the last one is smaller.
 
-        A portion has fewer rows if some cannot be used. JSON Lines have the fields that
-        occur in the first portion. A JSON list, and Parquet that is gzipped, are read
-        whole all the same.
+        Rows that cannot be used are left out. JSON Lines have the fields that occur in
+        the first portion. A JSON list, and Parquet that is gzipped, are read whole all
+        the same.
 
         Args:
             size: int or None. Rows of a portion; None for the whole file.
@@ -127,39 +115,28 @@ class ColumnReader:
             DataError: If the file cannot be read, is malformed or has no rows; the
                 message names the line.
         """
-        typed = {"parquet": self._parquet, "json": self._json}.get(self._kind)
-        is_folder = not typed and files.is_folder(self.path)
-        rows = (typed or (self._classes if is_folder else self._cells))(size)
-        head = next(rows)
+        open_rows = {"parquet": self._parquet, "json": self._json}.get(self._kind)
+        if not open_rows:
+            open_rows = self._classes if files.is_folder(self.path) else self._cells
+        rows = open_rows(size)
+        unit, names, index, expected = next(rows)
         is_empty = True
         while True:
-            before = self._done
-            part = self._portion(itertools.islice(rows, size), head, bool(typed))
-            if self._done == before:
+            lines: list = []
+            values: dict[str, list] = {key: [] for key in index}
+            portion = itertools.islice(rows, size)
+            while part := list(itertools.islice(portion, _ROWS_AT_ONCE)):
+                lines += [line for line, _ in part]
+                for i, column in enumerate(values.values()):
+                    column += [row[i] for _, row in part]
+            if not lines:
                 break
-            if part.lines or size:
-                is_empty = False
-                yield part
+            is_empty, counts = False, dict(self._bad.counts)
+            yield Columns(self.path, tuple(names), values, lines, unit, counts, index)
         counts = self._bad.counts
         more = f" ({list_counts(counts)})" if counts else ""
-        rule = f"{self.path}: expected {head.expected}, received none{more}"
+        rule = f"{self.path}: expected {expected}, received none{more}"
         require(not is_empty, rule, error=DataError)
-
-    def _portion(self, rows: Iterator, head: _Head, is_typed: bool) -> Columns:
-        """Returns the columns of the rows that can be used."""
-        index = head.index
-        places = range(len(index)) if is_typed else index.values()
-        usable = self._plain_rows if is_typed else self._full_rows
-        lines: list = []
-        values: dict[str, list] = {key: [] for key in index}
-        while part := list(itertools.islice(rows, _ROWS_AT_ONCE)):
-            self._done += len(part)
-            part = usable(part, head)
-            lines += [line for line, _ in part]
-            for column, i in zip(values.values(), places, strict=True):
-                column += [row[i] for _, row in part]
-        names, counts = tuple(head.names), dict(self._bad.counts)
-        return Columns(self.path, names, values, lines, head.unit, counts, index)
 
     def _find(self, names: Sequence[str], header: bool = True) -> dict[str, int]:
         """Returns the indices of the wanted columns."""
@@ -167,13 +144,14 @@ class ColumnReader:
         wanted += [key for key in self._optional if usual_name(key, names) in names]
         return {key: find_column(self.path, key, names, header) for key in wanted}
 
-    # The four methods that follow yield a `_Head`, then (line, row). The rows of typed
-    # formats have the wanted columns only.
+    # The four methods that follow yield what rows are counted by, all columns, the
+    # index of each wanted one, and what a file without rows lacks; then (line, values
+    # of the wanted columns).
 
     def _classes(self, size: int | None) -> Iterator[Any]:
         """Reads a folder in which every file of a folder is a text of its class."""
         index = self._find(_CLASS_COLUMNS)
-        yield _Head("file", _CLASS_COLUMNS, index, "a folder of texts for each class")
+        yield "file", _CLASS_COLUMNS, index, "a folder of texts for each class"
         for label in files.list_folder(self.path):
             inner = files.join(self.path, label)
             if label.startswith(".") or not files.is_folder(inner):
@@ -183,7 +161,8 @@ class ColumnReader:
                     continue
                 place = f"{label}/{name}"
                 try:
-                    yield place, [read_text(files.join(inner, name)), label, place]
+                    row = [read_text(files.join(inner, name)), label, place]
+                    yield place, [row[i] for i in index.values()]
                 except DataError as e:
                     self._bad.report("files that are not text", str(e))
 
@@ -203,8 +182,11 @@ class ColumnReader:
             names = [str(i) for i in range(len(names))]
             rows = itertools.chain([first], rows)
         index = self._find(names, header)
-        yield _Head("line", names, index, "rows below the header")
-        yield from rows
+        yield "line", names, index, "rows below the header"
+        width, places = len(names), list(index.values())
+        for line, row in rows:
+            if len(row) == width or (row := self._resized(line, row, width)):
+                yield line, [row[i] for i in places]
 
     def _json(self, size: int | None) -> Iterator[Any]:
         """Reads one object per line, or a list of objects."""
@@ -219,10 +201,11 @@ class ColumnReader:
         start = list(itertools.islice(objects, size))
         names = list(dict.fromkeys(name for _, one in start for name in one))
         index = self._find(names) if start else {}
-        yield _Head(unit, names, index, "rows of JSON objects")
+        yield unit, names, index, "rows of JSON objects"
         wanted = [names[i] for i in index.values()]
-        for number, one in itertools.chain(start, objects):
-            yield number, [one.get(name) for name in wanted]
+        objects = itertools.chain(start, objects)
+        rows = ((number, map(one.get, wanted)) for number, one in objects)
+        yield from self._plain_rows(unit, index, rows)
 
     def _objects(
         self, unit: str, items: Iterable[tuple[int, Any]]
@@ -242,56 +225,49 @@ class ColumnReader:
 
     def _parquet(self, size: int | None) -> Iterator[Any]:
         with open_parquet(self.path) as table:
-            self._num_rows = table.metadata.num_rows
             names = table.schema_arrow.names
             index = self._find(names)
-            yield _Head("row", names, index, "rows")
+            yield "row", names, index, "rows"
             wanted = [names[i] for i in index.values()]
-            first = 1
+            done = 0
             for batch in table.iter_batches(
                 size or _PARQUET_ROWS, columns=list(dict.fromkeys(wanted))
             ):
                 columns = [_python_values(batch.column(name)) for name in wanted]
                 rows = zip(*columns, strict=True) if columns else [()] * len(batch)
-                yield from enumerate(rows, first)
-                first += len(batch)
+                yield from self._plain_rows("row", index, enumerate(rows, done + 1))
+                done += len(batch)
+                self._share = done / table.metadata.num_rows
 
-    def _full_rows(self, part: list[tuple], head: _Head) -> list[tuple]:
-        """Returns the rows of cells that are as wide as the table, or made so."""
-        width, bad = len(head.names), self._bad
-        if all(len(row) == width for _, row in part):
-            return part
-        kept = []
-        for line, row in part:
-            if len(row) == width:
-                kept.append((line, row))
-            elif self._short_rows == "fill":
-                bad.counts["rows of another width, filled or cut"] += 1
-                kept.append((line, (row + [""] * width)[:width]))
-            elif self._short_rows == "skip" and len(row) < width:
-                bad.counts["short rows"] += 1
-            else:
-                bad.report(
-                    "rows of another width",
-                    f"{self.path}: {head.unit} {line}: expected {width} columns, "
-                    f"received {len(row)}",
-                )
-        return kept
+    def _resized(self, line: int, row: list[str], width: int) -> list[str] | None:
+        """Returns a row of cells made as wide as the table; None leaves it out."""
+        counts = self._bad.counts
+        if self._short_rows == "fill":
+            counts["rows of another width, filled or cut"] += 1
+            return (row + [""] * width)[:width]
+        if self._short_rows == "skip" and len(row) < width:
+            counts["short rows"] += 1
+            return None
+        problem = f"expected {width} columns, received {len(row)}"
+        where = f"{self.path}: line {line}"
+        self._bad.report("rows of another width", f"{where}: {problem}")
+        return None
 
-    def _plain_rows(self, part: list[tuple], head: _Head) -> list[tuple]:
-        """Returns rows of strings, lists and None; reports those of other values."""
-        exact = [key in self._exact for key in head.index]
-        kept = []
-        for number, row in part:
+    def _plain_rows(
+        self, unit: str, index: Mapping[str, int], rows: Iterable[tuple[int, Iterable]]
+    ) -> Iterator[tuple[int, list]]:
+        """Yields rows of strings, lists and None; reports those of other values."""
+        exact = [key in self._exact for key in index]
+        plain = functools.partial(_plain, halves=self._halves)
+        for number, row in rows:
             try:
-                kept.append((number, list(map(_plain, row, exact))))
+                values = list(map(plain, row, exact))
             except (ValueError, RecursionError) as e:
                 reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
-                self._bad.report(
-                    "rows of other values",
-                    f"{self.path}: {head.unit} {number}: {reason}",
-                )
-        return kept
+                where = f"{self.path}: {unit} {number}"
+                self._bad.report("rows of other values", f"{where}: {reason}")
+            else:
+                yield number, values
 
 
 def read_columns(
@@ -413,10 +389,10 @@ def _json_lines(pieces: Iterable[str]) -> Iterator[tuple[int, Any]]:
             yield number, item
 
 
-def _plain(value: Any, exact: bool = False) -> Any:
+def _plain(value: Any, exact: bool = False, halves: bool = False) -> Any:
     """Returns a str, a list or None; if `exact`, also a bool or a finite number."""
     if isinstance(value, str):
-        if not value.isascii():
+        if not (halves or value.isascii()):
             value.encode()  # refuses half of a surrogate pair
         return value
     if value is None or (exact and isinstance(value, int)):
@@ -424,7 +400,7 @@ def _plain(value: Any, exact: bool = False) -> Any:
     if exact and isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
-        return [_plain(item, exact) for item in value]
+        return [_plain(item, exact, halves) for item in value]
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, bool):

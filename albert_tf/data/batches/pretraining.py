@@ -214,8 +214,9 @@ class _Examples:
         if not self.reader.is_static:
             keys = keyed_random.row_keys(self.seed, epochs, numbers, TENSORFLOW)
             vocab = self.reader.vocab
-            batch |= mask_batch(batch, keys, self.config, vocab, TENSORFLOW, False)
-        batch.pop(features.TOKEN_BOUNDARY, None)
+            batch |= mask_batch(batch, keys, self.config, vocab, TENSORFLOW)
+        for name in (features.TOKEN_BOUNDARY, features.MASK_NGRAMS):
+            batch.pop(name, None)
         return batch
 
 

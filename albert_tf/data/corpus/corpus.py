@@ -33,11 +33,14 @@ from albert_tf.errors import DataError, require
 from albert_tf.settings import check_fields, setting
 from albert_tf.storage import digests, files, streams
 from albert_tf.tables.columns import BadRows
+from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.settings import LayoutSettings, ReadingSettings
-from albert_tf.tables.text_stream import TextStream, split_lines
+from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import prepared_folder
 
 FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "table")
+# Of these formats, the name that `ColumnReader` has for them.
+_ROW_FORMATS = {"jsonl": "json", "parquet": "parquet", "table": None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,30 +167,34 @@ class Corpus:
             limit = _docstring_limit(name)
             read = docstrings.read_docstrings(docstrings.source_files(), limit)
             return (text for document in read for text in (*document, None))
-        field = settings.text_field
         if kind == "tfds":
-            return formats.read_tfds(name, field, settings.tfds_data_dir, bad)
-        if kind in ("parquet", "table"):
-            digest = digests.of_file(name)
-            self._check_unchanged(source, digest["size"], digest["sha256"])
-            kind = kind if kind == "parquet" else None
-            return formats.read_table(name, kind, field, settings.layout, bad)
-        lines = split_lines(self._pieces(source))
-        if kind == "jsonl":
-            return formats.read_json_lines(lines, bad, name, field)
-        if kind == "wikiextractor":
-            return formats.read_wikiextractor(lines, self.counts)
-        if kind == "lines":
-            return formats.read_sentence_lines(lines)
-        return formats.read_paragraphs(lines)
+            field, folder = settings.text_field, settings.tfds_data_dir
+            return formats.read_tfds(name, field, folder, bad)
+        return self._file_texts(source)
 
-    def _pieces(self, source: Source) -> Iterator[str]:
-        """Yields the text of a file in pieces, and keeps the digest of its bytes."""
-        is_json = source.format == "jsonl"
-        most = formats.MAX_JSON_BYTES if is_json else formats.MAX_LINE_BYTES
-        stream = TextStream(source.name, self._bad, most, not is_json, hashes=True)
-        yield from stream.pieces()
-        self._check_unchanged(source, stream.size, stream.sha256.hexdigest())
+    def _file_texts(self, source: Source) -> Iterator[str | None]:
+        """Yields the texts of a file, and keeps the digest of its bytes."""
+        name, kind, bad, settings = *source[:2], self._bad, self.settings
+        is_lines = kind not in _ROW_FORMATS
+        most = formats.MAX_LINE_BYTES if is_lines else formats.MAX_JSON_BYTES
+        stream = TextStream(name, bad, most, cuts=is_lines, hashes=True)
+        if kind == "wikiextractor":
+            yield from formats.read_wikiextractor(stream.lines(), self.counts)
+        elif kind == "lines":
+            yield from formats.read_sentence_lines(stream.lines())
+        elif kind == "paragraphs":
+            yield from formats.read_paragraphs(stream.lines())
+        else:
+            field = settings.text_field
+            layout = {"kind": _ROW_FORMATS[kind], **settings.layout}
+            # Numbers stay numbers, which are no text.
+            layout |= {"exact": [field], "halves": True}
+            reader = ColumnReader(name, [field], bad=bad, text=stream, **layout)
+            yield from formats.read_rows(reader, field, bad)
+        size, sha256 = stream.size, stream.sha256.hexdigest()
+        if kind == "parquet":
+            size, sha256 = digests.of_file(name).values()
+        self._check_unchanged(source, size, sha256)
 
     def _check_unchanged(self, source: Source, size: int, sha256: str) -> None:
         """Keeps the digest of a file, which must be as it was when it was found."""

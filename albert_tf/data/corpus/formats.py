@@ -28,7 +28,8 @@ _DOC = re.compile(r"<doc\b[^>]*>")
 _SENTENCE_END = tuple(".!?。！？\"'”’)")
 _HALF = re.compile("[\ud800-\udfff]")
 _SAMPLE = 1 << 16
-_ROWS = 256
+# Rows in memory at once, each perhaps a book.
+_ROWS = 64
 _COMPRESSED = {b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
 _JSON_START = re.compile(r'\[?\s*\{\s*"')
@@ -178,38 +179,6 @@ def read_wikiextractor(lines: Iterator[str], counts: Counter) -> Iterator[str | 
             counts["lines_outside_documents"] += 1
 
 
-def read_json_lines(
-    lines: Iterator[str], bad: BadRows, path: str, text_field: str
-) -> Iterator[str | None]:
-    """Reads one JSON object per line, with the document's text in `text_field`."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            bad.report("lines_not_json", f"{path}: line {number}: not JSON: {error}")
-            continue
-        text = value.get(text_field) if isinstance(value, dict) else None
-        if isinstance(text, str) and "\0" in text:
-            bad.report(
-                "lines_with_nul_bytes",
-                f"{path}: line {number}: contains a NUL character, not text",
-            )
-        elif isinstance(text, str):
-            if not text.isascii():
-                # JSON can contain halves of UTF-16 pairs, which UTF-8 cannot.
-                text, halves = _HALF.subn(" ", text)
-                bad.counts["surrogates_replaced"] += halves
-            yield from text_paragraphs(text, bad.counts)
-        else:
-            bad.report(
-                "lines_without_text",
-                f"{path}: line {number}: needs a JSON object with a string in "
-                f"{text_field!r} (--text_column)",
-            )
-
-
 def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
     """Yields the non-blank lines of one document's text, then None."""
     if text.isspace() or not text:
@@ -220,26 +189,34 @@ def text_paragraphs(text: str, counts: Counter) -> Iterator[str | None]:
     yield None
 
 
-def read_table(
-    path: str, kind: str | None, column: str, layout: dict, bad: BadRows
-) -> Iterator[str | None]:
-    """Reads the strings of a column of a CSV, TSV or Parquet file as documents.
+def read_rows(reader: ColumnReader, column: str, bad: BadRows) -> Iterator[str | None]:
+    """Reads the strings of a column of a table, JSON Lines or Parquet as documents.
+
+    Args:
+        reader: `ColumnReader`. Its text may hold halves of surrogate pairs.
+        column: str.
+        bad: `BadRows`. What to do with rows without text.
 
     Raises:
         UsageError: If pyarrow is needed and not installed.
         DataError: If the file is damaged or has no such column.
     """
-    stream = ColumnReader(path, [column], **layout, bad=bad, kind=kind)
-    for rows in stream.portions(_ROWS):
-        for number, value in enumerate(rows.values[column]):
-            if isinstance(value, str):
-                yield from text_paragraphs(value, bad.counts)
-            else:
+    for rows in reader.portions(_ROWS):
+        for number, text in enumerate(rows.values[column]):
+            where = f"{rows.where(number)}: column {column!r} (--text_column)"
+            if not isinstance(text, str):
+                rule = f"{where} must contain strings, received {text!r:.80}"
+                bad.report("rows_without_text", rule)
+            elif "\0" in text:
                 bad.report(
-                    "rows_without_text",
-                    f"{rows.where(number)}: column {column!r} (--text_column) must "
-                    f"contain strings, received {value!r}",
+                    "rows_with_nul_bytes", f"{where} contains a NUL character, not text"
                 )
+            else:
+                if not text.isascii():
+                    # JSON can contain halves of UTF-16 pairs, which UTF-8 cannot.
+                    text, halves = _HALF.subn(" ", text)
+                    bad.counts["surrogates_replaced"] += halves
+                yield from text_paragraphs(text, bad.counts)
 
 
 def read_tfds(

@@ -13,7 +13,7 @@ import numpy as np
 from albert_tf import features
 from albert_tf.data import keyed_random
 from albert_tf.data.masking import ops
-from albert_tf.data.masking.choice import Choice, choose
+from albert_tf.data.masking.choice import Choice, choose, span_starts
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 
 
@@ -32,7 +32,9 @@ def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabIn
         masked ids int32 `[B, T]`, and the original ids at the positions int32 `[B, P]`.
     """
     ids = xp.where(choice.valid, xp.take(token_ids, choice.positions), 0)
-    unit = choice.span_starts if config.replace_per == "span" else choice.positions
+    unit = choice.positions
+    if config.replace_per == "span":
+        unit = span_starts(choice, xp)
     action = keyed_random.draws(keys, keyed_random.ACTION, unit, xp)
     drawn = keyed_random.draws(keys, keyed_random.REPLACEMENT, choice.positions, xp)
     if config.rules == "original":
@@ -57,7 +59,6 @@ def mask_batch(
     config: MaskingConfig,
     vocab: VocabInfo,
     xp=ops.NUMPY,
-    with_spans: bool = True,
 ) -> dict[str, Any]:
     """Masks a batch.
 
@@ -68,12 +69,10 @@ def mask_batch(
         config: `MaskingConfig`. What to mask.
         vocab: `VocabInfo`. The vocabulary.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
-        with_spans: bool. Whether to compute n-grams and spans.
 
     Returns:
-        `token_ids` int32 `[B, T]` masked; `mask_positions`, `mask_ids` int32 `[B, P]`,
-        `mask_weights` float32 `[B, P]`; with spans, also `mask_ngrams`,
-        `mask_span_starts`, `mask_span_ends` int32 `[B, P]` (see `Choice`). P is
+        `token_ids` int32 `[B, T]` masked; `mask_positions`, `mask_ids`, `mask_ngrams`
+        (see `Choice`) int32 `[B, P]` and `mask_weights` float32 `[B, P]`. P is
         `config.max_predictions_per_seq`.
     """
     token_ids = batch[features.TOKEN_IDS]
@@ -85,19 +84,12 @@ def mask_batch(
         config,
         vocab,
         xp,
-        with_spans or config.replace_per == "span",
     )
     masked, ids = apply(token_ids, choice, keys, config, vocab, xp)
-    masks = {
+    return {
         features.TOKEN_IDS: masked,
         features.MASK_POSITIONS: choice.positions,
         features.MASK_IDS: ids,
         features.MASK_WEIGHTS: xp.array(choice.valid, "float32"),
+        features.MASK_NGRAMS: choice.ngrams,
     }
-    if with_spans:
-        masks |= {
-            features.MASK_NGRAMS: choice.ngrams,
-            features.MASK_SPAN_STARTS: choice.span_starts,
-            features.MASK_SPAN_ENDS: choice.span_ends,
-        }
-    return masks

@@ -36,18 +36,11 @@ class Choice(NamedTuple):
         positions: int32 `[B, P]`, index into T.
         valid: bool `[B, P]`, whether the entry is used.
         ngrams: int32 `[B, P]`, equal for the tokens of one n-gram, counting up.
-        span_starts: int32 `[B, P]`, position of the first token of the run of
-            neighbouring chosen tokens that this one is in.
-        span_ends: int32 `[B, P]`, of the last, inclusive.
-
-    The last three are None if they were not requested.
     """
 
     positions: Any
     valid: Any
-    ngrams: Any = None
-    span_starts: Any = None
-    span_ends: Any = None
+    ngrams: Any
 
 
 class _Ranked(NamedTuple):
@@ -67,7 +60,6 @@ def choose(
     config: MaskingConfig,
     vocab: VocabInfo,
     xp,
-    with_spans: bool = True,
 ) -> Choice:
     """Chooses the tokens to mask.
 
@@ -79,7 +71,6 @@ def choose(
         config: `MaskingConfig`. What to choose.
         vocab: `VocabInfo`. Its special ids are never chosen.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
-        with_spans: bool. Whether to compute `ngrams`, `span_starts` and `span_ends`.
     """
     real = padding_mask > 0
     table = np.zeros(vocab.vocab_size, np.int32)
@@ -99,9 +90,7 @@ def choose(
     chosen, left = _fill(ranked, budget, xp)
     chosen = _fill_exactly(ranked, chosen, budget, left, most, xp)
     positions, valid = _gather(ranked.positions, chosen, most, xp)
-    if not with_spans:
-        return Choice(positions, valid)
-    return Choice(positions, valid, *_find_spans(positions, valid, ngrams, most, xp))
+    return Choice(positions, valid, xp.where(valid, xp.take(ngrams, positions), 0))
 
 
 def _find_words(maskable, token_boundary, config, xp):
@@ -257,15 +246,14 @@ def _gather(ranked_positions, chosen, most: int, xp):
     return xp.where(valid, positions, 0), valid
 
 
-def _find_spans(positions, valid, ngrams, most: int, xp):
-    """Returns the n-gram and the first and last position of the run of each entry."""
-    # Runs of neighbours, numbered from 1; the unused entries are one run more.
+def span_starts(choice: Choice, xp):
+    """Returns the first position of the run of neighbours of each entry.
+
+    Returns:
+        int32 `[B, P]`.
+    """
+    positions, valid = choice.positions, choice.valid
+    # Runs are numbered from 1; the unused entries are one run more.
     opens = valid & (positions != xp.shift(positions, -2) + 1)
-    run = xp.where(valid, xp.cumsum(opens), most + 1)
-    first = xp.searchsorted(run, run, "left")
-    last = xp.searchsorted(run, run, "right") - 1
-    return (
-        xp.where(valid, xp.take(ngrams, positions), 0),
-        xp.take(positions, first),
-        xp.take(positions, last),
-    )
+    run = xp.where(valid, xp.cumsum(opens), xp.num_columns(positions) + 1)
+    return xp.take(positions, xp.searchsorted(run, run, "left"))

@@ -6,13 +6,27 @@ whole batches, use only integers (except for one rounding), and give the same bi
 Legend: `B` rows, `N` columns, `M` queries per row.
 """
 
-from collections.abc import Callable
+import functools
 
 import numpy as np
 
 
 class NumpyOps:
     """The operations in NumPy. Arrays are `[B, N]` unless specified otherwise."""
+
+    where = staticmethod(np.where)
+    # Whether anything in the whole array is true.
+    any = staticmethod(np.any)
+    # Running sum of each row, its own element included, and sum of each row.
+    cumsum = staticmethod(functools.partial(np.cumsum, axis=1, dtype=np.int32))
+    sum = staticmethod(functools.partial(np.sum, axis=1, dtype=np.int32))
+    max = staticmethod(functools.partial(np.max, axis=1))
+    sort = staticmethod(functools.partial(np.sort, axis=1))
+    # x[b, index[b, m]], `[B, M]`, and table[index] of a table `[K]`.
+    take = staticmethod(functools.partial(np.take_along_axis, axis=1))
+    lookup = staticmethod(np.take)
+    # 0, 1, ..., `[count]`.
+    range = staticmethod(functools.partial(np.arange, dtype=np.int32))
 
     def array(self, values, dtype: str):
         """Returns an array of a dtype; int64 to uint64 keeps the bits."""
@@ -21,43 +35,9 @@ class NumpyOps:
     def num_columns(self, x):
         return x.shape[1]
 
-    def range(self, count):
-        """Returns 0, 1, ..., int32 `[count]`."""
-        return np.arange(count, dtype=np.int32)
-
-    def where(self, condition, x, y):
-        return np.where(condition, x, y)
-
     def shift_right(self, x, count: int):
         """Shifts the bits of uint64 or int64 down."""
         return x >> np.asarray(count, x.dtype)
-
-    def cumsum(self, x):
-        """Returns the inclusive running sum of each row, int32."""
-        return np.cumsum(x, axis=1, dtype=np.int32)
-
-    def sum(self, x):
-        """Returns the sum of each row, int32 `[B]`."""
-        return np.sum(x, axis=1, dtype=np.int32)
-
-    def max(self, x):
-        return np.max(x, axis=1)
-
-    def any(self, x):
-        """Returns whether anything in the whole array is true."""
-        return np.any(x)
-
-    def sort(self, x):
-        """Sorts each row in ascending order."""
-        return np.sort(x, axis=1)
-
-    def take(self, x, index):
-        """Returns x[b, index[b, m]], `[B, M]`."""
-        return np.take_along_axis(x, index, axis=1)
-
-    def lookup(self, table, index):
-        """Returns table[index] for a table `[K]`."""
-        return table[index]
 
     def searchsorted(self, rows, values, side: str):
         """Returns where values belong in the sorted rows of the same b, int32 `[B, M]`.
@@ -88,7 +68,7 @@ class NumpyOps:
         """Rounds float64 to int32 as Python's round does."""
         return np.rint(x).astype(np.int32)
 
-    def while_loop(self, condition: Callable, body: Callable, state: tuple) -> tuple:
+    def while_loop(self, condition, body, state: tuple) -> tuple:
         """Repeats `state = body(*state)` while `condition(*state)`."""
         while condition(*state):
             state = body(*state)

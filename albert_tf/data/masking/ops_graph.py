@@ -1,12 +1,22 @@
 """The operations of `ops` in TensorFlow, for eager code and tf.data."""
 
-from collections.abc import Callable
+import functools
 
 import tensorflow as tf
 
 
 class TensorFlowOps:
     """Same names, arguments and bits as `ops.NumpyOps`."""
+
+    where = staticmethod(tf.where)
+    any = staticmethod(tf.reduce_any)
+    max = staticmethod(functools.partial(tf.reduce_max, axis=1))
+    sort = staticmethod(functools.partial(tf.sort, axis=1))
+    take = staticmethod(functools.partial(tf.gather, batch_dims=1))
+    lookup = staticmethod(tf.gather)
+    range = staticmethod(functools.partial(tf.range, dtype=tf.int32))
+    searchsorted = staticmethod(tf.searchsorted)
+    while_loop = staticmethod(tf.while_loop)
 
     def array(self, values, dtype: str):
         if not tf.is_tensor(values):
@@ -21,12 +31,6 @@ class TensorFlowOps:
     def num_columns(self, x):
         return x.shape[1] or tf.shape(x)[1]
 
-    def range(self, count):
-        return tf.range(count, dtype=tf.int32)
-
-    def where(self, condition, x, y):
-        return tf.where(condition, x, y)
-
     def shift_right(self, x, count: int):
         return tf.bitwise.right_shift(x, tf.constant(count, x.dtype))
 
@@ -35,24 +39,6 @@ class TensorFlowOps:
 
     def sum(self, x):
         return tf.reduce_sum(tf.cast(x, tf.int32), axis=1)
-
-    def max(self, x):
-        return tf.reduce_max(x, axis=1)
-
-    def any(self, x):
-        return tf.reduce_any(x)
-
-    def sort(self, x):
-        return tf.sort(x, axis=1)
-
-    def take(self, x, index):
-        return tf.gather(x, index, batch_dims=1)
-
-    def lookup(self, table, index):
-        return tf.gather(table, index)
-
-    def searchsorted(self, rows, values, side: str):
-        return tf.searchsorted(rows, values, side=side)
 
     def scatter_sum(self, values, index, columns):
         rows = self.num_rows(values)
@@ -68,9 +54,6 @@ class TensorFlowOps:
 
     def round_half_even(self, x):
         return tf.cast(tf.round(x), tf.int32)
-
-    def while_loop(self, condition: Callable, body: Callable, state: tuple) -> tuple:
-        return tf.while_loop(condition, body, state)
 
 
 TENSORFLOW = TensorFlowOps()

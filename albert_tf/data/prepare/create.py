@@ -128,7 +128,7 @@ def create_pretraining_data(
         else:
             paths = _make_parts(corpus, names.partial, counter, run, progress)
         summary = parts.summarize(paths)
-        if not summary.num_examples["train"]:
+        if not summary.splits["train"]["examples"]:
             place.remove()
             counts = summary.counts
             raise DataError(

@@ -149,11 +149,11 @@ def plan_shards(names, paths: Sequence[str], summary: parts.Summary) -> list[Sha
     plan = []
     replaces = bool(names.existing())
     for split in SPLITS:
-        total = summary.num_examples[split]
+        total = summary.splits[split]["examples"]
         if not total:
             continue
         ends = np.cumsum(summary.part_sizes[split])
-        shards = names.shards(split, total, summary.num_bytes[split])
+        shards = names.shards(split, total, summary.splits[split]["bytes"])
         borders = split_evenly(total, len(shards))
         for path, (begin, end) in zip(shards, borders, strict=True):
             first = int(np.searchsorted(ends, begin, side="right"))

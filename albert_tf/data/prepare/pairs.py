@@ -21,7 +21,7 @@ For `original` and `nsp`, the other document is from the same block.
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,21 +93,13 @@ class Document(NamedTuple):
     borders: list[int]
 
 
-class BalancedLabels:
-    """Labels 0 and 1 in random order within each pair of draws."""
-
-    def __init__(self, *key: int):
-        self._rng = KeyedRandom(*key)
-        self._owed: int | None = None
-
-    def draw(self) -> int:
-        """Returns the next label."""
-        if self._owed is None:
-            label = self._rng.bits() & 1
-            self._owed = 1 - label
-            return label
-        label, self._owed = self._owed, None
-        return label
+def _balanced_labels(*key: int) -> Iterator[int]:
+    """Yields labels 0 and 1 in random order within each pair."""
+    rng = KeyedRandom(*key)
+    while True:
+        label = rng.bits() & 1
+        yield label
+        yield 1 - label
 
 
 def make_documents(
@@ -159,7 +151,7 @@ def plan_examples(
     if config.policy == "none":
         return _plan_full(documents, config, word_starts, repeat, counts), counts
     key = documents[0].key
-    labels = BalancedLabels(config.seed, keyed_random.LABELS, repeat, *key)
+    labels = _balanced_labels(config.seed, keyed_random.LABELS, repeat, *key)
     examples: list[Example] = []
     for document in documents:
         examples += _plan_clean(document, config, word_starts, repeat, labels, counts)
@@ -185,7 +177,7 @@ def _plan_clean(document, config, word_starts, repeat, labels, counts):
             name = "segments_split" if middle else "segments_skipped"
             counts[name] += 1
         if middle:
-            label = labels.draw()
+            label = next(labels)
             first, second = (start, middle), (middle, end)
             if label:
                 first, second = second, first

@@ -12,7 +12,7 @@ import pickle
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import google_crc32c
@@ -28,15 +28,24 @@ from albert_tf.storage import files
 
 @dataclass
 class Summary:
-    """Sums over all parts."""
+    """Sums over all parts.
 
-    counts: Counter = field(default_factory=Counter)
-    split_counts: dict[str, Counter] = field(default_factory=dict)
-    num_examples: Counter = field(default_factory=Counter)  # by split
-    num_bytes: Counter = field(default_factory=Counter)  # by split
-    part_sizes: dict[str, list[int]] = field(default_factory=dict)  # records per part
-    lengths: np.ndarray | None = None  # int64 [S + 1]
+    Attributes:
+        splits: dict. Counts by split.
+        part_sizes: dict. Number of records of each part, by split.
+        lengths: int64 `[S + 1]`. Number of examples of each length.
+        longest: tuple. See `blocks.Records`.
+    """
+
+    splits: dict[str, Counter]
+    part_sizes: dict[str, list[int]]
+    lengths: np.ndarray | int = 0
     longest: tuple[int, int, int] = (0, 0, 0)
+
+    @property
+    def counts(self) -> Counter:
+        """Returns the counts of all splits."""
+        return sum(self.splits.values(), Counter())
 
 
 class Job(NamedTuple):
@@ -111,20 +120,15 @@ def _read(path: str, names: Sequence[str]) -> tuple[dict, list[np.ndarray | None
 def summarize(paths: Sequence[str]) -> Summary:
     """Returns the sums over the headers of all parts."""
     total = Summary(
-        split_counts={split: Counter() for split in SPLITS},
+        splits={split: Counter() for split in SPLITS},
         part_sizes={split: [0] * len(paths) for split in SPLITS},
     )
     for number, path in enumerate(paths):
         for split, part in _read(path, ())[0]["splits"].items():
-            counts = Counter(part["counts"])
-            total.counts.update(counts)
-            total.split_counts[split].update(counts)
-            total.num_examples[split] += counts["examples"]
-            total.part_sizes[split][number] = counts["examples"]
-            lengths = np.array(part["lengths"], np.int64)
-            total.lengths = lengths + (0 if total.lengths is None else total.lengths)
+            total.splits[split].update(part["counts"])
+            total.part_sizes[split][number] = part["counts"].get("examples", 0)
+            total.lengths = total.lengths + np.array(part["lengths"], np.int64)
             total.longest = max(total.longest, tuple(part["longest"]))
-            total.num_bytes[split] += counts["bytes"]
     return total
 
 

@@ -50,9 +50,9 @@ def make_card(
         "pair_policy": config.pairs.policy,
         "splits": {
             split: {
-                "examples": summary.num_examples[split],
-                "documents": summary.split_counts[split]["documents"],
-                "tokens": summary.split_counts[split]["output_tokens"],
+                "examples": summary.splits[split]["examples"],
+                "documents": summary.splits[split]["documents"],
+                "tokens": summary.splits[split]["output_tokens"],
                 "shards": [
                     {
                         "path": os.path.basename(shard.path),

@@ -11,7 +11,6 @@ import tensorflow as tf
 from albert_tf import features
 from albert_tf.data.batches.pretraining import make_pretraining_dataset
 from albert_tf.data.batches.reader import data_errors
-from albert_tf.data.masking import choice
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError, UsageError
@@ -302,12 +301,3 @@ def test_batches_are_made_ahead_when_operations_are_deterministic(pattern, run_p
     script = pathlib.Path(__file__).with_name("deterministic_check.py")
     done = run_python(script, pattern)
     assert done.stdout.split() == ["True", "True"], done.stderr
-
-
-def test_spans_are_computed_only_if_needed(pattern, monkeypatch):
-    monkeypatch.setattr(choice, "_find_spans", lambda *unused: pytest.fail("computed"))
-    make(pattern)
-    # One action per span needs them.
-    spanbert = MaskingConfig.from_preset("spanbert")
-    with pytest.raises(pytest.fail.Exception, match="computed"):
-        make(pattern, masking=spanbert)

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 
+import pyarrow.parquet
 import pytest
 
 from albert_tf.data.corpus import formats
@@ -40,14 +41,6 @@ def _json(rows):
     return "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
 
 
-def _parquet(path, **columns):
-    pyarrow = pytest.importorskip("pyarrow")
-    from pyarrow import parquet
-
-    parquet.write_table(pyarrow.table(columns), path)
-    return str(path)
-
-
 def _texts(corpus):
     return [document.texts for document in corpus.documents()]
 
@@ -59,43 +52,29 @@ def _counts(corpus):
 @pytest.mark.parametrize(
     ("content", "options", "expected"),
     [
-        (
-            LINES,
-            {},
-            [["First one here.", "Second one."], ["Another document.", "Its end."]],
-        ),
+        (LINES, {}, "First one here.|Second one.||Another document.|Its end."),
         (
             "\ufeff" + PARAGRAPHS,
             {},
-            [
-                [
-                    "The first paragraph is wrapped by hand.",
-                    "It goes on here and ends.",
-                    "Mr. Brown is second.",
-                    "He is late.",
-                ],
-                ["A new chapter begins here."],
-            ],
+            "The first paragraph is wrapped by hand.|It goes on here and ends.|"
+            "Mr. Brown is second.|He is late.||A new chapter begins here.",
         ),
         (
             WIKI,
             {},
-            [
-                ["A fish swims.", "It has fins.", "Another paragraph."],
-                ["C is a letter."],
-            ],
+            "A fish swims.|It has fins.|Another paragraph.||C is a letter.",
         ),
-        (_json(ROWS), {}, [["One.", "Two.", "Three."], ["Four."]]),
+        (_json(ROWS), {}, "One.|Two.|Three.||Four."),
         (
             "One. Two.\nThree.\n",
             {"input_format": "table", "text_field": "0", "header": False},
-            [["One.", "Two."], ["Three."]],
+            "One.|Two.||Three.",
         ),
     ],
 )
 def test_formats(tmp_path, content, options, expected):
-    path = _write(tmp_path / "a", content)
-    assert list(open_corpus(path, **options)) == expected
+    found = open_corpus(_write(tmp_path / "a", content), **options)
+    assert "||".join(map("|".join, found)) == expected
 
 
 def test_what_was_left_out_is_counted(tmp_path):
@@ -104,21 +83,34 @@ def test_what_was_left_out_is_counted(tmp_path):
     assert _counts(found) == {"documents_empty": 1, "lines_outside_documents": 2}
 
 
+TABLE = 'text{0}label\n"A film,\nseen. Twice."{0}1\nShort.\n'
+FILM = (
+    [["A film,", "seen. Twice."]],
+    {"rows of another width": 1},
+    "line 4: expected 2 columns, received 1",
+)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "texts", "counts", "message"),
     [
         (
             "a.jsonl",
-            '{"text": "a\\u0000b"}\n['
-            + "[" * 100_000
-            + '\n{"text": "Half \\ud83d of."}',
+            '{"text": "a\\u0000b"}\n\n{"text": "Half \\ud83d of."}\n{"text": 5}',
             [["Half   of."]],
             {
                 "surrogates_replaced": 1,
-                "lines_with_nul_bytes": 1,
-                "lines_not_json": 1,
+                "rows_with_nul_bytes": 1,
+                "rows_without_text": 1,
             },
-            "line 1: contains a NUL character",
+            "line 1: column 'text' .* contains a NUL character",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "One."}\n[' + "[" * 100_000,
+            [["One."]],
+            {"rows that are not JSON": 1},
+            "line 2: not JSON",
         ),
         (
             "a.txt",
@@ -127,20 +119,8 @@ def test_what_was_left_out_is_counted(tmp_path):
             {"lines_not_utf8": 1, "lines_with_nul_bytes": 1},
             "line 2: not UTF-8 text",
         ),
-        (
-            "a.csv",
-            'text,label\n"A film,\nseen. Twice.",1\nShort.\n',
-            [["A film,", "seen. Twice."]],
-            {"rows of another width": 1},
-            "line 4: expected 2 columns, received 1",
-        ),
-        (
-            "a.TSV.gz",
-            gz(b'text\tlabel\n"A film,\nseen. Twice."\t1\nShort.\n'),
-            [["A film,", "seen. Twice."]],
-            {"rows of another width": 1},
-            "line 4: expected 2 columns, received 1",
-        ),
+        ("a.csv", TABLE.format(","), *FILM),
+        ("a.TSV.gz", gz(TABLE.format("\t").encode()), *FILM),
     ],
 )
 def test_bad_rows_stop_or_are_skipped(tmp_path, name, content, texts, counts, message):
@@ -172,7 +152,11 @@ def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
         ("a.jsonl", '{"text": "broken\n{"text": "b"}\n', "looks like JSON"),
         ("a.json", '// made by me\n{"text": "b"}\n', "looks like JSON"),
         ("a.txt", '[{"text":\n "b"}]\n', "looks like JSON"),
-        ("a.jsonl", '{"body": "b"}\n', "a.jsonl: line 1: needs .* 'text'"),
+        (
+            "a.jsonl",
+            '{"body": "b"}\n',
+            "a.jsonl: no column 'text'; expected one of body",
+        ),
         ("a.csv", "id,content\n1,One.\n", "no column 'text'; .*one of id, content"),
         ("a.txt", "BZh91AY&SY", "is compressed with bzip2"),
         ("a.txt", b"\xfd7zXZ\0abc", "is compressed with xz"),
@@ -189,14 +173,17 @@ def test_files_that_cannot_be_read(tmp_path, name, content, message):
 
 
 def test_parquet(tmp_path):
-    path = _parquet(tmp_path / "a.parquet", body=["One. Two.", "Three."], id=[1, 2])
-    assert list(open_corpus(path, text_field="body")) == [["One.", "Two."], ["Three."]]
-    with pytest.raises(DataError, match="one of body, id; did you mean 'body'"):
-        list(open_corpus(path, text_field="bodies"))
-    data = (tmp_path / "a.parquet").read_bytes()
-    _write(tmp_path / "a.parquet", data[:-20])
-    with pytest.raises(DataError, match="a.parquet: cannot be read"):
-        list(open_corpus(path, text_field="body"))
+    path = str(tmp_path / "a.parquet")
+    table = pyarrow.table({"body": ["One. Two.", "Three."], "id": [1, 2]})
+    pyarrow.parquet.write_table(table, path)
+    found = Corpus(path, text_field="body")
+    assert _texts(found) == [["One. Two."], ["Three."]] and found.sha256[path]
+    for column, message in (
+        ("bodies", "one of body, id; did you mean 'body'"),
+        ("id", "row 1: column 'id' .* must contain strings, received 1"),
+    ):
+        with pytest.raises(DataError, match=message):
+            list(open_corpus(path, text_field=column))
 
 
 @pytest.mark.slow
@@ -223,9 +210,8 @@ def test_tfds(tmp_path, monkeypatch):
         Corpus("tfds:nothing_like_it", **place)
 
 
-@pytest.mark.parametrize("name", ["a.txt.gz", "a.txt"])
-def test_gzip_is_recognized_by_its_bytes(tmp_path, name):
-    found = Corpus(_write(tmp_path / name, gz(LINES.encode())))
+def test_gzip_is_recognized_by_its_bytes(tmp_path):
+    found = Corpus(_write(tmp_path / "a.txt", gz(LINES.encode())))
     assert _texts(found)[1] == ["Another document.", "Its end."]
 
 

@@ -17,32 +17,22 @@ from albert_tf.errors import UsageError
         (
             "en",
             'Mr. Smith paid  $3.50.\n"Really?" he said. It was 3 p.m. then.',
-            ["Mr. Smith paid $3.50.", '"Really?" he said.', "It was 3 p.m. then."],
+            'Mr. Smith paid $3.50.|"Really?" he said.|It was 3 p.m. then.',
         ),
-        (
-            "de",
-            "Das ist z. B. gut. Dr. Müller ging.",
-            ["Das ist z. B. gut.", "Dr. Müller ging."],
-        ),
+        ("de", "Das ist z. B. gut. Dr. Müller.", "Das ist z. B. gut.|Dr. Müller."),
         (
             "zh",
             "我来了。你呢？我说：“好的。”他走了！行",
-            ["我来了。", "你呢？", "我说：“好的。”", "他走了！", "行"],
+            "我来了。|你呢？|我说：“好的。”|他走了！|行",
         ),
-        ("ja", "今日は。元気？はい", ["今日は。", "元気？", "はい"]),
-        ("hi", "मैं हूँ। तुम हो।", ["मैं हूँ।", "तुम हो।"]),
-        ("en", " \n\t ", []),
-        ("en", "no end", ["no end"]),
+        ("ja", "今日は。元気？はい", "今日は。|元気？|はい"),
+        ("hi", "मैं हूँ। तुम हो।", "मैं हूँ।|तुम हो।"),
+        ("en", " \n\t ", ""),
+        ("en", "no\u00a0end", "no end"),
     ],
 )
 def test_splits(language, text, expected):
-    assert split_sentences(text, language) == expected
-
-
-def test_only_white_space_is_lost():
-    text = "One. (Two!) Three...\u00a0four? 'Five' e.g. six; seven.\n\nEight"
-    joined = "".join(split_sentences(text)).replace(" ", "")
-    assert joined == "".join(text.split())
+    assert "|".join(split_sentences(text, language)) == expected
 
 
 def test_a_wrong_language_is_refused():
@@ -66,9 +56,7 @@ def test_counts_and_drops_repeated_documents():
 def test_what_is_said_beyond_its_capacity():
     names = [str(k) for k in range(9)]
     counter = DuplicateCounter(drop=True, max_remembered=5)
-    assert _kept(counter, names + names) == names + names[5:]
+    assert _kept(counter, names[:5] * 2) == names[:5]
+    assert counter.is_complete  # a repeated document needs no space
+    assert _kept(counter, names[5:]) == names[5:]
     assert (counter.num_duplicates, counter.is_complete) == (5, False)
-    # A repeated document alone needs no room.
-    counter = DuplicateCounter(max_remembered=5)
-    assert len(_kept(counter, names[:5] + names[:5])) == 10
-    assert counter.is_complete

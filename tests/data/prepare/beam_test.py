@@ -81,7 +81,9 @@ def test_bad_input_is_named_and_another_column_is_read(tokenizer, tmp_path):
             corpus, output, tokenizer, RecordConfig(), overwrite=True, runner=RUNNER
         )
 
-    with pytest.raises(DataError, match="a.jsonl: line 1: needs .* in 'title'"):
+    with pytest.raises(
+        DataError, match="a.jsonl: line 1: column 'title' .* must contain strings"
+    ):
         make("title")
     assert make("body")["corpus"]["documents"] == 1
 

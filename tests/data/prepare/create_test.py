@@ -103,13 +103,14 @@ def test_any_number_of_processes_makes_the_same_bytes(
     assert card == expected[0]
 
 
-_KILLED = """
+# It imports no tests, which import TensorFlow.
+_SCRIPT = """
 import os, signal
-from albert_tf.data.prepare import parts
+from albert_tf.data.corpus.corpus import Corpus
+from albert_tf.data.prepare import create, parts
+from albert_tf.data.prepare.blocks import MaskingConfig, PairConfig, RecordConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.text.load import load_tokenizer
-from tests.data.prepare import create_test
-from tests.tiny import SPIECE
 
 def die_after(calls, function):
     done = []
@@ -120,21 +121,35 @@ def die_after(calls, function):
         return function(*args)
     return call
 
-{module}.{name} = die_after({calls}, {module}.{name})
-create_test._make({output!r}, load_tokenizer(SPIECE), source={corpus!r})
+{patch}
+create.create_pretraining_data(
+    Corpus({source!r}, "lines"), {output!r}, load_tokenizer({tokenizer!r}),
+    {config!r}, 3, {processes}
+)
 """
 
 
-def _kill(run_python, **changes):
-    done = run_python("-c", _KILLED.format(**changes))
+def _script(source, folder, patch="", processes=1):
+    return _SCRIPT.format(
+        patch=patch,
+        source=source,
+        output=str(folder / "t"),
+        tokenizer=str(SPIECE),
+        config=_config(),
+        processes=processes,
+    )
+
+
+def _kill(run_python, source, folder, function, calls):
+    patch = f"{function} = die_after({calls}, {function})"
+    done = run_python("-c", _script(source, folder, patch))
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def test_a_killed_run_is_taken_up_again(
     expected, corpus_path, tokenizer, tmp_path, monkeypatch, run_python
 ):
-    run = {"output": str(tmp_path / "t"), "corpus": corpus_path}
-    _kill(run_python, module="parts", name="make_part", calls=2, **run)
+    _kill(run_python, corpus_path, tmp_path, "parts.make_part", 2)
     assert [path.name for path in tmp_path.iterdir()] == ["t.partial"]
     assert len(list((tmp_path / "t.partial").glob("block*"))) == 2
     with pytest.raises(UsageError, match="eval_fraction was 0.1, is 0.2; re"):
@@ -142,7 +157,7 @@ def test_a_killed_run_is_taken_up_again(
     # Again, while it writes shards.
     numbers = [shard["records"] for shard in expected[0]["splits"]["train"]["shards"]]
     calls = numbers[0] + numbers[1] // 2
-    _kill(run_python, module="tfrecord", name="frame", calls=calls, **run)
+    _kill(run_python, corpus_path, tmp_path, "tfrecord.frame", calls)
     found = _content(tmp_path)
     assert found.items() <= expected[1].items() and found
     monkeypatch.setattr(blocks, "process_block", _fail_with(AssertionError("again")))
@@ -291,15 +306,7 @@ def test_too_little_text(tokenizer, tmp_path):
 def test_a_script_without_main_guard_ends(tmp_path, corpus_path, run_python):
     """Each of its workers would start the work anew; they must not block it."""
     script = tmp_path / "script.py"
-    script.write_text(
-        f"""
-from albert_tf.text.load import load_tokenizer
-from tests.data.prepare import create_test
-tokenizer = load_tokenizer({str(SPIECE)!r})
-path = {str(tmp_path / "t")!r}
-create_test._make(path, tokenizer, source={corpus_path!r}, num_processes=2)
-"""
-    )
+    script.write_text(_script(corpus_path, tmp_path, processes=2))
     done = run_python(script, timeout=120)
     assert done.returncode
     assert "without `if __name__" in done.stderr

@@ -69,12 +69,13 @@ def to_png(figure: Figure, dpi: int = 120) -> bytes:
     return buffer.getvalue()
 
 
-def draw_lengths(lengths: np.ndarray, dpi: int = 120) -> bytes:
+def draw_lengths(lengths: np.ndarray, dpi: int = 120, unit: str = "example") -> bytes:
     """Returns a PNG of the number of examples of each length.
 
     Args:
         lengths: int `[S + 1]`. Numbers of examples of length 0, 1, ... S.
         dpi: int. Pixels per inch.
+        unit: str. What has such a length.
     """
     size = len(lengths) - 1
     figure = new_figure(6, 3)
@@ -82,7 +83,7 @@ def draw_lengths(lengths: np.ndarray, dpi: int = 120) -> bytes:
     axes = figure.add_axes((0.13, 0.17, 0.84, 0.78))
     axes.hist(np.arange(size + 1), bins=min(size, 64), range=(1, size), weights=lengths)
     axes.set_yscale("log" if lengths.max() > 50 else "linear")
-    axes.set(xlabel="tokens of an example", ylabel="examples")
+    axes.set(xlabel=f"tokens of each {unit}", ylabel=f"{unit}s")
     return to_png(figure, dpi)
 
 

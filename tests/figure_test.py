@@ -5,14 +5,16 @@ import pytest
 
 from albert_tf.figure import draw_lengths
 from albert_tf.reports.figures import draw_curves
+from albert_tf.reports.run_files import read_log
 
-HISTORY = [{"split": "train", "step": 3, "loss": 1.0, "accuracy": 0.5}]
+LINE = {"split": "train", "step": 3, "loss": 1.0, "accuracy": 0.5}
+CURVES = read_log([LINE])["measured"]
 
 
 @pytest.mark.parametrize(
     "draw",
     [
-        lambda: draw_curves(HISTORY),
+        lambda: draw_curves(CURVES),
         lambda: draw_lengths(np.array([0, 3, 70, 5])),
     ],
 )
@@ -25,5 +27,5 @@ def test_same_bytes(draw):
 
 def test_numbers_change_the_picture():
     assert draw_lengths(np.array([0, 3, 7])) != draw_lengths(np.array([0, 7, 3]))
-    more = [*HISTORY, {**HISTORY[0], "step": 4}]
-    assert draw_curves(HISTORY) != draw_curves(more)
+    more = read_log([LINE, {**LINE, "step": 4}])["measured"]
+    assert draw_curves(CURVES) != draw_curves(more)

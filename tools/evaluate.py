@@ -67,7 +67,7 @@ def main() -> None:
         find_named_task(settings.task)
     # TensorFlow is imported, and the weights are read, after what is wrong without.
     from albert_tf.inference.predictor import Predictor, find_task
-    from albert_tf.reports.task_report import TaskReport, render_evaluation
+    from albert_tf.reports.task_report import render_evaluation
 
     task = find_task(_MODEL.value, settings.task, _MAX_SEQ_LENGTH.value)
     settings = read_settings(DataSettings, remembered(task, _EVAL_FILE.value))
@@ -104,7 +104,7 @@ def main() -> None:
     print(text, end="")
     if _REPORT_FILE.value:
         about = {"task": task.name, "model": _MODEL.value}
-        report = TaskReport(**about, results=found, splits=shown)
+        report = {**about, "results": found, "splits": shown}
         files.write_bytes(_REPORT_FILE.value, render_evaluation(report))
     if _OUTPUT_FILE.value:
         files.write_text(_OUTPUT_FILE.value, text)

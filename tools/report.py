@@ -18,7 +18,7 @@ from absl import flags, logging
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.reports import run_files, samples
-from albert_tf.reports.run_page import RunPage, render_runs
+from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import files
 
 _OUTPUT_FILE = flags.DEFINE_string(
@@ -78,13 +78,8 @@ def main(paths: list[str]) -> None:
         for one in pretraining:
             found = checkpoint_answers.answer_all(one.path, prompts, _TOP_K.value)
             answers[one.name] = list(found)
-    page = RunPage(
-        runs=runs,
-        cost_per_hour=_COST_PER_HOUR.value,
-        prompts=prompts,
-        answers=answers,
-    )
-    files.write_bytes(output_file, render_runs(page), overwrite=_OVERWRITE.value)
+    page = render_runs(runs, _COST_PER_HOUR.value, prompts, answers)
+    files.write_bytes(output_file, page, overwrite=_OVERWRITE.value)
     logging.info("%s: written; open it in a browser", output_file)
 
 

@@ -21,8 +21,6 @@ from albert_tf.figure import PAGE_DPI
 
 # Files of the script, in the order in which they build on each other.
 _SCRIPTS = ("numbers", "view", "chart", "controls")
-# What would end a script element or a comment, and what ends a line in JavaScript.
-_ESCAPED = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 # A longer text is shown by its beginning, and in full at a click.
 PREVIEW = 200
 # Pixels of a figure per pixel of the page: screens may have more than the page.
@@ -75,23 +73,6 @@ class Facts(NamedTuple):
     caption: str
     values: Mapping[str, Any]
 
-    @property
-    def rows(self) -> list[tuple[str, str]]:
-        """Names and texts."""
-        return [(str(name), as_text(value)) for name, value in self.values.items()]
-
-
-class Column(NamedTuple):
-    """The head of a column of a table.
-
-    Attributes:
-        name: str.
-        numeric: bool. Whether the cells are numbers, which are aligned on the right.
-    """
-
-    name: str
-    numeric: bool
-
 
 class Table(NamedTuple):
     """A table whose first column names the rows.
@@ -111,19 +92,17 @@ class Table(NamedTuple):
     marked: int | None = None
     stacked: bool = False
 
-    @property
-    def columns(self) -> list[Column]:
-        """The heads of the columns."""
-        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.names)
-        return [
-            Column(name, all(_is_number(value) for value in values))
-            for name, values in zip(self.names, columns, strict=True)
-        ]
+    @classmethod
+    def of(cls, caption: str, lines: Sequence[Mapping[str, Any]]) -> "Table":
+        """Returns a table with a column for each name in the lines."""
+        names = list(dict.fromkeys(name for line in lines for name in line))
+        return cls(caption, names, [[line.get(n) for n in names] for line in lines])
 
     @property
-    def cells(self) -> list[list[str]]:
-        """The rows as texts."""
-        return [[as_text(value) for value in row] for row in self.rows]
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers alone, which are aligned on the right."""
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.names)
+        return [all(map(_is_number, values)) for values in columns]
 
 
 class Figure(NamedTuple):
@@ -166,7 +145,7 @@ class Charts(NamedTuple):
     """Curves that the script of the page draws.
 
     Attributes:
-        data: Mapping. What the script reads, ready for JSON.
+        data: Mapping. What the script reads, ready for JSON; its texts are clean.
     """
 
     data: Mapping[str, Any]
@@ -218,27 +197,18 @@ def render(page: Page) -> bytes:
     shown = [section for section in page.sections if section.blocks]
     blocks = [block for section in shown for block in section.blocks]
     data = [block.data for block in blocks if isinstance(block, Charts)]
-    script = ""
-    if data:
-        parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
-        # Text of a run becomes text nodes only; nothing of the script is global.
-        script = f'(function () {{\n"use strict";\n{parts}}})();\n'
+    parts = "\n".join(_file(f"{name}.js") for name in _SCRIPTS)
+    # Text of a run becomes text nodes only; nothing of the script is global.
+    script = f'(function () {{\n"use strict";\n{parts}}})();\n' if data else ""
     text = _template().render(
         page=page._replace(sections=shown),
         preview=PREVIEW,
-        style=_Html(f"\n{_file('page.css')}"),
-        script=_Html(script),
-        data=_Html(_as_json(data[0]) if data else ""),
+        style=f"\n{_file('page.css')}",
+        script=script,
+        data=data[0] if data else None,
         digest=_digest,
     )
     return text.encode("utf-8")
-
-
-class _Html(str):
-    """Text that is HTML already."""
-
-    def __html__(self) -> str:
-        return str(self)
 
 
 def _file(name: str) -> str:
@@ -249,25 +219,6 @@ def _digest(text: str) -> str:
     """Returns the source expression of an inline element (CSP, section 2.3.1)."""
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"sha256-{base64.b64encode(digest).decode('ascii')}"
-
-
-def _as_json(data: Any) -> str:
-    """Returns data as JSON that can stand inside a script element."""
-    text = json.dumps(
-        _cleaned(data), allow_nan=False, ensure_ascii=False, separators=(",", ":")
-    )
-    return text.translate(_ESCAPED)
-
-
-def _cleaned(value: Any) -> Any:
-    """Returns data in which no text holds a character that garbles what follows."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, Mapping):
-        return {key: _cleaned(inner) for key, inner in value.items()}
-    if isinstance(value, list) and value and not isinstance(value[0], int | float):
-        return [_cleaned(inner) for inner in value]
-    return value
 
 
 def clean(text: str) -> str:
@@ -359,4 +310,7 @@ def _template():
         keep_trailing_newline=True,
     )
     environment.filters["kind"] = lambda block: type(block).__name__
+    environment.filters["text"] = as_text
+    compact = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}
+    environment.policies["json.dumps_kwargs"] = compact
     return environment.get_template("page.html.j2")

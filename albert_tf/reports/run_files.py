@@ -1,65 +1,69 @@
 """Reads the folder of a run, finished or not, without the libraries that made it."""
 
 import dataclasses
-import json
+import functools
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from albert_tf.data.records import card, shards
-from albert_tf.errors import DataError, UsageError
-from albert_tf.reports.measurements import COLLAPSED, Measurements, collect
-from albert_tf.reports.metrics_file import METRICS_FILE, SKIPPED_FILE, iterate_metrics
-from albert_tf.reports.page import as_text
+from albert_tf.errors import DataError, UsageError, require
+from albert_tf.reports.metrics_file import (
+    METRICS_FILE,
+    SKIPPED_FILE,
+    UNFINISHED,
+    iterate_metrics,
+)
 from albert_tf.reports.samples import Sample, read_samples
-from albert_tf.reports.task_report import TaskReport
 from albert_tf.storage import files, folders
 
 PRETRAINING = "pretraining"
 FINETUNING = "fine-tuning"
+REPORT_FILE = "report.json"
 _RUN_FILE = "run.json"
 _MODEL = "model"
-_TRIALS_FOLDER = "trials"
-_TRIALS_FILE = "trials.json"
-_METRICS = "metrics.json"
-REPORT_FILE = "report.json"
 # By the kind on record.
 _KINDS = {"": PRETRAINING, "finetune": FINETUNING}
 _OUTDATED = "model_is_outdated"
 # Parts of the record that have a place of their own, or that only a machine needs.
 _NOT_ENVIRONMENT = ("settings", "content", "kind", "finished", _OUTDATED)
-_ROLLBACK_COUNTS = ("diverged_at", "restored_step", "batch")
-_LOST = "not finite"
+# What is not looked at as a curve: what measures time, and what is set at an evaluation
+# of a fine-tuning run that looked collapsed.
+_TOKENS, _SPEED, _COLLAPSED = "tokens", "tokens_per_second", "collapsed"
+# The speed of now is that of the last lines.
+_RECENT = 10
+_ROLLBACK = ("diverged_at", "restored_step", "batch", "phase")
 
 
-@dataclasses.dataclass(frozen=True)
-class Rollback:
-    """A divergence after which a run went back to a checkpoint.
+class Curve(NamedTuple):
+    """What was measured of one thing.
 
     Attributes:
-        diverged_at: int. The step at which it was noticed.
-        restored_step: int. The step of the checkpoint.
-        batch: int. Index of the batch that is left out from then on, from 0.
-        phase: int. Step at which the phase began whose batches are counted.
-        loss: float or None. Loss of the step; None if it was not finite.
-        grad_norm: float or None. Global norm of its gradients; the same.
+        steps: float64 `[N]`. In the order of the log.
+        values: float64 `[N]`. They may be NaN or infinite.
     """
 
-    diverged_at: int
-    restored_step: int
-    batch: int
-    phase: int = 0
-    loss: float | None = None
-    grad_norm: float | None = None
+    steps: np.ndarray
+    values: np.ndarray
 
-    def describe(self) -> str:
-        """Returns a line for people."""
-        phase = f" of the phase from step {self.phase:,}" if self.phase else ""
-        return (
-            f"diverged at step {self.diverged_at:,}: loss {known_text(self.loss)}, "
-            f"gradient norm {known_text(self.grad_norm)}; batch {self.batch:,}{phase} "
-            f"left out, back to step {self.restored_step:,}"
-        )
+
+class Clock(NamedTuple):
+    """How far a run was when, by step.
+
+    Attributes:
+        steps: float64 `[N]`. Steps of the lines of training.
+        seconds: float64 `[N]`. Seconds of training since the start of the run.
+        tokens: float64 `[N]`. Tokens since the start.
+        step_seconds: float or None. Seconds of a step, according to the last lines.
+    """
+
+    steps: np.ndarray
+    seconds: np.ndarray
+    tokens: np.ndarray
+    step_seconds: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,12 +78,15 @@ class RunFiles:
         settings: dict. What the command was given.
         config: dict. Config of the model; empty if it is not on record.
         environment: dict. Versions, code and machine.
-        measurements: `Measurements`.
-        data_card: Mapping. Card of the training data; empty if it cannot be found.
-        report: `TaskReport` or None. What a finished fine-tuning run answers.
-        trials: Sequence of dict. Results of the seeds.
-        best_trial: str. Name of the one that was kept.
-        rollbacks: Sequence of `Rollback`. Divergences after which the run went back.
+        measured: dict of `Curve` by split, name and weight, in the order of their
+            appearance. The weight is empty for numbers of the whole model.
+        last_step: int. The last step on record; 0 without lines.
+        skipped: int. Number of lines that are not measurements.
+        rollbacks: Sequence of dict. Divergences after which the run went back, as in
+            `skipped_batches.json`.
+        data_card: dict. Card of the training data; empty if it cannot be found.
+        report: dict. What a finished fine-tuning run answers; see `task_report`.
+        trials: dict. Of several seeds: the runs, and the name of the best one.
         samples: Sequence of `Sample`. What was answered to masked sentences.
     """
 
@@ -90,44 +97,71 @@ class RunFiles:
     settings: Mapping[str, Any]
     config: Mapping[str, Any]
     environment: Mapping[str, Any]
-    measurements: Measurements
+    measured: Mapping[tuple[str, str, str], Curve]
+    last_step: int
+    skipped: int
+    rollbacks: Sequence[Mapping[str, Any]]
     data_card: Mapping[str, Any]
-    report: TaskReport | None = None
-    trials: Sequence[Mapping[str, Any]] = ()
-    best_trial: str = ""
-    rollbacks: Sequence[Rollback] = ()
-    samples: Sequence[Sample] = ()
+    report: Mapping[str, Any]
+    trials: Mapping[str, Any]
+    samples: Sequence[Sample]
+
+    @property
+    def curves(self) -> dict[tuple[str, str, str], Curve]:
+        """What people look at as curves."""
+        hidden = (_TOKENS, _COLLAPSED)
+        return {key: c for key, c in self.measured.items() if key[1] not in hidden}
+
+    def curve(self, split: str, name: str) -> Curve:
+        """Returns what was measured of the whole model, which may be nothing."""
+        return self.measured.get((split, name, ""), Curve(np.zeros(0), np.zeros(0)))
+
+    @functools.cached_property
+    def clock(self) -> Clock | None:
+        """The time of training; None if the log lacks it, as earlier versions' do."""
+        steps, tokens = self.curve("train", _TOKENS)
+        timed, speeds = self.curve("train", _SPEED)
+        if not len(steps) or not np.array_equal(steps, timed):
+            return None
+        known = np.isfinite(tokens) & np.isfinite(speeds) & (tokens >= 0) & (speeds > 0)
+        # Lines without these numbers would make the sums too small.
+        if not known.all():
+            return None
+        laps = tokens / speeds
+        # The first line includes the time that the step was compiled in.
+        first = max(len(laps) - _RECENT, min(1, len(laps) - 1))
+        span = steps[-1] - (steps[first - 1] if first else 0)
+        recent = float(laps[first:].sum() / span) if span > 0 else None
+        return Clock(steps, laps.cumsum(), tokens.cumsum(), recent)
 
     @property
     def num_train_steps(self) -> int | None:
         """The number of steps that the run will have; None if it is not on record."""
         steps = self.settings.get("num_train_steps")
-        known = isinstance(steps, int) and not isinstance(steps, bool) and steps > 0
-        return steps if known else None
+        return steps if _is_count(steps) and steps else None
 
     @property
     def notices(self) -> list[str]:
         """What the reader must know."""
-        name, measurements = self.name, self.measurements
-        notices = list(self.report.warnings) if self.report else []
-        if not measurements.curves:
-            notices.append(f"{name}: nothing is on record yet.")
-        if measurements.skipped:
+        notices = list(self.report.get("warnings", ()))
+        if not self.measured:
+            notices.append(f"{self.name}: nothing is on record yet.")
+        if self.skipped:
             notices.append(
-                f"{name}: {measurements.skipped:,} lines of {METRICS_FILE} have no "
-                "step and are left out."
+                f"{self.name}: {self.skipped:,} lines of {METRICS_FILE} have no step "
+                "and are left out."
             )
-        collapsed = measurements.curve("eval", COLLAPSED).steps
-        if collapsed:
+        collapsed = self.curve("eval", _COLLAPSED).steps
+        if len(collapsed):
             notices.append(
-                f"{name}: training looked collapsed at step {collapsed[-1]:,.0f}: all "
-                "answers were the same, or the loss was that of guessing."
+                f"{self.name}: training looked collapsed at step {collapsed[-1]:,.0f}: "
+                "all answers were the same, or the loss was that of guessing."
             )
         return notices
 
 
 def read_runs(paths: Sequence[str]) -> list[RunFiles]:
-    """Reads the folders of runs; seeds and trials that are not compared yet are runs.
+    """Reads the folders of runs; seeds that are not compared yet are runs.
 
     Args:
         paths: Sequence of str. The folders; they may be remote.
@@ -147,19 +181,14 @@ def read_runs(paths: Sequence[str]) -> list[RunFiles]:
     runs = []
     for path, name in zip(plain, names, strict=True):
         # Folders of the same name are distinguished by their paths.
-        runs += _read(path, name if names.count(name) == 1 else path)
+        run = read_run(path, name if names.count(name) == 1 else path)
+        runs += _unfinished_trials(run) or [run]
     return runs
 
 
 def is_finetuning(path: str) -> bool:
     """Returns whether a folder is that of a fine-tuning run."""
-    where = files.join(path, _RUN_FILE)
-    if not files.exists(where):
-        return False
-    try:
-        return bool(files.read_json(where).get("kind"))
-    except DataError:
-        return False
+    return bool(files.read_record(files.join(path, _RUN_FILE)).get("kind"))
 
 
 def _name_of(path: str) -> str:
@@ -168,13 +197,17 @@ def _name_of(path: str) -> str:
     return os.path.basename(os.path.abspath(path)) or path
 
 
-def _read(path: str, name: str) -> list[RunFiles]:
-    run = read_run(path, name)
-    if run.kind == FINETUNING and not run.is_finished:
-        trials = _unfinished_trials(path, name)
-        if trials:
-            return trials
-    return [run]
+def _unfinished_trials(run: RunFiles) -> list[RunFiles]:
+    """Returns the seeds of a run that has not chosen one of them yet."""
+    folder = files.join(run.path, "trials")
+    if run.kind != FINETUNING or run.is_finished or not files.is_folder(folder):
+        return []
+    paths = [files.join(folder, name) for name in files.list_folder(folder)]
+    return [
+        read_run(path, f"{run.name}/{os.path.basename(path)}")
+        for path in paths
+        if files.is_folder(path) and files.exists(files.join(path, _RUN_FILE))
+    ]
 
 
 def read_run(
@@ -185,7 +218,7 @@ def read_run(
     Args:
         path: str. The folder.
         name: str. What the page calls the run. Default: the folder's name.
-        record: Mapping. Used instead of the record in the folder.
+        record: dict. Used instead of the record in the folder.
 
     Raises:
         DataError: If the folder holds no run, or a file in it is damaged.
@@ -196,156 +229,127 @@ def read_run(
             f"{path}: must be the folder of a run of pretrain or finetune, "
             f"{'has no run.json' if files.exists(path) else 'does not exist'}"
         )
-    if record is None:
-        record = files.read_json(where)
-    kind = record.get("kind") or ""
-    settings = record.get("settings")
-    known = isinstance(kind, str) and kind in _KINDS
-    if not known or not isinstance(settings, dict):
-        raise DataError(f"{where}: must be the record of a run of pretrain or finetune")
-    content = record.get("content")
-    content = content if isinstance(content, dict) else {}
-    measurements = collect(iterate_metrics(files.join(path, METRICS_FILE)))
-    report = _report(path) if kind else None
+    record = files.read_json(where) if record is None else record
+    kind, settings = record.get("kind") or "", record.get("settings")
+    require(
+        isinstance(kind, str) and kind in _KINDS and isinstance(settings, dict),
+        f"{where}: must be the record of a run of pretrain or finetune",
+        error=DataError,
+    )
+    model = files.join(path, _MODEL)
+    complete = folders.is_complete(model) and not record.get(_OUTDATED)
+    log = read_log(iterate_metrics(files.join(path, METRICS_FILE)))
+    # Holds all of them. The log may lack some: a run that goes on from an older
+    # checkpoint, because its last one is damaged, removes the later lines.
+    skipped = files.join(path, SKIPPED_FILE)
+    if files.exists(skipped):
+        log["rollbacks"] = files.read_json(skipped).get("skipped")
+    trials = _json(path, "metrics.json").get("trials") if kind else None
     return RunFiles(
         path=path,
         name=name or _name_of(path),
         kind=_KINDS[kind],
-        is_finished=_is_finished(path, kind, record),
+        is_finished=bool(record.get("finished")) if kind else complete,
         settings=settings,
-        config=_config(path, content),
+        config=_config(path, model, record.get("content")),
         environment={k: v for k, v in record.items() if k not in _NOT_ENVIRONMENT},
-        measurements=measurements,
-        data_card={} if kind else _data_card(path, _records(settings)),
-        report=report,
-        trials=_trials(path) if kind else (),
-        best_trial=_best_trial(path) if kind else "",
-        rollbacks=_read_rollbacks(path, measurements.rollbacks),
+        data_card={} if kind else _data_card(path, settings),
+        report=_json(path, REPORT_FILE) if kind else {},
+        trials=trials if isinstance(trials, Mapping) else {},
         samples=() if kind else read_samples(path),
+        **{**log, "rollbacks": list(_readable(log["rollbacks"]))},
     )
 
 
-def _records(settings: Mapping[str, Any]) -> Any:
-    """Returns the pattern of the records, of several lengths those of the longest."""
-    pattern = settings.get("input_file")
-    if isinstance(pattern, str):
-        pattern = pattern.replace("{length}", str(settings.get("max_seq_length")))
-    return pattern
+def _json(*names: str) -> Mapping[str, Any]:
+    """Returns the content of a file; nothing if there is none."""
+    path = files.join(*names)
+    return files.read_json(path) if files.exists(path) else {}
 
 
-def _is_finished(path: str, kind: str, record: Mapping[str, Any]) -> bool:
-    if kind:
-        return bool(record.get("finished"))
-    complete = folders.is_complete(files.join(path, _MODEL))
-    return complete and not record.get(_OUTDATED)
-
-
-def _config(path: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
+def _config(path: str, model: str, content: Any) -> Mapping[str, Any]:
     """Returns the config on record, or else that of the model in the folder."""
-    if isinstance(content.get("config"), dict):
-        return content["config"]
-    for where in (files.join(path, _MODEL, "config.json"), f"{path}/config.json"):
-        if files.exists(where):
-            return files.read_json(where)
-    return {}
+    recorded = content.get("config") if isinstance(content, dict) else None
+    if isinstance(recorded, dict):
+        return recorded
+    return _json(model, "config.json") or _json(path, "config.json")
 
 
-def _data_card(run: str, pattern: Any) -> Mapping[str, Any]:
+def _data_card(run: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Returns the card of a run's records, if it is where it was and is only one."""
+    pattern = settings.get("input_file")
     if not isinstance(pattern, str) or not pattern:
         return {}
+    # Of several lengths the records of the longest.
+    pattern = pattern.replace("{length}", str(settings.get("max_seq_length")))
     if files.is_remote(pattern) and not files.is_remote(run):
         return {}  # reading it would take TensorFlow
     try:
         found = {os.path.dirname(path) for path in shards.find_shards(pattern)}
-        paths = [files.join(folder, card.CARD_NAME) for folder in found]
-        if len(paths) == 1 and files.exists(paths[0]):
-            return files.read_json(paths[0])
+        return _json(*found, card.CARD_NAME) if len(found) == 1 else {}
     except (DataError, UsageError):
-        pass
-    return {}
+        return {}
 
 
-def _report(path: str) -> TaskReport | None:
-    """Returns what a finished fine-tuning run answers, if its page could be drawn."""
-    where = files.join(path, REPORT_FILE)
-    if not files.exists(where):
-        return None
-    try:
-        return TaskReport.from_dict(files.read_json(where))
-    except (TypeError, ValueError, AttributeError) as e:
-        raise DataError(f"{where}: must be the report of a run: {e}") from None
-
-
-def _best_trial(path: str) -> str:
-    """Returns the name of the trial that a finished run has kept."""
-    where = files.join(path, _METRICS)
-    summary = files.read_json(where).get("trials") if files.exists(where) else None
-    return str(summary.get("best")) if isinstance(summary, Mapping) else ""
-
-
-def _trials(path: str) -> list[Mapping[str, Any]]:
-    """Returns the trials on record of a finished run."""
-    where = files.join(path, _TRIALS_FILE)
-    if not files.exists(where):
-        return []
-    try:
-        trials = json.loads(files.read_text(where))
-    except (ValueError, RecursionError):
-        trials = None
-    if not isinstance(trials, list):
-        raise DataError(f"{where}: must be a JSON list of trials")
-    return [trial for trial in trials if isinstance(trial, Mapping)]
-
-
-def _unfinished_trials(path: str, name: str) -> list[RunFiles]:
-    """Returns the seeds or trials of a run that has not chosen one of them yet."""
-    folder = files.join(path, _TRIALS_FOLDER)
-    found = files.list_folder(folder) if files.is_folder(folder) else []
-    runs = []
-    for trial in found:
-        where = files.join(folder, trial)
-        if files.is_folder(where) and files.exists(files.join(where, _RUN_FILE)):
-            runs += _read(where, f"{name}/{trial}")
-    return runs
-
-
-def _read_rollbacks(folder: str, lines: Sequence[Any]) -> list[Rollback]:
-    """Returns the rollbacks of a run in the order in which they happened.
+def read_log(lines: Iterable[Any]) -> dict[str, Any]:
+    """Sorts the lines of a run.
 
     Args:
-        folder: str. The folder of the run.
-        lines: Sequence of what JSON may hold. The lines of its log about them, for a
-            folder that only has the log.
+        lines: Iterable of what JSON may hold, a line's content each. Numbers within an
+            object, such as the trust ratios, are those of a weight each.
 
-    Raises:
-        DataError: If the record of the run is damaged.
+    Returns:
+        `measured`, `last_step`, `skipped` and `rollbacks` of a `RunFiles`.
     """
-    # Holds all of them. The log may lack some: a run that goes on from an older
-    # checkpoint, because its last one is damaged, removes the later lines.
-    where = files.join(folder, SKIPPED_FILE)
-    if files.exists(where):
-        recorded = files.read_json(where).get("skipped")
-        lines = recorded if isinstance(recorded, list) else []
-    return list(_parse_rollbacks(lines))
-
-
-def _parse_rollbacks(lines: Iterable[Any]) -> Iterable[Rollback]:
-    """Yields what can be read; a file that a person has changed ends no page."""
+    points: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    last, skipped, rollbacks = 0, 0, []
     for line in lines:
-        line = line if isinstance(line, Mapping) else {}
-        counts = [line.get(name) for name in _ROLLBACK_COUNTS]
-        phase = line.get("phase", 0)
-        if all(map(_is_count, [*counts, phase])):
-            numbers = [line.get(name) for name in ("loss", "grad_norm")]
-            known = [value if type(value) is float else None for value in numbers]
-            yield Rollback(*counts, phase, *known)
+        step = line.get("step") if isinstance(line, Mapping) else None
+        if not _is_number(step) or not 0 <= step < 2**53:
+            skipped += 1
+            continue
+        last = max(last, int(step))
+        split = line.get("split", "train")
+        split = split if isinstance(split, str) else "train"
+        if split == "skipped":
+            rollbacks.append(line)
+        if split in ("skipped", UNFINISHED):
+            continue
+        for name, value in line.items():
+            inner = value if isinstance(value, Mapping) else {"": value}
+            for weight, number in inner.items():
+                if _is_number(number) and name != "step":
+                    point = step, _as_float(number)
+                    points.setdefault((split, name, weight), []).append(point)
+    measured = {name: Curve(*np.array(found).T) for name, found in points.items()}
+    return {
+        "measured": measured,
+        "last_step": last,
+        "skipped": skipped,
+        "rollbacks": rollbacks,
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _as_float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf if value > 0 else -math.inf
 
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**53
 
 
-def known_text(value: float | None) -> str:
-    """Returns a number of a rollback as text; None is one that was not finite."""
-    return _LOST if value is None else as_text(value)
+def _readable(lines: Any) -> Iterable[Mapping[str, Any]]:
+    """Yields the rollbacks; a file that a person has changed ends no page."""
+    for line in lines if isinstance(lines, list) else ():
+        line = {"phase": 0, **line} if isinstance(line, Mapping) else {}
+        if all(_is_count(line.get(name)) for name in _ROLLBACK):
+            numbers = {name: line.get(name) for name in ("loss", "grad_norm")}
+            known = {k: v if type(v) is float else None for k, v in numbers.items()}
+            yield {**line, **known}

@@ -2,20 +2,17 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.figure import PAGE_DPI, draw_lengths
-from albert_tf.reports import comparison
 from albert_tf.reports.page import (
     Block,
     Charts,
     Facts,
-    Figure,
-    Figures,
     Folded,
     Heading,
     Notices,
@@ -24,12 +21,18 @@ from albert_tf.reports.page import (
     Table,
     Text,
     as_setting,
+    as_text,
+    clean,
     flatten,
     render,
 )
-from albert_tf.reports.run_files import PRETRAINING, RunFiles
+from albert_tf.reports.run_files import PRETRAINING, Curve, RunFiles
 from albert_tf.reports.samples import sample_tables, show_masks
-from albert_tf.reports.task_report import report_sections, seed_blocks
+from albert_tf.reports.task_report import (
+    length_figures,
+    report_sections,
+    seed_blocks,
+)
 
 _TIMES = (
     "Training time is that of the steps on record: without the evaluations, the "
@@ -44,39 +47,79 @@ _LEFT_OUT = (
 )
 # Parts of the data card that are numbers, not lists of files.
 _CARD_PARTS = ("splits", "corpus", "examples", "masks", "tokenizer")
+_UNKNOWN = "–"
+# What does not measure the quality of a model has a last value, but no best one.
+_NOT_RATED = ("learning_rate", "grad_norm", "useful_token_rate", "tokens_per_second")
+_LOWER_IS_BETTER = ("loss", "perplexity", "error", "mse", "mae")
+# Two runs do not differ because they write to different places.
+_PLACES = ("output_dir",)
+# Points of a curve on the page, and of a curve of which there is one per weight.
+MAX_POINTS = 2000
+MAX_WEIGHT_POINTS = 500
+# One number per weight, each of which has a curve in the same chart.
+_TRUST_RATIOS = "trust_ratios"
+_TITLES = {
+    "loss": "Loss",
+    "learning_rate": "Learning rate",
+    "grad_norm": "Gradient norm before clipping",
+    "tokens_per_second": "Tokens per second",
+    "useful_token_rate": "Share of useful tokens",
+    _TRUST_RATIOS: "LAMB's trust ratios (logarithmic)",
+}
+# Charts come in this order: by the first that a name ends with.
+_ORDER = ("loss", "accuracy", "learning_rate", "grad_norm", _TRUST_RATIOS)
+_LAST = ("tokens_per_second", "useful_token_rate")
+_ABBREVIATIONS = {"mlm": "MLM", "sop": "SOP", "nsp": "NSP", "f1": "F1", "em": "EM"}
+_BASELINE, _MAJORITY = "_baseline", "majority_accuracy"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RunPage:
-    """What the page shows.
+def render_runs(
+    runs: Sequence[RunFiles],
+    cost_per_hour: float | None = None,
+    prompts: Sequence[str] = (),
+    answers: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
+) -> bytes:
+    """Returns the page of runs as an HTML file, UTF-8.
 
-    Attributes:
+    Args:
         runs: Sequence of `RunFiles`, at least one.
         cost_per_hour: float or None. Price of an hour of the machine.
         prompts: Sequence of str. Texts with masks that the checkpoints answered.
-        answers: Mapping. By the name of a run, what `answer_all` yields.
+        answers: dict. By the name of a run, what `answer_all` yields.
     """
-
-    runs: Sequence[RunFiles]
-    cost_per_hour: float | None = None
-    prompts: Sequence[str] = ()
-    answers: Mapping[str, Sequence[Mapping[str, Any]]] = dataclasses.field(
-        default_factory=dict
-    )
-
-
-def render_runs(page: RunPage) -> bytes:
-    """Returns the page as an HTML file, UTF-8.
-
-    Args:
-        page: `RunPage`.
-    """
-    runs = page.runs
-    names = [run.name for run in runs]
+    names, several = [run.name for run in runs], len(runs) > 1
     kinds = dict.fromkeys(run.kind for run in runs)
-    title = names[0] if len(names) == 1 else f"{len(names)} runs"
+    notices = [notice for run in runs for notice in run.notices]
+    drawn = make_charts(runs)
+    data = {"runs": [run_data(run) for run in runs], "charts": drawn}
+    left_out = rollback_table(runs)
+    times = (
+        _TIMES if cost_per_hour is None else _TIMES + _COST.format(price=cost_per_hour)
+    )
+    times += "" if all(run.is_finished for run in runs) else _STOPPED
+    samples = sample_tables({run.name: run.samples for run in runs})
+    everything = [Folded(run.name, _details(run)) for run in runs]
+    sections = [
+        Section(
+            "Overview",
+            [
+                *([Notices(notices)] if notices else []),
+                overview(runs, cost_per_hour),
+                Text(times),
+            ],
+        ),
+        Section("Curves", [Charts(data)] if drawn else []),
+        Section("Values", last_and_best(runs)),
+        *(section for run in runs for section in _answered(run, several)),
+        Section("Batches left out", [Text(_LEFT_OUT), *left_out] if left_out else []),
+        Section("Settings that differ", differing_settings(runs)),
+        Section("Answers over time", samples),
+        Section("Answers of checkpoints", _answers(prompts, answers or {})),
+        Section(f"Everything about {'each' if several else 'the'} run", everything),
+    ]
+    title = f"{len(runs)} runs" if several else names[0]
     subtitle = f"{' and '.join(kinds)}: {', '.join(names)}"
-    return render(Page(title, subtitle, _sections(page)))
+    return render(Page(title, subtitle, sections))
 
 
 def render_run(run: RunFiles, **known: Any) -> bytes:
@@ -86,114 +129,351 @@ def render_run(run: RunFiles, **known: Any) -> bytes:
         run: `RunFiles`.
         **known: Fields of `run` that its folder does not show yet.
     """
-    return render_runs(RunPage(runs=[dataclasses.replace(run, **known)]))
+    return render_runs([dataclasses.replace(run, **known)])
 
 
-def _sections(page: RunPage) -> list[Section]:
-    runs, price = page.runs, page.cost_per_hour
-    notices = [notice for run in runs for notice in run.notices]
-    drawn = comparison.make_charts(runs)
-    data = {"runs": [comparison.run_data(run) for run in runs], "charts": drawn}
-    values = comparison.last_and_best(runs)
-    differing = comparison.differing_settings(runs) if len(runs) > 1 else None
-    samples = {run.name: run.samples for run in runs}
-    left_out = comparison.rollback_table({run.name: run.rollbacks for run in runs})
-    times = _TIMES if price is None else _TIMES + _COST.format(price=price)
-    times += "" if all(run.is_finished for run in runs) else _STOPPED
-    return [
-        Section(
-            "Overview",
-            [
-                *([Notices(notices)] if notices else []),
-                comparison.overview(runs, price),
-                Text(times),
-            ],
-        ),
-        Section("Curves", [Charts(data)] if drawn else []),
-        Section("Values", [values] if values else []),
-        *(section for run in runs for section in _answered(run, len(runs) > 1)),
-        Section("Batches left out", [Text(_LEFT_OUT), left_out] if left_out else []),
-        Section("Settings that differ", [differing] if differing else []),
-        Section("Answers over time", sample_tables(samples)),
-        Section("Answers of checkpoints", _answers(page)),
-        Section(
-            f"Everything about {'the run' if len(runs) == 1 else 'each run'}",
-            [Folded(run.name, _details(run)) for run in runs],
-        ),
+def make_charts(runs: Sequence[RunFiles]) -> list[dict[str, Any]]:
+    """Returns a chart for each thing that was measured, with the lines of all runs.
+
+    Args:
+        runs: Sequence of `RunFiles`.
+
+    Returns:
+        list of dict, ready for JSON: the `title`; whether the lines of a run are those
+        of its weights (`byWeight`); and `series`, each with the index of its `run`, a
+        `label`, which is the split or the weight, a `kind` ("line", "points" or
+        "baseline"), and `x` and `y`. JSON has no NaN and no infinity: they are the
+        strings "NaN", "Infinity" and "-Infinity".
+    """
+    charts: dict[str, dict[str, Any]] = {}
+    for number, run in enumerate(runs):
+        for (split, name, weight), curve in run.curves.items():
+            group, label = name, split
+            kind = "line" if split == "train" else "points"
+            if _is_baseline(name) and (split, _accuracy_of(name), "") in run.curves:
+                group, kind, label = _accuracy_of(name), "baseline", "trivial baseline"
+            if weight:
+                label = weight if split == "train" else f"{split} {weight}"
+            x, y = thin(curve, MAX_WEIGHT_POINTS if weight else MAX_POINTS)
+            new = {"title": clean(title_of(group)), "byWeight": bool(weight)}
+            series = {"run": number, "label": clean(label), "kind": kind}
+            series |= {"x": _numbers(x), "y": _numbers(y)}
+            charts.setdefault(group, {**new, "series": []})["series"].append(series)
+    return [charts[name] for name in sorted(charts, key=_place_of)]
+
+
+def _is_baseline(name: str) -> bool:
+    """Returns whether a metric is the accuracy of the best constant answer."""
+    return name.endswith((_BASELINE, _MAJORITY))
+
+
+def _accuracy_of(baseline: str) -> str:
+    """Returns the metric that a baseline is that of."""
+    if baseline.endswith(_MAJORITY):
+        return baseline.removesuffix(_MAJORITY) + "accuracy"
+    return baseline.removesuffix(_BASELINE) + "_accuracy"
+
+
+def title_of(name: str) -> str:
+    """Returns what people call a metric: "MLM loss" for "mlm_loss"."""
+    if name in _TITLES:
+        return _TITLES[name]
+    words = [_ABBREVIATIONS.get(word, word) for word in name.split("_") if word]
+    text = " ".join(words) or name
+    return text[:1].upper() + text[1:]
+
+
+def _place_of(name: str) -> tuple[int, int, str]:
+    """Returns what sorts metrics: losses, accuracies, others, and how training went."""
+    if name in _LAST:
+        return len(_ORDER) + 1, _LAST.index(name), name
+    for place, ending in enumerate(_ORDER):
+        if name.endswith(ending):
+            return place, len(name), name
+    # The charts of other metrics, after the accuracies.
+    return _ORDER.index("accuracy"), 1000, name
+
+
+def thin(curve: Curve, limit: int) -> Curve:
+    """Returns a curve with fewer points but the same peaks, valleys and gaps.
+
+    Args:
+        curve: `Curve`.
+        limit: int. Maximum number of points, at least 5. A longer curve is cut into
+            pieces of equal numbers of points. Of each, the smallest and largest value
+            and the first that is not finite are kept, and of all, both ends.
+    """
+    size, values = len(curve.steps), curve.values
+    if size <= limit:
+        return curve
+    kept = [0, size - 1]
+    for piece in np.array_split(np.arange(size), (limit - 2) // 3):
+        is_finite = np.isfinite(values[piece])
+        finite = piece[is_finite]
+        if len(finite):
+            kept += [finite[values[finite].argmin()], finite[values[finite].argmax()]]
+        kept += piece[~is_finite][:1].tolist()
+    chosen = np.unique(kept)
+    return Curve(curve.steps[chosen], values[chosen])
+
+
+def run_data(run: RunFiles) -> dict[str, Any]:
+    """Returns what the script of the page knows about a run, ready for JSON."""
+    marks = [{"step": r["diverged_at"], "text": describe(r)} for r in run.rollbacks]
+    data = {"name": clean(run.name), "clock": None, "rollbacks": marks}
+    if clock := run.clock:
+        # All have the same steps and rise with them, so that thinning by position keeps
+        # them true.
+        size = len(clock.steps)
+        number = min(size, MAX_WEIGHT_POINTS)
+        chosen = np.unique(np.linspace(0, size - 1, number).round().astype(int))
+        data["clock"] = {
+            "step": _numbers(clock.steps[chosen]),
+            "hours": _numbers(clock.seconds[chosen] / 3600),
+            "tokens": _numbers(clock.tokens[chosen]),
+        }
+    return data
+
+
+def _numbers(values: Iterable[float]) -> list[float | int | str]:
+    """Returns numbers for JSON, of 7 digits as those of float32."""
+    return [_number(float(value)) for value in values]
+
+
+def _number(value: float) -> float | int | str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    is_whole = value == int(value) and abs(value) < 2**53
+    return int(value) if is_whole else float(f"{value:.7g}")
+
+
+def describe(rollback: Mapping[str, Any]) -> str:
+    """Returns a line about a divergence after which a run went back."""
+    phase = rollback["phase"]
+    of_phase = f" of the phase from step {phase:,}" if phase else ""
+    return (
+        f"diverged at step {rollback['diverged_at']:,}: loss "
+        f"{_finite(rollback['loss'])}, gradient norm {_finite(rollback['grad_norm'])}; "
+        f"batch {rollback['batch']:,}{of_phase} left out, back to step "
+        f"{rollback['restored_step']:,}"
+    )
+
+
+def _finite(value: float | None) -> str:
+    return "not finite" if value is None else as_text(value)
+
+
+def rollback_table(runs: Sequence[RunFiles]) -> list[Table]:
+    """Returns a table of the rollbacks; none without any."""
+    found = [(run.name, one) for run in runs for one in run.rollbacks]
+    with_phase = any(one["phase"] for _, one in found)
+    rows = [
+        {
+            **({"run": name} if len(runs) > 1 else {}),
+            "diverged at step": one["diverged_at"],
+            "loss": _finite(one["loss"]),
+            "gradient norm": _finite(one["grad_norm"]),
+            "batch left out": one["batch"],
+            **({"of the phase from step": one["phase"]} if with_phase else {}),
+            "back to step": one["restored_step"],
+        }
+        for name, one in found
     ]
+    return [Table.of("Batches left out", rows)] if rows else []
+
+
+def overview(runs: Sequence[RunFiles], cost_per_hour: float | None) -> Table:
+    """Returns how far the runs are, what it took, and what is left.
+
+    Args:
+        runs: Sequence of `RunFiles`.
+        cost_per_hour: float or None. Price of an hour of the machine.
+    """
+    columns = [_progress(run, cost_per_hour) for run in runs]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    return Table("Runs", ["", *(run.name for run in runs)], rows)
+
+
+def _progress(run: RunFiles, cost_per_hour: float | None) -> dict[str, str]:
+    done, last, clock = run.last_step, run.num_train_steps, run.clock
+    share = f"{done / last:.0%} done" if last and done < last else "not finished"
+    left = None
+    if not run.is_finished and last and clock and clock.step_seconds is not None:
+        left = max(0, last - done) * clock.step_seconds
+    spent = clock.seconds[-1] if clock else None
+    speeds = run.curve("train", "tokens_per_second").values
+    median = np.sort(speeds[np.isfinite(speeds)])
+    values = {
+        "kind": run.kind,
+        "state": "finished" if run.is_finished else share,
+        "step": f"{done:,}" + (f" of {last:,}" if last else ""),
+        "training time": _known(spent, duration),
+        "time left": _known(left, duration),
+        "tokens": f"{clock.tokens[-1]:,.0f}" if clock else _UNKNOWN,
+        "tokens per second, median": (
+            f"{median[len(median) // 2]:,.0f}" if len(median) else _UNKNOWN
+        ),
+    }
+    if cost_per_hour is not None:
+
+        def cost(time: float) -> str:
+            money = time / 3600 * cost_per_hour
+            return f"{money:,.2f}" if money >= 1 or not money else f"{money:.2g}"
+
+        values["cost so far"] = _known(spent, cost)
+        values["cost of what is left"] = _known(left, cost)
+    return values
+
+
+def _known(value: float | None, show: Callable[[float], str]) -> str:
+    return _UNKNOWN if value is None else show(value)
+
+
+def duration(seconds: float) -> str:
+    """Returns a time as people read it: "1 d 2 h", "3 h 5 min", "12.3 s"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    days, rest = divmod(minutes, 24 * 60)
+    hours, minutes = divmod(rest, 60)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
+    shown = [f"{number:,} {unit}" for number, unit in parts if number]
+    return " ".join(shown[:2])
+
+
+def last_and_best(runs: Sequence[RunFiles]) -> list[Table]:
+    """Returns a table of the last and best values of all metrics; none without any."""
+    keys = {(n, split) for run in runs for split, n, weight in run.curves if not weight}
+    # As the charts; of a metric, training comes first.
+    ordered = sorted(keys, key=lambda key: (_place_of(key[0]), key[1] != "train", key))
+    rows = [
+        [
+            title_of(name),
+            split,
+            *(_values(name, run.curve(split, name)) for run in runs),
+        ]
+        for name, split in ordered
+    ]
+    title = "Last values; in brackets, the best ones and their steps"
+    names = ["metric", "split", *(run.name for run in runs)]
+    return [Table(title, names, rows)] if rows else []
+
+
+def _values(name: str, curve: Curve) -> str:
+    """Returns the last value of a curve, and the best one with its step."""
+    steps, values = curve
+    last = _text(values[-1]) if len(values) else _UNKNOWN
+    is_finite = np.isfinite(values)
+    if not is_finite.any() or name in _NOT_RATED or _is_baseline(name):
+        return last
+    sign = -1 if name.endswith(_LOWER_IS_BETTER) else 1
+    best = int(np.where(is_finite, sign * values, -math.inf).argmax())
+    return f"{last} ({_text(values[best])} at {int(steps[best]):,})"
+
+
+def _text(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else as_text(value)
+
+
+def differing_settings(runs: Sequence[RunFiles]) -> list[Table]:
+    """Returns a table of the settings in which runs differ; none without any.
+
+    Pretraining and fine-tuning are compared by the settings that both have.
+    """
+    by_kind: dict[str, dict[str, None]] = {}
+    for run in runs:
+        by_kind.setdefault(run.kind, {}).update(dict.fromkeys(run.settings))
+    first, *others = by_kind.values()
+    names = [name for name in first if all(name in other for other in others)]
+    rows = [
+        [name, *(_setting(run.settings.get(name)) for run in runs)]
+        for name in names
+        if name not in _PLACES
+    ]
+    rows = [row for row in rows if len(set(row[1:])) > 1]
+    title = "Only the settings that differ"
+    return [Table(title, ["setting", *(r.name for r in runs)], rows)] if rows else []
+
+
+def _setting(value: Any) -> str:
+    return _UNKNOWN if _is_empty(value) else as_setting(value)
+
+
+def _is_empty(value: Any) -> bool:
+    return value in ("", None, [])
 
 
 def _answered(run: RunFiles, is_named: bool) -> list[Section]:
     """Returns what the model of a fine-tuning run answers, and its trials."""
-    sections = report_sections(run.report) if run.report else []
+    sections = report_sections(run.report)
     if run.trials:
-        metric = run.report.metric if run.report else ""
-        seeds = seed_blocks(run.trials, run.best_trial, metric or "result")
-        sections.insert(1, Section("Seeds", seeds))
-    if not is_named:
-        return sections
-    return [
-        Section(f"{section.title}: {run.name}", section.blocks) for section in sections
-    ]
+        sections.insert(1, Section("Seeds", seed_blocks(run.trials)))
+    name = f": {run.name}" if is_named else ""
+    return [Section(f"{title}{name}", blocks) for title, blocks in sections]
 
 
-def _answers(page: RunPage) -> list[Block]:
-    blocks: list[Block] = []
-    for number, prompt in enumerate(page.prompts):
-        rows = []
-        for run, found in page.answers.items():
-            for one in found:
-                rows.append([run, one["name"], show_masks(one["answers"][number])])
-        if len(page.answers) == 1:
-            names, rows = ["checkpoint", "answers"], [row[1:] for row in rows]
-        else:
-            names = ["run", "checkpoint", "answers"]
+def _answers(
+    prompts: Sequence[str], answers: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> list[Block]:
+    """Returns a table for each prompt: what the checkpoints answered."""
+    tables: list[Block] = []
+    for number, prompt in enumerate(prompts):
+        rows = [
+            {
+                **({"run": run} if len(answers) > 1 else {}),
+                "checkpoint": one["name"],
+                "answers": show_masks(one["answers"][number]),
+            }
+            for run, found in answers.items()
+            for one in found
+        ]
         if rows:
-            blocks.append(Table(prompt, names, rows, stacked=True))
-    return blocks
+            tables.append(Table.of(prompt, rows)._replace(stacked=True))
+    return tables
 
 
 def _details(run: RunFiles) -> list[Block]:
     """Returns everything that a run was made of."""
     card = {
-        name: value
-        for name, value in run.data_card.items()
-        if name in _CARD_PARTS or (isinstance(value, str | int) and name != "format")
-    }
-    shown = {
         name.replace("_", " "): value
-        for name, value in flatten(card).items()
+        for name, value in flatten(
+            {
+                name: value
+                for name, value in run.data_card.items()
+                if name in _CARD_PARTS
+                or (isinstance(value, str | int) and name != "format")
+            }
+        ).items()
         if not isinstance(value, list)
     }
-    if run.kind == PRETRAINING and not shown:
-        shown = {"": "The data card is not where the run found it."}
-    config = {k: as_setting(v) for k, v in run.config.items()}
+    if run.kind == PRETRAINING and not card:
+        card = {"": "The data card is not where the run found it."}
+    config = dict(run.config)
     with contextlib.suppress(ValueError, TypeError):
-        config["parameters"] = AlbertConfig.from_dict(run.config).num_parameters()
+        if config:
+            config["parameters"] = AlbertConfig.from_dict(config).num_parameters()
+    given = {k: v for k, v in run.settings.items() if not _is_empty(v)}
+    ratios = {
+        weight: curve.values[-1]
+        for (split, name, weight), curve in run.curves.items()
+        if (split, name) == ("train", _TRUST_RATIOS)
+    }
+    environment = flatten(run.environment)
     parts = [
-        ("Settings", {k: as_setting(v) for k, v in _given(run.settings).items()}),
-        ("Config of the model", config if run.config else {}),
-        ("Data card", shown),
-        (
-            "Environment",
-            {k: as_setting(v) for k, v in flatten(run.environment).items()},
-        ),
+        ("Settings", {k: as_setting(v) for k, v in given.items()}),
+        ("Config of the model", {k: as_setting(v) for k, v in config.items()}),
+        ("Data card", card),
+        ("Environment", {k: as_setting(v) for k, v in environment.items()}),
+        ("Trust ratios of the last step on record", ratios),
     ]
     blocks: list[Block] = []
     for title, values in parts:
         if values:
             blocks += [Heading(title), Facts(f"{title}, {run.name}", values)]
-    blocks += _lengths(run.data_card)
-    ratios = {
-        weight: curve.values[-1]
-        for (split, name, weight), curve in run.measurements.curves.items()
-        if (split, name) == ("train", comparison.TRUST_RATIOS)
-    }
-    if ratios:
-        blocks += [
-            Heading("Trust ratios of the last step on record"),
-            Facts(f"Trust ratios, {run.name}", ratios),
-        ]
+        if title == "Data card":
+            blocks += _lengths(run.data_card)
     return blocks
 
 
@@ -201,11 +481,4 @@ def _lengths(card: Mapping[str, Any]) -> list[Block]:
     examples = card.get("examples")
     lengths = examples.get("length_histogram") if isinstance(examples, dict) else None
     is_list = isinstance(lengths, list) and all(type(n) is int for n in lengths)
-    if not is_list or not sum(lengths):
-        return []
-    alt = f"Histogram of the lengths of {sum(lengths):,} examples in tokens."
-    return [Figures([Figure(draw_lengths(np.array(lengths), PAGE_DPI), alt)])]
-
-
-def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in settings.items() if v not in ("", None, [])}
+    return length_figures({"the data": lengths}) if is_list and sum(lengths) else []

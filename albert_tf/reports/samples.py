@@ -1,8 +1,7 @@
 """Masked sentences, and what a run answered to them, as tables over time."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from albert_tf.errors import DataError
 from albert_tf.reports.metrics_file import SAMPLES_FILE, iterate_metrics
@@ -24,8 +23,7 @@ PROMPTS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """The answers to a text at an evaluation.
 
     Attributes:
@@ -73,23 +71,18 @@ def sample_tables(runs: Mapping[str, Sequence[Sample]]) -> list[Table]:
     tables = []
     for text in dict.fromkeys(one.text for _, one in found):
         mine = [(name, one) for name, one in found if one.text == text]
-        shown = {
-            (name, step)
-            for name in runs
-            for step in _some(sorted({s.step for n, s in mine if n == name}))
-        }
+        steps = {n: _some(sorted({s.step for m, s in mine if m == n})) for n in runs}
         rows = [
-            [
-                *([name] if several else []),
-                one.step,
-                *([WEIGHTS[one.weights]] if averaged else []),
-                show_masks(one.masks),
-            ]
+            {
+                **({"run": name} if several else {}),
+                "step": one.step,
+                **({"weights": WEIGHTS[one.weights]} if averaged else {}),
+                "answers": show_masks(one.masks),
+            }
             for name, one in mine
-            if (name, one.step) in shown
+            if one.step in steps[name]
         ]
-        names = ["run"] * several + ["step"] + ["weights"] * averaged + ["answers"]
-        tables.append(Table(text, names, rows, stacked=True))
+        tables.append(Table.of(text, rows)._replace(stacked=True))
     return tables
 
 

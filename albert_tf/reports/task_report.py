@@ -1,15 +1,37 @@
-"""What a fine-tuned model gets right and wrong, as sections of a page."""
+"""What a fine-tuned model gets right and wrong, as sections of a page.
 
-import dataclasses
-import math
+A report is a dict, as in `report.json`. All of it is optional:
+
+- `task`, `model`: names of the task, and of what was fine-tuned or evaluated,
+- `metric`, `best_step`: what selects the checkpoint, and the step of the selected one,
+- `warnings`: what the reader must know, such as a collapse,
+- `results`: metrics by name, or such dicts by split,
+- `splits`: by split, what `Family.report` returns: any of
+    - `labels`, list of str, and `confusion`, int `[C, C]`, rows = correct,
+    - `scatter`, list of (label, prediction),
+    - `per_class`, list of `{"label", "precision", "recall", "f1", "support"}`,
+    - `calibration`, list of (confidence, whether the answer is correct),
+    - `errors`, list of `{"index", "text", "label", "prediction", "score",
+      "truncated"}`, worst first,
+    - `groups`, list of `{"name", <metric>: value}`,
+- `lengths`: by split, `values`, tokens of each row, of which an example may have
+  several; `max_seq_length`; `examples` and `truncated`, how many there are and how many
+  of them lost text,
+- `useful_token_rate`: share of the tokens of the training batches that are no padding.
+"""
+
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from albert_tf.figure import PAGE_DPI, draw_lengths
 from albert_tf.reports import figures
 from albert_tf.reports.page import (
     Block,
     Facts,
+    Figure,
     Figures,
     Heading,
     Page,
@@ -35,210 +57,128 @@ _ERROR_COLUMNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Lengths:
-    """Lengths of the rows of a split; an example may be several of them.
-
-    Attributes:
-        values: Sequence of int. Tokens of each row, after truncation.
-        max_seq_length: int. Number of tokens of the longest possible row.
-        examples: int. Number of examples.
-        truncated: int. Number of examples that lost text.
-    """
-
-    values: Sequence[int]
-    max_seq_length: int
-    examples: int
-    truncated: int
+def render_evaluation(report: Mapping[str, Any]) -> bytes:
+    """Returns the page of an evaluation as an HTML file, UTF-8."""
+    names = [f"{name} {report[name]}" for name in ("task", "model") if report.get(name)]
+    title = f"Evaluation: {report.get('task', '')}"
+    return render(Page(title, ", ".join(names), report_sections(report)))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskReport:
-    """What a fine-tuned model answers. All of it is optional.
-
-    Attributes:
-        task: str. Name of the task.
-        model: str. What was fine-tuned or evaluated.
-        metric: str. Name of the metric that selects the checkpoint.
-        best_step: int. Step of the selected checkpoint.
-        warnings: Sequence of str. What the reader must know, such as a collapse.
-        results: Mapping. Metrics by name, or such mappings by split.
-        splits: By split, what `Family.report` returns: any of
-
-            - `labels`, list of str, and `confusion`, int `[C, C]`, rows = correct,
-            - `scatter`, list of (label, prediction),
-            - `per_class`, list of `{"label", "precision", "recall", "f1", "support"}`,
-            - `calibration`, list of (confidence, whether the answer is correct),
-            - `errors`, list of `{"index", "text", "label", "prediction", "score",
-              "truncated"}`, worst first,
-            - `groups`, list of `{"name", <metric>: value}`.
-        lengths: `Lengths` by split.
-        useful_token_rate: float. Share of the tokens of the training batches that are
-            no padding.
-    """
-
-    task: str = ""
-    model: str = ""
-    metric: str = ""
-    best_step: int | None = None
-    warnings: Sequence[str] = ()
-    results: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    splits: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    lengths: Mapping[str, Lengths] = dataclasses.field(default_factory=dict)
-    useful_token_rate: float | None = None
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "TaskReport":
-        """Returns the report that `dataclasses.asdict` made a mapping of.
-
-        Raises:
-            TypeError: If the lengths are not those of a report.
-        """
-        known = {field.name for field in dataclasses.fields(cls)}
-        found = {name: value for name, value in values.items() if name in known}
-        lengths = {k: Lengths(**v) for k, v in dict(found.pop("lengths", {})).items()}
-        return cls(**found, lengths=lengths)
-
-
-def report_sections(report: TaskReport) -> list[Section]:
+def report_sections(report: Mapping[str, Any]) -> list[Section]:
     """Returns what there is to see of the answers of a model."""
+    if not report:
+        return []
     return [
         Section("Results", _results(report)),
         *(
-            Section(f"Answers on {split}", split_blocks(split, found))
-            for split, found in report.splits.items()
+            Section(f"Answers on {split}", _split_blocks(split, found))
+            for split, found in report.get("splits", {}).items()
         ),
         Section("Lengths and truncation", _lengths(report)),
     ]
 
 
-def render_evaluation(report: TaskReport) -> bytes:
-    """Returns the page of an evaluation as an HTML file, UTF-8."""
-    names = (("task", report.task), ("model", report.model))
-    subtitle = ", ".join(f"{name} {value}" for name, value in names if value)
-    title = f"Evaluation: {report.task}"
-    return render(Page(title, subtitle, report_sections(report)))
-
-
-def seed_blocks(
-    trials: Sequence[Mapping[str, Any]], best: str, metric: str
-) -> list[Block]:
-    """Returns the results of several seeds or trials side by side.
-
-    Args:
-        trials: Sequence of dict. Content of `trials.json`: `name`, `value` of the
-            metric (None if the run failed), `seed`, `results`, and settings.
-        best: str. Name of the one that was kept.
-        metric: str. Name of the selecting metric.
-    """
-    seeds = [trial.get("seed") for trial in trials]
-    values = [_number(trial.get("value")) for trial in trials]
-    known = [value for value in values if math.isfinite(value)]
-    summary: dict[str, Any] = {"seeds": len(seeds)}
-    if len(known) < len(seeds):
-        summary["without a result"] = len(seeds) - len(known)
-    if known:
-        median = statistics.median(known)
-        summary |= {"median": median, "lowest": min(known), "highest": max(known)}
-        if len(known) > 1:
-            summary["standard deviation"] = statistics.stdev(known)
-    figure = figures.draw_seeds(seeds, values, metric)
-    shown = [
-        {k: as_setting(v) for k, v in t.items() if k not in ("results", "value")}
-        | {metric: t.get("value"), "selected": t.get("name") == best}
-        for t in trials
-    ]
-    marked = next((i for i, line in enumerate(shown) if line["selected"]), None)
-    table = _table("Results by seed", shown)._replace(marked=marked)
-    return [Facts(f"The {metric} over seeds", summary), Figures([figure]), table]
-
-
-def split_blocks(split: str, report: Mapping[str, Any]) -> list[Block]:
-    """Returns what there is to see of the answers on a split.
-
-    Args:
-        split: str. Name of the split.
-        report: Mapping. What `Family.report` returns.
-    """
-    return [
-        *_listed("Groups", "Metrics by group", report.get("groups", ())),
-        *_listed("Labels", "Metrics by label", report.get("per_class", ())),
-        *_confusion(split, report.get("labels", ()), report.get("confusion", ())),
-        *_scatter(split, report.get("scatter", ())),
-        *_calibration(split, report.get("calibration", ())),
-        *_errors(report.get("errors", ())),
-    ]
-
-
-def _results(report: TaskReport) -> list[Block]:
+def _results(report: Mapping[str, Any]) -> list[Block]:
     blocks: list[Block] = []
-    if report.metric and report.best_step is not None:
-        step, metric = report.best_step, report.metric
+    metric, step = report.get("metric"), report.get("best_step")
+    if metric and step is not None:
         blocks.append(Text(f"The checkpoint of step {step:,} has the best {metric}."))
-    flat = {k: v for k, v in report.results.items() if not isinstance(v, Mapping)}
-    by_split = {k: v for k, v in report.results.items() if isinstance(v, Mapping)}
-    if by_split:
-        rows = {name: None for values in by_split.values() for name in flatten(values)}
-        columns = [flatten(values) for values in by_split.values()]
-        table = [[name, *(column.get(name) for column in columns)] for name in rows]
-        marked = list(rows).index(report.metric) if report.metric in rows else None
-        blocks.append(Table("Metrics by split", ["metric", *by_split], table, marked))
-    if flat:
-        marked = list(flat).index(report.metric) if report.metric in flat else None
-        table = [list(item) for item in flat.items()]
-        blocks.append(Table("Metrics", ["metric", "value"], table, marked))
-    return blocks
+    results = report.get("results", {})
+    by_split = {k: flatten(v) for k, v in results.items() if isinstance(v, Mapping)}
+    flat = {k: v for k, v in results.items() if not isinstance(v, Mapping)}
+    blocks += _metrics("Metrics by split", by_split, metric)
+    return blocks + _metrics("Metrics", {"value": flat}, metric)
 
 
-def _listed(
-    heading: str, caption: str, lines: Sequence[Mapping[str, Any]]
+def _metrics(
+    caption: str, columns: Mapping[str, Mapping[str, Any]], metric: str | None
 ) -> list[Block]:
-    return [Heading(heading), _table(caption, lines)] if lines else []
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    rows = [[name, *(c.get(name) for c in columns.values())] for name in names]
+    marked = names.index(metric) if metric in names else None
+    return [Table(caption, ["metric", *columns], rows, marked)] if rows else []
 
 
-def _table(caption: str, lines: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns a table with a column for each name in the lines."""
-    names = list(dict.fromkeys(name for line in lines for name in line))
-    rows = [[line.get(name) for name in names] for line in lines]
-    return Table(caption, names, rows)
+def seed_blocks(trials: Mapping[str, Any]) -> list[Block]:
+    """Returns the results of several seeds side by side.
+
+    Args:
+        trials: dict. Of `metrics.json`: the `metric`, the name of the `best` one, and
+            `runs`, each with `name`, `seed` and `value`, None if there is no metric.
+    """
+    metric, runs = trials.get("metric") or "result", trials["runs"]
+    values = [run["value"] for run in runs if run["value"] is not None]
+    summary = {"seeds": len(runs)}
+    summary |= {k: trials[k] for k in ("median", "lowest", "highest") if values}
+    if len(values) > 1:
+        summary["standard deviation"] = statistics.stdev(values)
+    kept = [run["name"] == trials["best"] for run in runs]
+    rows = [
+        {"name": run["name"], "seed": as_setting(run["seed"]), metric: run["value"]}
+        | {"selected": is_best}
+        for run, is_best in zip(runs, kept, strict=True)
+    ]
+    table = Table.of("Results by seed", rows)._replace(marked=kept.index(True))
+    return [Facts(f"The {metric} over seeds", summary), table]
+
+
+def _split_blocks(split: str, report: Mapping[str, Any]) -> list[Block]:
+    """Returns what there is to see of the answers on a split."""
+    blocks: list[Block] = []
+    for heading, caption, name in (
+        ("Groups", "Metrics by group", "groups"),
+        ("Labels", "Metrics by label", "per_class"),
+    ):
+        if lines := report.get(name):
+            blocks += [Heading(heading), Table.of(caption, lines)]
+    if len(report.get("confusion", ())):
+        blocks += _confusion(split, report["labels"], report["confusion"])
+    if len(report.get("scatter", ())):
+        picture = figures.draw_scatter(split, report["scatter"])
+        blocks += [Heading("Scores"), Figures([picture])]
+    blocks += _calibration(split, report.get("calibration", ()))
+    return blocks + _errors(report.get("errors", ()))
 
 
 def _confusion(
     split: str, labels: Sequence[str], confusion: Sequence[Sequence[int]]
 ) -> list[Block]:
-    if not len(confusion):
-        return []
     blocks: list[Block] = [Heading("Confusion")]
     is_drawn = len(labels) <= figures.MAX_LABELS
     if is_drawn:
         blocks.append(Figures([figures.draw_confusion(split, labels, confusion)]))
-    pairs = figures.most_confused(confusion, _NUM_PAIRS if is_drawn else _ONLY_PAIRS)
+    pairs = sorted(
+        (-count, row, column)
+        for row, counts in enumerate(confusion)
+        for column, count in enumerate(counts)
+        if row != column and count > 0
+    )
     if not pairs:
         return [*blocks, Text("No label was confused with another.")]
-    names = ["correct", "predicted", "examples", "share of the correct label"]
-    rows = [[labels[a], labels[b], count, share] for a, b, count, share in pairs]
-    return [*blocks, Table("Labels confused most often", names, rows)]
-
-
-def _scatter(split: str, scatter: Sequence[Sequence[float]]) -> list[Block]:
-    if not len(scatter):
-        return []
-    return [Heading("Scores"), Figures([figures.draw_scatter(split, scatter)])]
+    rows = [
+        {
+            "correct": labels[row],
+            "predicted": labels[column],
+            "examples": -count,
+            "share of the correct label": -count / sum(confusion[row]),
+        }
+        for count, row, column in pairs[: _NUM_PAIRS if is_drawn else _ONLY_PAIRS]
+    ]
+    return [*blocks, Table.of("Labels confused most often", rows)]
 
 
 def _calibration(split: str, calibration: Sequence[Sequence[Any]]) -> list[Block]:
-    bins, error = figures.calibration_bins(calibration)
-    total = sum(count for *_, count in bins)
+    bins = figures.calibration_bins(calibration)
+    total = bins.counts.sum()
     if not total:
         return []
-    kept = [(x * count / total, y * count / total) for x, y, count in bins if count]
     facts = {
-        "expected calibration error": error,
-        "mean confidence": sum(x for x, _ in kept),
-        "accuracy": sum(y for _, y in kept),
+        "expected calibration error": bins.error,
+        "mean confidence": bins.confidences.sum() / total,
+        "accuracy": bins.correct.sum() / total,
         "answers": total,
     }
-    diagram = figures.draw_calibration(split, calibration)
+    diagram = figures.draw_calibration(split, bins)
     return [Heading("Calibration"), Facts("Calibration", facts), Figures([diagram])]
 
 
@@ -254,36 +194,6 @@ def _errors(errors: Sequence[Mapping[str, Any]]) -> list[Block]:
     return [Heading("Errors"), Table(caption, titles, rows, stacked=True)]
 
 
-def _lengths(report: TaskReport) -> list[Block]:
-    blocks: list[Block] = []
-    if report.useful_token_rate is not None:
-        rate = f"{report.useful_token_rate:.1%}"
-        blocks.append(Facts("Padding", {"useful tokens of a training batch": rate}))
-    found = {split: one for split, one in report.lengths.items() if len(one.values)}
-    if not found:
-        return blocks
-    limit = max(one.max_seq_length for one in found.values())
-    values = {split: [int(v) for v in one.values] for split, one in found.items()}
-    rows = [
-        [
-            split,
-            one.examples,
-            len(values[split]),
-            statistics.fmean(values[split]),
-            statistics.median_low(values[split]),
-            max(values[split]),
-            one.max_seq_length,
-            one.truncated,
-            f"{one.truncated / max(one.examples, 1):.2%}",
-        ]
-        for split, one in found.items()
-    ]
-    names = [*("split", "examples", "rows", "mean tokens of a row", "median")]
-    names += ["longest row", "limit", "cut examples", "share of the examples"]
-    figure = figures.draw_token_lengths(values, limit)
-    return [*blocks, Table("Lengths by split", names, rows), Figures([figure])]
-
-
 def _shorten(value: Any, is_name: bool) -> Any:
     """Returns a value whose text does not fill the page; the index is a name."""
     if value is None or (isinstance(value, int | float) and not is_name):
@@ -292,6 +202,51 @@ def _shorten(value: Any, is_name: bool) -> Any:
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
 
 
-def _number(value: Any) -> float:
-    """Returns the number, or NaN without one."""
-    return float(value) if isinstance(value, int | float) else math.nan
+def _lengths(report: Mapping[str, Any]) -> list[Block]:
+    blocks: list[Block] = []
+    if report.get("useful_token_rate") is not None:
+        rate = f"{report['useful_token_rate']:.1%}"
+        blocks.append(Facts("Padding", {"useful tokens of a training batch": rate}))
+    found = {k: v for k, v in report.get("lengths", {}).items() if len(v["values"])}
+    if not found:
+        return blocks
+    rows = [
+        {
+            "split": split,
+            "examples": one["examples"],
+            "rows": len(one["values"]),
+            "mean tokens of a row": statistics.fmean(one["values"]),
+            "median": statistics.median_low(one["values"]),
+            "longest row": max(one["values"]),
+            "limit": one["max_seq_length"],
+            "cut examples": one["truncated"],
+            "share of the examples": f"{one['truncated'] / one['examples']:.2%}",
+        }
+        for split, one in found.items()
+    ]
+    counts = {split: np.bincount(one["values"]) for split, one in found.items()}
+    pictures = length_figures(counts, "row")
+    return [*blocks, Table.of("Lengths by split", rows), *pictures]
+
+
+def length_figures(
+    counts: Mapping[str, Sequence[int]], unit: str = "example"
+) -> list[Block]:
+    """Returns pictures of lengths in tokens.
+
+    Args:
+        counts: By name, the number of examples of each length from 0.
+        unit: str. What has such a length.
+    """
+    return [
+        Figures(
+            [
+                Figure(
+                    draw_lengths(np.asarray(lengths), PAGE_DPI, unit),
+                    f"Histogram of the lengths of {sum(lengths):,} {unit}s of {name}.",
+                    name,
+                )
+                for name, lengths in counts.items()
+            ]
+        )
+    ]

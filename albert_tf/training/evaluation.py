@@ -10,13 +10,10 @@ from absl import logging
 
 from albert_tf import features
 from albert_tf.errors import DataError
-from albert_tf.tasks.batches import BatchShape
-from albert_tf.tasks.outputs import Forward, collect_outputs
-from albert_tf.tasks.task import SINGLE_LABEL, Options, Task
+from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.tasks.text_classification import ONE_CLASS_IS_NORMAL
 from albert_tf.training.callbacks import Callback
-from albert_tf.training.examples import CALIBRATION, Split, dev_splits
-from albert_tf.training.tensorflow.checkpoints import WeightAverages
+from albert_tf.training.examples import CALIBRATION, RunExamples, Split
 from albert_tf.training.tensorflow.strategy import share
 
 _CHANCE = 0.98
@@ -26,78 +23,34 @@ class CollapsedError(DataError):
     """Training collapsed, and the run was asked not to go on."""
 
 
-class Evaluator:
-    """Turns a model into answers and metrics.
+# Runs a model on rows.
+Outputs = Callable[[EncodedExamples], Mapping[str, np.ndarray]]
+
+
+def calibrated(task: Task, splits: Mapping[str, Split], run: Outputs) -> Task:
+    """Returns the task with what is chosen on held-back training examples, if any.
 
     Args:
         task: `Task`. With the labels of the model.
         splits: dict. `Split` by name.
-        shape: `BatchShape`. How to make batches; not packed.
-        batch_size: int. Rows per batch.
-        forward: callable. See `outputs.collect_outputs`.
-        max_tokens: int or None. Tokens of a batch, padding included, at most.
-
-    Attributes:
-        options: `Options`. Those of the task, with a calibrated threshold.
+        run: callable. From rows to the outputs of the model.
     """
-
-    def __init__(
-        self,
-        task: Task,
-        splits: Mapping[str, Split],
-        shape: BatchShape,
-        batch_size: int,
-        forward: Forward,
-        max_tokens: int | None = None,
-    ):
-        self.task = task
-        self.splits = splits
-        self.options: Options = task.options
-        self._shape = dataclasses.replace(shape, packing=False)
-        self._batch_size = batch_size
-        self._forward = forward
-        self._max_tokens = max_tokens
-
-    def calibrate(self) -> None:
-        """Chooses what is chosen on held-back training examples, if there are any."""
-        if CALIBRATION in self.splits:
-            split = self.splits[CALIBRATION]
-            self.options = self.task.family.calibrate(
-                self.task, split.examples, split.encoded, self._run(split), self.options
-            )
-
-    def answers(self, name: str) -> Any:
-        """Returns the answers to the examples of a split."""
-        split = self.splits[name]
-        return self.task.family.answers(
-            self.task, split.examples, split.encoded, self._run(split), self.options
-        )
-
-    def metrics(self, name: str, answers: Any) -> dict[str, float]:
-        """Returns the metrics of the answers to a labelled split."""
-        return self.task.family.metrics(self.task, self.splits[name].examples, answers)
-
-    def dev_splits(self) -> list[str]:
-        """Returns the splits that are evaluated, the one that decides first."""
-        return dev_splits(self.splits)
-
-    def _run(self, split: Split) -> dict[str, np.ndarray]:
-        return collect_outputs(
-            self._forward,
-            split.encoded,
-            self._shape,
-            self._batch_size,
-            max_tokens=self._max_tokens,
-            title="evaluate",
-        )
+    split = splits.get(CALIBRATION)
+    if split is None:
+        return task
+    options = task.family.calibrate(
+        task, split.examples, split.encoded, run(split.encoded), task.options
+    )
+    return dataclasses.replace(task, options=options)
 
 
-class DevEvaluation:
-    """Measures the dev splits, with the averages of the weights if there are any.
+class Evaluator:
+    """Measures the dev splits of a model in training.
 
     Args:
-        evaluator: `Evaluator`. Of the model in training.
-        averages: `WeightAverages`.
+        data: `RunExamples`.
+        run: callable. From rows to the outputs of the model.
+        averages: `WeightAverages`. Evaluated in place of the weights, if there are any.
         strategy: `tf.distribute.Strategy`. Its chief decides for all workers.
 
     Attributes:
@@ -105,8 +58,9 @@ class DevEvaluation:
         answers: The answers to them.
     """
 
-    def __init__(self, evaluator: Evaluator, averages: WeightAverages, strategy):
-        self.evaluator = evaluator
+    def __init__(self, data: RunExamples, run: Outputs, averages, strategy):
+        self._data = data
+        self._run = run
         self._averages = averages
         self._strategy = strategy
         self.examples: Any = None
@@ -116,18 +70,24 @@ class DevEvaluation:
         """Returns the metrics; those of other splits have the split's name first."""
         values: dict[str, Any] = {}
         with self._averages.in_place():
-            self.evaluator.calibrate()
-            for name in self.evaluator.dev_splits():
-                answers = self.evaluator.answers(name)
-                found = self.evaluator.metrics(name, answers)
+            task = calibrated(self._data.task, self._data.splits, self._run)
+            for name in self._data.dev_splits:
+                split = self._data.splits[name]
+                given = split.examples, split.encoded, self._run(split.encoded)
+                answers = task.family.answers(task, *given, task.options)
+                found = self.metrics(split, answers)
                 if not values:
                     values = dict(found)
-                    self.examples = self.evaluator.splits[name].examples
-                    self.answers = answers
+                    self.examples, self.answers = split.examples, answers
                 else:
                     values |= {f"{name}_{key}": value for key, value in found.items()}
         # Every worker computed all of it, perhaps with other last bits.
         return share(self._strategy, values)[0]
+
+    def metrics(self, split: Split, answers: Any) -> dict[str, float]:
+        """Returns the metrics of the answers to a labelled split."""
+        task = self._data.task
+        return task.family.metrics(task, split.examples, answers)
 
 
 def loss_bounds(
@@ -180,7 +140,7 @@ class Collapse(Callback):
 
     Args:
         run: `finetune.Finetuning`.
-        evaluation: `DevEvaluation`.
+        evaluation: `Evaluator`.
         evaluations: sequence of dict. Evaluations on record.
         recorded: callable. Returns what has been recorded, for the lines of training.
     """
@@ -188,7 +148,7 @@ class Collapse(Callback):
     def __init__(
         self,
         run: Any,
-        evaluation: DevEvaluation,
+        evaluation: Evaluator,
         evaluations: Sequence[Mapping[str, Any]],
         recorded: Callable[[], list[dict]],
     ):

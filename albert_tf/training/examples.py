@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.converters.detect import check_path
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.heads import HEADS
 from albert_tf.tables.tfds_source import prepared_folder
 from albert_tf.tasks import opening
@@ -51,50 +51,6 @@ class Split:
         return self.examples.labels is not None
 
 
-def dev_splits(splits: Mapping[str, Split]) -> list[str]:
-    """Returns the splits that are evaluated, the one that decides first."""
-    return [
-        name
-        for name, split in splits.items()
-        if name.startswith("dev") and split.is_labelled
-    ]
-
-
-def check_metric(
-    task: Task, splits: Mapping[str, Split], metric: str, needs_dev: Sequence[str]
-) -> None:
-    """Checks, before training, that there will be what settings rely on.
-
-    Args:
-        task: `Task`. With the labels of the model.
-        splits: dict. `Split` by name.
-        metric: str. Name of a metric, or an empty string.
-        needs_dev: sequence of str. Settings that need dev examples.
-
-    Raises:
-        UsageError: If there are no dev examples, or no such metric.
-    """
-    names = dev_splits(splits)
-    if needs_dev and not names:
-        raise UsageError(
-            f"{', '.join(needs_dev)}: there are no dev examples to evaluate on "
-            "(--dev_fraction holds some back)"
-        )
-    if not metric:
-        return
-    known = [
-        name if split == names[0] else f"{split}_{name}"
-        for split in names
-        for name in task.family.metric_names(task, splits[split].examples)
-    ]
-    if metric not in known:
-        reason = " (the loss is measured on training batches only)"
-        raise UsageError(
-            f"metric must be one of {', '.join(known)}, received {metric!r}"
-            + (reason if metric == "loss" else "")
-        )
-
-
 @dataclasses.dataclass(frozen=True)
 class RunExamples:
     """Task and examples of a run.
@@ -111,6 +67,40 @@ class RunExamples:
     def train(self) -> EncodedExamples:
         """The training examples."""
         return self.splits["train"].encoded
+
+    @property
+    def dev_splits(self) -> list[str]:
+        """The splits that are evaluated, the one that decides first."""
+        names = [name for name in self.splits if name.startswith("dev")]
+        return [name for name in names if self.splits[name].is_labelled]
+
+    def check_metric(self, metric: str, needs_dev: Sequence[str]) -> None:
+        """Checks, before training, that there will be what settings rely on.
+
+        Args:
+            metric: str. Name of a metric, or an empty string.
+            needs_dev: sequence of str. Settings that need dev examples.
+
+        Raises:
+            UsageError: If there are no dev examples, or no such metric.
+        """
+        names, task = self.dev_splits, self.task
+        require(
+            names or not needs_dev,
+            f"{', '.join(needs_dev)}: there are no dev examples to evaluate on "
+            "(--dev_fraction holds some back)",
+        )
+        known = [
+            name if split == names[0] else f"{split}_{name}"
+            for split in names
+            for name in task.family.metric_names(task, self.splits[split].examples)
+        ]
+        if metric and metric not in known:
+            reason = " (the loss is measured on training batches only)"
+            raise UsageError(
+                f"metric must be one of {', '.join(known)}, received {metric!r}"
+                + (reason if metric == "loss" else "")
+            )
 
     def truncation(self) -> str:
         """Returns a warning if many training examples lose text, or an empty string."""

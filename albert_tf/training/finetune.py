@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ from albert_tf.objectives.finetuning import for_task, with_exits
 from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
+from albert_tf.tasks.outputs import collect_outputs
 from albert_tf.tasks.task import Task
 from albert_tf.training import examples, loop, outputs, replaced_folder, start
 from albert_tf.training.callbacks import Callback, KeepWeights
-from albert_tf.training.evaluation import Collapse, DevEvaluation, Evaluator
+from albert_tf.training.evaluation import Collapse, Evaluator
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.progress import Progress
 from albert_tf.training.run import Run, devices
@@ -103,9 +105,7 @@ class Finetuning(Run):
             task = begin.choose_head(task)
             settings, task = examples.with_lengths(settings, task, begin.config)
             self.data = examples.encode(task, parts, begin.tokenizer)
-            examples.check_metric(
-                task, self.data.splits, settings.metric, settings.needs_dev()
-            )
+            self.data.check_metric(settings.metric, settings.needs_dev())
             recipe = examples.recipe_of(settings, task)
             settings = settings.resolved(len(self.data.train), recipe)
             begin.use_dropout(settings.dropout)
@@ -185,15 +185,16 @@ class Finetuning(Run):
 
     def evaluation(self, averages: WeightAverages) -> loop.Evaluate | None:
         """Returns a function that measures the dev splits, or None without any."""
-        evaluator = Evaluator(
-            self.task,
-            self.data.splits,
-            dataclasses.replace(self.shape, parts=self.step.num_shares),
-            self.settings.eval_batch_size,
+        shares = self.step.num_shares
+        run = functools.partial(
+            collect_outputs,
             self.step.predict,
+            shape=dataclasses.replace(self.shape, parts=shares, packing=False),
+            batch_size=self.settings.eval_batch_size,
+            title="evaluate",
         )
-        self._evaluation = DevEvaluation(evaluator, averages, self.strategy)
-        return self._evaluation if evaluator.dev_splits() else None
+        self._evaluator = Evaluator(self.data, run, averages, self.strategy)
+        return self._evaluator if self.data.dev_splits else None
 
     def callbacks(
         self,
@@ -211,7 +212,7 @@ class Finetuning(Run):
             patience=settings.early_stopping_patience,
             writes=settings.keep == "best" and not self.helper,
         )
-        collapse = Collapse(self, self._evaluation, evaluations, progress.lines)
+        collapse = Collapse(self, self._evaluator, evaluations, progress.lines)
         return [collapse, self.selection]
 
     def trained(self, averages: WeightAverages, last: int) -> None:

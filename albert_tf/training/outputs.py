@@ -1,7 +1,6 @@
 """What a run leaves: curves, page and model card; metrics, predictions, the model."""
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,25 +12,22 @@ from absl import logging
 from albert_tf.converters.keras_model import build_model, from_model
 from albert_tf.converters.load import write_files
 from albert_tf.figure import drawn_if_possible
-from albert_tf.inference.forward import LENGTH_STEP, MAX_BATCH_TOKENS, compile_head
+from albert_tf.inference.predictor import Predictor
 from albert_tf.reports.cards import model_card
 from albert_tf.reports.figures import draw_curves
 from albert_tf.reports.metrics_file import METRICS_FILE, UNFINISHED, read_metrics
-from albert_tf.reports.run_files import REPORT_FILE as REPORT_DATA
-from albert_tf.reports.run_files import read_run
+from albert_tf.reports.run_files import REPORT_FILE, read_run
 from albert_tf.reports.run_page import render_run
-from albert_tf.reports.task_report import Lengths, TaskReport
 from albert_tf.storage import files
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import useful_token_rate
 from albert_tf.tasks.task import warn_of_collapse
 from albert_tf.training import replaced_folder
-from albert_tf.training.evaluation import Evaluator
-from albert_tf.training.examples import CALIBRATION, dev_splits
+from albert_tf.training.evaluation import calibrated
+from albert_tf.training.examples import CALIBRATION
 from albert_tf.training.run_folder import RunFolder
 
-# Metrics on record -> what people call the split.
-_SHOWN = {"eval": "dev"}
+CURVES_FILE = "curves.png"
 
 
 def finish(run: Any) -> dict[str, Any]:
@@ -47,105 +43,48 @@ def finish(run: Any) -> dict[str, Any]:
     Returns:
         The content of `metrics.json`.
     """
-    settings, task, selection = run.settings, run.task, run.selection
     run.step.mark_trained()
-    model = _in_float32(run)
-    evaluator = _evaluator(run, model)
-    evaluator.calibrate()
-    task = dataclasses.replace(task, options=evaluator.options)
-    model.task = saved.describe(task)
-    main = next(iter(evaluator.dev_splits()), None)
+    model, tokenizer = _in_float32(run), run.start.tokenizer
+    model.task = saved.describe(run.task)
+    predictor = Predictor(
+        model, tokenizer, task=run.task, batch_size=run.settings.eval_batch_size
+    )
+    task = calibrated(run.task, run.data.splits, predictor.outputs)
+    predictor.task, model.task = task, saved.describe(task)
     lines = read_metrics(run.folder.join(METRICS_FILE))
     lines = [line for line in lines if line["split"] != UNFINISHED]
-    warning = _without_best(run)
-    if warning:
-        logging.warning("%s", warning)
-    results = _results(run, lines)
-    if main is not None:
-        # Metrics of the other dev splits already have the split's name before them.
-        others = tuple(f"{name}_" for name in evaluator.dev_splits() if name != main)
-        named = selection.metric.startswith(others)
-        results["metric"] = selection.metric if named else f"{main}_{selection.metric}"
-    contents: dict[str, bytes] = {}
-    shown: dict[str, Any] = {}
+    log = "".join(files.to_json(line) + "\n" for line in lines)
+    results, contents, shown = _results(run, lines), {METRICS_FILE: log.encode()}, {}
     for name, split in run.data.splits.items():
         if name in ("train", CALIBRATION):
             continue
-        answers = evaluator.answers(name)
-        parts = task.family.prediction_files(
-            task, split.examples, answers, evaluator.options
-        )
-        stem = "predictions" if name == main else f"{name}_predictions"
+        examples = split.examples
+        answers = predictor.answers(examples, split.encoded, title="evaluate")
+        parts = task.family.prediction_files(task, examples, answers, task.options)
+        is_main = name in run.data.dev_splits[:1]
+        stem = "predictions" if is_main else f"{name}_predictions"
         contents |= {f"{stem}{end}": _bytes(text) for end, text in parts.items()}
         if split.is_labelled:
-            values = evaluator.metrics(name, answers)
+            values = predictor.metrics(examples, answers)
             results |= {f"{name}_{key}": value for key, value in values.items()}
             with drawn_if_possible(replaced_folder.REPORT):
-                shown[name] = task.family.report(
-                    task, split.examples, answers, split.encoded
-                )
-            warn_of_collapse(task, split.examples, answers)
+                shown[name] = task.family.report(task, examples, answers, split.encoded)
+            warn_of_collapse(task, examples, answers)
     text = files.to_json(results, indent=2) + "\n"
     results = json.loads(text)
-    contents["metrics.jsonl"] = _json_lines(lines)
     contents[replaced_folder.METRICS] = _bytes(text)
-    history = [{**line, "split": _SHOWN.get(line["split"], "train")} for line in lines]
-    best = selection.best_step if settings.keep == "best" else None
-    with drawn_if_possible(CURVES_FILE):
-        contents[CURVES_FILE] = draw_curves(history, selection.metric, best)
-    with drawn_if_possible(replaced_folder.REPORT):
-        report = _report(run, results, shown, warning)
-        contents |= _page(run.folder.path, report)
-    checkpoint = from_model(model, run.start.tokenizer)
-    replaced_folder.write(
-        run.folder, contents, lambda out: write_files(checkpoint, out, "albert_tf")
-    )
+    report = files.to_json(_report(run, results, shown))
+    contents[REPORT_FILE] = _bytes(report)
+    shown = {"metric": run.selection.metric, "best_step": _best_step(run)}
+    contents |= _pictures(run.folder, **shown, report=json.loads(report))
+    with from_model(model, tokenizer) as checkpoint:
+        replaced_folder.write(
+            run.folder, contents, lambda out: write_files(checkpoint, out, "albert_tf")
+        )
     return results
 
 
-def _page(path: str, report: TaskReport) -> dict[str, bytes]:
-    """Returns the page of a run and the data that only this command knows."""
-    data = files.to_json(dataclasses.asdict(report))
-    report = TaskReport.from_dict(json.loads(data))
-    page = render_run(read_run(path), is_finished=True, report=report)
-    return {REPORT_DATA: _bytes(data), replaced_folder.REPORT: page}
-
-
-def _report(run, results, shown, warning: str) -> TaskReport:
-    settings, selection = run.settings, run.selection
-    return TaskReport(
-        task=run.task.name,
-        model=settings.init_checkpoint or "random weights",
-        metric=selection.metric,
-        best_step=selection.best_step if settings.keep == "best" else None,
-        warnings=list(filter(None, [warning, run.data.truncation()])),
-        results={k: v for k, v in results.items() if isinstance(v, (int, float, str))},
-        splits=shown,
-        lengths={
-            name: Lengths(
-                split.encoded.rows.lengths.tolist(),
-                settings.max_seq_length,
-                len(split.examples),
-                int(np.count_nonzero(split.encoded.truncated)),
-            )
-            for name, split in run.data.splits.items()
-        },
-        useful_token_rate=results["useful_token_rate"],
-    )
-
-
-def _without_best(run) -> str:
-    """Returns what to say if no evaluation can be the best one."""
-    selection = run.selection
-    if run.settings.keep != "best" or not selection.has_no_number:
-        return ""
-    return (
-        f"The {selection.metric} was not a number at any evaluation: the weights are "
-        "those of the last step."
-    )
-
-
-def _in_float32(run) -> keras.Model:
+def _in_float32(run: Any) -> keras.Model:
     model = run.step.model
     if model.compute_dtype == "float32":
         return model
@@ -155,53 +94,72 @@ def _in_float32(run) -> keras.Model:
     return rebuilt
 
 
-def _evaluator(run, model: keras.Model) -> Evaluator:
-    """Returns what runs the model on the rows and in the batches of `evaluate`."""
-    shape = dataclasses.replace(run.shape, parts=1, step=LENGTH_STEP)
-    return Evaluator(
-        run.task,
-        run.data.splits,
-        dataclasses.replace(shape, fixed_length=False),
-        run.settings.eval_batch_size,
-        compile_head(model, run.task.head),
-        MAX_BATCH_TOKENS,
-    )
+def _best_step(run: Any) -> int | None:
+    return run.selection.best_step if run.settings.keep == "best" else None
 
 
-def _results(run, lines: list[dict]) -> dict[str, Any]:
+def _results(run: Any, lines: list[dict]) -> dict[str, Any]:
     """Returns what `metrics.json` says about the run itself."""
-    settings, task, selection = run.settings, run.task, run.selection
+    settings, data, best = run.settings, run.data, _best_step(run)
     last = max((line["step"] for line in lines), default=settings.num_train_steps)
-    kept = last
-    if settings.keep == "best" and selection.best_step is not None:
-        kept = selection.best_step
+    useful = useful_token_rate(
+        data.train, run.shape, settings.train_batch_size, settings.seed
+    )
     results: dict[str, Any] = {
-        "task": task.name,
+        "task": run.task.name,
         "num_train_steps": settings.num_train_steps,
-        "step": kept,
+        "step": last if best is None else best,
         "stopped_early": last < settings.num_train_steps,
         "max_seq_length": settings.max_seq_length,
         "seed": settings.seed,
-        "useful_token_rate": round(
-            useful_token_rate(
-                run.data.train, run.shape, settings.train_batch_size, settings.seed
-            ),
-            4,
-        ),
+        "useful_token_rate": round(useful, 4),
     }
-    for name, split in run.data.splits.items():
+    for name, split in data.splits.items():
         results[f"{name}_examples"] = len(split.examples)
         results[f"{name}_truncated"] = int(np.count_nonzero(split.encoded.truncated))
-    if settings.keep == "best" and selection.best_step is not None:
-        dev, share = dev_splits(run.data.splits)[0], settings.dev_fraction
-        results["selected_on"] = f"{dev}, {share} of train" if share else dev
-    if task.labels:
-        results["labels"] = list(task.labels)
+    dev, share = data.dev_splits, settings.dev_fraction
+    if best is not None:
+        results["selected_on"] = f"{dev[0]}, {share} of train" if share else dev[0]
+    if run.task.labels:
+        results["labels"] = list(run.task.labels)
+    if dev:
+        # Metrics of the other dev splits already have the split's name before them.
+        others, metric = tuple(f"{name}_" for name in dev[1:]), run.selection.metric
+        is_named = metric.startswith(others)
+        results["metric"] = metric if is_named else f"{dev[0]}_{metric}"
     return results
 
 
-def _json_lines(lines: list[dict]) -> bytes:
-    return "".join(files.to_json(line) + "\n" for line in lines).encode()
+def _report(run: Any, results: dict, shown: dict) -> dict[str, Any]:
+    """Returns what the page shows of the answers; see `reports.task_report`."""
+    settings, selection = run.settings, run.selection
+    numbers = {k: v for k, v in results.items() if isinstance(v, int | float | str)}
+    warnings = [run.data.truncation()]
+    if settings.keep == "best" and selection.has_no_number:
+        warnings[:0] = [
+            f"The {selection.metric} was not a number at any evaluation: the weights "
+            "are those of the last step."
+        ]
+        logging.warning("%s", warnings[0])
+    return {
+        "task": run.task.name,
+        "model": settings.init_checkpoint or "random weights",
+        "metric": selection.metric,
+        "best_step": _best_step(run),
+        "warnings": list(filter(None, warnings)),
+        "results": numbers,
+        "splits": shown,
+        "lengths": {
+            name: {
+                "values": split.encoded.rows.lengths.tolist(),
+                "max_seq_length": settings.max_seq_length,
+                "examples": results[f"{name}_examples"],
+                "truncated": results[f"{name}_truncated"],
+            }
+            for name, split in run.data.splits.items()
+        },
+        "useful_token_rate": results["useful_token_rate"],
+    }
 
 
 def _bytes(text: str | bytes) -> bytes:
@@ -209,7 +167,24 @@ def _bytes(text: str | bytes) -> bytes:
     return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
 
 
-CURVES_FILE = "curves.png"
+def _pictures(
+    folder: RunFolder, metric: str = "", best_step: int | None = None, **known: Any
+) -> dict[str, bytes]:
+    """Returns curves and page of a finished run, as far as they can be drawn.
+
+    Args:
+        folder: `RunFolder`.
+        metric, best_step: See `draw_curves`.
+        **known: Fields of `RunFiles` that the folder does not show yet.
+    """
+    contents = {}
+    with drawn_if_possible(CURVES_FILE):
+        curves = read_run(folder.path).curves
+        contents[CURVES_FILE] = draw_curves(curves, metric, best_step)
+    with drawn_if_possible(replaced_folder.REPORT):
+        page = render_run(read_run(folder.path), is_finished=True, **known)
+        contents[replaced_folder.REPORT] = page
+    return contents
 
 
 def write_outputs(run: Any) -> None:
@@ -219,27 +194,14 @@ def write_outputs(run: Any) -> None:
         run: `pretrain.Pretraining`.
     """
     folder = run.folder
+    for name, data in _pictures(folder).items():
+        files.write_bytes(folder.join(name), data)
     metrics = read_metrics(folder.join(METRICS_FILE))
-    with drawn_if_possible(CURVES_FILE):
-        files.write_bytes(folder.join(CURVES_FILE), draw_curves(metrics))
-    write_report(folder, is_finished=True)
     text = model_card(
         *(run.settings, run.config, run.objective, metrics, run.tokenizer),
         *(run.data.keeps_masks, run.data.skipped.entries),
     )
     files.write_text(folder.join("README.md"), text)
-
-
-def write_report(folder: RunFolder, **known: Any) -> None:
-    """Writes the page of a run; a failure is only logged.
-
-    Args:
-        folder: `RunFolder`.
-        **known: Fields of `RunFiles` that the folder does not show yet.
-    """
-    with drawn_if_possible(replaced_folder.REPORT):
-        page = render_run(read_run(folder.path), **known)
-        files.write_bytes(folder.join(replaced_folder.REPORT), page)
 
 
 @contextlib.contextmanager
@@ -248,5 +210,7 @@ def report_of_a_stopped_run(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        write_report(folder)
+        with drawn_if_possible(replaced_folder.REPORT):
+            page = render_run(read_run(folder.path))
+            files.write_bytes(folder.join(replaced_folder.REPORT), page)
         raise

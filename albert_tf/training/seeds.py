@@ -116,28 +116,21 @@ def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
     }
     results = {**best["results"], "trials": summary}
     source = folder.join(TRIALS_FOLDER, best["name"])
-    contents = {name: data for name, data in _read_tree(source) if name != RUN_FILE}
-    contents[replaced_folder.METRICS] = _json(results)
-    contents[replaced_folder.TRIALS_FILE] = _json(trials)
-    contents.pop(replaced_folder.REPORT, None)
+    # Without the lock, and without the page, which may be that of the seed alone.
+    left_out = (".lock", RUN_FILE, replaced_folder.REPORT)
+    contents = {
+        name: files.read_bytes(files.join(source, name))
+        for name in digests.tree(source)
+        if not name.startswith(left_out)
+    }
+    for name, content in (
+        (replaced_folder.METRICS, results),
+        (replaced_folder.TRIALS_FILE, trials),
+    ):
+        contents[name] = (files.to_json(content, indent=2) + "\n").encode()
     with drawn_if_possible(replaced_folder.REPORT):
-        name = os.path.basename(folder.path)
-        contents[replaced_folder.REPORT] = render_run(
-            read_run(source, name, folder.record()),
-            is_finished=True,
-            trials=trials,
-            best_trial=best["name"],
-        )
+        run = read_run(source, os.path.basename(folder.path), folder.record())
+        page = render_run(run, is_finished=True, trials=summary)
+        contents[replaced_folder.REPORT] = page
     replaced_folder.write(folder, contents)
     return results
-
-
-def _json(content: Any) -> bytes:
-    return (files.to_json(content, indent=2) + "\n").encode()
-
-
-def _read_tree(path: str):
-    """Yields the files of a folder with their content; the lock is left out."""
-    for name in digests.tree(path):
-        if not name.startswith(".lock"):
-            yield name, files.read_bytes(files.join(path, name))

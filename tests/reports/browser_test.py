@@ -5,11 +5,10 @@ import math
 import pytest
 
 from albert_tf.reports.run_files import read_runs
-from albert_tf.reports.run_page import RunPage, render_runs
+from albert_tf.reports.run_page import render_runs
 from tests import browser as browsers
 from tests.browser import CTRL, SHIFT, Browser
-from tests.reports.run_page_test import hostile_run
-from tests.reports.runs import lines, rollback, write_run
+from tests.reports.runs import hostile_run, lines, rollback, write_run
 
 NOTHING = "document.documentElement.dataset.error || ''"
 PLOT = "document.querySelectorAll('.plot')[0]"
@@ -39,7 +38,7 @@ def page(tmp_path_factory):
         hostile_run(folder, "</script><img src=x onerror=alert(1)>"),
     ]
     page = folder / "page.html"
-    page.write_bytes(render_runs(RunPage(runs=read_runs(paths), cost_per_hour=1.0)))
+    page.write_bytes(render_runs(read_runs(paths), 1.0))
     return page
 
 
@@ -293,7 +292,7 @@ def test_rollbacks_are_marked(browser, tmp_path):
     found = [*lines(40), rollback(21, 20, 20), rollback(45, 40, 44)]
     paths = [write_run(tmp_path / "a", found), write_run(tmp_path / "b", lines(40))]
     page = tmp_path / "page.html"
-    page.write_bytes(render_runs(RunPage(runs=read_runs(paths))))
+    page.write_bytes(render_runs(read_runs(paths)))
     browser.errors.clear()
     browser.open(page, 1000, 800)
     browser.evaluate(f"{PLOT}.scrollIntoView({{block: 'center'}})")
@@ -321,7 +320,7 @@ def test_rollbacks_are_marked(browser, tmp_path):
 def test_the_baseline_of_one_evaluation_is_a_line(browser, tmp_path):
     page = tmp_path / "page.html"
     runs = read_runs([write_run(tmp_path / "a", lines(10))])
-    page.write_bytes(render_runs(RunPage(runs=runs)))
+    page.write_bytes(render_runs(runs))
     browser.open(page, 1000, 800)
     baseline = "document.querySelector('path.baseline')"
     assert "H" in browser.evaluate(f"{baseline}.getAttribute('d')")

@@ -1,8 +1,12 @@
 """A page is one file that shows what it is given, and does nothing else."""
 
+import base64
+import hashlib
+import json
 import re
 import subprocess
 import sys
+import tomllib
 
 import numpy as np
 import pytest
@@ -10,9 +14,11 @@ import pytest
 from albert_tf.figure import PAGE_DPI, new_plot, to_png
 from albert_tf.reports import page
 from albert_tf.reports.page import (
+    Charts,
     Facts,
     Figure,
     Figures,
+    Folded,
     Heading,
     Notices,
     Page,
@@ -32,6 +38,7 @@ HOSTILE = (
     "]]></style><!-- ",
     "&lt;b&gt; &amp;",
     "</td></tr></table>",
+    "</script><script>alert(1)</script>",
 )
 
 
@@ -42,7 +49,7 @@ def png():
     return to_png(figure, PAGE_DPI)
 
 
-def full_page(text: str, png: bytes) -> Page:
+def full_page(text: str, png: bytes) -> bytes:
     """A page with the text in every place that takes one."""
     blocks = [
         Heading(text),
@@ -52,23 +59,26 @@ def full_page(text: str, png: bytes) -> Page:
         Table(text, [text, "n"], [[text, 1], [text * 50, 2.5]], marked=1),
         Table(text, [text], [[text]], stacked=True),
         Figures([Figure(png, text, text)]),
+        Folded(text, [Text(text)]),
+        Charts({text: text}),
     ]
-    return Page(text, text, [Section(text, blocks)] * 3)
+    return render(Page(text, text, [Section(text, blocks)] * 3))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_is_shown_not_run(text, png):
-    parsed = ParsedPage(render(full_page(text, png)))
+    parsed = ParsedPage(full_page(text, png))
     assert parsed.text.count(text) > 3 * 100  # two long texts a section
     assert text in parsed.titles
     assert text in [image["alt"] for image in parsed.all("img")]
+    assert json.loads(parsed.scripts[0]) == {text: text}
     # Long texts get a preview; nothing else may add an element or an attribute.
     shapes = [
         [(tag, sorted(attributes)) for tag, attributes in one.tags]
-        for one in (parsed, ParsedPage(render(full_page("w" * len(text), png))))
+        for one in (parsed, ParsedPage(full_page("w" * len(text), png)))
     ]
     assert shapes[0] == shapes[1]
-    assert not parsed.all("script")
+    assert len(parsed.scripts) == 2
 
 
 @pytest.mark.parametrize(
@@ -83,17 +93,20 @@ def test_text_is_shown_not_run(text, png):
         ("עברית 中文 🎈 é", "עברית 中文 🎈 é"),
     ],
 )
-def test_unprintable_characters(text, shown, png):
-    result = render(full_page(text, png))
-    parsed = ParsedPage(result)
-    assert parsed.titles == [shown] * 3
+def test_unprintable_characters(text, shown):
+    blocks = [Text(text), Facts(text, {text: text}), Table(text, [text], [[text]])]
+    result = render(Page(text, text, [Section(text, blocks)] * 3))
+    assert ParsedPage(result).titles == [shown] * 3
     assert not re.search(rb"[\0-\x08\x0b-\x1f\x7f]", result)
 
 
-def test_accessible(png):
-    parsed = ParsedPage(render(full_page("word", png)))
+def test_accessible_and_offline(png):
+    content = full_page("word", png)
+    parsed = ParsedPage(content)
     assert parsed.all("html") == [{"lang": "en"}]
-    assert all(image["alt"] for image in parsed.all("img"))
+    # The figure keeps its size, 3 and 2 inches.
+    sizes = [(image["width"], image["height"]) for image in parsed.all("img")]
+    assert sizes == [("288", "192")] * 3
     assert all(cell["scope"] in ("row", "col") for cell in parsed.all("th"))
     assert [tag for tag, _ in parsed.tags].count("h1") == 1
     anchors = {heading["id"] for heading in parsed.all("h2")}
@@ -102,79 +115,76 @@ def test_accessible(png):
     assert labels == anchors
     (viewport,) = [m for m in parsed.all("meta") if m.get("name") == "viewport"]
     assert "width=device-width" in viewport["content"]
+    for link in parsed.links():
+        assert link.startswith(("data:", "#")), link
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", content.decode())
+    script = parsed.scripts[1]
+    assert "innerHTML" not in script and "eval(" not in script
+    (policy,) = [m["content"] for m in parsed.all("meta") if "http-equiv" in m]
+    rules = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    style = content.decode().split("<style>")[1].split("</style>")[0]
+    for text, rule in ((script, "script-src"), (style, "style-src")):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[rule] == f"'sha256-{digest}'"
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert rules["img-src"] == "data:"
 
 
-def test_figure_keeps_its_size_in_inches(png):
-    (image,) = ParsedPage(
-        render(Page("t", "", [Section("s", [Figures([Figure(png, "a")])])]))
-    ).all("img")
-    assert (image["width"], image["height"]) == ("288", "192")  # 3 and 2 inches
-
-
-def test_long_texts_open_at_a_click():
-    short, long = "s" * 200, "l" * 201
-    table = Table("c", ["text"], [[short], [long]])
-    parsed = ParsedPage(render(Page("t", "", [Section("s", [table])])))
-    assert len(parsed.all("details")) == 1
-    assert "l" * 200 + "…" in parsed.text and long in parsed.text
-
-
-def test_what_is_empty_is_left_out():
-    sections = [Section("gone", []), Section("kept", [Text("x")])]
-    parsed = ParsedPage(render(Page("t", "", sections)))
-    assert parsed.titles == ["kept"]
-    assert not parsed.all("nav")
+def test_only_what_is_long_or_empty_is_hidden():
+    table = Table("c", ["text"], [["s" * 200], ["l" * 201]])
+    parsed = ParsedPage(render(Page("t", "", [Section("kept", [table])])))
+    assert len(parsed.all("details")) == 1 and not parsed.all("nav")
+    assert "l" * 200 + "…" in parsed.text and "l" * 201 in parsed.text
+    parsed = ParsedPage(render(Page("t", "", [Section("gone", [])])))
+    assert parsed.titles == [] and parsed.scripts == []
 
 
 def test_columns_of_numbers():
     table = Table("c", ["a", "b", "c"], [["1", 1, True], ["2", None, 2]])
-    assert [column.numeric for column in table.columns] == [False, True, False]
-    assert [c.name for c in Table("c", ["a", "b"], []).columns] == ["a", "b"]
+    assert table.numeric == [False, True, False]
+    assert len(Table("c", ["a", "b"], []).numeric) == 2
     with pytest.raises(ValueError, match="zip"):
-        render(Page("t", "", [Section("s", [Table("c", ["a"], [[1, 2]])])]))
+        render(Page("t", "", [Section("s", [Table("c", ["a"], [[1, 2], [3]])])]))
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("value", "text", "setting"),
     [
-        (None, "–"),
-        (True, "yes"),
-        (np.bool_(False), "no"),
-        (1234567, "1,234,567"),
-        (np.int64(3), "3"),
-        (0.0, "0.0000"),
-        (-0.5, "-0.5000"),
-        (np.float32(0.25), "0.2500"),
-        (1e-05, "1e-05"),
-        (12345678.9, "1.235e+07"),
-        (float("nan"), "nan"),
-        (["a", 1, None], "a, 1, –"),
-        ({"a": "é"}, '{"a": "é"}'),
-        (np.array([1, 2]), "[1 2]"),
+        (None, "–", "–"),
+        (True, "yes", "yes"),
+        (np.bool_(False), "no", "no"),
+        (1234567, "1,234,567", "1234567"),
+        (np.int64(3), "3", "3"),
+        (-0.5, "-0.5000", "-0.5"),
+        (np.float32(0.25), "0.2500", "0.25"),
+        (1e-05, "1e-05", "1e-05"),
+        (12345678.9, "1.235e+07", "12345678.9"),
+        (float("nan"), "nan", "nan"),
+        (["a", 1, None], "a, 1, –", "a,1,–"),
+        ({"a": "é"}, '{"a": "é"}', '{"a": "é"}'),
+        (np.array([1, 2]), "[1 2]", "[1 2]"),
     ],
 )
-def test_values_as_text(value, text):
+def test_values_as_text(value, text, setting):
     assert page.as_text(value) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (1e-05, "1e-05"),
-        (np.float64(0.1), "0.1"),
-        (30000, "30000"),
-        (None, "–"),
-        (False, "no"),
-        (("a", 2), "a,2"),
-    ],
-)
-def test_settings_can_be_given_again(value, text):
-    assert page.as_setting(value) == text
+    assert page.as_setting(value) == setting
 
 
 def test_flatten():
     nested = {"a": {"b": {"c": 1}, "d": 2}, "e": 3}
     assert page.flatten(nested) == {"a b c": 1, "a d": 2, "e": 3}
+
+
+def test_files_of_the_page_are_installed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["albert_tf.reports"]
+    folder = ROOT / "albert_tf/reports"
+    found = {path.name for pattern in patterns for path in folder.glob(pattern)}
+    needed = {f"{name}.js" for name in page._SCRIPTS}
+    assert found == needed | {"page.css", *(f.name for f in folder.glob("*.j2"))}
+    build = (ROOT / "BUILD").read_text()
+    for pattern in patterns:
+        assert f'"albert_tf/reports/{pattern}"' in build
 
 
 def test_jinja_is_imported_with_the_first_page():

@@ -21,7 +21,8 @@ class ParsedPage(html.parser.HTMLParser):
 
     Attributes:
         titles: Texts of the headings `h2`.
-        text: All text outside of `style`.
+        text: All text outside of `style` and `script`.
+        scripts: Content of the elements `script`.
         tags: Names of all elements with their attributes, in order.
         images: The decoded pictures, float32 `[height, width, 4]`.
     """
@@ -30,6 +31,7 @@ class ParsedPage(html.parser.HTMLParser):
         super().__init__(convert_charrefs=True)
         self.titles: list[str] = []
         self.text = ""
+        self.scripts: list[str] = []
         self.tags: list[tuple[str, dict]] = []
         self.images: list[np.ndarray] = []
         self._open: list[str] = []
@@ -58,6 +60,9 @@ class ParsedPage(html.parser.HTMLParser):
 
     def handle_data(self, data):
         if "style" in self._open:
+            return
+        if "script" in self._open:
+            self.scripts.append(data)
             return
         self.text += data
         if "h2" in self._open:

@@ -1,6 +1,7 @@
 """Writes folders as runs leave them, without training."""
 
 import json
+import math
 import pathlib
 from typing import Any
 
@@ -76,3 +77,17 @@ def write_run(
     text = "".join(json.dumps(line) + "\n" for line in (found or lines()))
     (folder / "metrics.jsonl").write_text(text)
     return str(folder)
+
+
+def hostile_run(folder: pathlib.Path, text: str) -> str:
+    """Writes a run with the text wherever a run may hold one; returns its folder."""
+    found = lines(4)
+    found[0] |= {text: 1.0, "trust_ratios": {text: 2.0}, "loss": math.nan}
+    found[1] |= {"split": text}
+    name = text.replace("/", "∕")[:60]
+    path = write_run(folder / name, found, "finetune", True, **{text: text})
+    runs = [{"name": text, "seed": 1, "value": text}]
+    trials = {"metric": text, "best": text, "runs": runs}
+    trials |= dict.fromkeys(("median", "lowest", "highest"), 1)
+    (folder / name / "metrics.json").write_text(json.dumps({"trials": trials}))
+    return path

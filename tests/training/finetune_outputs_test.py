@@ -5,8 +5,8 @@ import json
 import pytest
 
 from albert_tf.reports.run_files import read_runs
-from albert_tf.reports.run_page import RunPage, render_runs
-from albert_tf.training.evaluation import Evaluator
+from albert_tf.reports.run_page import render_runs
+from albert_tf.tasks.text_classification import table_task
 from tests.commands import run_command
 from tests.reports.parsed_page import ParsedPage
 from tests.training.runs import family, run, write_table
@@ -38,7 +38,7 @@ def test_the_share_of_cut_examples_is_that_of_examples(pretrained, tmp_path, cap
     assert (lengths["examples"], lengths["truncated"]) == (12, 6)
     assert len(lengths["values"]) == 36 and max(lengths["values"]) == 16
     page = ParsedPage((tmp_path / "out" / "report.html").read_bytes())
-    again = render_runs(RunPage(runs=read_runs([str(tmp_path / "out")])))
+    again = render_runs(read_runs([str(tmp_path / "out")]))
     assert again == (tmp_path / "out/report.html").read_bytes()
     assert "longest row" in page.text
     assert warning in page.text and "50.00%" in page.text and "16.67%" not in page.text
@@ -60,9 +60,10 @@ def test_it_is_said_on_what_the_weights_were_chosen(tables, pretrained, tmp_path
 def test_without_a_number_to_select_by_the_last_weights_are_kept(
     tables, pretrained, tmp_path, monkeypatch, caplog
 ):
-    metrics = Evaluator.metrics
+    family = type(table_task().family)
+    metrics = family.metrics
     monkeypatch.setattr(
-        Evaluator,
+        family,
         "metrics",
         lambda *args: metrics(*args) | {"accuracy": float("nan")},
     )

@@ -17,7 +17,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES
 from albert_tf.reports.run_files import read_runs
-from albert_tf.reports.run_page import RunPage, render_runs
+from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import hubs
 from albert_tf.training import loop, outputs, pretrain
 from albert_tf.training.pretrain_batches import RunBatches
@@ -281,7 +281,7 @@ def test_a_finished_run_has_the_page_of_the_command(fake, tmp_path):
     assert "same command" not in page.text and "30 of 30" in page.text
     assert "0.5000" in page.text and "parameters" in page.text
     assert "versions keras" in page.text and "train_batch_size" in page.text
-    again = render_runs(RunPage(runs=read_runs([str(run)])))
+    again = render_runs(read_runs([str(run)]))
     assert again == (run / "report.html").read_bytes()
     for name in ("curves.png", "README.md", WEIGHTS):
         assert (run / name).stat().st_size > 0

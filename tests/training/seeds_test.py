@@ -8,7 +8,7 @@ import pytest
 from albert_tf.converters.load import from_pretrained
 from albert_tf.errors import DataError
 from albert_tf.reports.run_files import read_runs
-from albert_tf.reports.run_page import RunPage, render_runs
+from albert_tf.reports.run_page import render_runs
 from albert_tf.training import outputs
 from albert_tf.training import seeds as trials
 from albert_tf.training.evaluation import CollapsedError
@@ -36,7 +36,7 @@ def test_the_best_of_several_runs_is_kept(tables, pretrained, tmp_path):
     assert "trials.json" in names and "trials" not in names
     page = (tmp_path / "o" / "report.html").read_bytes()
     assert b"Results by seed" in page
-    assert page == render_runs(RunPage(runs=read_runs([str(tmp_path / "o")])))
+    assert page == render_runs(read_runs([str(tmp_path / "o")]))
     # The finished command only reports.
     assert run(tmp_path / "o", **arguments) == results
 

@@ -22,6 +22,7 @@ from albert_tf.export.runtimes import (
     find_runtime,
 )
 from albert_tf.export.server_files import fill
+from albert_tf.export.settings import PACKAGES
 from albert_tf.heads import LABELS, problem_type_of
 from albert_tf.reports import environment
 from albert_tf.storage import folders
@@ -89,39 +90,38 @@ def export_for_runtime(
     runtime = find_runtime(format, quantization)
     graph = TokensGraph(model)
     length = saved_model.checked_length(model, tokenizer, max_seq_length)
-    names = _labels(graph, labels)
-    problem_type = None
+    rule = f"labels: {type(model).__name__} has none"
+    require(labels is None or graph.head.has_labels, rule)
+    packages = dict.fromkeys(("tensorflow", "keras", *PACKAGES[format]))
+    content = {
+        "format": format,
+        "kind": type(model).__name__,
+        "quantization": quantization,
+        "options": runtime.options(quantization),
+        "inputs": {n: f"int32 {graph.shape(n)}" for n in graph.inputs},
+        "max_seq_length": length,
+        "tokenizer": tokenizer.get_config(),
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+    }
+    has_labels = graph.head.has_labels
+    if names := has_labels and saved_model.names_of_labels(model, labels):
+        content["labels"] = names
     if graph.head.answers == LABELS:
-        problem_type = problem_type_of(model)
+        content["problem_type"] = problem_type_of(model)
     own_names = {*runtime.model_files, EXAMPLE, *folders.OWN_NAMES}
     with folders.writing(path, own_names=own_names) as out:
         run = _write_model(runtime, graph, out.path, quantization)
-        content = _describe(runtime, graph, tokenizer, quantization, length)
-        if names:
-            content["labels"] = names
-        if problem_type:
-            content["problem_type"] = problem_type
         content["max_difference"] = _difference(runtime, graph, run, quantization)
         if check is not None:
             content["check"] = dict(check(run))
         content["speed"] = _speed(graph, run, length)
-        example = make_example(
-            runtime, quantization, graph, tokenizer, length, names, problem_type
-        )
         tokenizer.save(os.path.join(out.path, tokenizer.file_name))
         out.write_json("tokenizer_config.json", tokenizer.get_config())
-        out.write(EXAMPLE, example.encode())
+        out.write(EXAMPLE, make_example(runtime, graph, tokenizer, content).encode())
         listed = manifest.list_files(out.path)
         content["size"] = sum(listed[name]["size"] for name in runtime.model_files)
         out.write_json(folders.MANIFEST, {**content, "files": listed})
     return os.fspath(path).rstrip("/")
-
-
-def _labels(graph: TokensGraph, labels: Sequence[str] | None) -> list[str]:
-    if graph.head.has_labels:
-        return saved_model.names_of_labels(graph.model, labels)
-    require(labels is None, f"labels: {type(graph.model).__name__} has none")
-    return []
 
 
 def _write_model(
@@ -137,26 +137,6 @@ def _write_model(
             f"{type(graph.model).__name__} cannot be written as {runtime.name}: "
             f"{reason}"
         ) from error
-
-
-def _describe(
-    runtime: Runtime,
-    graph: TokensGraph,
-    tokenizer: Tokenizer,
-    quantization: str,
-    length: int,
-) -> dict[str, Any]:
-    packages = dict.fromkeys(("tensorflow", "keras", *runtime.packages))
-    return {
-        "format": runtime.name,
-        "kind": type(graph.model).__name__,
-        "quantization": quantization,
-        "options": runtime.options(quantization),
-        "inputs": {n: f"int32 {graph.shape(n)}" for n in graph.inputs},
-        "max_seq_length": length,
-        "tokenizer": tokenizer.get_config(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
-    }
 
 
 def _difference(
@@ -190,12 +170,9 @@ def _difference(
 
 def make_example(
     runtime: Runtime,
-    quantization: str,
     graph: TokensGraph,
     tokenizer: Tokenizer,
-    length: int,
-    labels: Sequence[str],
-    problem_type: str | None,
+    content: Mapping[str, Any],
 ) -> str:
     """Returns a program that answers a text with the files of the folder.
 
@@ -204,12 +181,9 @@ def make_example(
 
     Args:
         runtime: `Runtime`.
-        quantization: str. As given to the runtime.
         graph: `TokensGraph`. The model.
         tokenizer: `Tokenizer`. Of the folder.
-        length: int. Maximum length of a row.
-        labels: Sequence of str. The labels' names; may be empty.
-        problem_type: str or None. Of a text classifier.
+        content: mapping. Of the manifest.
     """
     is_json = tokenizer.file_name.endswith(".json")
     return fill(
@@ -217,14 +191,14 @@ def make_example(
         format=runtime.name,
         needs=runtime.example_needs,
         library="tokenizers" if is_json else "sentencepiece",
-        length=length,
+        length=content["max_seq_length"],
         has_choices=graph.head.input_rank == 3,
         inputs=graph.inputs,
         values=_VALUES,
         model_file=runtime.model_files[0],
-        options=runtime.options(quantization),
-        labels=json.dumps(list(labels)) if labels else "",
-        problem_type=problem_type,
+        options=content["options"],
+        labels=json.dumps(content["labels"]) if "labels" in content else "",
+        problem_type=content.get("problem_type"),
     )
 
 
@@ -243,21 +217,17 @@ def _speed(graph: TokensGraph, run: Run, length: int) -> dict[str, Any]:
     for rows in _BATCH_SIZES:
         batch = graph.random_batch(rows, tokens, rng, full=True)
         run(batch)  # The first run also prepares the later ones.
-        times[str(rows)] = round(1000 * _median(run, batch) / rows, 3)
+        seconds: list[float] = []
+        while len(seconds) < _FEW_RUNS or (
+            sum(seconds) < _SECONDS and len(seconds) < _MANY_RUNS
+        ):
+            start = time.perf_counter()
+            run(batch)
+            seconds.append(time.perf_counter() - start)
+        times[str(rows)] = round(1000 * statistics.median(seconds) / rows, 3)
     return {
         "milliseconds_per_row": times,  # by batch size
         "tokens": tokens,
         "threads": NUM_THREADS,
         **{key: machine[key] for key in ("cpu", "cores", "load_at_start")},
     }
-
-
-def _median(run: Run, batch) -> float:
-    seconds: list[float] = []
-    while len(seconds) < _FEW_RUNS or (
-        sum(seconds) < _SECONDS and len(seconds) < _MANY_RUNS
-    ):
-        start = time.perf_counter()
-        run(batch)
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)

@@ -5,13 +5,12 @@ None of them has the operations of SentencePiece, so a model takes token ids.
 Legend: `B` batch, `T` sequence, `K` choices, `P` masks.
 """
 
-import abc
 import contextlib
 import logging as python_logging
 import pathlib
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -22,7 +21,7 @@ from absl import logging
 from albert_tf import features
 from albert_tf.converters.keras_model import head_of
 from albert_tf.errors import require
-from albert_tf.export.settings import PACKAGES, check_packages, check_quantization
+from albert_tf.export.settings import check_packages, check_quantization
 from albert_tf.heads import find
 from albert_tf.models.tensorflow import fast_forward
 
@@ -77,12 +76,6 @@ class TokensGraph:
             outputs = {"logits": outputs}
         return {n: v for n, v in outputs.items() if v is not None}
 
-    def serve(self, *tensors: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes the outputs of tensors in the order of `inputs`."""
-        batch = dict(zip(self.inputs, tensors, strict=True))
-        # A name of its own for each tensor, even for one that is also an input.
-        return {n: tf.identity(v, n) for n, v in self.outputs(batch).items()}
-
     @contextlib.contextmanager
     def function(
         self, max_rank: int = 5
@@ -93,8 +86,14 @@ class TokensGraph:
             max_rank: int. Axes that a tensor of the encoder may have; 4 or more.
         """
         forward = fast_forward.choose(self.model, "float32", max_rank)
+
+        def serve(*tensors):
+            batch = dict(zip(self.inputs, tensors, strict=True))
+            # A name of its own for each tensor, even for one that is also an input.
+            return {n: tf.identity(v, n) for n, v in self.outputs(batch).items()}
+
         with fast_forward.replacing(self.model, forward):
-            yield tf.function(self.serve, input_signature=self.specs())
+            yield tf.function(serve, input_signature=self.specs())
 
     @contextlib.contextmanager
     def saved_model(self, max_rank: int = 5) -> Iterator[str]:
@@ -134,39 +133,32 @@ class TokensGraph:
         return {n: np.asarray(batch[n], np.int32) for n in self.inputs}
 
 
-class Runtime(abc.ABC):
+class Runtime:
     """A program that runs exported models.
+
+    `write(graph, folder, quantization)` writes `model_files` of a `TokensGraph` into a
+    local folder; `open(folder, quantization)` returns the names of the inputs of a
+    written model, and a function from these to its outputs by name.
 
     Attributes:
         name: str. What `--format` calls it; the extra that installs it has this name.
-        packages: tuple of str. Python packages that writing and running a model need.
         model_files: tuple of str. What `write` writes; the first one is opened.
         example_needs: str. The package that the example runs the model with.
     """
 
     name: str
-    packages: tuple[str, ...]
     model_files: tuple[str, ...]
     example_needs: str
 
-    @abc.abstractmethod
-    def write(self, graph: TokensGraph, folder: str, quantization: str) -> None:
-        """Writes `model_files` into a local folder.
-
-        Args:
-            graph: `TokensGraph`. The model.
-            folder: str. The folder.
-            quantization: str. One of `settings.QUANTIZATIONS[name]`.
-        """
-
-    @abc.abstractmethod
     def runner(self, folder: str, quantization: str) -> Run:
         """Returns a function from the inputs of a written model to its outputs.
 
         Args:
             folder: str. A local folder that `write` has filled.
-            quantization: str. As given to `write`.
+            quantization: str. One of `settings.QUANTIZATIONS[name]`, as for `write`.
         """
+        names, run = self.open(folder, quantization)
+        return lambda batch: run({n: np.asarray(batch[n], np.int32) for n in names})
 
     def model_file(self, folder: str) -> pathlib.Path:
         """Returns the path of the file that the runtime opens."""
@@ -182,7 +174,6 @@ class LiteRT(Runtime):
     """LiteRT: float32, float16 weights, or int8 weights and matrix products."""
 
     name = "litert"
-    packages = PACKAGES["litert"]
     model_files = ("model.tflite",)
     example_needs = "ai-edge-litert"
 
@@ -199,7 +190,7 @@ class LiteRT(Runtime):
                 converter.target_spec.supported_types = [tf.float16]
             self.model_file(folder).write_bytes(converter.convert())
 
-    def runner(self, folder: str, quantization: str) -> Run:
+    def open(self, folder: str, quantization: str) -> tuple[Iterable[str], Run]:
         with warnings.catch_warnings():
             # It says that its successor is a package of its own; the format is the
             # same.
@@ -208,19 +199,13 @@ class LiteRT(Runtime):
                 str(self.model_file(folder)), num_threads=NUM_THREADS
             )
         signature = interpreter.get_signature_runner()
-        wanted = set(signature.get_input_details())
-
-        def run(batch):
-            return signature(**{n: np.asarray(batch[n], np.int32) for n in wanted})
-
-        return run
+        return signature.get_input_details(), lambda batch: signature(**batch)
 
 
 class OnnxRuntime(Runtime):
     """ONNX in float32, or with int8 weights and matrix products."""
 
     name = "onnx"
-    packages = PACKAGES["onnx"]
     model_files = ("model.onnx",)
     example_needs = "onnxruntime"
 
@@ -251,7 +236,7 @@ class OnnxRuntime(Runtime):
                 weight_type=quantizing.QuantType.QInt8,
             )
 
-    def runner(self, folder: str, quantization: str) -> Run:
+    def open(self, folder: str, quantization: str) -> tuple[Iterable[str], Run]:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -260,14 +245,12 @@ class OnnxRuntime(Runtime):
         session = onnxruntime.InferenceSession(
             self.model_file(folder), options, providers=["CPUExecutionProvider"]
         )
-        wanted = [one.name for one in session.get_inputs()]
         names = [one.name for one in session.get_outputs()]
 
         def run(batch):
-            batch = {n: np.asarray(batch[n], np.int32) for n in wanted}
             return dict(zip(names, session.run(names, batch), strict=True))
 
-        return run
+        return [one.name for one in session.get_inputs()], run
 
 
 @contextlib.contextmanager
@@ -289,7 +272,6 @@ class OpenVino(Runtime):
     """
 
     name = "openvino"
-    packages = PACKAGES["openvino"]
     model_files = ("model.xml", "model.bin")
     example_needs = "openvino"
 
@@ -314,7 +296,7 @@ class OpenVino(Runtime):
                 compress_to_fp16=quantization == "bfloat16",
             )
 
-    def runner(self, folder: str, quantization: str) -> Run:
+    def open(self, folder: str, quantization: str) -> tuple[Iterable[str], Run]:
         import openvino
 
         model = openvino.Core().compile_model(
@@ -329,13 +311,11 @@ class OpenVino(Runtime):
                 "and the speed in the manifest are of that",
                 chosen,
             )
-        wanted = [one.any_name for one in model.inputs]
 
         def run(batch):
-            batch = {n: np.asarray(batch[n], np.int32) for n in wanted}
             return {one.any_name: array for one, array in model(batch).items()}
 
-        return run
+        return [one.any_name for one in model.inputs], run
 
 
 def _compress(model) -> None:

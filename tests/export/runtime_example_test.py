@@ -68,7 +68,10 @@ def test_every_head_has_a_short_program(row, format):
     for problem_type in PROBLEM_TYPES if row.name == "text_classifier" else (None,):
         labels = ["a", "b"] if row.has_classifier else []
         runtime = runtimes.RUNTIMES[format]
-        text = make_example(runtime, "none", graph, _Encoder, 24, labels, problem_type)
+        content = {"max_seq_length": 24, "options": runtime.options("none")}
+        content |= {"labels": labels} if labels else {}
+        content |= {"problem_type": problem_type} if problem_type else {}
+        text = make_example(runtime, graph, _Encoder, content)
         compile(text, "example.py", "exec")
         assert len(text.splitlines()) <= 15
         assert all(f'"{name}"' in text for name in graph.inputs)

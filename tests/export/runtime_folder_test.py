@@ -10,7 +10,7 @@ import pytest
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import runtimes
 from albert_tf.export.runtimes import Runtime, TokensGraph
-from albert_tf.export.settings import QUANTIZATIONS
+from albert_tf.export.settings import PACKAGES, QUANTIZATIONS
 from albert_tf.heads import all_rows
 from albert_tf.storage import digests
 from tests.export.runtime_models import (
@@ -58,7 +58,7 @@ def test_the_manifest_says_size_speed_and_versions(format):
     assert content["check"] == {"drop": 0.5}
     sizes = [(folder / name).stat().st_size for name in runtime.model_files]
     assert content["size"] == sum(sizes)
-    assert content["versions"].keys() >= set(runtime.packages)
+    assert content["versions"].keys() >= set(PACKAGES[format])
     speed = content["speed"]
     assert speed["tokens"] == 24
     assert speed["milliseconds_per_row"].keys() == {"1", "8"}
@@ -101,7 +101,7 @@ def test_quantization_makes_it_smaller(format, times, tmp_path, caplog):
 class _Wrong(Runtime):
     """Adds a number to what Keras computes."""
 
-    name, packages, model_files, example_needs = "litert", (), ("model",), "nothing"
+    name, model_files, example_needs = "litert", ("model",), "nothing"
 
     def __init__(self, added=0.0, fails=False):
         self.added, self.fails = added, fails
@@ -112,15 +112,12 @@ class _Wrong(Runtime):
             raise RuntimeError("no such operation\nand a long trace")
         pathlib.Path(folder, "model").touch()
 
-    def runner(self, folder, quantization):
+    def open(self, folder, quantization):
         def run(batch):
             outputs = self.graph.outputs(batch)
             return {name: np.asarray(v) + self.added for name, v in outputs.items()}
 
-        return run
-
-    def example(self, quantization):
-        return "import json", "outputs = {}"
+        return self.graph.inputs, run
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 from albert_tf.export import runtimes
 from albert_tf.export.runtime_folder import export_for_runtime
+from albert_tf.export.settings import PACKAGES
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.tiny import SPIECE, shared_model
 
@@ -23,7 +24,7 @@ SIZES = {
 
 def installed(name: str, *values):
     """Returns a parameter that is skipped where the runtime is not installed."""
-    needs = runtimes.RUNTIMES[name].packages
+    needs = PACKAGES[name]
     missing = [one for one in needs if importlib.util.find_spec(one) is None]
     skip = pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
     return pytest.param(name, *values, marks=skip)

@@ -20,12 +20,12 @@ from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.figure import drawn_if_possible
 from albert_tf.heads import problem_type_of
+from albert_tf.inference.forward import as_forward
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.exit_rules import ENTROPY, LAYERS, PATIENCE, ExitRule
 from albert_tf.models.exits import ElasticClassifier
 from albert_tf.reports.figures import draw_exits
 from albert_tf.storage import files
-from albert_tf.tasks.outputs import as_forward
 
 # Thresholds of the entropy, as shares of the largest possible one.
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)

@@ -13,7 +13,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.heads import HEADS, LABELS
-from albert_tf.tasks.outputs import Forward, as_forward, input_ranks
+from albert_tf.tasks.outputs import Forward, input_ranks
 
 if TYPE_CHECKING:
     import keras
@@ -91,6 +91,16 @@ def compile_head(model: "keras.Model", head: str, exit: Any = None) -> Forward:
     return compile_encoder(model, compute, ranks)
 
 
+def as_forward(model: "keras.Model", head: str) -> Forward:
+    """Returns a function from a batch of arrays to the outputs, as arrays.
+
+    Args:
+        model: keras.Model. Takes the inputs of `outputs.input_ranks`.
+        head: str. Name of its head.
+    """
+    return _compiled(lambda batch: model(batch, training=False), input_ranks(head))
+
+
 def choices_in_rows(batch: Mapping[str, Any], head: str) -> Mapping[str, Any]:
     """Returns a batch as models take it: those of choices, all of a question at once.
 
@@ -138,6 +148,10 @@ def compile_encoder(
 
 
 def _compiled(compute: Callable[[Mapping], Any], ranks: Mapping[str, int]) -> Forward:
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return _as_arrays(compute, ranks)
     import tensorflow as tf
 
     spec = {n: tf.TensorSpec([None] * rank, tf.int32) for n, rank in ranks.items()}

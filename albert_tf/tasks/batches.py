@@ -31,17 +31,9 @@ _SHORT = 128
 # attention compares all its tokens with each other.
 _DOUBLE_COST = 1024
 
-# Their sizes differ from batch to batch unless the length is fixed.
-_ROWS = frozenset(
-    {
-        features.TOKEN_IDS,
-        features.SEGMENT_IDS,
-        features.PADDING_MASK,
-        features.PACK_IDS,
-        features.POSITION_IDS,
-        features.P_MASK,
-    }
-)
+# All other matrices have a row for each row of tokens, whose number differs from batch
+# to batch.
+_OF_EXAMPLES = (features.LABELS, features.PLACES, features.CHOICE_MASK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,71 +183,73 @@ class BatchMaker:
     """
 
     def __init__(self, encoded: EncodedExamples, shape: BatchShape):
-        self.encoded = encoded
-        self.shape = shape
-        self.has_places = not HEADS[shape.head].answers_spans
-        self.has_words = encoded.places is not None
-        per_unit = np.diff(encoded.unit_splits)
-        self.num_choices = int(per_unit.max()) if len(per_unit) else 1
-        self.has_choices = HEADS[shape.head].input_rank == 3
-        words = np.diff(encoded.place_splits) if self.has_words else np.ones(1)
-        self.num_words = int(words.max())
+        self.encoded, self.shape = encoded, shape
+        self.num_choices = int(np.diff(encoded.unit_splits).max(initial=1))
+        if encoded.places is not None:
+            self.num_words = int(np.diff(encoded.place_splits).max())
 
     def __call__(self, numbers: np.ndarray) -> dict[str, np.ndarray]:
-        shares = np.split(numbers, self.shape.parts)
-        rows = [self._rows_of(share) for share in shares]
-        layouts = self._layouts(rows)
-        parts = [
-            self._share(share, row_numbers, layout, layouts)
-            for share, row_numbers, layout in zip(shares, rows, layouts, strict=True)
-        ]
-        # Shares have the same shapes, so that the batch can be cut again.
-        return {
-            name: np.concatenate([_widened(part[name], parts, name) for part in parts])
-            for name in parts[0]
-        }
-
-    def _rows_of(self, units: np.ndarray) -> np.ndarray:
-        splits = self.encoded.unit_splits
-        return ranges(splits[units], splits[units + 1] - splits[units])
-
-    def _layouts(self, rows: list[np.ndarray]) -> list[Layout]:
-        lengths = [self.encoded.rows.lengths[numbers] for numbers in rows]
-        shape = self.shape
-        if shape.packs:
-            return [packed(part, shape.longest) for part in lengths]
-        length = shape.max_seq_length
-        if not shape.fixed_length:
-            most = int(max(part.max() for part in lengths))
-            length = rounded_length(most, length, shape.step)
-        return [one_per_row(part, length) for part in lengths]
-
-    def _share(self, units, rows, layout, layouts) -> dict[str, np.ndarray]:
-        """Returns the batch of one share; its rows have the length of all shares."""
-        length = max(other.length for other in layouts)
-        count = max(other.num_rows for other in layouts)
-        if self.shape.fixed_length:
-            count = len(units) * self.num_choices
-        batch = self._tokens(rows, layout, count, length)
-        for name, values in self.encoded.targets.items():
-            if not self.has_words:
-                batch[name] = values[units]
-        if not self.has_places:
-            mask = np.ones((count, length), np.int32)
-            mask[: len(rows)] = p_mask(self.encoded.rows, rows, length)
-            batch[features.P_MASK] = mask
-            return batch
-        firsts = (layout.rows * length + layout.starts).astype(np.int32)
-        if self.has_words:
+        encoded, shape, head = self.encoded, self.shape, HEADS[self.shape.head]
+        counts = encoded.unit_splits[numbers + 1] - encoded.unit_splits[numbers]
+        rows = ranges(encoded.unit_splits[numbers], counts)
+        shares = np.repeat(np.arange(shape.parts), len(numbers) // shape.parts)
+        lengths, shares = encoded.rows.lengths[rows], np.repeat(shares, counts)
+        most = len(numbers) // shape.parts * self.num_choices
+        layout, in_share = self._layout(lengths, shares, most)
+        batch = self._tokens(rows, layout)
+        if encoded.places is None:
+            targets = encoded.targets.items()
+            batch |= {name: values[numbers] for name, values in targets}
+        if head.answers_spans:
+            return batch | {features.P_MASK: p_mask(encoded.rows, rows, layout.length)}
+        firsts = (in_share * layout.length + layout.starts).astype(np.int32)
+        if encoded.places is not None:
             return batch | self._words(rows, firsts)
-        if self.has_choices:
-            return batch | self._choices(units, firsts)
+        if head.input_rank == 3:
+            present = np.arange(self.num_choices) < counts[:, None]
+            places = np.zeros(present.shape, np.int32)
+            places[present] = firsts
+            mask = present.astype(np.int32)
+            return batch | {features.PLACES: places, features.CHOICE_MASK: mask}
         return batch | {features.PLACES: firsts}
 
-    def _tokens(self, rows, layout, count, length) -> dict[str, np.ndarray]:
+    def _layout(
+        self, lengths: np.ndarray, shares: np.ndarray, most: int
+    ) -> tuple[Layout, np.ndarray]:
+        """Returns the layout of all shares, and the row of each example in its share.
+
+        Shares have the same shapes, so that the batch can be cut again.
+
+        Args:
+            lengths: int `[N]`. Numbers of tokens.
+            shares: int `[N]`. The share of each.
+            most: int. Number of rows that a share can have.
+        """
+        shape = self.shape
+        length = shape.max_seq_length
+        if not shape.fixed_length:
+            length = rounded_length(int(lengths.max()), length, shape.step)
+        parts = [lengths[shares == i] for i in range(shape.parts)]
+        if shape.packs:
+            layouts = [packed(part, shape.longest) for part in parts]
+        else:
+            layouts = [one_per_row(part, length) for part in parts]
+        rows, starts, slots = (
+            np.concatenate([getattr(layout, name) for layout in layouts])
+            for name in ("rows", "starts", "slots")
+        )
+        length = max(layout.length for layout in layouts)
+        count = max(layout.num_rows for layout in layouts)
+        count = most if shape.fixed_length else count
+        whole = Layout(
+            rows + shares * count, starts, slots, count * shape.parts, length
+        )
+        return whole, rows
+
+    def _tokens(self, rows: np.ndarray, layout: Layout) -> dict[str, np.ndarray]:
         encoded = self.encoded.rows
         lengths = encoded.lengths[rows]
-        places = ranges(layout.rows * length + layout.starts, lengths)
+        places = ranges(layout.rows * layout.length + layout.starts, lengths)
         position = ranges(np.zeros(len(rows), np.int64), lengths)
         second = position >= np.repeat(encoded.first_lengths[rows], lengths)
         values = {
@@ -269,22 +263,12 @@ class BatchMaker:
         batch = {}
         for name, value in values.items():
             padding = self.shape.pad_id if name == features.TOKEN_IDS else 0
-            flat = np.full(count * length, padding, np.int32)
+            flat = np.full(layout.num_rows * layout.length, padding, np.int32)
             flat[places] = value
-            batch[name] = flat.reshape(count, length)
+            batch[name] = flat.reshape(layout.num_rows, layout.length)
         return batch
 
-    def _choices(self, units, firsts) -> dict[str, np.ndarray]:
-        counts = np.diff(self.encoded.unit_splits)[units]
-        present = np.arange(self.num_choices) < counts[:, None]
-        places = np.zeros(present.shape, np.int32)
-        places[present] = firsts
-        return {
-            features.PLACES: places,
-            features.CHOICE_MASK: present.astype(np.int32),
-        }
-
-    def _words(self, rows, firsts) -> dict[str, np.ndarray]:
+    def _words(self, rows: np.ndarray, firsts: np.ndarray) -> dict[str, np.ndarray]:
         splits = self.encoded.place_splits
         counts = splits[rows + 1] - splits[rows]
         width = self.num_words if self.shape.fixed_length else max(1, counts.max())
@@ -298,17 +282,6 @@ class BatchMaker:
             labels[present] = self.encoded.targets[features.LABELS][words]
             batch[features.LABELS] = labels
         return batch
-
-
-def _widened(values: np.ndarray, parts: list[dict], name: str) -> np.ndarray:
-    """Pads the words of a share to the largest number of words in any share."""
-    if values.ndim < 2:
-        return values
-    width = max(part[name].shape[1] for part in parts)
-    padding = -1 if name == features.LABELS else 0
-    return np.pad(
-        values, [(0, 0), (0, width - values.shape[1])], constant_values=padding
-    )
 
 
 def make_training_dataset(
@@ -375,7 +348,7 @@ def make_training_dataset(
 def _static_shape(value: np.ndarray, name: str, shape: BatchShape) -> list[int | None]:
     if shape.fixed_length:
         return list(value.shape)
-    if name in _ROWS:
+    if value.ndim == 2 and name not in _OF_EXAMPLES:
         return [None, None]
     is_words = HEADS[shape.head].answers == TAGS and value.ndim == 2
     return [len(value), None] if is_words else list(value.shape)

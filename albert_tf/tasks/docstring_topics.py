@@ -3,16 +3,14 @@
 The demo uses it, because it needs no download.
 """
 
-import csv
-import io
 import os
 import random
 import sysconfig
-from collections.abc import Sequence
 
 from albert_tf.data.corpus import docstrings
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
+from albert_tf.tasks.task import table_text
 
 # Dependencies of this package, so they are installed. None is the standard library.
 TOPICS = {
@@ -59,7 +57,7 @@ def write_topic_tables(
         train += rows[dev_per_topic:]
     for path, rows in ((train_file, train), (dev_file, dev)):
         rng.shuffle(rows)
-        _write(path, rows)
+        files.write_text(path, table_text([("text", "label"), *rows]))
 
 
 def _files(package: str | None) -> list[str]:
@@ -70,11 +68,3 @@ def _files(package: str | None) -> list[str]:
         return [path for path in found if not path.startswith(tuple(installed))]
     folders = tuple(os.path.join(root, package) + os.sep for root in installed)
     return [path for path in found if path.startswith(folders)]
-
-
-def _write(path: str | os.PathLike, rows: Sequence[tuple[str, str]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
-    writer.writerow(("text", "label"))
-    writer.writerows(rows)
-    files.write_text(path, text.getvalue())

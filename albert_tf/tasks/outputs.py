@@ -7,7 +7,7 @@ import concurrent.futures
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tqdm
@@ -16,9 +16,6 @@ from albert_tf import features
 from albert_tf.heads import HEADS, LABELS
 from albert_tf.tasks.batches import BatchMaker, BatchShape
 from albert_tf.tasks.task import EncodedExamples
-
-if TYPE_CHECKING:
-    import keras
 
 Forward = Callable[[dict[str, np.ndarray]], "np.ndarray | Mapping[str, np.ndarray]"]
 
@@ -37,36 +34,6 @@ def input_ranks(head: str) -> dict[str, int]:
     if HEADS[head].answers_spans:
         return ranks | {features.P_MASK: 2}
     return ranks | {features.PLACES: 1 if HEADS[head].answers == LABELS else 2}
-
-
-def as_forward(model: "keras.Model", head: str) -> Forward:
-    """Returns a function from a batch of arrays to the outputs, as arrays.
-
-    One graph serves batches of any size. Run eagerly, a model would keep every layer's
-    hidden states and attention maps until the call returns.
-
-    Args:
-        model: keras.Model. Takes the inputs of `outputs.input_ranks`.
-        head: str. Name of its head.
-    """
-    import keras
-
-    ranks = input_ranks(head)
-
-    def call(batch):
-        return model(batch, training=False)
-
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        spec = {n: tf.TensorSpec([None] * rank, tf.int32) for n, rank in ranks.items()}
-        call = tf.function(call, input_signature=[spec])
-
-    def forward(batch: Mapping[str, np.ndarray]) -> Any:
-        tensors = {n: keras.ops.convert_to_tensor(batch[n], "int32") for n in ranks}
-        return keras.tree.map_structure(keras.ops.convert_to_numpy, call(tensors))
-
-    return forward
 
 
 def collect_outputs(
@@ -95,22 +62,37 @@ def collect_outputs(
         title: str. Title of a bar with the rate and the time left, which appears if it
             takes long; empty for none.
     """
-    rows = encoded.rows
-    make = BatchMaker(_one_row_per_unit(encoded), shape)
+    rows, step = encoded.rows, shape.step
+    splits = np.arange(len(rows) + 1)
+    one_per_row = dataclasses.replace(encoded, unit_splits=splits, targets={})
+    make = BatchMaker(one_per_row, shape)
     names = input_ranks(shape.head)
-    batches = sorted_batches(rows.lengths, batch_size, max_tokens, shape.step)
+    batches = sorted_batches(rows.lengths, batch_size, max_tokens, step)
+    counts = {}
+    if encoded.places is not None:
+        counts["logits"] = np.diff(encoded.place_splits)
+    elif HEADS[shape.head].answers_spans:
+        counts = dict.fromkeys(("start_logits", "end_logits"), rows.lengths)
 
-    def compute(numbers: np.ndarray) -> dict[str, list[np.ndarray]]:
+    def compute(numbers: np.ndarray) -> dict[str, Sequence[np.ndarray]]:
         # Devices take equal shares, and a fixed shape has a fixed number of rows.
         size = batch_size if shape.fixed_length else len(numbers)
-        batch = make(_padded(numbers, -(-size // shape.parts) * shape.parts))
+        size += -size % shape.parts
+        padding = np.repeat(numbers[:1], size - len(numbers))
+        batch = make(np.concatenate([numbers, padding]))
         outputs = forward({name: batch[name] for name in names})
         if not isinstance(outputs, Mapping):
             outputs = {"logits": outputs}
-        return {
-            name: _kept(encoded, shape.head, name, numbers, values[: len(numbers)])
-            for name, values in outputs.items()
-        }
+        kept = {}
+        for name, values in outputs.items():
+            values = np.asarray(
+                values, np.float32 if values.dtype.kind == "f" else None
+            )
+            kept[name] = values[: len(numbers)]
+            if name in counts:  # without padding
+                pairs = zip(kept[name], counts[name][numbers], strict=True)
+                kept[name] = [row[:n] for row, n in pairs]
+        return kept
 
     results: dict[str, list] = {}
     done = zip(batches, in_threads(compute, batches, num_threads), strict=True)
@@ -121,10 +103,13 @@ def collect_outputs(
             on_batch(len(numbers))
             bar.update(int(rows.lengths[numbers].sum()))
     back = np.argsort(np.concatenate(batches), kind="stable")
-    return {
-        name: _joined(encoded, shape.head, name, [values[i] for i in back])
-        for name, values in results.items()
-    }
+    joined = {}
+    for name, values in results.items():
+        join = np.concatenate if name in counts else np.stack
+        joined[name] = join([values[i] for i in back])
+        if HEADS[shape.head].input_rank == 3:
+            joined[name] = joined[name][:, 0]
+    return joined
 
 
 def _bar(title: str, tokens: int) -> tqdm.tqdm:
@@ -189,32 +174,3 @@ def in_threads(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _one_row_per_unit(encoded: EncodedExamples) -> EncodedExamples:
-    numbers = np.arange(len(encoded.rows) + 1)
-    return dataclasses.replace(encoded, unit_splits=numbers, targets={})
-
-
-def _padded(numbers: np.ndarray, size: int) -> np.ndarray:
-    return np.concatenate([numbers, np.repeat(numbers[:1], size - len(numbers))])
-
-
-def _kept(encoded, head, name, numbers, values) -> list[np.ndarray]:
-    """Returns what belongs to each row, without padding."""
-    values = np.asarray(values, np.float32 if values.dtype.kind == "f" else None)
-    if encoded.places is not None:
-        counts = np.diff(encoded.place_splits)[numbers]
-        return [row[:n] for row, n in zip(values, counts, strict=True)]
-    if HEADS[head].answers_spans and name in ("start_logits", "end_logits"):
-        lengths = encoded.rows.lengths[numbers]
-        return [row[:n] for row, n in zip(values, lengths, strict=True)]
-    return list(values)
-
-
-def _joined(encoded, head, name, values) -> np.ndarray:
-    spans = HEADS[head].answers_spans and name in ("start_logits", "end_logits")
-    if encoded.places is not None or spans:
-        return np.concatenate(values)
-    joined = np.stack(values)
-    return joined[:, 0] if HEADS[head].input_rank == 3 else joined

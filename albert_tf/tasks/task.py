@@ -21,7 +21,6 @@ from albert_tf.errors import MissingFileError, UsageError
 from albert_tf.storage import files
 from albert_tf.tables.columns import warn_of_skipped
 from albert_tf.text import inputs
-from albert_tf.text.tokenizer import Tokenizer
 
 SINGLE_LABEL = "single_label_classification"
 MULTI_LABEL = "multi_label_classification"
@@ -186,7 +185,8 @@ class Family(Protocol):
     - question answering with the beam head: `start_log_probs`, `start_index`
       `[R, S]`, `end_log_probs`, `end_index` `[R, S * E]`, `cls_logits` `[R]`.
 
-    What the answers are is defined by the family.
+    What the answers are is defined by the family. Methods get the `Task`, examples of
+    its family, their `EncodedExamples`, these outputs, answers, and `Options`.
     """
 
     def usable(self, task, examples, options: Options) -> Any:
@@ -205,23 +205,14 @@ class Family(Protocol):
         """
         return self.usable(task, examples, options)
 
-    def encode(
-        self, task, examples, tokenizer: Tokenizer, options: Options
-    ) -> EncodedExamples:
+    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
         """Returns the rows of examples, with targets if the examples have labels.
 
         Raises:
             DataError: If an example cannot be used; names file, line and value.
         """
 
-    def answers(
-        self,
-        task,
-        examples,
-        encoded: EncodedExamples,
-        outputs: Mapping[str, np.ndarray],
-        options: Options,
-    ) -> Any:
+    def answers(self, task, examples, encoded, outputs, options) -> Any:
         """Returns the answers to all examples."""
 
     def metrics(self, task, examples, answers) -> dict[str, float]:
@@ -236,9 +227,7 @@ class Family(Protocol):
     def collapse(self, task, examples, answers) -> str:
         """Returns how the answers show that training collapsed, or an empty string."""
 
-    def prediction_files(
-        self, task, examples, answers, options: Options
-    ) -> dict[str, str]:
+    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
         """Returns the contents of files of predictions, by ending of their names.
 
         `".tsv"` and `".jsonl"` for most families. Question answering:
@@ -256,14 +245,7 @@ class Family(Protocol):
         """Returns examples to train on, and others to calibrate on or None."""
         return examples, None
 
-    def calibrate(
-        self,
-        task,
-        examples,
-        encoded: EncodedExamples,
-        outputs: Mapping[str, np.ndarray],
-        options: Options,
-    ) -> Options:
+    def calibrate(self, task, examples, encoded, outputs, options) -> Options:
         """Returns options chosen on examples that were held back from training."""
         return options
 

@@ -9,12 +9,13 @@ import pytest
 from albert_tf.converters import load
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS
+from albert_tf.inference.forward import as_forward
 from albert_tf.inference.predictor import Predictor
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.tasks import saved
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.choice_files import ChoiceExamples
-from albert_tf.tasks.outputs import as_forward, collect_outputs
+from albert_tf.tasks.outputs import collect_outputs
 from albert_tf.tasks.registry import find_task
 from albert_tf.tasks.squad_files import Question, Questions
 from albert_tf.tasks.tagging_files import TaggedExamples

@@ -3,7 +3,6 @@
 import pytest
 
 from albert_tf.errors import DataError
-from albert_tf.heads import HEADS
 from albert_tf.tasks import glue
 from albert_tf.tasks.labels import make_targets
 from albert_tf.tasks.registry import TASKS, find_recipe
@@ -55,36 +54,23 @@ def test_released_files_are_read(tmp_path, file):
         assert float(table.labels[0]) == 3.8
 
 
-def test_every_task_can_be_trained_or_predicted():
-    assert len(glue.TASKS) == 10
-    for task in glue.TASKS:
-        assert TASKS[task.name] is task
-        assert task.head in HEADS
-        assert any(name.startswith("test") for name in task.splits)
-        is_class = task.problem_type == "single_label_classification"
-        assert is_class == bool(task.labels)
-
-
 def test_metrics_are_those_of_the_leaderboard():
+    """And every task can be predicted."""
     labels, predictions = [0, 1, 1, 0, 1], [0, 1, 0, 0, 1]
+    others = {name: ["accuracy"] for name in ("sst2", "mnli", "qnli", "rte", "wnli")}
     assert {
         task.name: list(task.metrics(labels, predictions)) for task in glue.TASKS
-    } == {
+    } == others | {
         "cola": ["matthews"],
         "stsb": ["pearson", "spearman"],
-        "sst2": ["accuracy"],
-        "mnli": ["accuracy"],
-        "qnli": ["accuracy"],
         "qqp": ["accuracy", "f1"],
-        "rte": ["accuracy"],
         "mrpc": ["accuracy", "f1"],
-        "wnli": ["accuracy"],
         "ax": ["matthews"],
     }
     assert TASKS["sst2"].metrics(labels, predictions) == {"accuracy": 0.8}
     assert TASKS["mnli"].metrics([0, 1, 2, 2], [0, 1, 2, 1])["accuracy"] == 0.75
     for task in glue.TASKS:
-        assert task.selecting_metric in task.metrics(labels, predictions)
+        assert any(name.startswith("test") for name in task.splits)
 
 
 def test_label_order_is_the_original_codes():
@@ -118,10 +104,8 @@ def read(tmp_path, task, split, text, file=None):
 def test_the_data_folder_is_all_of_glue_or_the_tasks_own(tmp_path):
     text = FILES["SST-2/train.tsv"]
     assert read(tmp_path, "sst2", "train", text).texts == ['so " good']
-    every = read(
-        tmp_path, "sst2", "train", text.replace("good", "bad"), "SST-2/train.tsv"
-    )
-    assert every.texts == ['so " bad']
+    text, file = text.replace("good", "bad"), "SST-2/train.tsv"
+    assert read(tmp_path, "sst2", "train", text, file).texts == ['so " bad']
     diagnostic = FILES["diagnostic/diagnostic.tsv"]
     assert read(tmp_path, "ax", "test", diagnostic, "AX.tsv").ids == ["0"]
     with pytest.raises(DataError, match="no file RTE/train.tsv or train.tsv"):
@@ -184,10 +168,12 @@ def test_cola_with_a_header(tmp_path, caplog):
     given = TASKS["cola"].splits["dev"].read_file(str(tmp_path / "dev.tsv"))
     assert (given.texts, given.skipped) == (table.texts, table.skipped)
     # Anything else in place of the first label is no header.
-    table = read(tmp_path, "cola", "dev", text.replace("label", "2"))
-    assert table.labels == ["2", "1", "0"]
-    with pytest.raises(DataError, match="line 1: expected one of the labels 0, 1"):
-        make_targets(TASKS["cola"], table)
+    twice = text.splitlines(keepends=True)[0] + text
+    for other in (text.replace("label", "2"), twice):
+        table = read(tmp_path, "cola", "dev", other)
+        assert table.labels[-2:] == ["1", "0"]
+        with pytest.raises(DataError, match="line 1: expected one of the labels 0, 1"):
+            make_targets(TASKS["cola"], table)
 
 
 def test_test_files_name_their_rows(tmp_path):

@@ -1,6 +1,5 @@
 """Labels: what they are, as numbers, and how those of models and data fit together."""
 
-import dataclasses
 import types
 
 import numpy as np
@@ -71,13 +70,7 @@ def test_bad_labels_are_named_or_left_out(task, label, message, caplog):
     assert "rows without a good label 1" in caplog.text
     with pytest.raises(DataError, match="no row has a good label"):
         usable(task, table([label]), "skip")
-
-
-def test_good_tables_are_not_copied():
-    rows = table("ab")
-    assert usable(SINGLE, rows, "skip") is rows
-    unlabelled = dataclasses.replace(rows, labels=None)
-    assert usable(SINGLE, unlabelled) is unlabelled
+    assert usable(task, left) is left
 
 
 def test_labels_decide_what_they_are_and_it_is_said(caplog):

@@ -17,7 +17,6 @@ from albert_tf.tasks.task import (
 )
 from albert_tf.tasks.text_classification import (
     FAMILY,
-    answers_lines,
     answers_table,
     make_answers,
     table_task,
@@ -63,12 +62,6 @@ def test_f1_is_about_one_label_in_any_order_of_the_model(order):
     assert (values["precision"], values["recall"]) == (0.5, 1.0)
 
 
-def test_labels_come_from_the_table_unless_given():
-    assert with_labels(table_task(), table("baab")).labels == ("a", "b")
-    given = table_task(["b", "a"])
-    assert with_labels(given, table("aa")) is given
-
-
 @pytest.mark.parametrize(
     "labels", ["abc", [str(i % 51) for i in range(200)]], ids=["every_row", "many"]
 )
@@ -78,7 +71,8 @@ def test_suspiciously_many_labels_need_a_confirmation(labels):
     task = with_labels(table_task(), table(labels), many_labels=True)
     assert len(task.labels) == len(set(labels))
     assert with_labels(table_task(), table([str(i % 50) for i in range(99)])).labels
-    assert with_labels(table_task(), table("ab")).labels == ("a", "b")
+    assert with_labels(table_task(), table("baab")).labels == ("a", "b")
+    assert with_labels(table_task("ba"), table("aa")).labels == ("b", "a")
 
 
 def test_rows_are_pairs_with_targets(tokenizer):
@@ -142,16 +136,12 @@ def test_names_of_metrics_are_known_without_a_model(task, labels, logits):
     rows = table(labels)
     baselines = ("majority_", "mean_")
     values = metrics_of(task, logits, rows)
+    if task.problem_type == MULTI_LABEL:
+        # Each label is answered by its more frequent value.
+        assert values["f1"] == pytest.approx(2 / 3) and not values["majority_f1"]
     expected = [name for name in values if not name.startswith(baselines)]
     assert FAMILY.metric_names(task, rows) == expected
     assert task.selecting_metric in expected
-
-
-def test_several_labels_are_compared_with_the_more_frequent_value():
-    rows = table([("a",), ("a", "b"), ()])
-    values = metrics_of(table_task("ab", MULTI_LABEL), [[1, -1]] * 3, rows)
-    assert values["f1"] == values["majority_f1"] == pytest.approx(2 / 3)
-    assert values["exact_match"] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +154,7 @@ def test_several_labels_are_compared_with_the_more_frequent_value():
             [[-1, -2], [-3, -1], [-1, -1]],
             [[1, -2], [-3, -1], [-1, -1]],
         ),
-        (
-            SCORES,
-            ["1", "5", "3"],
-            [[2.5], [2.5001], [2.5]],
-            [[2.4], [2.6], [2.5]],
-        ),
+        (SCORES, "153", [[2.5], [2.5001], [2.5]], [[2.4], [2.6], [2.5]]),
     ],
 )
 def test_collapse(task, labels, same, other, caplog):
@@ -219,7 +204,7 @@ LOGITS = np.log([[0.25, 0.75], [0.5, 0.5]])
 
 def test_predictions_with_known_labels():
     rows = dataclasses.replace(table("ba"), ids=["q9", "1"])
-    answers = make_answers(SINGLE, LOGITS)
+    answers = make_answers(SINGLE, np.log([[0.25, 0.75], [0.5, 0.5]]))
     found = FAMILY.prediction_files(SINGLE, rows, answers, Options())
     assert found[".tsv"] == (
         "index\tlabel\tprediction\tprobability_a\tprobability_b\n"
@@ -232,23 +217,26 @@ def test_predictions_with_known_labels():
 
 
 def test_scores_in_files():
+    rows = table(["3.000", "1"])
     answers = make_answers(SCORES, np.array([[2.5], [-0.125]]))
-    assert answers_table(answers, ["x", "y"], ["3.000", "1"]) == (
-        "index\tlabel\tprediction\nx\t3.000\t2.500000\ny\t1\t-0.125000\n"
+    found = FAMILY.prediction_files(SCORES, rows, answers, Options())
+    assert found[".tsv"] == (
+        "index\tlabel\tprediction\n0\t3.000\t2.500000\n1\t1\t-0.125000\n"
     )
-    lines = answers_lines(answers, ["0", "1"]).splitlines()
-    assert json.loads(lines[1]) == {"index": 1, "prediction": -0.125}
+    line = json.loads(found[".jsonl"].splitlines()[1])
+    assert line == {"index": 1, "label": "1", "prediction": -0.125}
 
 
 def test_several_labels_in_files():
+    rows = table([("b",), ("a,x", "b")])
     answers = make_answers(MULTI, np.array([[1.0, 2.0], [-1.0, -2.0]]))
-    known = [("b",), ("a,x", "b")]
-    rows = answers_table(answers, ["0", "1"], known).splitlines()
+    found = FAMILY.prediction_files(MULTI, rows, answers, Options())
     # A comma is in a label, so another separator is taken.
-    assert rows[0] == "index\tlabel\tprediction\tprobability_a,x\tprobability_b"
-    assert rows[1].startswith("0\tb\ta,x;b\t0.731059\t0.880797")
-    assert rows[2].startswith("1\ta,x;b\t\t")
-    first = json.loads(answers_lines(answers, ["q7", "q8"], known).splitlines()[0])
+    lines = found[".tsv"].splitlines()
+    assert lines[0] == "index\tlabel\tprediction\tprobability_a,x\tprobability_b"
+    assert lines[1].startswith("0\tb\ta,x;b\t0.731059\t0.880797")
+    assert lines[2].startswith("1\ta,x;b\t\t")
+    first = json.loads(found[".jsonl"].splitlines()[0])
     assert (first["label"], first["prediction"]) == (["b"], ["a,x", "b"])
     # All separators are in a label.
     answers = make_answers(table_task([",;| ", "b"], MULTI_LABEL), np.ones((1, 2)))
@@ -280,10 +268,8 @@ def test_the_report_of_one_label():
     assert found["errors"][0] == row | {"score": confidence, "truncated": True}
     unlabelled = dataclasses.replace(table("n"), labels=None)
     assert report(table_task(["n", "p"]), [[0, 0]], unlabelled) == {}
-
-
-def test_classes_that_do_not_occur():
-    found = report(table_task("abc"), [[0, 1, 0]], table(["b"]))
+    # Classes that do not occur.
+    found = report(table_task("abc"), [[0, 1, 0]], table("b"))
     assert found["confusion"] == [[0, 0, 0], [0, 1, 0], [0, 0, 0]]
     assert [line["support"] for line in found["per_class"]] == [0, 1, 0]
     assert found["errors"] == []

@@ -45,16 +45,9 @@ def test_labels(tmp_path):
     table = read_table(write(tmp_path, "a.csv", "text,label\na,10\nb,9\nc,10\n"))
     assert find_labels(table) == ("9", "10")
     assert make_targets(table_task(["9", "10"]), table).tolist() == [1, 0, 1]
-    with pytest.raises(
-        DataError, match="line 3: expected one of the labels 10, received '9'"
-    ):
-        make_targets(table_task(["10"]), table)
     empty = read_table(write(tmp_path, "b.csv", "text,label\na,x\nb,\n"))
     with pytest.raises(DataError, match="line 3: the label is empty"):
         find_labels(empty)
-    one = read_table(write(tmp_path, "c.csv", "text,label\na,x\n"))
-    with pytest.raises(DataError, match="2 different labels, received only 'x'"):
-        find_labels(one)
 
 
 PAIRS = [
@@ -63,7 +56,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "json", "parquet"])
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_lists_are_several_labels(tmp_path, ending):
     path = tmp_path / f"a.{ending}"
     if ending == "parquet":
@@ -74,25 +67,15 @@ def test_lists_are_several_labels(tmp_path, ending):
     assert table.labels == [("good", "long"), ()]
     assert (table.ids, table.text_pairs) == (["q1", "q2"], ["y", ""])
     assert find_labels(table) == ("good", "long")
+    other = table.select([1, 0])
+    assert (other.texts, other.lines) == (["z", "x"], table.lines[::-1])
+    assert other.where(0) == f"{path}: {table.unit} 2"
 
 
 def test_a_separator_divides_labels(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\na,x; y;\nb,\nc,z\n")
     table = read_table(path, label_separator=";")
     assert table.labels == [("x", "y"), (), ("z",)]
-
-
-def test_select_takes_rows_of_all_columns(tmp_path):
-    path = write(tmp_path, "a.csv", "text,b,label\na,p,x\nb,q,y\nc,r,z\n")
-    table = read_table(path, text_pair_column="b", id_column="b").select([2, 0])
-    assert table.ids == ["r", "p"]
-    assert (table.texts, table.text_pairs, table.labels, table.lines) == (
-        ["c", "a"],
-        ["r", "p"],
-        ["z", "x"],
-        [4, 2],
-    )
-    assert table.where(0) == f"{path}: line 4"
 
 
 def test_rows_without_a_gold_label(tmp_path, caplog):
@@ -144,17 +127,14 @@ def test_bad_rows_are_named_or_left_out(tmp_path, name):
 
 def test_labels_of_odd_types(tmp_path):
     nested = '{"text": "a", "label": [["x"]]}\n{"text": "b", "label": ["y"]}\n'
-    path = write(tmp_path, "a.jsonl", nested)
     with pytest.raises(DataError, match="line 1: expected a list of label names"):
-        read_table(path)
+        read_table(write(tmp_path, "a.jsonl", nested))
     path = write(tmp_path, "b.jsonl", '{"text": "a", "label": null}\n')
     with pytest.raises(DataError, match="line 1: the label is empty"):
         find_labels(read_table(path))
-    path = write(
-        tmp_path, "c.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 0}'
-    )
-    assert find_labels(read_table(path)) == ("0", "1")
-    assert read_table(path).texts == ["a", "5"]
+    rows = '{"text": "a", "label": 1}\n{"text": 5, "label": 0}'
+    table = read_table(write(tmp_path, "c.jsonl", rows))
+    assert find_labels(table) == ("0", "1") and table.texts == ["a", "5"]
 
 
 def test_one_column_cannot_be_text_and_label(tmp_path):

@@ -155,10 +155,8 @@ def train(folder: str, name: str) -> Run:
     iterator = iter(distribute(strategy, lambda pipelines, number: dataset))
     values: dict[str, list[float]] = {key: [] for key in _LOGGED}
     for _ in tqdm.tqdm(range(count), desc=f"training with {_TITLES.get(name, name)}"):
-        outputs = step.train(iterator, 1)
-        names = (*step.sum_names, "grad_norm", "learning_rate")
-        results = {name: outputs[name].numpy() for name in names}
-        results |= ALBERT.metrics(results)
+        results = step.train(iterator, 1)
+        results |= {"grad_norm": results["grad_norms"][0], **ALBERT.metrics(results)}
         for key in _LOGGED:
             values[key].append(float(results[key]))
     original = {key: recorded[theirs] for key, theirs in _LOGGED.items()}

@@ -5,6 +5,7 @@ then ends after the step it is at.
 """
 
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.errors import DataError, Stopped
+from albert_tf.errors import DataError, Stopped, require
 from albert_tf.reports.metrics_file import UNFINISHED, unfinished_at
 from albert_tf.training.callbacks import Callback, DivergedError
 from albert_tf.training.progress import Pace, Progress, Stopwatch
@@ -121,7 +122,7 @@ def train(
     while done < last and not any(c.should_stop for c in callbacks):
         count = pace.limit(intervals.next_count(done))
         pace.measured(count, sums.train(iterator, count))
-        stop = _decide(step.strategy, signals, callbacks, done, sums)
+        stop = _decide(step.strategy, signals, callbacks, done, sums.results)
         done += count
         progress.advance(done)
         stop &= done < end
@@ -136,7 +137,8 @@ def train(
             for callback in callbacks:
                 callback.on_log(values)
             sums = _Sums(step)
-            save |= unsaved or _failed(checkpoints, progress)
+            again = "it is tried again now"
+            save |= unsaved or not _tried(checkpoints.check, progress, again)
         with watch.paused():
             if save:
                 must = stop or done == end
@@ -150,7 +152,8 @@ def train(
                 )
             if evaluate and intervals.evaluation_is_due(done):
                 _evaluate(step, evaluate, callbacks, done, progress)
-    _finish(checkpoints, progress, must=last == end)
+    # Only the end of a run cannot do without its last checkpoint.
+    _tried(checkpoints.finish, progress, "training goes on", must=last == end)
 
 
 def _decide(
@@ -158,7 +161,7 @@ def _decide(
     signals: StopSignals,
     callbacks: Sequence[Callback],
     done: int,
-    sums: "_Sums",
+    found: Mapping[str, Any],
 ) -> bool:
     """Returns whether a signal ends the run; all workers decide alike.
 
@@ -168,7 +171,8 @@ def _decide(
     error = None
     try:
         for callback in callbacks:
-            callback.on_step(done, *sums.steps(), sums.learning_rate())
+            losses, norms = found["losses"], found["grad_norms"]
+            callback.on_step(done, losses, norms, found["learning_rate"])
     except DivergedError as e:
         error = [str(e), e.step, e.values]
     decisions = share(strategy, [error, bool(signals.received)])
@@ -178,24 +182,18 @@ def _decide(
     return any(received for _, received in decisions)
 
 
-def _finish(checkpoints: TrainingCheckpoints, progress: Progress, must: bool) -> None:
-    """Waits for the last checkpoint, which only the end of a run cannot do without."""
+def _tried(
+    call: Callable[[], None], progress: Progress, then: str, must: bool = False
+) -> bool:
+    """Returns whether a call about checkpoints succeeds, which it may have to."""
     try:
-        checkpoints.finish()
+        call()
     except DataError as e:
         if must:
             raise
-        progress.log(f"warning: {e}; training goes on")
-
-
-def _failed(checkpoints: TrainingCheckpoints, progress: Progress) -> bool:
-    """Returns whether a checkpoint written in the background was lost."""
-    try:
-        checkpoints.check()
-    except DataError as e:
-        progress.log(f"warning: {e}; it is tried again now")
-        return True
-    return False
+        progress.log(f"warning: {e}; {then}")
+        return False
+    return True
 
 
 def _save(
@@ -205,21 +203,19 @@ def _save(
     must: bool,
 ) -> bool:
     """Writes a checkpoint; returns whether it was written."""
-    for pause in (*_PAUSES, None) if must else (None,):
-        try:
-            checkpoints.save(wait=must)
-        except DataError as e:
-            if pause is None and must:
-                raise
-            again = f"in {pause:g} s" if must else "with the next log line"
-            progress.log(f"warning: {e}; it is tried again {again}")
-            if must:
-                time.sleep(pause)
+    save = functools.partial(checkpoints.save, wait=must)
+    if must:
+        for pause in _PAUSES:
+            if _tried(save, progress, f"it is tried again in {pause:g} s"):
+                break
+            time.sleep(pause)
         else:
-            for callback in callbacks:
-                callback.on_save()
-            return True
-    return False
+            save()
+    elif not _tried(save, progress, "it is tried again with the next log line"):
+        return False
+    for callback in callbacks:
+        callback.on_save()
+    return True
 
 
 def evaluate_batches(
@@ -238,15 +234,14 @@ def evaluate_batches(
     Raises:
         DataError: If there is no batch.
     """
-    totals: dict[str, tf.Tensor] = {}
+    totals: dict[str, np.float32] = {}
     for number, batch in enumerate(batches, 1):
         for name, value in step.evaluate(batch).items():
-            totals[name] = totals.get(name, 0.0) + value
+            totals[name] = totals.get(name, 0) + value
         if number == max_steps:
             break
-    if not totals:
-        raise DataError("the evaluation data holds no batch")
-    return _measures(step, totals)
+    require(totals, "the evaluation data holds no batch", error=DataError)
+    return step.objective.metrics(totals)
 
 
 def _evaluate(
@@ -278,39 +273,24 @@ class _Sums:
         """Runs steps; returns the seconds that the device took."""
         start = time.perf_counter()
         self.results = self.step.train(iterator, count, self.results or None)
-        self.results["losses"].numpy()  # waits for the device
         return time.perf_counter() - start
-
-    def steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns loss and gradient norm of the steps of the last call."""
-        return self.results["losses"].numpy(), self.results["grad_norms"].numpy()
-
-    def learning_rate(self) -> float:
-        """Returns the learning rate of the last step."""
-        return float(self.results["learning_rate"].numpy())
 
     def unfinished(self) -> dict[str, Any]:
         """Returns what another process continues from, after `metrics`."""
-        sums = {name: float(self.results[name].numpy()) for name in self.step.sum_names}
+        sums = {name: float(self.results[name]) for name in self.step.sum_names}
         return {"sums": sums, "seconds": self._seconds}
 
     def metrics(self, watch: Stopwatch) -> dict[str, Any]:
         """Returns what a log line says of the steps since the one before."""
         self._seconds += watch.lap()
-        values = _measures(self.step, self.results)
-        values["grad_norm"] = float(self.results["grad_norm"].numpy())
-        if "trust_ratios" in self.results:
-            ratios = self.results["trust_ratios"].items()
-            values["trust_ratios"] = {name: float(r.numpy()) for name, r in ratios}
-        tokens = float(self.results["tokens"].numpy())
+        results = self.results
+        values = self.step.objective.metrics(results)
+        values["grad_norm"] = float(results["grad_norms"][-1])
+        if "trust_ratios" in results:
+            values["trust_ratios"] = results["trust_ratios"]
+        tokens = float(results["tokens"])
         values["tokens_per_second"] = tokens / self._seconds
         values["tokens"] = tokens
-        values["useful_token_rate"] = tokens / float(self.results["positions"].numpy())
-        values["learning_rate"] = self.learning_rate()
+        values["useful_token_rate"] = tokens / float(results["positions"])
+        values["learning_rate"] = float(results["learning_rate"])
         return values
-
-
-def _measures(step: TrainStep, sums: dict[str, tf.Tensor]) -> dict[str, float]:
-    """Returns the objective's metrics of sums."""
-    numbers = {name: np.float32(sums[name].numpy()) for name in step.sum_names}
-    return step.objective.metrics(numbers)

@@ -151,11 +151,12 @@ class Pretraining(Run):
         try:
             folders.verify(model)
         except folders.DamagedError as e:
-            if latest_step(self.folder.join(CHECKPOINT_FOLDER)) is None:
-                raise DataError(
-                    f"{e}; no checkpoint is left to make the model from; another "
-                    "--output_dir begins anew"
-                ) from None
+            require(
+                latest_step(self.folder.join(CHECKPOINT_FOLDER)) is not None,
+                f"{e}; no checkpoint is left to make the model from; another "
+                "--output_dir begins anew",
+                error=DataError,
+            )
             logging.warning("%s; the model is made again from the last checkpoint", e)
             self.folder.model_is_outdated = True
             return False
@@ -236,21 +237,18 @@ class Pretraining(Run):
         """Returns the batches of an input pipeline, without those left out."""
         return self.data.train(start, pipelines, pipeline)
 
-    def restored(self, checkpoints: TrainingCheckpoints, first: int | None) -> None:
-        """Leaves the batch out at which the run has diverged."""
-        self._note = None
+    def began(
+        self, progress: Progress, checkpoints: TrainingCheckpoints, first: int | None
+    ) -> None:
+        """Says what is trained on, or leaves out the batch at which it diverged."""
         if self._error:
             phase = self.data.phase_of(self._error.step - 1).first_step
-            self._note = self.data.skipped.add(self._error, checkpoints.step, phase)
-        elif first is None and self.settings.on_divergence == "rollback":
-            checkpoints.save(wait=True)  # what the run can go back to at first
-
-    def began(self, progress: Progress) -> None:
-        """Says what is trained on, or what was left out."""
-        if self._note:
-            progress.log(f"warning: {self.data.skipped.describe(self._note)}")
-            progress.note("skipped", self._note["restored_step"], self._note)
+            left_out = self.data.skipped.add(self._error, checkpoints.step, phase)
+            progress.log(f"warning: {self.data.skipped.describe(left_out)}")
+            progress.note("skipped", checkpoints.step, left_out)
             return
+        if first is None and self.settings.on_divergence == "rollback":
+            checkpoints.save(wait=True)  # what the run can go back to at first
         progress.log(self.data.summary)
         if self.settings.scale_learning_rate:
             progress.log(self.settings.describe_learning_rate())

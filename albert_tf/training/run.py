@@ -138,12 +138,10 @@ class Run(abc.ABC):
         """Returns what judges the steps after `lines`."""
         return DivergenceGuard(lines)
 
-    def restored(self, checkpoints: TrainingCheckpoints, first: int | None) -> None:
-        """Is called with the restored checkpoints; `first` is None without any."""
-        return
-
-    def began(self, progress: Progress) -> None:
-        """Is called before the first step."""
+    def began(
+        self, progress: Progress, checkpoints: TrainingCheckpoints, first: int | None
+    ) -> None:
+        """Is called before the first step; `first` is None without a checkpoint."""
         return
 
     def diverged(self, error: DivergedError) -> None:
@@ -238,9 +236,7 @@ class Run(abc.ABC):
 
     def _train_on(self, checkpoints: TrainingCheckpoints, signals) -> bool:
         """Trains from the last checkpoint; returns whether to the end."""
-        self.restored(
-            checkpoints, checkpoints.restore(self.folder.join(CHECKPOINT_FOLDER))
-        )
+        restored = checkpoints.restore(self.folder.join(CHECKPOINT_FOLDER))
         check_agreement(self.strategy, checkpoints.facts())
         step, first, last = self.step, checkpoints.step, self.settings.num_train_steps
         averages = WeightAverages(step.model, step.optimizer)
@@ -257,7 +253,7 @@ class Run(abc.ABC):
             shown=step.objective.shown,
         )
         with bar as progress, contextlib.ExitStack() as stack:
-            self.began(progress)
+            self.began(progress, checkpoints, restored)
             if first:
                 progress.log(f"continuing from step {first}")
             evaluate = self.evaluation(averages)

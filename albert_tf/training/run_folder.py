@@ -36,6 +36,8 @@ FINISHED = "finished run in --output_dir"
 _CHANGED = "changed_from"
 _OUTDATED = "model_is_outdated"
 _VERSIONS = "versions"
+# How a setting is compared: itself, itself after the others, or by what it names.
+_BY_VALUE = (True, "follows")
 # The lock, and half-written files, also those of earlier versions.
 _LEFTOVER = re.compile(
     r"\.lock(-[0-9a-f]{8})?|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
@@ -105,31 +107,28 @@ class RunFolder:
         self._changed: dict[str, Any] = {}
         compared = settings.in_identity()
         self._follows = [name for name, how in compared.items() if how == "follows"]
-        named = {n: how for n, how in compared.items() if isinstance(how, str)}
-        self._content_of = {n: how for n, how in named.items() if how != "follows"}
-        if files.exists(self.path) and not files.is_folder(self.path):
-            raise UsageError(f"--output_dir={self.path}: must be a folder, is a file")
-        found = files.list_folder(self.path) if files.is_folder(self.path) else []
+        # The content that settings name, such as "config".
+        self._content_of = {n: h for n, h in compared.items() if h not in _BY_VALUE}
+        where, is_folder = f"--output_dir={self.path}", files.is_folder(self.path)
+        is_free = is_folder or not files.exists(self.path)
+        require(is_free, f"{where}: must be a folder, is a file")
+        found = files.list_folder(self.path) if is_folder else []
         # What a process killed at its start leaves behind.
         found = [name for name in found if not _LEFTOVER.fullmatch(name)]
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
         self._was_begun = RUN_FILE in found and not replaces
-        if self._was_begun:
-            self._recorded = self.record()
-            kind = self._recorded.get("kind", "")
-            require(
-                kind == settings.kind,
-                f"--output_dir={self.path}: holds another run, of the kind "
-                f"{kind or 'pretraining'!r}",
-            )
-            names = {*self._recorded["settings"], *self.identity}
-            self._check_settings(sorted(names - set(self._follows)))
-            self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
-        elif found and not replaces:
-            raise UsageError(
-                f"--output_dir={self.path}: must be empty or hold this run, holds "
-                f"{found[0]!r}; give another folder"
-            )
+        if not self._was_begun:
+            rule = f"{where}: must be empty or hold this run, holds"
+            other = f"{next(iter(found), None)!r}; give another folder"
+            require(replaces or not found, f"{rule} {other}")
+            return
+        self._recorded = self.record()
+        kind = self._recorded.get("kind", "")
+        rule = f"{where}: holds another run, of the kind {kind or 'pretraining'!r}"
+        require(kind == settings.kind, rule)
+        names = {*self._recorded["settings"], *self.identity}
+        self._check_settings(sorted(names - set(self._follows)))
+        self.model_is_outdated |= bool(self._recorded.get(_OUTDATED))
 
     @property
     def is_finished(self) -> bool:
@@ -171,12 +170,8 @@ class RunFolder:
             if isinstance(old, dict) and isinstance(new, dict):
                 pairs = [(f"{name}: {k}", v, new.get(k, v)) for k, v in old.items()]
             for title, before, now in pairs:
-                if before != now:
-                    raise UsageError(
-                        f"--output_dir={self.path}: holds another run, with "
-                        f"{title}={_short(before)}; received {_short(now)}"
-                        f"{self._flags_of(name)}"
-                    )
+                old, new = _short(before), f"{_short(now)}{self._flags_of(name)}"
+                self._check(before == now, f"{title}={old}", new)
         if self._was_begun:
             self._check_settings(self._follows)
 
@@ -189,52 +184,48 @@ class RunFolder:
         Raises:
             UsageError: If they differ and may not.
         """
-        before = self._recorded.get(_VERSIONS, {})
-        now = versions(CODE)
+        before, now = self._recorded.get(_VERSIONS, {}), versions(CODE)
         changed = {k: v for k, v in before.items() if k in CODE and v != now[k]}
-        if changed and not self.settings.allow_other_versions:
-            parts = [f"{k} {v} (here {now[k]})" for k, v in changed.items()]
-            raise UsageError(
-                f"--output_dir={self.path}: the run began with {', '.join(parts)}; "
-                "install that, or continue with --allow_other_versions"
-            )
+        parts = [f"{k} {v} (here {now[k]})" for k, v in changed.items()]
+        require(
+            not changed or self.settings.allow_other_versions,
+            f"--output_dir={self.path}: the run began with {', '.join(parts)}; install "
+            "that, or continue with --allow_other_versions",
+        )
         if changed:
             self._changed[_VERSIONS] = before
 
     def begin(self) -> None:
         """Makes the folder and records the run in it, or what was changed in it."""
         files.make_folder(self.path)
+        environment, kind = describe_environment(), self.settings.kind
         if not files.exists(self.join(RUN_FILE)):
-            kind = self.settings.kind
             self._write(
                 {
                     **({"kind": kind} if kind else {}),
                     "settings": self.identity,
                     "content": self.content,
                     **({"init_checkpoint": self.origin} if self.origin else {}),
-                    **describe_environment(),
+                    **environment,
                 }
             )
             return
-        self._compare_kernels()
-        if self._changed:
-            before = [*self._recorded.get(_CHANGED, ()), self._changed]
-            settings = {**self._recorded["settings"], **self.identity}
-            changes = {"settings": settings, _CHANGED: before}
-            changes[_OUTDATED] = self.model_is_outdated
-            if _VERSIONS in self._changed:
-                changes[_VERSIONS] = describe_environment()[_VERSIONS]
-            self._write({**self._recorded, **changes})
-
-    def _compare_kernels(self) -> None:
-        now = os.environ.get(ONEDNN)
-        before = self._recorded.get(ONEDNN, now)
-        if before != now:
+        before, now = self._recorded.get(ONEDNN, environment[ONEDNN]), environment
+        if before != now[ONEDNN]:
             logging.warning(
                 "%s: began with %s=%s, continues with %s: the weights are equal up to "
                 "rounding only",
-                *(self.path, ONEDNN, before, now),
+                *(self.path, ONEDNN, before, now[ONEDNN]),
             )
+        if self._changed:
+            changes = {
+                "settings": {**self._recorded["settings"], **self.identity},
+                _CHANGED: [*self._recorded.get(_CHANGED, ()), self._changed],
+                _OUTDATED: self.model_is_outdated,
+            }
+            if _VERSIONS in self._changed:
+                changes[_VERSIONS] = environment[_VERSIONS]
+            self._write({**self._recorded, **changes})
 
     def finish(self) -> None:
         """Records that the model in the folder is that of the run's settings."""
@@ -247,27 +238,25 @@ class RunFolder:
     def _write(self, record: Mapping[str, Any]) -> None:
         files.write_text(self.join(RUN_FILE), files.to_json(record, indent=2) + "\n")
 
+    def _check(self, is_same: bool, old: str, new: str) -> None:
+        where = f"--output_dir={self.path}: holds another run"
+        require(is_same, f"{where}, with {old}; received {new}")
+
     def _check_settings(self, names: Iterable[str]) -> None:
         recorded, content = self._recorded["settings"], self._recorded["content"]
         defaults = _as_read(self.settings.defaults())
         retired = _as_read(self.settings.retired)
         changeable = self.settings.changeable()
         for name in names:
-            if self._content_of.get(name) in content:
-                continue
             old = recorded.get(name, defaults.get(name))
             new = self.identity.get(name, retired.get(name))
-            if old == new:
-                continue
-            if changeable.get(name):
-                self._changed[name] = old
-                self.model_is_outdated = True
+            if old == new or self._content_of.get(name) in content:
                 continue
             hint = f" (--change_{name} allows it)" if name in changeable else ""
-            raise UsageError(
-                f"--output_dir={self.path}: holds another run, with "
-                f"--{name}={old!r}; received --{name}={new!r}{hint}"
-            )
+            given = changeable.get(name, False)
+            self._check(given, f"--{name}={old!r}", f"--{name}={new!r}{hint}")
+            self._changed[name] = old
+            self.model_is_outdated = True
 
     def _flags_of(self, content: str) -> str:
         """Returns the given settings that name a content, for messages."""
@@ -281,14 +270,13 @@ def describe_command(settings: TrainingSettings) -> dict[str, Any]:
 
     Not the settings that may differ from machine to machine, such as paths.
     """
-    found, compared = versions(CODE), settings.in_identity()
-    facts = {f"version of {name}": found[name] for name in CODE}
+    compared = settings.in_identity()
+    facts = {f"version of {k}": v for k, v in versions(CODE).items() if k in CODE}
     facts["source of albert_tf"] = _source()
-    for name, value in vars(settings).items():
-        is_path = name in ("output_dir", "eval_file")
-        if not is_path and compared.get(name, True) in (True, "follows"):
-            facts[f"--{name}"] = value
-    return facts
+    local = {name for name, how in compared.items() if how not in _BY_VALUE}
+    local |= {"output_dir", "eval_file"}
+    given = vars(settings).items()
+    return facts | {f"--{name}": v for name, v in given if name not in local}
 
 
 @functools.cache

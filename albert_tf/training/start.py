@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from albert_tf.converters import load
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.tokenizers import choose_tokenizer
-from albert_tf.errors import MissingFileError, UsageError
+from albert_tf.errors import MissingFileError, require
 from albert_tf.heads import FROZEN, NONE
 from albert_tf.heads import find as find_head
 from albert_tf.tasks import labels
@@ -111,8 +112,7 @@ class Start:
         count = len(task.labels) or 1 if has_count else None  # 1 for a score
         kwargs: dict[str, Any] = {"dtype": dtype, **self._exits(task)}
         if self.checkpoint is None:
-            if count is not None:
-                kwargs["num_labels"] = count
+            kwargs |= {} if count is None else {"num_labels": count}
             model = row.load_class()(self.config, seed=self.settings.seed, **kwargs)
             model.mark_untrained()
         else:
@@ -144,28 +144,23 @@ class Start:
         """Returns the argument of the model that says how many exits it has."""
         mode, layers = self.settings.exits, self.config.num_hidden_layers
         if task.head != "text_classifier":
-            if mode != NONE:
-                raise UsageError(
-                    f"exits: only text classifiers, received the task {task.name}, "
-                    f"which needs a {task.head}"
-                )
+            need = f"the task {task.name} needs a {task.head}"
+            require(mode == NONE, f"exits: only text classifiers, {need}", mode)
             return {}
         if mode == NONE:
-            stored = {} if self.checkpoint is None else self.checkpoint.head_options
-            if stored.get("num_exits"):
+            if self.checkpoint and self.checkpoint.head_options.get("num_exits"):
                 logging.warning(
                     "the exits of %s are not kept, as they would no longer fit; "
                     "--exits=joint trains them, too",
                     self.checkpoint.path,
                 )
             return {"num_exits": 0}
-        if layers == 1:
-            raise UsageError("exits: needs at least 2 layers, received a model with 1")
-        if mode == FROZEN and not self._keeps_head:
-            raise UsageError(
-                "exits: frozen needs an init_checkpoint that was fine-tuned on a task "
-                "with the same labels; joint trains the whole model"
-            )
+        require(layers > 1, "exits: needs at least 2 layers", layers)
+        require(
+            mode != FROZEN or self._keeps_head,
+            "exits: frozen needs an init_checkpoint that was fine-tuned on a task with "
+            "the same labels; joint trains the whole model",
+        )
         return {"num_exits": layers - 1}
 
     @property
@@ -180,12 +175,8 @@ class Start:
     def _remove_head(self) -> None:
         """Leaves the encoder, so that a new head is built on it."""
         checkpoint = self.checkpoint
-        row = find_head(checkpoint.head)
-        checkpoint.tensors = {
-            name: tensor
-            for name, tensor in checkpoint.tensors.items()
-            if not row.owns(name)
-        }
+        owns, tensors = find_head(checkpoint.head).owns, checkpoint.tensors
+        checkpoint.tensors = {k: tensors[k] for k in tensors if not owns(k)}
         checkpoint.head = checkpoint.labels = checkpoint.problem_type = None
         checkpoint.task = None
 
@@ -195,7 +186,7 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
     """Opens the initial weights inside a `with` statement.
 
     Args:
-        settings: `FinetuneSettings`.
+        settings: `FinetuneSettings`. Their config is used if the weights have none.
 
     Raises:
         UsageError: If the tokenizer is not the weights' own, or too large, or the
@@ -205,21 +196,16 @@ def open_start(settings: FinetuneSettings) -> Iterator[Start]:
     if settings.from_scratch:
         yield Start(settings, None)
         return
-    with _open(settings) as checkpoint:
-        checkpoint.check_unknown(with_heads=False)
-        yield Start(settings, checkpoint)
-
-
-def _open(settings: FinetuneSettings) -> Checkpoint:
-    """Opens the checkpoint, with the given config if it has none of its own."""
+    path = settings.init_checkpoint
     try:
-        return load.open_checkpoint(settings.init_checkpoint)
+        opened = load.open_checkpoint(path)
     except MissingFileError:
         if not settings.albert_config_file:
             raise
-        return load.open_checkpoint(
-            settings.init_checkpoint, config=settings.own_config()
-        )
+        opened = load.open_checkpoint(path, config=settings.own_config())
+    with opened as checkpoint:
+        checkpoint.check_unknown(with_heads=False)
+        yield Start(settings, checkpoint)
 
 
 def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertConfig:
@@ -228,18 +214,18 @@ def _with_given(checkpoint: Checkpoint, settings: FinetuneSettings) -> AlbertCon
     Raises:
         UsageError: If the file describes another model.
     """
-    config = checkpoint.config
-    if not settings.albert_config_file:
+    config, path = checkpoint.config, settings.albert_config_file
+    if not path:
         return config
     given = settings.own_config()
     for name in (field.name for field in dataclasses.fields(config)):
-        expected, received = getattr(config, name), getattr(given, name)
-        if name not in (*_FOR_TRAINING, *_NOT_IN_FILES) and expected != received:
-            raise UsageError(
-                f"albert_config_file: {settings.albert_config_file}: {name} is "
-                f"{expected!r} in {checkpoint.path}, received {received!r}; leave the "
-                "flag out to use the checkpoint's config"
-            )
+        require(
+            name in (*_FOR_TRAINING, *_NOT_IN_FILES)
+            or getattr(config, name) == getattr(given, name),
+            f"albert_config_file: {path}: {name} must be {getattr(config, name)!r} as "
+            f"in {checkpoint.path}; leave the flag out to use the checkpoint's config",
+            getattr(given, name),
+        )
     return config.replace(**{name: getattr(given, name) for name in _FOR_TRAINING})
 
 
@@ -268,29 +254,30 @@ def class_weights(
     given = settings.class_weights
     if not given:
         return ()
-    if task.problem_type != SINGLE_LABEL and task.head != "token_classifier":
-        raise UsageError(
-            "class_weights: only for tasks with one class per text or word, received "
-            f"the task {task.name}"
-        )
+    has_classes = task.problem_type == SINGLE_LABEL or task.head == "token_classifier"
+    rule = "class_weights: the task must have one class per text or word"
+    require(has_classes, rule, task.name)
     if list(given) == [BALANCED]:
         labels = train.targets[features.LABELS]
         counts = np.bincount(labels[labels >= 0], minlength=len(task.labels))
-        if not counts.all():
-            missing = task.labels[int(np.argmin(counts))]
-            raise UsageError(
-                f"class_weights=balanced: no training example has the label {missing!r}"
-            )
+        missing = task.labels[int(np.argmin(counts))]
+        rule = "class_weights=balanced: no training example has the label"
+        require(counts.all(), f"{rule} {missing!r}")
         return tuple((counts.sum() / (len(counts) * counts)).tolist())
     weights = dict.fromkeys(task.labels, 1.0)
     for item in given:
         name, _, text = item.rpartition("=")
-        if name not in weights:
-            raise UsageError(
-                f"class_weights: expected label=weight with a label among "
-                f"{', '.join(task.labels)}, or balanced, received {item!r}"
-            )
-        weights[name] = _weight(item, text)
+        try:
+            weight = float(text)
+        except ValueError:
+            weight = math.nan
+        require(
+            name in weights and 0 <= weight < math.inf,
+            "class_weights: must be balanced, or label=weight with a label among "
+            f"{', '.join(task.labels)} and a number of at least 0",
+            item,
+        )
+        weights[name] = weight
     return tuple(weights.values())
 
 
@@ -316,12 +303,11 @@ def learning_rate_multipliers(
     if decay is None:
         return {}
     columns = list(zip(*config.layer_table(), strict=True))
-    if any(len(set(column)) < len(column) for column in columns):
-        raise UsageError(
-            "layerwise_decay: the layers of this model share their weights "
-            f"(sharing={config.sharing}), so that there is only one learning rate "
-            "for all of them"
-        )
+    require(
+        all(len(set(column)) == len(column) for column in columns),
+        "layerwise_decay: the layers of this model share their weights (sharing="
+        f"{config.sharing}), so that there is only one learning rate for all of them",
+    )
     layers, inner = config.num_hidden_layers, config.inner_group_num
     parts = "attention|attention_layer_norm|ffn|ffn_layer_norm"
     multipliers = {
@@ -332,16 +318,3 @@ def learning_rate_multipliers(
     }
     multipliers["(^|/)(embeddings|encoder/embedding_projection)/"] = decay**layers
     return multipliers
-
-
-def _weight(item: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise UsageError(
-            f"class_weights: expected a number of at least 0 after '=', received "
-            f"{item!r}"
-        )
-    return value

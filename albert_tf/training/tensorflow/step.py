@@ -8,8 +8,8 @@ read is not updated: weight decay alone would shrink it to nothing.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,29 +22,14 @@ from albert_tf.layers.ops import fused_elementwise
 from albert_tf.models.base import weight_names
 
 
-class StepObjective(Protocol):
-    """What a step needs to know of an objective; see `objectives.pretraining`."""
-
-    @property
-    def sum_names(self) -> Sequence[str]:
-        """Names of what `sums` returns."""
-
-    def sums(self, outputs: Mapping[str, Any], batch: Mapping[str, Any]) -> dict:
-        """Returns float32 scalars that add up over the parts of a batch."""
-
-    def weights(self, batch: Mapping[str, Any]) -> tf.Tensor:
-        """Returns what `loss` normalizes by; it adds up over the parts of a batch."""
-
-    def loss(self, sums: Mapping[str, Any], weights: tf.Tensor) -> tf.Tensor:
-        """Returns the share of a part in the loss of the batch with these weights."""
-
-
 class TrainStep:
     """Runs training and evaluation steps of a model under a strategy.
 
     Args:
         model: Keras model, made in the strategy's scope. Called with a batch.
-        objective: `StepObjective`. What to minimize.
+        objective: What to minimize, such as `objectives.pretraining.Objective`: its
+            `sums`, named `sum_names`, and its `weights` add up over the parts of a
+            batch, and its `loss` of a part over all of them.
         optimizer: From `create_optimizer`, made in the strategy's scope; is built here.
         strategy: `tf.distribute.Strategy`.
         seed: int. Seed of dropout.
@@ -62,7 +47,7 @@ class TrainStep:
     def __init__(
         self,
         model: keras.Model,
-        objective: StepObjective,
+        objective: Any,
         optimizer: keras.optimizers.Optimizer,
         strategy: tf.distribute.Strategy,
         *,
@@ -112,8 +97,8 @@ class TrainStep:
         self,
         iterator,
         num_steps: int,
-        totals: Mapping[str, tf.Tensor] | None = None,
-    ) -> dict[str, tf.Tensor]:
+        totals: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         """Trains on the next batches, in a single call of a graph.
 
         Args:
@@ -124,31 +109,28 @@ class TrainStep:
                 into calls.
 
         Returns:
-            dict: float32 scalars `sum_names`, added up over replicas and steps; of the
-            last step, its `learning_rate` and `grad_norm`, the global norm before
-            clipping; float32 `[num_steps]` vectors `losses` and `grad_norms`; with
-            LAMB, the dict `trust_ratios`, those of the last step by weight.
+            dict of NumPy values: float32 scalars `sum_names`, added up over replicas
+            and steps; of the last step, its `learning_rate`; float32 `[num_steps]`
+            vectors `losses` and `grad_norms`, global norms before clipping; with LAMB,
+            the dict `trust_ratios` of floats, those of the last step by weight.
         """
         before = [totals[n] if totals else 0.0 for n in self.sum_names]
-        start = tf.stack([tf.cast(value, tf.float32) for value in before])
         sums, losses, norms, rate = self._train(
-            iterator, tf.constant(num_steps, tf.int32), start
+            iterator, tf.constant(num_steps, tf.int32), tf.constant(before, tf.float32)
         )
         results = {
             **self._named(sums),
-            "learning_rate": rate,
-            "grad_norm": norms[-1],
-            "losses": losses,
-            "grad_norms": norms,
+            "learning_rate": rate.numpy(),
+            "losses": losses.numpy(),
+            "grad_norms": norms.numpy(),
         }
         if self._ratio_names:
-            ratios = tf.unstack(
-                tf.convert_to_tensor(self.optimizer.last_trust_ratios.value)
-            )
+            last = tf.convert_to_tensor(self.optimizer.last_trust_ratios.value)
+            ratios = last.numpy().tolist()
             results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
         return results
 
-    def evaluate(self, batch) -> dict[str, tf.Tensor]:
+    def evaluate(self, batch) -> dict[str, np.float32]:
         """Returns `sum_names` of one distributed batch, without training."""
         return self._named(self._evaluate(batch))
 
@@ -165,19 +147,9 @@ class TrainStep:
             The outputs, an array or a dict of arrays `[num_shares * b, ...]`.
         """
         parts = {k: _cut(tf.constant(v), self.num_shares) for k, v in batch.items()}
-        if self.num_shares == 1:
-            shares = {k: v[0] for k, v in parts.items()}
-        else:
-            first = -1  # number of this process's first device
-
-            def share_of(context):
-                nonlocal first
-                number = context.replica_id_in_sync_group
-                first = number if first < 0 else first
-                return {k: v[number - first] for k, v in parts.items()}
-
-            distribute = self.strategy.experimental_distribute_values_from_function
-            shares = distribute(share_of)
+        rows = ({k: v[i] for k, v in parts.items()} for i in range(self.num_shares))
+        distribute = self.strategy.experimental_distribute_values_from_function
+        shares = distribute(lambda context: next(rows))
         results = self.strategy.experimental_local_results(self._predict(shares))
         return tf.nest.map_structure(
             lambda *values: np.concatenate([v.numpy() for v in values]), *results
@@ -229,7 +201,7 @@ class TrainStep:
         return tf.stack([tf.cast(sums[name], tf.float32) for name in self.sum_names])
 
     def _named(self, sums):
-        return dict(zip(self.sum_names, tf.unstack(sums), strict=True))
+        return dict(zip(self.sum_names, sums.numpy(), strict=True))
 
     def _replica_step(self, batch):
         """Updates the weights; returns this replica's loss, followed by its sums."""

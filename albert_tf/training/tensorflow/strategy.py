@@ -22,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.python.eager import context
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 
 # How long TensorFlow may take to connect workers that are all there.
 _CONNECT_SECONDS = 120
@@ -138,30 +138,22 @@ def warn_of_hosts(num_hosts: int) -> None:
         )
 
 
-def _local_devices(num_devices: int | None) -> list[str]:
-    gpus = tf.config.list_physical_devices("GPU")
+def _local_devices(number: int | None) -> list[str]:
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    count = (gpus or 2) if number is None else number
+    most = f"{gpus}, the number of GPUs of this machine" if gpus else "64"
+    rule = f"--num_devices must be from 1 to {most}"
+    require(0 < count <= (gpus or 64), rule, count)
     if gpus:
-        count = len(gpus) if num_devices is None else num_devices
-        if not 0 < count <= len(gpus):
-            raise UsageError(
-                f"--num_devices must be from 1 to {len(gpus)}, the number of GPUs of "
-                f"this machine, received {count}"
-            )
         return [f"/gpu:{i}" for i in range(count)]
-    count = 2 if num_devices is None else num_devices
-    if not 0 < count <= 64:
-        raise UsageError(f"--num_devices must be from 1 to 64, received {count}")
     cpu = tf.config.list_physical_devices("CPU")[0]
     devices = [tf.config.LogicalDeviceConfiguration()] * count
     try:
         tf.config.set_logical_device_configuration(cpu, devices)
     except (RuntimeError, ValueError):
         present = len(tf.config.list_logical_devices("CPU"))
-        if present < count:
-            raise UsageError(
-                f"--num_devices={count}: TensorFlow was already started with "
-                f"{present} CPU device(s)"
-            ) from None
+        rule = f"--num_devices={count}: TensorFlow was already started with {present}"
+        require(present >= count, f"{rule} CPU device(s)")
     return [f"/cpu:{i}" for i in range(count)]
 
 
@@ -195,38 +187,33 @@ def _multi_worker_strategy(timeout: float) -> tf.distribute.Strategy:
 
 def _workers() -> tuple[dict[str, str], str]:
     """Returns the workers' addresses in TF_CONFIG by their names, and the own name."""
-    text = os.environ.get("TF_CONFIG", "")
-    try:
+    text, cluster = os.environ.get("TF_CONFIG", ""), {}
+    with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
         config = json.loads(text)
-        found = config["cluster"]
-        cluster = {job: list(found[job]) for job in ("chief", "worker") if job in found}
         task, index = config["task"].get("type", "worker"), config["task"]["index"]
-        complete = bool(cluster["worker"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        complete = False
-    if not complete:
-        raise UsageError(
-            "--distribution=multi_worker requires the environment variable TF_CONFIG "
-            f"with cluster.worker and task.index, received {text!r}"
-        )
-    if task not in cluster:
-        raise UsageError(
-            f"TF_CONFIG: task.type must be one of {', '.join(cluster)}, the jobs of "
-            f"cluster, received {task!r}"
-        )
-    if type(index) is not int or not 0 <= index < len(cluster[task]):
-        raise UsageError(
-            f"TF_CONFIG: task.index must be from 0 to {len(cluster[task]) - 1}, for "
-            f"the {len(cluster[task])} of cluster.{task}, received {index!r}"
-        )
+        jobs = [job for job in ("chief", "worker") if job in config["cluster"]]
+        cluster = {job: list(config["cluster"][job]) for job in jobs}
+    require(
+        cluster.get("worker"),
+        "--distribution=multi_worker requires the environment variable TF_CONFIG with "
+        "cluster.worker and task.index",
+        text,
+    )
+    names = ", ".join(cluster)
+    rule = f"TF_CONFIG: task.type must be one of {names}, the jobs of cluster"
+    require(task in cluster, rule, task)
+    count = len(cluster[task])
+    require(
+        type(index) is int and 0 <= index < count,
+        f"TF_CONFIG: task.index must be from 0 to {count - 1}, for the {count} of "
+        f"cluster.{task}",
+        index,
+    )
     workers = {}
     for job in cluster:
         for number, address in enumerate(cluster[job]):
-            if not re.fullmatch(r".+:\d+", str(address)):
-                raise UsageError(
-                    f"TF_CONFIG: cluster.{job} must hold host:port, received "
-                    f"{address!r}"
-                )
+            fits = re.fullmatch(r".+:\d+", str(address))
+            require(fits, f"TF_CONFIG: cluster.{job} must hold host:port", address)
             workers[f"{job} {number}"] = address
     return workers, f"{task} {index}"
 
@@ -281,7 +268,13 @@ def wait_for(addresses: Mapping[str, str], port: int, timeout: float) -> None:
     begun, told, absent = time.monotonic(), "", dict(addresses)
     with _listen(port), concurrent.futures.ThreadPoolExecutor(32) as threads:
         # One that has answered goes on; its port is closed until TensorFlow opens it.
-        while absent := _silent(absent, threads):
+        while True:
+            there = dict(
+                zip(absent, threads.map(_listens, absent.values()), strict=True)
+            )
+            absent = {name: absent[name] for name in absent if not there[name]}
+            if not absent:
+                return
             seconds = time.monotonic() - begun
             names = ", ".join(f"{name} ({where})" for name, where in absent.items())
             if timeout and seconds >= timeout:
@@ -305,12 +298,6 @@ def _listen(port: int) -> socket.socket:
             f"TF_CONFIG: this worker's port {port} cannot be opened: "
             f"{os.strerror(e.errno)}; an earlier process of the run may still use it"
         ) from None
-
-
-def _silent(addresses: Mapping[str, str], threads) -> dict[str, str]:
-    listens = threads.map(_listens, addresses.values())
-    pairs = zip(addresses.items(), listens, strict=True)
-    return dict(item for item, there in pairs if not there)
 
 
 def _listens(address: str) -> bool:
@@ -340,14 +327,25 @@ def check_agreement(strategy: tf.distribute.Strategy, facts: Mapping[str, Any]) 
             order of importance: values ready for JSON, digests, or dicts of these.
 
     Raises:
-        DataError: If they differ; in all workers alike.
+        DataError: If they differ; in all workers alike, and says who has what.
     """
-    found = find_difference(share(strategy, facts))
-    if found:
-        raise DataError(
-            f"the workers differ in their {found}; give all of them the same packages, "
-            "flags and files, and an --output_dir that all of them see"
-        )
+    rows = [_flat(facts) for facts in share(strategy, facts)]
+    found = []
+    for title in dict.fromkeys(title for row in rows for title in row):
+        groups: dict[str, list[str]] = {}
+        for worker, row in enumerate(rows):
+            groups.setdefault(str(row.get(title)), []).append(str(worker))
+        if len(groups) > 1:
+            parts = [f"worker {', '.join(g)}: {v:.40}" for v, g in groups.items()]
+            found.append(f"{title} ({'; '.join(parts)})")
+    if len(found) > _MOST_NAMED:
+        found[_MOST_NAMED:] = [f"{len(found) - _MOST_NAMED} more"]
+    require(
+        not found,
+        f"the workers differ in their {', '.join(found)}; give all of them the same "
+        "packages, flags and files, and an --output_dir that all of them see",
+        error=DataError,
+    )
 
 
 def is_one_of_several(strategy: tf.distribute.Strategy) -> bool:
@@ -378,22 +376,6 @@ def share(strategy: tf.distribute.Strategy, value: Any) -> list[Any]:
         json.loads(row[:length].tobytes())
         for row, length in list(zip(rows, lengths, strict=True))[::replicas]
     ]
-
-
-def find_difference(workers: Sequence[Mapping[str, Any]]) -> str | None:
-    """Returns what differs between the facts of workers and who has what, or None."""
-    rows = [_flat(facts) for facts in workers]
-    found = []
-    for title in dict.fromkeys(title for row in rows for title in row):
-        groups: dict[str, list[str]] = {}
-        for worker, row in enumerate(rows):
-            groups.setdefault(str(row.get(title)), []).append(str(worker))
-        if len(groups) > 1:
-            parts = [f"worker {', '.join(g)}: {v:.40}" for v, g in groups.items()]
-            found.append(f"{title} ({'; '.join(parts)})")
-    if len(found) > _MOST_NAMED:
-        found[_MOST_NAMED:] = [f"{len(found) - _MOST_NAMED} more"]
-    return ", ".join(found) or None
 
 
 def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:

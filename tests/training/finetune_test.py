@@ -193,7 +193,8 @@ def test_a_config_beside_a_checkpoint(tables, pretrained, tmp_path):
     }
     path.write_text(json.dumps({**values, "num_hidden_layers": 3, "hidden_size": 48}))
     with pytest.raises(
-        UsageError, match=r"albert_config\.json: hidden_size is 24 in .*, received 48"
+        UsageError,
+        match=r"albert_config\.json: hidden_size must be 24 as in .*, received 48",
     ):
         run(tmp_path / "out", **arguments)
     # The file also has the dropout, as in the original.
@@ -286,7 +287,7 @@ def test_evaluation_uses_the_length_of_fine_tuning(tables, pretrained, tmp_path)
         ({"label_column": "id"}, 2, "label_column: .* --many_labels"),
         ({"max_seq_length": 25}, 2, "max_position_embeddings=24, received 25"),
         ({"recipe": "stsb"}, 2, "recipe must be .* received 'stsb'"),
-        ({"class_weights": ("bad=x",)}, 2, "class_weights: expected a number"),
+        ({"class_weights": ("bad=x",)}, 2, "and a number of at least 0, rec"),
         ({"class_weights": ("so=2",)}, 2, "a label among bad, good"),
         ({"dev_file": "", "metric": "f1"}, 2, "metric: there are no dev"),
         ({"dev_file": "", "num_seeds": 2}, 2, "num_seeds: there are no dev"),

@@ -136,20 +136,6 @@ def owner_of(lock):
         return None
 
 
-def send_after(command, folder, step, number):
-    """Starts a run and sends it a signal soon after it recorded a step."""
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    deadline = time.time() + 300
-    while process.poll() is None and time.time() < deadline:
-        path = folder / "metrics.jsonl"
-        if path.exists() and f'"step": {step},' in path.read_text():
-            os.kill(process.pid, number)
-            _, errors = process.communicate(timeout=300)
-            return process.returncode, errors
-        time.sleep(0.01)
-    raise AssertionError(f"never reached step {step}")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
@@ -162,7 +148,11 @@ def send_after(command, folder, step, number):
 def test_a_command_that_is_ended_continues_to_the_same_bits(whole, tmp_path, number):
     stopped, killed = tmp_path / "stopped", number == signal.SIGKILL
     command = runs.command_line("pretrain", {**whole, "output_dir": stopped})
-    code, errors = send_after(command, stopped, 12 if killed else 3, number)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    runs.wait_for_step(stopped, 12 if killed else 3, process)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=300)
+    code = process.returncode
     assert not (stopped / "model").exists()
     if killed:
         assert code == -number

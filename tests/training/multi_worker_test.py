@@ -9,14 +9,13 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from tests.training import runs
-from tests.training.runs import assert_same_run, lines_of
+from tests.training.runs import assert_same_run, lines_of, wait_for_step
 
 EXACT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 # Seconds, on busy cores; TensorFlow itself notices within 40.
@@ -218,17 +217,6 @@ def test_missing_cluster_is_a_usage_error(tmp_path):
     assert "TF_CONFIG" in line
 
 
-def wait_for_line(folder, step, processes):
-    deadline = time.time() + 300
-    while time.time() < deadline:
-        path = folder / "metrics.jsonl"
-        if path.exists() and f'"step": {step},' in path.read_text():
-            return
-        assert all(process.poll() is None for process in processes)
-        time.sleep(0.05)
-    raise AssertionError(f"never reached step {step}")
-
-
 @pytest.mark.broad
 @pytest.mark.parametrize(("count", "victims"), [(2, (1, 0)), (4, (2,))])
 def test_a_worker_that_dies_ends_the_others(tmp_path, count, victims):
@@ -241,7 +229,7 @@ def test_a_worker_that_dies_ends_the_others(tmp_path, count, victims):
         output = tmp_path / f"run-{victim}"
         values = pretraining(tmp_path, output.name, **lengths)
         processes = begin_all("pretrain", values, count)
-        wait_for_line(output, 25, processes)
+        wait_for_step(output, 25, *processes)
         processes.pop(victim).kill()
         for line in refused(*processes, timeout=LIMIT):
             assert "another worker of the run does not answer" in line
@@ -254,7 +242,7 @@ def test_a_worker_that_is_asked_to_end_ends_all(tmp_path):
     output = tmp_path / "run"
     lengths = {"num_train_steps": 2000, "log_steps": 10, "save_checkpoints_steps": 500}
     processes = begin_all("pretrain", pretraining(tmp_path, **lengths), 2)
-    wait_for_line(output, 20, processes)
+    wait_for_step(output, 20, *processes)
     processes[1].send_signal(signal.SIGTERM)
     steps = set()
     for process in processes:

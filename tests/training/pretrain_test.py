@@ -1,5 +1,6 @@
 """`pretrain` from its inputs to what it leaves, finished, stopped and continued."""
 
+import contextlib
 import gc
 import json
 import os
@@ -190,18 +191,15 @@ def small(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "grow", "message"),
+    ("layers", "hidden", "grow", "message"),
     [
-        ({"num_hidden_layers": 5}, False, "layers=2, not 5; --grow allows it$"),
-        (
-            {"num_hidden_layers": 5, "hidden_size": 14},
-            False,
-            "hidden_size=12, not 14; num_hidden_layers=2, not 5$",
-        ),
-        ({"hidden_size": 14}, True, "cannot grow into another size.*=12, not 14"),
+        (5, 12, False, "layers=2, not 5; --grow allows it$"),
+        (5, 14, False, "hidden_size=12, not 14; num_hidden_layers=2, not 5$"),
+        (2, 14, True, "cannot grow into another size.*=12, not 14"),
     ],
 )
-def test_other_sizes_are_refused(small, tmp_path, sizes, grow, message):
+def test_other_sizes_are_refused(small, tmp_path, layers, hidden, grow, message):
+    sizes = {"num_hidden_layers": layers, "hidden_size": hidden}
     with pytest.raises(UsageError, match=message):
         run_pretraining(tmp_path, sizes, **small, grow=grow)
     assert not (tmp_path / "run").exists()
@@ -218,6 +216,7 @@ def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
     found = hubs.Download(path, "hf://owner/small@0123")
     monkeypatch.setattr(hubs, "download", {"hf://owner/small": found}.get)
     given = {**small, "init_checkpoint": "hf://owner/small", "grow": True}
+    given |= {"precision": "bfloat16", "gradient_accumulation_steps": 2}
     folder = run_pretraining(tmp_path, {"num_hidden_layers": 5}, **given)
     record = json.loads((tmp_path / "run/run.json").read_text())
     assert record["init_checkpoint"] == found.origin
@@ -227,20 +226,6 @@ def test_a_grown_model_is_trained(small, tmp_path, monkeypatch):
         before = start.tensors[NAME].read()
     moved = np.abs(kernel(folder) - before).max()
     assert 0 < moved < 0.01  # one step from there
-
-
-@pytest.mark.slow
-def test_bfloat16_micro_batches_from_a_checkpoint(small, tmp_path):
-    ways = {"precision": "bfloat16", "gradient_accumulation_steps": 2}
-    given = {**small, **ways, "optimizer": "adamw", "num_train_steps": 3}
-    folder = run_pretraining(tmp_path, **given)
-    trained, start = (
-        albert_tf.from_pretrained(path, head="pretraining").get_weights()
-        for path in (folder, small["init_checkpoint"])
-    )
-    moved = [np.abs(a - b).max() for a, b in zip(trained, start, strict=True)]
-    # From there, and not far: each step moves a weight by about the learning rate.
-    assert 0 < max(moved) < 0.02
 
 
 LINE = {"loss": 3.0, "mlm_loss": 2.5, "mlm_accuracy": 0.5, "tokens_per_second": 9.0}
@@ -385,33 +370,11 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
         run_pretraining(tmp_path, **{**longer, "input_file": data}, num_train_steps=3)
 
 
-@pytest.mark.parametrize(
-    "changes, code, message",
-    [
-        ({"max_seq_length": 600}, 2, "--max_seq_length must be at most"),
-        ({"distribution": "cloud"}, 2, "--distribution must be one of"),
-        ({"max_predictions_per_seq": 5}, 1, "5"),
-    ],
-)
-def test_mistakes_cost_one_line(tmp_path, changes, code, message):
-    done = run_tool(tmp_path, **changes)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr and message in done.stderr
+def test_a_mistake_costs_one_line(tmp_path):
+    done = run_tool(tmp_path, max_predictions_per_seq=5)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr and "5" in done.stderr
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("packing", [False, True])
-def test_full_sentences_train_the_masked_lm_alone(records, tmp_path, capfd, packing):
-    data = records(pair_policy="none", max_seq_length=64)
-    given = {"input_file": data, "eval_file": data, "max_seq_length": 64}
-    run_pretraining(tmp_path, **given, packing=packing)
-    said = capfd.readouterr().err
-    assert "MLM accuracy" in said and "SOP" not in said
-    for line in lines_of(tmp_path / "run"):
-        assert line["loss"] == line["mlm_loss"]
-        assert not [name for name in line if name.startswith("sop")]
-    assert "| held out, step 6 |" in (tmp_path / "run/README.md").read_text()
 
 
 def test_the_model_keeps_the_case_of_its_records(records, tmp_path):
@@ -433,16 +396,15 @@ def test_the_initial_checkpoint_is_opened_once(small, tmp_path, monkeypatch):
     assert counts == {("open", path): 1, ("verify", path): 1}
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_weight_of_the_pair_loss_is_that_of_the_settings(tmp_path, name):
-    values = runs.pretraining(tmp_path, objective=name, pair_loss_weight=0.5)
-    terms = pretrain.find_objective(PretrainSettings(**values)).terms
-    assert [term.loss_weight for term in terms] == [1.0, 0.5]
-
-
-def test_an_unknown_objective_is_a_usage_error(tmp_path):
-    with pytest.raises(UsageError, match="--objective must be one of albert, bert, re"):
-        run_pretraining(tmp_path, objective="elctra")
+def test_objectives_and_the_weight_of_their_pair_loss(tmp_path):
+    for name in (*OBJECTIVES, "elctra"):
+        values = runs.pretraining(tmp_path, objective=name, pair_loss_weight=0.5)
+        refused = pytest.raises(
+            UsageError, match="--objective must be one of albert, b"
+        )
+        with contextlib.nullcontext() if name in OBJECTIVES else refused:
+            terms = pretrain.find_objective(PretrainSettings(**values)).terms
+            assert [term.loss_weight for term in terms] == [1.0, 0.5]
 
 
 @pytest.mark.slow
@@ -472,12 +434,19 @@ def test_next_sentence_prediction_from_records_to_the_card(records, tmp_path, ca
 
 
 @pytest.mark.slow
-def test_records_without_pairs_leave_the_pooler_untrained(records, tmp_path, caplog):
+def test_full_sentences_train_the_masked_lm_alone(records, tmp_path, caplog, capfd):
     data = records(pair_policy="none", max_seq_length=64)
     given = {"input_file": data, "eval_file": data, "max_seq_length": 64}
     given |= {"keep_best": "ema_loss", "num_train_steps": 4, "eval_steps": 2}
-    given |= {"ema_decay": 0.9, "export_weights": "average"}
+    given |= {"ema_decay": 0.9, "export_weights": "average", "packing": True}
     run_pretraining(tmp_path, SMALL, **given)
+    said = capfd.readouterr().err
+    assert "MLM accuracy" in said and "SOP" not in said
+    for line in lines_of(tmp_path / "run"):
+        assert line["loss"] == line["mlm_loss"]
+        assert not [name for name in line if name.startswith("sop")]
+    assert "| held out, step 4 |" in (tmp_path / "run/README.md").read_text()
+    # The pooler is not trained, and said so.
     (said,) = [m for m in caplog.messages if "pooler" in m]
     assert "the loss does not read backbone/pooler/bias, backbone/pooler/kernel" in said
     config = albert_tf.AlbertConfig.from_json(tmp_path / "albert_config.json")

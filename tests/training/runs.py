@@ -14,6 +14,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import tensorflow as tf
@@ -248,6 +249,18 @@ def start(command, values, moment="never", count=1) -> subprocess.Popen:
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def wait_for_step(folder, step, *processes) -> None:
+    """Waits until a run has recorded a step."""
+    deadline = time.time() + 300
+    while time.time() < deadline:
+        path = pathlib.Path(folder) / "metrics.jsonl"
+        if path.exists() and f'"step": {step},' in path.read_text():
+            return
+        assert all(process.poll() is None for process in processes)
+        time.sleep(0.01)
+    raise AssertionError(f"never reached step {step}")
 
 
 def execute(command, values, moment="never", count=1) -> None:

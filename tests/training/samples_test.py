@@ -2,6 +2,7 @@
 
 import json
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -113,10 +114,7 @@ def test_lines_that_cannot_be_written_are_written_at_the_end(
 ):
     made = make(Step())
     with monkeypatch.context() as patch:
-
-        def full(*args, **kwargs):
-            raise OSError("disk full")
-
+        full = mock.Mock(side_effect=OSError("disk full"))
         patch.setattr("builtins.open", full)
         made.on_evaluate(2, {})
         assert not (tmp_path / "samples.jsonl").stat().st_size
@@ -124,15 +122,11 @@ def test_lines_that_cannot_be_written_are_written_at_the_end(
     assert [line["step"] for line in read(tmp_path)] == [2]
 
 
-@pytest.mark.parametrize(
-    "changes", [{"texts": ("",)}, {"texts": ()}, {"eval_file": ""}], ids=str
-)
-def test_nothing_is_written_without_texts(make, tmp_path, changes):
-    make(Step(), **changes).on_evaluate(2, {})
-    assert not (tmp_path / "samples.jsonl").exists()
-
-
-def test_only_the_chief_writes_and_no_tpu(make, tmp_path, monkeypatch):
+def test_nothing_is_written_without_texts_by_helpers_and_on_a_tpu(
+    make, tmp_path, monkeypatch
+):
+    for changes in ({"texts": ("",)}, {"texts": ()}, {"eval_file": ""}):
+        make(Step(), **changes).on_evaluate(2, {})
     make(Step(strategy=object.__new__(Tpu))).on_evaluate(2, {})
     monkeypatch.setattr(samples, "helper_name", lambda strategy: "worker-1")
     make(Step()).on_evaluate(2, {})

@@ -3,7 +3,7 @@
 `TPUStrategy` itself builds the graph that a TPU would compile; only its cores are
 logical devices of the CPU, which cannot run it. Run as a program, in a process of its
 own: `python -m tests.training.tensorflow.fake_tpu RECORDS CASES`, where CASES is JSON,
-`{name: arguments of trace or lower}`. Prints what was found, as JSON.
+`{name: arguments of trace}`. Prints what was found, as JSON.
 """
 
 import json
@@ -23,7 +23,6 @@ from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.step import TrainStep, distribute
-from albert_tf.training.tensorflow.strategy import create_strategy
 from tests.data.synthetic_records import VOCAB
 
 REPLICAS = 2
@@ -115,14 +114,11 @@ def make_step(
     accumulation: int = 1,
     dropout: float = 0.1,
     layers: int = 2,
-    clip_norm: float = 1.0,
-    ema_decay: float = 0.0,
-    learning_rate_schedule: str = "original",
     jit_compile: bool = False,
-    fuse: bool = True,
     dynamic: str = "",
+    **options,
 ) -> TrainStep:
-    """Returns the step of a small model."""
+    """Returns the step of a small model; `options` are those of its optimizer."""
     config = AlbertConfig(
         vocab_size=VOCAB.vocab_size,
         embedding_size=6,
@@ -134,39 +130,13 @@ def make_step(
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
     )
+    rates = {"learning_rate": 0.05, "num_train_steps": 20, "num_warmup_steps": 2}
     with strategy.scope():
         model = AlbertPretrainer(config, seed=3, dtype=dtype)
-        adam = create_optimizer(
-            optimizer,
-            learning_rate=0.05,
-            num_train_steps=20,
-            num_warmup_steps=2,
-            clip_norm=clip_norm,
-            ema_decay=ema_decay,
-            learning_rate_schedule=learning_rate_schedule,
-        )
-    return TrainStep(
-        model,
-        _Dynamic(dynamic) if dynamic else ALBERT,
-        adam,
-        strategy,
-        seed=1,
-        accumulation=accumulation,
-        jit_compile=jit_compile,
-        fuse=fuse,
-    )
-
-
-def open_data(records: str, packing: bool) -> PretrainingData:
-    """Returns the data of a run, read from records."""
-    return PretrainingData(
-        records,
-        tokenizer=VOCAB,
-        max_seq_length=T,
-        max_predictions_per_seq=P,
-        seed=3,
-        packing=packing,
-    )
+        adam = create_optimizer(optimizer, **rates, **{"clip_norm": 1.0, **options})
+    objective = _Dynamic(dynamic) if dynamic else ALBERT
+    ways = {"accumulation": accumulation, "jit_compile": jit_compile, "fuse": True}
+    return TrainStep(model, objective, adam, strategy, seed=1, **ways)
 
 
 def trace(
@@ -183,7 +153,15 @@ def trace(
         `on_tpu`, those that the TPU would compile; `forbidden` and `unknown`, the names
         of what it could not; `host`, tensors of unknown shape elsewhere.
     """
-    step, data = make_step(strategy, **options), open_data(records, packing)
+    step = make_step(strategy, **options)
+    data = PretrainingData(
+        records,
+        tokenizer=VOCAB,
+        max_seq_length=T,
+        max_predictions_per_seq=P,
+        seed=3,
+        packing=packing,
+    )
 
     def evaluate(batches):
         return step._evaluate_step(next(batches))
@@ -207,30 +185,6 @@ def trace(
             concrete = tf.function(evaluate).get_concrete_function(batches)
         found[name] = _inspect(concrete.graph)
     return found
-
-
-def lower(records: str, packing: bool = False, **options) -> dict:
-    """Lowers a step of one device for XLA.
-
-    Returns:
-        dict. HLO as text: `gradients`, of the forward and backward pass of a share, and
-        `step`, of everything that a replica does.
-    """
-    strategy = create_strategy("one_device")
-    step = make_step(strategy, jit_compile=True, **options)
-    batch = next(iter(open_data(records, packing).batches(B)))
-    number = tf.constant(0, tf.int32)
-
-    @tf.function(jit_compile=True)
-    def whole(batch):
-        return strategy.run(step._replica_step, (batch,))
-
-    weights = step.objective.weights(batch)
-    ir = step._gradients.experimental_get_compiler_ir(batch, weights, number, number)
-    return {
-        "gradients": ir(stage="hlo"),
-        "step": whole.experimental_get_compiler_ir(batch)(stage="hlo"),
-    }
 
 
 def _inspect(graph) -> dict:
@@ -295,13 +249,8 @@ def _is_settled(tensor) -> bool:
 def main() -> None:
     """Runs the cases."""
     records, cases = sys.argv[1], json.loads(sys.argv[2])
-    tpu, found = fake_tpu(), {}  # devices can be divided only at the start
-    for name, options in cases.items():
-        if options.pop("lower", False):
-            found[name] = lower(records, **options)
-        else:
-            found[name] = trace(tpu, records, **options)
-    print(json.dumps(found))
+    tpu = fake_tpu()  # devices can be divided only at the start
+    print(json.dumps({name: trace(tpu, records, **cases[name]) for name in cases}))
 
 
 if __name__ == "__main__":

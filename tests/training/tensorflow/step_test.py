@@ -57,17 +57,11 @@ def drop_and_record(self, x, training=False, seeds=None):
     tf.numpy_function(record, [replica, mask], [])
     return x * mask
 
-def run_and_record(**options):
-    masks.clear()
-    Dropout.call = drop_and_record
-    result = run(**options)
-    Dropout.call = drop
-    return {**result, "masks": dict(masks)}
-
 def run(
-    kind, dropout=0.0, calls=(1,) * 6, clip_norm=0.5, continued=False,
-    name="lamb", read=batch, schedule="original", on_tpu=False, **options
+    kind="one_device", dropout=0.0, calls=(1,) * 6, clip_norm=0.5, name="lamb",
+    read=batch, schedule="original", on_tpu=False, records_masks=False, **options
 ):
+    Dropout.call = drop_and_record if records_masks else drop
     strategy = strategies[kind]
     config = AlbertConfig(
         vocab_size=53, embedding_size=6, hidden_size=12, num_hidden_layers=3,
@@ -87,21 +81,21 @@ def run(
         {k: batch[k] for k in read}
     ).batch(8, True)
     iterator = iter(distribute(strategy, make))
-    replica = lambda batch: strategy.run(step._replica_step, (batch,))
+    rates, history = [], []
     if on_tpu:  # everything that a replica does is compiled
-        compiled, rates = tf.function(replica, jit_compile=True), []
+        replica = lambda batch: strategy.run(step._replica_step, (batch,))
+        compiled = tf.function(replica, jit_compile=True)
         for _ in calls:
             rates.append(float(optimizer.learning_rate))
             compiled(next(iterator))
         return {**averaged(model, optimizer, []), "rates": rates}
-    sums, losses, norms, rates, history = None, [], [], [], []
+    sums, losses, norms = None, [], []
     for count in calls:
-        sums = step.train(iterator, count, sums if continued else None)
-        losses += sums.pop("losses").numpy().tolist()
-        norms += sums.pop("grad_norms").numpy().tolist()
+        sums = step.train(iterator, count, sums)
+        losses += sums["losses"].tolist()
+        norms += sums["grad_norms"].tolist()
         rates.append(float(sums["learning_rate"]))
         history.append({k: v.numpy() for k, v in weight_names(model).items()})
-    ratios = {k: float(v) for k, v in sums.pop("trust_ratios", {}).items()}
     step.mark_trained()
     left = {  # what nothing has touched: the weight, its average, its moments
         k for k, v in weight_names(model).items()
@@ -109,17 +103,16 @@ def run(
             np.array_equal(x, first[k]) for x in (v, optimizer.slot(v, "average"))
         ) and not any(np.any(optimizer.slot(v, x)) for x in "mv")
     }
-    values = {k: float(v) for k, v in sums.items()}
-    values |= {"losses": losses, "grad_norms": norms}
-    values["rates"] = rates
     if kind == "mirrored":
         for variable in model.trainable_variables:
             one, other = strategy.experimental_local_results(variable.value)
             np.testing.assert_array_equal(one, other)
+    ratios = {k: float(v) for k, v in sums.get("trust_ratios", {}).items()}
     return {
         **averaged(model, optimizer, history if max(calls) == 1 else []),
-        "trust_ratios": ratios, **values,
-        "left": sorted(left), "untrained": model.untrained_weights,
+        "sums": {k: float(sums[k]) for k in step.sum_names}, "trust_ratios": ratios,
+        "losses": losses, "grad_norms": norms, "rates": rates,
+        "left": sorted(left), "untrained": model.untrained_weights, "masks": masks,
     }
 
 def averaged(model, optimizer, history):
@@ -140,63 +133,40 @@ def averaged(model, optimizer, history):
 # First, because it splits the CPU in two; one device is then the first half.
 strategies = {"mirrored": create_strategy("mirrored")}
 strategies["one_device"] = create_strategy("one_device")
-results = {}
-for name, case in json.load(sys.stdin).items():
-    results[name] = (run_and_record if "masks" in name else run)(**case)
-print(json.dumps(results))
+cases = json.load(sys.stdin)
+print(json.dumps({name: run(**case) for name, case in cases.items()}))
 """
 
-MASKED_WORDS_ALONE = {
-    "kind": "one_device",
-    "read": [
-        *("token_ids", "segment_ids", "padding_mask"),
-        *("mask_positions", "mask_ids", "mask_weights"),
-    ],
-}
+MASKED_WORDS_ALONE = [
+    *("token_ids", "segment_ids", "padding_mask"),
+    *("mask_positions", "mask_ids", "mask_weights"),
+]
 SCHEDULES = ("linear", "cosine", "trapezoid")
 BROAD = {
     f"{schedule}, {way}": {"schedule": schedule, **options}
     for schedule in SCHEDULES
     for way, options in {
-        "one device": {"kind": "one_device"},
+        "one device": {},
         "two replicas": {"kind": "mirrored", "accumulation": 2},
-        "compiled": {"kind": "one_device", "on_tpu": True},
+        "compiled": {"on_tpu": True},
     }.items()
 }
 BROAD["adamw, two replicas"] = {"kind": "mirrored", "name": "adamw"}
-CASES = {
-    "no pairs": {**MASKED_WORDS_ALONE, "calls": [4, 2], "name": "adamw"},
-    "no pairs, all": {
-        **MASKED_WORDS_ALONE,
-        "kind": "mirrored",
-        "accumulation": 2,
-        "jit_compile": True,
-    },
-    "one device": {"kind": "one_device"},
-    "again": {"kind": "one_device"},
-    "accumulation": {"kind": "one_device", "accumulation": 4},
-    "xla": {"kind": "one_device", "jit_compile": True},
-    "fused": {"kind": "one_device", "fuse": True},
+ALL = {"kind": "mirrored", "accumulation": 2, "jit_compile": True}
+SAME = {
+    "accumulation": {"accumulation": 4},
+    "fused": {"fuse": True},
     "two replicas": {"kind": "mirrored"},
-    "two replicas, fused": {"kind": "mirrored", "accumulation": 2, "fuse": True},
-    "two replicas, all": {"kind": "mirrored", "accumulation": 2, "jit_compile": True},
-    "dropout": {"kind": "one_device", "dropout": 0.3},
-    "dropout, joined": {"kind": "one_device", "dropout": 0.3, "calls": [2, 1, 3]},
-    "dropout, continued": {"kind": "one_device", "dropout": 0.3, "continued": True},
-    "dropout, joined, continued": {
-        "kind": "one_device",
-        "dropout": 0.3,
-        "calls": [2, 1, 3],
-        "continued": True,
-    },
-    "masks of two replicas": {"kind": "mirrored", "dropout": 0.3, "calls": [1]},
-    "first step": {"kind": "one_device", "calls": [1]},
-    "first step, not clipped": {"kind": "one_device", "calls": [1], "clip_norm": 0},
-    "first step, not clipped, two replicas": {
-        "kind": "mirrored",
-        "calls": [1],
-        "clip_norm": 0,
-    },
+    "two replicas, all": ALL,
+}
+CASES = SAME | {
+    "one device": {},
+    "no pairs": {"read": MASKED_WORDS_ALONE, **ALL},
+    "no pairs, adamw": {"read": MASKED_WORDS_ALONE, "calls": [4, 2], "name": "adamw"},
+    "dropout": {"dropout": 0.3},
+    "dropout, joined": {"dropout": 0.3, "calls": [2, 1, 3]},
+    "not clipped": {"kind": "mirrored", "calls": [1], "clip_norm": 0},
+    "masks": {"kind": "mirrored", "dropout": 0.3, "calls": [1], "records_masks": True},
 }
 
 
@@ -256,26 +226,21 @@ def test_several_runs_in_one_process_trace_without_a_warning(caplog):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [
-        "accumulation",
-        "xla",
-        "fused",
-        "two replicas",
-        "two replicas, fused",
-        "two replicas, all",
-    ],
-)
+@pytest.mark.parametrize("case", SAME)
 def test_same_training(runs, case):
     one, other = runs["one device"], runs[case]
     assert largest_difference(one, other) < 5e-5
-    assert other["grad_norm"] == pytest.approx(one["grad_norm"], abs=1e-4)
-    assert other["tokens"] == one["tokens"] == 8 * 7
+    assert other["sums"]["tokens"] == one["sums"]["tokens"] == 6 * 8 * 7
+    assert other["rates"] == one["rates"]
+    # Of the batch, not of a replica's share or a micro-batch.
+    for name in ("losses", "grad_norms"):
+        assert len(set(other[name])) == 6
+        np.testing.assert_allclose(other[name], one[name], atol=1e-4)
+    assert other["trust_ratios"] == pytest.approx(one["trust_ratios"], rel=1e-3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["no pairs", "no pairs, all"])
+@pytest.mark.parametrize("case", ["no pairs", "no pairs, adamw"])
 def test_what_the_loss_does_not_read_stays_as_it_is(runs, case):
     unread = [
         *("backbone/pooler/bias", "backbone/pooler/kernel"),
@@ -286,46 +251,15 @@ def test_what_the_loss_does_not_read_stays_as_it_is(runs, case):
 
 
 @pytest.mark.slow
-def test_repeats_exactly(runs):
-    assert runs["again"] == runs["one device"]
-
-
-@pytest.mark.slow
 def test_several_steps_in_one_call_are_bitwise_the_same(runs):
     single, joined = runs["dropout"], runs["dropout, joined"]
-    assert single["weights"] == joined["weights"]
-    # The sums are those of the last call, of three batches here.
-    assert joined["tokens"] == 3 * single["tokens"]
-    assert single["losses"] == joined["losses"]
-    assert single["grad_norms"] == joined["grad_norms"]
-
-
-@pytest.mark.slow
-def test_sums_do_not_depend_on_how_steps_are_divided_into_calls(runs):
-    single, joined = runs["dropout, continued"], runs["dropout, joined, continued"]
-    for run in (single, joined):
-        run.pop("rates")  # one for each call
-    assert single == joined
-    assert single["tokens"] == 6 * runs["dropout"]["tokens"]
-
-
-@pytest.mark.slow
-def test_every_step_has_its_loss_and_norm(runs):
-    one, two = runs["one device"], runs["two replicas, all"]
-    assert len(one["losses"]) == len(one["grad_norms"]) == 6
-    assert len(set(one["losses"])) == 6
-    assert one["grad_norms"][-1] == one["grad_norm"]
-    # Of the batch, not of a replica's share or a micro-batch.
-    np.testing.assert_allclose(two["losses"], one["losses"], atol=1e-4)
-    np.testing.assert_allclose(two["grad_norms"], one["grad_norms"], atol=1e-4)
-    # A single step's sums are those of its loss.
-    first = runs["first step"]
-    assert first["losses"] == [pytest.approx(one["losses"][0])]
+    assert joined.pop("rates") == [single["rates"][i] for i in (1, 2, 5)]
+    assert joined == {name: single[name] for name in joined}
 
 
 @pytest.mark.slow
 def test_replicas_have_their_own_dropout_masks(runs):
-    first, second = runs["masks of two replicas"]["masks"].values()
+    first, second = runs["masks"]["masks"].values()
     # The same layers drop, in batches of the same shape ...
     assert sorted(m[:-1] for m in first) == sorted(m[:-1] for m in second)
     # ... and no two of all these masks are the same.
@@ -334,37 +268,18 @@ def test_replicas_have_their_own_dropout_masks(runs):
 
 
 @pytest.mark.slow
-def test_the_norm_is_measured_without_clipping_too(runs):
-    clipped = runs["first step"]["grad_norm"]
-    assert clipped > 0.5
-    for case in ("first step, not clipped", "first step, not clipped, two replicas"):
-        assert runs[case]["grad_norm"] == pytest.approx(clipped, rel=1e-4)
-
-
-@pytest.mark.slow
-def test_the_learning_rate_is_that_of_the_last_step(runs):
-    # Warm-up from 0 in two steps: the first one changes nothing.
-    assert runs["first step"]["learning_rate"] == 0
-    # Step 5 of 20, counted from 0, of a linear decay from 0.05.
-    assert runs["one device"]["learning_rate"] == pytest.approx(0.05 * 15 / 20)
-    joined = runs["dropout, joined"]["learning_rate"]
-    assert (
-        joined
-        == runs["dropout"]["learning_rate"]
-        == runs["two replicas"]["learning_rate"]
-    )
-
-
-@pytest.mark.slow
-def test_trust_ratios_are_those_of_the_whole_batch(runs):
-    ratios = runs["one device"]["trust_ratios"]
-    kernels = {name for name in runs["one device"]["weights"] if "kernel" in name}
-    assert kernels < set(ratios) < set(runs["one device"]["weights"])
+def test_what_a_step_says(runs):
+    one = runs["one device"]
+    # The norm is measured without clipping too.
+    assert one["grad_norms"][0] > 0.5
+    found = runs["not clipped"]["grad_norms"]
+    assert found == [pytest.approx(one["grad_norms"][0], rel=1e-4)]
+    # Warm-up in two steps, then, counted from 0, a linear decay in 20 from 0.05.
+    assert one["rates"][0] == 0 and one["rates"][5] == pytest.approx(0.05 * 15 / 20)
+    ratios, names = one["trust_ratios"], set(one["weights"])
+    assert {name for name in names if "kernel" in name} < set(ratios) < names
     assert not any("bias" in name or "layer_norm" in name for name in ratios)
     assert all(0 < ratio < 1e3 for ratio in ratios.values())
-    assert runs["one device"]["positions"] == 8 * 7
-    for case in ("accumulation", "xla", "two replicas", "two replicas, all"):
-        assert runs[case]["trust_ratios"] == pytest.approx(ratios, rel=1e-3), case
 
 
 def compiled_functions(**options) -> list[str]:

@@ -5,7 +5,6 @@ Traced, not run: there is no TPU. See `fake_tpu`.
 
 import itertools
 import json
-import re
 from collections import Counter
 
 import numpy as np
@@ -38,12 +37,6 @@ DYNAMIC = {
     name: {"dynamic": name, "layers": 1, "only_training": True}
     for name in ("boolean_mask", "numpy_function")
 }
-LOWERED = {
-    "lamb": {"lower": True, "dtype": "float32"},
-    "averages": OTHERS["averages, trapezoid"] | {"lower": True},
-    "adamw, packed": BROAD["adamw, 2 parts, packed"] | {"lower": True},
-}
-LOWERED_DYNAMIC = {"lower": True, "dynamic": "boolean_mask", "layers": 1}
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +57,6 @@ def trace(tmp_path_factory, run_python):
 @pytest.fixture(scope="module")
 def broad(trace):
     return trace(BROAD | OTHERS | DYNAMIC)
-
-
-@pytest.fixture(scope="module")
-def lowered(trace):
-    return trace(LOWERED | {"dynamic": LOWERED_DYNAMIC})
 
 
 def check(found, variables):
@@ -114,20 +102,3 @@ def test_the_checks_find_what_a_tpu_cannot_compile(broad):
     assert any(label.startswith("Where") for label in masked["forbidden"])
     assert masked["unknown"]
     assert any(label.startswith("PyFunc") for label in on_host["forbidden"])
-
-
-def bounded(hlo):
-    """The dimensions of HLO whose size is known only as a bound."""
-    return re.findall(r"\w+\[[^\]]*<=\d+[^\]]*\]", hlo)
-
-
-@pytest.mark.broad
-@pytest.mark.parametrize("case", LOWERED)
-@pytest.mark.parametrize("part", ["gradients", "step"])
-def test_the_compiler_is_given_no_dynamic_shape(lowered, case, part):
-    assert "ENTRY" in lowered[case][part] and not bounded(lowered[case][part])
-
-
-@pytest.mark.broad
-def test_a_dynamic_shape_would_be_seen(lowered):
-    assert bounded(lowered["dynamic"]["gradients"])

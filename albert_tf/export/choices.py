@@ -109,7 +109,7 @@ def make_choice_signatures(
 
 
 class ChoiceRows:
-    """Turns questions with choices into rows, as `multiple_choice.encode_choices` does.
+    """Turns questions with choices into rows, as `MultipleChoice.encode` does.
 
     Args:
         text_inputs: `TextInputs`.

@@ -9,7 +9,8 @@ The model scores every choice in a row of its own, `[CLS] context [SEP] question
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,8 +28,6 @@ from albert_tf.tasks.task import (
     MOST_ERRORS,
     EncodedExamples,
     Family,
-    FileSource,
-    Options,
     Recipe,
     Task,
     json_text,
@@ -36,13 +35,11 @@ from albert_tf.tasks.task import (
 )
 from albert_tf.text import inputs
 from albert_tf.text.normalization import to_unicode
-from albert_tf.text.tokenizer import Tokenizer
 
 # Choices whose probabilities differ by less do not differ.
 _SAME = 1e-4
 # With fewer questions, the same answer to all of them is no sign of anything.
 _FEWEST = 8
-_OPTIONS = Options()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,24 +61,53 @@ class MultipleChoice(Family):
     def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
         """Returns one row per choice; see `task.Family.encode`.
 
-        All texts are normalized first. Of a question with a choice the last
-        `max_qa_length` tokens are kept, and of the context as many, from its start, as
-        then fit (the original's `convert_single_example`).
+        As the original's `RaceProcessor` and `convert_single_example` do it: all texts
+        are normalized; a choice replaces every `_` of its question, if the examples say
+        so and there is one, and follows the question otherwise; the last
+        `max_qa_length` tokens of the two are kept, and as many of the context, from its
+        start, as then fit.
 
         Raises:
             UsageError: If a length leaves no room for text.
         """
         inputs.check_max_seq_length(options.max_seq_length, pairs=True)
-        rows, lost = encode_choices(
-            examples, tokenizer, options.max_seq_length, options.max_qa_length
-        )
+        longest = options.max_qa_length
+        require(longest > 0, "max_qa_length must be positive", longest)
+        # Byte BPE has no normalization.
+        normalize = getattr(tokenizer, "normalize", to_unicode)
+        second = []
+        for question, row in zip(examples.questions, examples.choices, strict=True):
+            question = normalize(question)
+            for choice in map(normalize, row):
+                if examples.fills_blanks and "_" in question:
+                    second.append(question.replace("_", choice))
+                else:
+                    second.append(f"{question} {choice}" if question else choice)
+        # Questions share an article: it is tokenized once.
+        distinct = {text: i for i, text in enumerate(dict.fromkeys(examples.contexts))}
+        a_ids, a_splits = tokenizer.encode_batch_flat(list(map(normalize, distinct)))
+        b_ids, b_splits = tokenizer.encode_batch_flat(second)
         counts = [len(row) for row in examples.choices]
-        splits = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        truncated = np.logical_or.reduceat(lost, splits[:-1])
+        context = np.repeat([distinct[text] for text in examples.contexts], counts)
+        full_a, full_b = np.diff(a_splits)[context], np.diff(b_splits)
+        budget = options.max_seq_length - 3
+        kept_b = np.minimum(full_b, min(longest, budget))
+        kept_a = np.minimum(full_a, budget - kept_b)
+        splits = np.concatenate([[0], np.cumsum(kept_a + kept_b + 3)]).astype(np.int64)
+        ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
+        ids[splits[:-1]] = tokenizer.cls_id
+        first = inputs.ranges(a_splits[context], kept_a)
+        ids[inputs.ranges(splits[:-1] + 1, kept_a)] = a_ids[first]
+        last = inputs.ranges(b_splits[1:] - kept_b, kept_b)
+        ids[inputs.ranges(splits[:-1] + kept_a + 2, kept_b)] = b_ids[last]
+        rows = inputs.EncodedTexts(ids, splits, (kept_a + 2).astype(np.int32))
+        units = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        lost = (kept_a < full_a) | (kept_b < full_b)
+        truncated = np.logical_or.reduceat(lost, units[:-1])
         targets = {}
         if examples.labels is not None:
             targets[features.LABELS] = np.array(examples.labels, np.int32)
-        return EncodedExamples(rows, splits, targets, truncated)
+        return EncodedExamples(rows, units, targets, truncated)
 
     def answers(self, task, examples, encoded, outputs, options) -> ChoiceAnswers:
         """Returns the likeliest choice of each question, the first one on a tie."""
@@ -191,33 +217,6 @@ class MultipleChoice(Family):
         }
 
 
-def choice_task(
-    name: str,
-    splits: Mapping[str, FileSource] | None = None,
-    *,
-    recipe: Recipe | None = None,
-    options: Options = _OPTIONS,
-) -> Task:
-    """Returns a task of multiple choice.
-
-    Args:
-        name: str. Name of the task; "table" for the user's own data.
-        splits: dict. `FileSource` of `ChoiceExamples` by name of the split.
-        recipe: `Recipe`. Published hyperparameters, or None.
-        options: `Options`. Default sizes.
-    """
-    return Task(
-        name=name,
-        head="multiple_choice",
-        metrics=_accuracy,
-        selecting_metric="accuracy",
-        splits=splits or {},
-        recipe=recipe,
-        family=FAMILY,
-        options=options,
-    )
-
-
 def _accuracy(labels: Sequence[int], predictions: Sequence[int]) -> dict[str, float]:
     """Returns the share of right choices."""
     return {"accuracy": float(np.mean(np.asarray(labels) == predictions))}
@@ -245,73 +244,23 @@ def _choice(examples: ChoiceExamples, i: int, choice: int) -> str:
     return f"{examples.choice_name(int(choice))}: {text}"
 
 
-def encode_choices(
-    examples: ChoiceExamples,
-    tokenizer: Tokenizer,
-    max_seq_length: int,
-    max_qa_length: int,
-) -> tuple[inputs.EncodedTexts, np.ndarray]:
-    """Returns the rows of all choices, and which of them lost tokens.
-
-    As the original's `RaceProcessor` and `convert_single_example` do it: all texts are
-    normalized; a choice replaces every `_` of its question, if the examples say so and
-    there is one, and follows the question otherwise; the last `max_qa_length` tokens
-    of the two are kept, and as many of the context, from its start, as then fit.
-
-    Args:
-        examples: `ChoiceExamples`.
-        tokenizer: `Tokenizer`.
-        max_seq_length: int. Maximum length of a row, special tokens included.
-        max_qa_length: int. Maximum number of tokens of a question with a choice.
-
-    Returns:
-        `EncodedTexts` of `R` rows, and bool `[R]`.
-
-    Raises:
-        UsageError: If `max_qa_length` is not positive.
-    """
-    require(max_qa_length > 0, "max_qa_length must be positive", max_qa_length)
-    # Byte BPE has no normalization.
-    normalize = getattr(tokenizer, "normalize", to_unicode)
-    second = []
-    for question, row in zip(examples.questions, examples.choices, strict=True):
-        question = normalize(question)
-        for choice in map(normalize, row):
-            if examples.fills_blanks and "_" in question:
-                second.append(question.replace("_", choice))
-            else:
-                second.append(f"{question} {choice}" if question else choice)
-    # Questions share an article: it is tokenized once.
-    distinct = {text: i for i, text in enumerate(dict.fromkeys(examples.contexts))}
-    a_ids, a_splits = tokenizer.encode_batch_flat(list(map(normalize, distinct)))
-    b_ids, b_splits = tokenizer.encode_batch_flat(second)
-    counts = [len(row) for row in examples.choices]
-    context = np.repeat([distinct[text] for text in examples.contexts], counts)
-    full_a, full_b = np.diff(a_splits)[context], np.diff(b_splits)
-    budget = max_seq_length - 3
-    kept_b = np.minimum(full_b, min(max_qa_length, budget))
-    kept_a = np.minimum(full_a, budget - kept_b)
-    splits = np.concatenate([[0], np.cumsum(kept_a + kept_b + 3)]).astype(np.int64)
-    ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
-    ids[splits[:-1]] = tokenizer.cls_id
-    first = inputs.ranges(a_splits[context], kept_a)
-    ids[inputs.ranges(splits[:-1] + 1, kept_a)] = a_ids[first]
-    last = inputs.ranges(b_splits[1:] - kept_b, kept_b)
-    ids[inputs.ranges(splits[:-1] + kept_a + 2, kept_b)] = b_ids[last]
-    lost = (kept_a < full_a) | (kept_b < full_b)
-    return inputs.EncodedTexts(ids, splits, (kept_a + 2).astype(np.int32)), lost
-
-
 FAMILY = MultipleChoice()
-
+# A task of multiple choice, of which the name, the splits and the sizes are still to be
+# given.
+choice_task = functools.partial(
+    Task,
+    head="multiple_choice",
+    metrics=_accuracy,
+    selecting_metric="accuracy",
+    family=FAMILY,
+)
 _SPLITS = ("train", "dev", "test")
 TASKS = (
     choice_task(
         "race",
-        {split: RaceSource(split=split) for split in _SPLITS},
+        splits={split: RaceSource(split=split) for split in _SPLITS},
         recipe=Recipe(2e-5, 32, 0.1, 12000, 1000),
-        options=Options(max_seq_length=512, max_qa_length=128),
     ),
-    choice_task("swag", {split: swag_source(split) for split in _SPLITS}),
-    choice_task("codah", {split: codah_source(split) for split in _SPLITS}),
+    choice_task("swag", splits={split: swag_source(split) for split in _SPLITS}),
+    choice_task("codah", splits={split: codah_source(split) for split in _SPLITS}),
 )

@@ -65,13 +65,10 @@ def data(tmp_path):
     """Test files with three rows."""
     for part in PARTS:
         source = TASKS[part.task].splits[part.split]
-        columns = source.columns
-        names = [
-            "index",
-            *filter(None, [columns.text_column, columns.text_pair_column]),
-        ]
-        rows = "".join("\t".join([str(i), *names[1:]]) + "\n" for i in range(3))
-        write(tmp_path / "glue" / source.names[0], "\t".join(names) + "\n" + rows)
+        texts = (source.columns.text_column, source.columns.text_pair_column)
+        texts = "\t".join(filter(None, texts))
+        rows = "".join(f"{i}\t{texts}\n" for i in range(3))
+        write(tmp_path / "glue" / source.names[0], f"index\t{texts}\n{rows}")
     return str(tmp_path / "glue")
 
 
@@ -149,40 +146,41 @@ def test_short_rows_of_qqp_are_in_the_zip(tmp_path):
     assert archive["QQP.tsv"] == "index\tprediction\n0\t0\n1\t1\n2\t1\n3\t0\n"
 
 
-BAD = {
-    "rows": (
-        predictions("01"),
-        "expected the 3 indices .* of wnli, received 2 rows; index '2' is missing",
-    ),
-    "more": (predictions("0101"), "received 4 rows; index '3' is unknown"),
-    "shifted": (predictions("010", 1), "'0' is missing and index '3' is unknown"),
-    "twice": (
-        "index\tprediction\n0\t1\n0\t1\n2\t1\n",
-        "line 3: the id '0' is already that of line 2",
-    ),
-    "label": (
-        predictions("021"),
-        "line 3: expected one of the labels 0, 1, received '2'",
-    ),
-    "column": ("index\tlabel\n0\t1\n", "no column 'prediction'"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_bad_predictions(runs, data, case):
-    text, message = BAD[case]
-    path = write(runs / "wnli" / "test_predictions.tsv", text)
-    with pytest.raises(DataError, match=message) as caught:
-        make_submission({"wnli": path}, [k for k in KEYS if k != "wnli"], data)
-    assert "wnli" in str(caught.value)
-
-
-@pytest.mark.parametrize("answer", ["nan", "inf", "good", ""])
-def test_bad_scores(tmp_path, data, answer):
-    path = write(tmp_path / "p.tsv", predictions(["1", answer, "2"]))
-    others = [key for key in KEYS if key != "stsb"]
-    with pytest.raises(DataError, match="line 3: expected a finite number, received"):
-        make_submission({"stsb": path}, others, data)
+@pytest.mark.parametrize(
+    ("key", "text", "message"),
+    [
+        (
+            *("wnli", predictions("01")),
+            "expected the 3 indices .* of wnli, received 2 rows; index '2' is missing",
+        ),
+        ("wnli", predictions("0101"), "received 4 rows; index '3' is unknown"),
+        (
+            *("wnli", predictions("010", 1)),
+            "'0' is missing and index '3' is unknown",
+        ),
+        (
+            *("wnli", "index\tprediction\n0\t1\n0\t1\n2\t1\n"),
+            "line 3: the id '0' is already that of line 2",
+        ),
+        (
+            *("wnli", predictions("021")),
+            "line 3: expected one of the labels 0, 1, received '2'",
+        ),
+        ("wnli", "index\tlabel\n0\t1\n", "no column 'prediction'"),
+        *(
+            (
+                "stsb",
+                predictions(["1", x, "2"]),
+                "line 3: expected a finite number, rec",
+            )
+            for x in ("nan", "inf", "good", "")
+        ),
+    ],
+)
+def test_bad_predictions(tmp_path, data, key, text, message):
+    path = write(tmp_path / "p.tsv", text)
+    with pytest.raises(DataError, match=rf"p\.tsv: .*{message}"):
+        make_submission({key: path}, [k for k in KEYS if k != key], data)
 
 
 def test_without_the_data_the_released_sizes_count(tmp_path):

@@ -10,85 +10,74 @@ from albert_tf.tasks.registry import find_task
 from albert_tf.training.finetune_settings import FinetuneSettings
 from tests.tables.tfds_source_test import prepare
 
-HUGGING_FACE = ["entailment", "neutral", "contradiction"]
 TEXT = tfds.features.Text
 SEQUENCE = tfds.features.Sequence
+CLASSES = tfds.features.ClassLabel
+PARTS = ("matched", "mismatched")
 TAGS = ["O", "B-PER", "I-PER", "B-ORG", "I-ORG", "B-LOC", "I-LOC", "B-MISC", "I-MISC"]
 
 
-def nli(label, number):
-    return {
-        "premise": f"p{number}",
-        "hypothesis": f"h{number}",
-        "label": label,
-        "idx": number,
-    }
+def rows_of(keys, *labels):
+    """A row per label, in the order of their numbers or, for pairs, of the first."""
+    pairs = [
+        pair if isinstance(pair, tuple) else (i, pair) for i, pair in enumerate(labels)
+    ]
+    return [
+        {key: f"{key[0]}{i}" for key in keys} | {"label": label, "idx": i}
+        for i, label in pairs
+    ]
 
 
 def write_glue(path):
-    classes = tfds.features.ClassLabel(names=HUGGING_FACE)
-    features = {"premise": TEXT(), "hypothesis": TEXT(), "label": classes}
-    features["idx"] = np.int32
-    splits = {
+    nli, pair, one = (
+        ("premise", "hypothesis"),
+        ("sentence1", "sentence2"),
+        ("sentence",),
+    )
+
+    def write(name, config, keys, label, version="2.0.0", **splits):
+        features = dict.fromkeys(keys, TEXT()) | {"label": label, "idx": np.int32}
+        splits = {split: rows_of(keys, *labels) for split, labels in splits.items()}
+        prepare(path, name, config, version, features, splits)
+
+    classes = CLASSES(names=["entailment", "neutral", "contradiction"])
+    write(
+        *("glue", "mnli", nli, classes),
         # In an order that `idx` must put right; -1 is no label.
-        "train": [nli(-1 if i == 6 else i % 3, i) for i in (4, 6, 0, 1, 2, 3, 5)],
-        "validation_matched": [nli(2, 0), nli(0, 1)],
-        "validation_mismatched": [nli(1, 0)],
-        "test_matched": [nli(-1, i) for i in (1, 0)],
-        "test_mismatched": [nli(-1, 0)],
-    }
-    prepare(path, "glue", "mnli", "2.0.0", features, splits)
-    prepare(path, "glue", "ax", "2.0.0", features, {"test": [nli(-1, 1), nli(-1, 0)]})
-    scores = {"sentence1": TEXT(), "sentence2": TEXT(), "label": np.float32}
-    scores["idx"] = np.int32
-
-    def pairs(*labels):
-        return [
-            {"sentence1": f"a{i}", "sentence2": f"b{i}", "label": label, "idx": i}
-            for i, label in enumerate(labels)
-        ]
-
-    splits = {"train": pairs(0.0, 2.5, 5.0), "test": pairs(-1.0, -1.0)}
-    prepare(path, "glue", "stsb", "2.0.0", scores, splits)
-    splits = {"train": pairs(-1.0, 0.5, 1.0), "test": pairs(-1.0, 0.25)}
-    prepare(path, "feelings", None, "1.0.0", scores, splits)
-    prepare(path, "glue", "rte", "1.0.0", scores, {"train": pairs(1.0)})
-    words = {"sentence": TEXT(), "idx": np.int32}
-    words["label"] = tfds.features.ClassLabel(names=["positive", "negative"])
-    rows = [{"sentence": "good", "label": 0, "idx": 0}]
-    prepare(path, "glue", "sst2", "2.0.0", words, {"train": rows})
-    words["label"] = tfds.features.ClassLabel(names=["good", "bad"])
-    prepare(path, "other", "sst2", "2.0.0", words, {"train": rows})
+        train=[(i, -1 if i == 6 else i % 3) for i in (4, 6, 0, 1, 2, 3, 5)],
+        validation_matched=[2, 0],
+        validation_mismatched=[1],
+        test_matched=[(1, -1), (0, -1)],
+        test_mismatched=[-1],
+    )
+    write("glue", "ax", nli, classes, test=[(1, -1), (0, -1)])
+    write("glue", "stsb", pair, np.float32, train=[0.0, 2.5, 5.0], test=[-1.0, -1.0])
+    write(
+        *("feelings", None, pair, np.float32, "1.0.0"),
+        train=[-1.0, 0.5, 1.0],
+        test=[-1.0, 0.25],
+    )
+    write("glue", "rte", pair, np.float32, "1.0.0", train=[1.0])
+    write("glue", "sst2", one, CLASSES(names=["positive", "negative"]), train=[0])
+    write("other", "sst2", one, CLASSES(names=["good", "bad"]), train=[0])
 
 
 def write_squad(path, plausible):
     """With or without the feature that only some versions have."""
     answers = SEQUENCE({"text": TEXT(), "answer_start": np.int32})
-    features = {
-        "id": TEXT(),
-        "title": TEXT(),
-        "context": TEXT(),
-        "question": TEXT(),
-        "answers": answers,
-        "is_impossible": np.bool_,
-    }
-    if plausible:
-        features["plausible_answers"] = answers
+    features = dict.fromkeys(("id", "title", "context", "question"), TEXT())
+    features |= {"answers": answers, "is_impossible": np.bool_}
     none = {"text": [], "answer_start": []}
     some = {"text": ["tea"], "answer_start": [6]}
+    if plausible:
+        features["plausible_answers"] = answers
 
-    def row(name, right, **changes):
-        values = {
-            "id": name,
-            "title": "Drinks",
-            "context": "I had tea today.",
-            "question": "What?",
-            "answers": right,
-            "is_impossible": right is none,
-        }
+    def row(name, right, title="Drinks"):
+        values = {"id": name, "title": title, "question": "What?", "answers": right}
+        values |= {"context": "I had tea today.", "is_impossible": right is none}
         if plausible:
             values["plausible_answers"] = some if right is none else none
-        return {**values, **changes}
+        return values
 
     several = {"text": ["tea", "tea today"], "answer_start": [6, 6]}
     splits = {
@@ -106,12 +95,8 @@ def write_race(path):
         "answers": SEQUENCE(TEXT()),
         "example_id": TEXT(),
     }
-    row = {
-        "article": "A long text.",
-        "questions": ["It is _ .", "Why?"],
-        "options": [["a", "b", "c", "d"], ["e", "f", "g", "h"]],
-        "answers": ["A", "D"],
-    }
+    row = {"article": "A long text.", "questions": ["It is _ .", "Why?"]}
+    row |= {"options": [list("abcd"), list("efgh")], "answers": ["A", "D"]}
     splits = {
         name: [{**row, "example_id": f"high{i}.txt"}]
         for i, name in enumerate(("train", "dev", "test"))
@@ -120,8 +105,7 @@ def write_race(path):
 
 
 def write_conll(path, version="1.0.0"):
-    tags = SEQUENCE(tfds.features.ClassLabel(names=TAGS))
-    parts = SEQUENCE(tfds.features.ClassLabel(names=["NNP", "VBZ"]))
+    tags, parts = (SEQUENCE(CLASSES(names=names)) for names in (TAGS, ["NNP", "VBZ"]))
     features = {"tokens": SEQUENCE(TEXT()), "ner": tags, "pos": parts, "chunks": parts}
 
     def row(words, *found):
@@ -153,16 +137,9 @@ def settings(folder, name, **changes):
 
 
 def test_both_dev_and_both_test_parts_of_mnli(folder):
-    task, examples = opening.open_task(
-        settings(folder, "tfds:glue/mnli", task="mnli", on_bad_input="stop")
-    )
-    assert list(examples) == [
-        "train",
-        "dev_matched",
-        "dev_mismatched",
-        "test_matched",
-        "test_mismatched",
-    ]
+    task, examples = opening.open_task(settings(folder, "tfds:glue/mnli", task="mnli"))
+    parts = [f"{kind}_{part}" for kind in ("dev", "test") for part in PARTS]
+    assert list(examples) == ["train", *parts]
     assert task.labels == ("contradiction", "entailment", "neutral")
     # TFDS: entailment, neutral, contradiction.
     numbers = [task.labels.index(label) for label in examples["train"].labels]

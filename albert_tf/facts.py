@@ -3,12 +3,10 @@
 Sources: ALBERT (arXiv:1909.11942), Tables 1, 3, 4, 12 and 2.
 """
 
-import dataclasses
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
-from albert_tf.config import AlbertConfig
-from albert_tf.presets import PRESETS
+from albert_tf.config import PRESETS, AlbertConfig
 
 MILLION = 1e6
 # Table 1, in millions.
@@ -20,12 +18,18 @@ PAPER_PARAMETERS = {
     "albert_xlarge": 60,
     "albert_xxlarge": 235,
 }
-# Table 3: embedding size to parameters without and with sharing.
-PAPER_EMBEDDING = {64: (87, 10), 128: (89, 12), 256: (93, 16), 768: (108, 31)}
-# Table 4: embedding size to parameters by sharing mode.
-PAPER_SHARING = {
-    768: {"all": 31, "attention": 83, "ffn": 57, "none": 108},
-    128: {"all": 12, "attention": 64, "ffn": 38, "none": 89},
+# Table -> embedding size -> sharing mode -> parameters of base.
+PAPER_BASE = {
+    "Table 3": {
+        64: {"none": 87, "all": 10},
+        128: {"none": 89, "all": 12},
+        256: {"none": 93, "all": 16},
+        768: {"none": 108, "all": 31},
+    },
+    "Table 4": {
+        768: {"all": 31, "attention": 83, "ffn": 57, "none": 108},
+        128: {"all": 12, "attention": 64, "ffn": 38, "none": 89},
+    },
 }
 INCONSISTENCIES = (
     "xxlarge has 235M parameters in Table 1, 233M in the text and 225M in Table 12; "
@@ -38,8 +42,7 @@ INCONSISTENCIES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """One of our numbers next to the paper's.
 
     Args:
@@ -130,14 +133,13 @@ def comparisons() -> list[Comparison]:
         # The paper's BERT has ALBERT's vocabulary of 30,000.
         config = AlbertConfig.from_preset(preset, vocab_size=30000)
         rows.append(Comparison(f"Table 1: {name}", config.num_parameters(), paper))
-    for size, (unshared, shared) in PAPER_EMBEDDING.items():
-        for mode, paper in (("none", unshared), ("all", shared)):
-            what = f"Table 3: base, E={size}, sharing={mode}"
-            rows.append(Comparison(what, _base(size, mode), paper))
-    for size, modes in PAPER_SHARING.items():
-        for mode, paper in modes.items():
-            what = f"Table 4: base, E={size}, sharing={mode}"
-            rows.append(Comparison(what, _base(size, mode), paper))
+    base = AlbertConfig.from_preset("albert_base_v2")
+    for name, sizes in PAPER_BASE.items():
+        for size, modes in sizes.items():
+            for mode, paper in modes.items():
+                what = f"{name}: base, E={size}, sharing={mode}"
+                config = base.replace(embedding_size=size, sharing=mode)
+                rows.append(Comparison(what, config.num_parameters(), paper))
     return rows
 
 
@@ -180,13 +182,6 @@ def paper_table() -> str:
 
 def _yes_or_no(row: Comparison) -> str:
     return "yes" if row.agrees else "no"
-
-
-def _base(embedding_size: int, sharing: str) -> int:
-    config = AlbertConfig.from_preset("albert_base_v2")
-    return config.replace(
-        embedding_size=embedding_size, sharing=sharing
-    ).num_parameters()
 
 
 def _lines(title: str, names: list[str], rows: dict[str, list[str]]) -> list[str]:

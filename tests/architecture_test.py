@@ -246,48 +246,6 @@ def test_files_and_rules_do_not_multiply():
     assert len(BUILD.splitlines()) <= MOST_LINES_OF_BUILD
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("import os, json\nfrom collections import abc", set()),
-        ("import numpy as np", {"@pypi//numpy"}),
-        ("from absl import flags", {"@pypi//absl_py"}),
-        ("import sklearn.metrics", {"@pypi//scikit_learn"}),
-        ("from albert_tf.data import masking", {"albert_tf/data/masking.py"}),
-        ("from albert_tf.data.masking import f", {"albert_tf/data/masking.py"}),
-        ("from albert_tf.data import f", {"albert_tf/data/__init__.py"}),
-        ("import albert_tf.data.masking", {"albert_tf/data/masking.py"}),
-        ("import albert_tf", {"albert_tf/__init__.py"}),
-        ("from albert_tf_tools import main", {"tools/main.py"}),
-        ("def f():\n  import keras", {"@pypi//keras"}),
-        ("if TYPE_CHECKING:\n  import keras", set()),
-    ],
-)
-def test_every_form_of_import_is_read(tmp_path, source, expected):
-    for path in ("__init__", "data/__init__", "data/masking", "other"):
-        file = tmp_path / f"albert_tf/{path}.py"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    (tmp_path / "tools").mkdir()
-    (tmp_path / "tools/main.py").touch()
-    (tmp_path / "albert_tf/other.py").write_text(source)
-    assert imported("albert_tf/other.py", tmp_path) == expected
-
-
-def test_imports_in_functions_can_be_left_out(tmp_path):
-    (tmp_path / "albert_tf").mkdir()
-    text = "import numpy\ndef f():\n  import keras"
-    (tmp_path / "albert_tf/a.py").write_text(text)
-    assert imported("albert_tf/a.py", tmp_path, at_start=True) == {"@pypi//numpy"}
-
-
-def test_relative_imports_are_refused(tmp_path):
-    (tmp_path / "albert_tf").mkdir()
-    (tmp_path / "albert_tf/a.py").write_text("from . import b")
-    with pytest.raises(ValueError, match="relative import"):
-        imported("albert_tf/a.py", tmp_path)
-
-
 def plain(name: str) -> str:
     """The normalized name of a distribution."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -6,6 +6,7 @@ pipe need a process of its own (`run_python`).
 
 import contextlib
 import dataclasses
+import functools
 import io
 import runpy
 import sys
@@ -17,6 +18,7 @@ from absl.testing import flagsaver
 from albert_tf.cli import flags as ours
 from albert_tf.cli import run  # its flags are there before any command's
 from tests.imports import ROOT
+from tools import main as dispatch
 
 assert run
 
@@ -51,6 +53,24 @@ def fresh_flags() -> Iterator[None]:
         flagsaver.restore_flag_values(saved, flags.FLAGS)
         ours.ALIASES.update(aliases)
         ours.HIDDEN.update(hidden)
+
+
+@functools.cache
+def flags_of_commands(aliases: bool = False) -> dict[str, dict[str, flags.Flag]]:
+    """Returns the flags of every command that `--helpfull` lists, by verb and name.
+
+    Args:
+        aliases: bool. Whether other names of a flag are names, too.
+    """
+    found = {}
+    for verb, file in dispatch.verb_files().items():
+        before = {*flags.FLAGS}
+        with fresh_flags():
+            runpy.run_path(str(file), run_name="tool")
+            names = {*flags.FLAGS} - before - ours.HIDDEN
+            names -= set() if aliases else ours.ALIASES.keys()
+            found[verb] = {name: flags.FLAGS[name] for name in names}
+    return found
 
 
 def run_command(verb: str, *arguments: object, **given: object) -> Done:

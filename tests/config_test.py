@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from albert_tf.config import SHARING_MODES, AlbertConfig
+from albert_tf.config import PRESETS, SHARING_MODES, AlbertConfig
 from albert_tf.heads import HEADS
-from albert_tf.presets import PRESETS
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 COUNTS = json.loads((GOLDEN / "param_counts.json").read_text())
@@ -218,10 +217,6 @@ def test_impossible_combinations_are_refused():
         AlbertConfig(num_attention_heads=7)
     with pytest.raises(ValueError, match="at most num_hidden_layers, .*5 and 4"):
         AlbertConfig(num_hidden_layers=4, num_hidden_groups=5)
-
-
-def test_head_size():
-    assert AlbertConfig(hidden_size=12, num_attention_heads=3).head_size == 4
 
 
 @given(configs)

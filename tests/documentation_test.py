@@ -13,6 +13,7 @@ import albert_tf
 from albert_tf.cli import original_flags
 from albert_tf.data.corpus import corpus
 from tests import documents
+from tests.commands import flags_of_commands
 from tests.tiny import SPIECE, make_model
 
 ROOT = documents.ROOT
@@ -58,21 +59,10 @@ PRINTED = {
 }
 
 
-def flags_of(verb):
-    """Returns the flags that a command's help lists, other names included."""
-    result = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / f"{verb}.py"), "--helpfull"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(re.findall(r"--(?:\[no\])?(\w+)", result.stdout))
-
-
 @pytest.fixture(scope="module")
 def known_flags():
-    verbs = [path.stem for path in (ROOT / "tools").glob("[a-z]*.py")]
-    return {verb: flags_of(verb) for verb in verbs if verb != "main"}
+    found = flags_of_commands(aliases=True)
+    return {verb: {*own, "help", "helpfull", "debug"} for verb, own in found.items()}
 
 
 def verb_of(command):

@@ -52,11 +52,3 @@ def test_only_features_spells_the_names(path):
     for name in EXCEPTIONS.get(path, ()):
         assert found.pop(name, None), f"{name} is no longer an exception"
     assert not found, "use the constants of albert_tf.features"
-
-
-def test_record_names():
-    assert features.record_name(features.TOKEN_IDS) == "input_ids"
-    assert features.record_name(features.SEGMENT_IDS) == "segment_ids"
-    assert features.record_name(features.TOKEN_BOUNDARY) == "token_boundary"
-    batch_names = set(features.RECORD_NAMES)
-    assert len(set(features.RECORD_NAMES.values())) == len(batch_names)

@@ -40,9 +40,8 @@ define_alias("train_batch_size", "batch_size")
 def main() -> None:
     """Prints the tables."""
     from albert_tf import facts
-    from albert_tf.config import AlbertConfig
+    from albert_tf.config import PRESETS, AlbertConfig
     from albert_tf.errors import UsageError
-    from albert_tf.presets import PRESETS
 
     presets = _PRESET.value or ([] if _CONFIG_FILE.value else list(PRESETS))
     for name in presets:
@@ -59,10 +58,7 @@ def main() -> None:
     }
     if _JSON.value:
         rows = {name: facts.describe(c, **options) for name, c in configs.items()}
-        paper = [
-            {"what": r.what, "ours": r.ours, "paper": r.paper, "agrees": r.agrees}
-            for r in facts.comparisons()
-        ]
+        paper = [{**r._asdict(), "agrees": r.agrees} for r in facts.comparisons()]
         print(json.dumps({"models": rows, "paper": paper}, indent=2))
         return
     print(facts.table(configs, **options))

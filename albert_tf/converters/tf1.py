@@ -11,7 +11,7 @@ import re
 
 import numpy as np
 
-from albert_tf.config import AlbertConfig
+from albert_tf.config import PRESETS, AlbertConfig
 from albert_tf.converters import tf1_names
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
@@ -29,7 +29,6 @@ from albert_tf.converters.tokenizers import (
     stored_options,
 )
 from albert_tf.errors import DataError, MissingFileError, UsageError
-from albert_tf.presets import PRESETS
 from albert_tf.storage import files, streams
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.sentencepiece import AlbertTokenizer

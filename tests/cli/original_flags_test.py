@@ -1,11 +1,17 @@
 """The flags of the original's scripts: they work, or say what to use instead."""
 
+import dataclasses
 import re
+import runpy
 
 import pytest
+from absl import flags
 
 from albert_tf.tasks.registry import find_task
-from tests.commands import run_command
+from albert_tf.training import replaced_folder
+from albert_tf.training.finetune_settings import FinetuneSettings
+from tests.commands import fresh_flags, run_command
+from tests.imports import ROOT
 
 # What the four scripts define, as of their last version.
 ORIGINAL = """
@@ -20,31 +26,6 @@ ORIGINAL = """
     train_batch_size train_feature_file train_file train_step use_einsum use_tpu
     vocab_file warmup_proportion warmup_step
 """
-# Parses the flags, and prints the settings that differ from the defaults.
-COMMAND = """
-import dataclasses, sys
-from absl import flags
-from albert_tf.cli.flags import read_settings
-from albert_tf.cli.original_flags import check_what_to_do
-from albert_tf.cli.run import run
-sys.argv[0] = "finetune"
-import tools.finetune
-from albert_tf.training.finetune_settings import FinetuneSettings
-
-def main():
-    check_what_to_do()
-    settings = read_settings(FinetuneSettings, {"output_dir": ""})
-    default = FinetuneSettings(output_dir="")
-    for name, value in dataclasses.asdict(settings).items():
-        if value != getattr(default, name):
-            print(name, value)
-
-run(main)
-"""
-
-
-# The same, and checks what the settings say together.
-CHECKED = COMMAND.replace("    default", "    settings.check_source()\n    default", 1)
 # The commands in the original's README, with every flag.
 _MODEL = """
     --init_checkpoint=base/model.ckpt-best --albert_config_file=base/albert_config.json
@@ -86,53 +67,61 @@ README = {
 }
 
 
+@pytest.fixture
+def given(monkeypatch):
+    """Returns the settings that `finetune` takes from flags, where not the default."""
+
+    def parse(*arguments):
+        found = {}
+
+        def prepared(settings):
+            default = FinetuneSettings(output_dir="")
+            for name, value in dataclasses.asdict(settings).items():
+                if value != getattr(default, name):
+                    found[name] = value
+            raise SystemExit
+
+        monkeypatch.setattr(replaced_folder, "prepared", prepared)
+        done = run_command("finetune", *arguments)
+        return found or done
+
+    return parse
+
+
 @pytest.mark.parametrize("script", README)
-def test_the_commands_of_the_readme(run_python, script):
+def test_the_commands_of_the_readme(given, script):
     command, task, caches = README[script]
-    given = [*_MODEL.split(), *command.split(), *task.split()]
-    result = run_python("-c", CHECKED, *given)
-    assert (result.returncode, result.stderr) == (0, "")
-    shown = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
-    assert shown["albert_config_file"] == "base/albert_config.json"
-    assert shown["init_checkpoint"] == "base/model.ckpt-best"
-    expected = task.removeprefix("--task=") if task else "mnli"
-    assert find_task(shown["task"]).name == expected
+    arguments = [*_MODEL.split(), *command.split(), *task.split()]
+    found = given(*arguments)
+    assert found["albert_config_file"] == "base/albert_config.json"
+    assert found["init_checkpoint"] == "base/model.ckpt-best"
+    assert find_task(found["task"]).name == (task.removeprefix("--task=") or "mnli")
     # Files of encoded examples are refused, one by one, with what to do.
     for cache in caches:
-        result = run_python("-c", CHECKED, *given, cache)
-        assert (result.returncode, result.stderr.count("\n")) == (2, 1)
-        assert cache.removeprefix("--").partition("=")[0] in result.stderr
+        refused = given(*arguments, cache)
+        assert refused.code == 2 and refused.err == f"{refused.error}\n"
+        assert cache.removeprefix("--").partition("=")[0] in refused.error
 
 
-def test_every_original_flag_is_known(run_python):
-    code = (
-        "import tools.finetune; from absl import flags; "
-        f"print([n for n in {ORIGINAL.split()} if n not in flags.FLAGS])"
-    )
-    result = run_python("-c", code)
-    assert result.stdout == "[]\n", result.stderr
+def test_every_original_flag_is_known():
+    with fresh_flags():
+        runpy.run_path(ROOT / "tools/finetune.py", run_name="tool")
+        assert {*ORIGINAL.split()} <= {*flags.FLAGS}
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        (
-            "--do_train --do_eval=true --do_predict --task_name=SST-2 --train_step=9 "
-            "--warmup_step=3 --nouse_tpu --vocab_file= --keep_checkpoint_max=4",
-            {"task SST-2", "num_train_steps 9", "num_warmup_steps 3"}
-            | {"keep_checkpoint_max 4"},
-        ),
-        (
-            "--do_train --predict_file=dev.json --warmup_proportion=.2 --start_n_top=5 "
-            "--num_keep_checkpoint=7 --use_einsum --nohigh_only",
-            {"dev_file dev.json", "warmup_proportion 0.2", "keep_checkpoint_max 7"},
-        ),
-    ],
-)
-def test_the_command_lines_of_the_original(run_python, given, expected):
-    result = run_python("-c", COMMAND, *given.split())
-    assert (result.returncode, result.stderr) == (0, "")
-    assert set(result.stdout.splitlines()) == expected
+def test_the_command_lines_of_the_original(given):
+    source = "--init_checkpoint=m --data_dir=d --output_dir=o"
+    line = """--do_train --do_eval=true --do_predict --task_name=SST-2 --train_step=9
+        --warmup_step=3 --nouse_tpu --vocab_file= --keep_checkpoint_max=4"""
+    expected = dict(init_checkpoint="m", data_dir="d", output_dir="o", task="SST-2")
+    expected |= dict(num_train_steps=9, num_warmup_steps=3, keep_checkpoint_max=4)
+    assert given(*source.split(), *line.split()) == expected
+    source = "--init_checkpoint=m --train_file=t --output_dir=o"
+    line = """--do_train --predict_file=dev.json --warmup_proportion=.2 --start_n_top=5
+        --num_keep_checkpoint=7 --use_einsum --nohigh_only"""
+    expected = dict(init_checkpoint="m", train_file="t", output_dir="o")
+    expected |= dict(dev_file="dev.json", warmup_proportion=0.2, keep_checkpoint_max=7)
+    assert given(*source.split(), *line.split()) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf.config import SHARING_MODES, AlbertConfig
+from albert_tf.config import PRESETS, SHARING_MODES, AlbertConfig
 from albert_tf.heads import HEADS, find
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.presets import PRESETS
 from tests.tiny import tiny_config
 
 

@@ -4,29 +4,29 @@ import importlib.util
 import json
 import shutil
 
-# All commands in one process: exit code, stderr and what is imported after each.
+from tests.reports.runs import lines, write_run
+from tests.tiny import SPIECE, TEXT
+
+# All commands in one process: exit code, last line and what is imported after each.
 CODE = """
-import contextlib, importlib.util, io, json, sys
-from absl import flags
-from albert_tf.cli import run
+import importlib.util, json, sys
+from tests.commands import run_command
 
 # As if these extras were not installed.
 sys.modules["pyarrow"] = None
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *a: None if name == "onnx" else find(name, *a)
 results = []
-for verb, *arguments in map(str.split, json.loads(sys.argv[1])):
-    before = set(flags.FLAGS)
-    sys.argv = [verb, *arguments]
-    tool, error = importlib.import_module(f"tools.{verb}"), io.StringIO()
-    with contextlib.redirect_stderr(error):
-        code = run._run(tool.main, sys.argv)
+for arguments in map(str.split, json.loads(sys.argv[1])):
+    done = run_command(*arguments)
     imported = sorted({"tensorflow", "keras"} & set(sys.modules))
-    results.append([code, error.getvalue(), imported])
-    flags.FLAGS.remove_flag_values([n for n in flags.FLAGS if n not in before])
-    del sys.modules[f"tools.{verb}"]
+    results.append([done.code, done.error, imported])
 print(json.dumps(results))
 """
+CREATE = (
+    f"create_pretraining_data --input_file={TEXT} --output_file=out/t "
+    f"--spm_model_file={SPIECE} --num_processes=1"
+)
 FINETUNE = "finetune --output_dir=out --init_checkpoint=m --train_file=a.tsv"
 PRETRAIN = (
     "pretrain --preset=albert_base_v2 --output_dir=out --input_file=r.tfrecord "
@@ -43,6 +43,28 @@ if importlib.util.find_spec("apache_beam") is None:
 SERVED = ("id_column=i", "exit=layers:1", "max_seq_length=8", "split=dev")
 # Command -> flags, exit code, message.
 MISTAKES = {
+    CREATE: [
+        ("--input_file=none.txt", 1, "none.txt: no such file"),
+        (
+            "--input_file=tfds:a --tfds_data_dir=. --on_bad_input=error",
+            1,
+            "not prepared",
+        ),
+        ("--input_file=binary.txt", 1, "binary.txt: line 1: not UTF-8"),
+        (f"--spm_model_file={TEXT}", 1, "input.txt: not a SentencePiece model"),
+        ("--spm_model_file= --vocab_file=v", 2, "--vocab_file=v is not used"),
+        ("--do_permutation", 2, "--do_permutation: not supported"),
+        ("--input_file_mode=gz", 2, "--input_file_mode must be r, received 'gz'"),
+        ("--masked_lm_prob=1.5", 2, "masked_lm_prob must be in (0, 1), received 1.5"),
+        (
+            "--max_predictions_per_seq=513",
+            2,
+            "must be at most --max_seq_length=512, rec",
+        ),
+        ("--random_next_sentence --pair_policy=none", 2, "not with --pair_policy=none"),
+        ("--beam_option=--x=1", 2, "beam_option requires --runner"),
+    ],
+    "create_pretraining_data": [("", 2, "--input_file: required")],
     FINETUNE: [
         ("--num_train_steps=0", 2, "--num_train_steps must be positive"),
         ("--num_train_epochs=1 --num_train_steps=1", 2, "cannot be combined with num"),
@@ -111,11 +133,61 @@ MISTAKES = {
         ("--model=none", 1, NO_FILE),
         (f"--format=litert --eval_file=a.tsv {BAD}", 1, NO_COLUMN),
         ("--spm_model_file=none", 1, "none: "),
+        ("--warmup_batch_sizes=1,x", 2, "sizes: expected positive numbers, at most"),
+        ("--warmup_batch_sizes=1,10001", 2, "at most 10000 (with a larger request"),
+        (
+            "--quantization=float16",
+            2,
+            "--quantization: only with --format=litert, onnx",
+        ),
+        ("--eval_file=dev.tsv", 2, "--eval_file: only with --format=litert, onnx"),
+        ("--text_column=a", 2, "--eval_file: max_accuracy_drop and flags"),
+        (
+            "--format=onnx --max_accuracy_drop=1",
+            2,
+            "--eval_file: max_accuracy_drop and",
+        ),
+        (
+            "--format=litert --max_accuracy_drop=nan",
+            2,
+            "must be a number, received nan",
+        ),
+        ("--format=litert --version=1", 2, "--version: only with --format=saved_mo"),
+        (
+            "--format=openvino --quantization=dynamic_int8",
+            *(
+                2,
+                "--quantization: must be one of none, bfloat16, int8_weights for openv",
+            ),
+        ),
     ],
     "convert_checkpoint --input=m --format=tf1": [
         ("--output=o --input=none", 1, NO_FILE),
         ("--output=m", 2, "m: exists already"),
         ("--output=o --head=masked_lm", 1, "m: holds no mlm_head"),
+    ],
+    "report": [
+        ("", 2, "RUN: required"),
+        ("none", 1, "none: must be the folder of a run"),
+        ("a a", 2, "a: must be given once"),
+        ("a --cost_per_hour=nan", 2, "--cost_per_hour=nan: must be a finite"),
+        ("a --prompts_file=x", 2, "--prompts_file=x: only used with --samples"),
+        ("a --samples --prompts_file=x", 1, "x: cannot be read"),
+        ("f --samples", 2, "--samples: needs a pretraining run, received f"),
+        ("f --output_file=f/x.html", 2, "must be outside of f"),
+        ("f --output_file=no/x.html", 2, "there is no folder no"),
+    ],
+    "benchmark": [
+        (
+            "--memory_megabytes=2,x",
+            2,
+            "--memory_megabytes: expected positive numbers, ",
+        ),
+        ("--topic=dta", 2, "--topic must be one of data, convert, finetune, st"),
+    ],
+    "glue_submission --prediction_dir=served --output_file=glue.zip": [
+        ("", 1, "no predictions of cola,sst2,"),
+        ("--predictions=wnli", 2, "expected TASK=PATH"),
     ],
     "fill_mask --text=[MASK]": [
         ("--model=none", 1, NO_FILE),
@@ -138,6 +210,10 @@ def test_mistakes(tmp_path, run_python, model_folder):
     (tmp_path / "a.tsv").write_text("text\tlabel\na good film\t1\na bad one\t0\n")
     (tmp_path / "r.tfrecord").write_bytes(b"")
     (tmp_path / "a.pq").write_bytes(b"PAR1")
+    (tmp_path / "binary.txt").write_bytes(b"ab\xffcd\n")
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "f", lines(4), kind="finetune")
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
     mistakes = [
         (f"{command} {flags}", code, message)
         for command, cases in MISTAKES.items()
@@ -147,12 +223,10 @@ def test_mistakes(tmp_path, run_python, model_folder):
     done = run_python("-c", CODE, commands, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    wrong = []
-    for (command, code, message), (*ends, err, imported) in zip(
-        mistakes, found, strict=True
-    ):
-        last = err.strip().split("\n")[-1]
-        is_named = last.startswith("error: ") and message in last
-        if not is_named or (ends, imported) != ([code], []):
-            wrong.append((command, ends, last, imported))
+    wrong = [
+        (command, result)
+        for (command, code, message), result in zip(mistakes, found, strict=True)
+        if [result[0], result[2]] != [code, []] or message not in result[1]
+    ]
     assert not wrong
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

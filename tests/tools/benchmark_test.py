@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.commands import run_command
 from tests.imports import ROOT
 
 GOLDEN = ROOT / "tests/golden"
@@ -35,17 +34,3 @@ def test_data(tmp_path, run_python):
     assert rows["ours in 1 process, times that algorithm"] == pytest.approx(one)
     done = run_python(str(ROOT / "tools/benchmark.py"), *arguments)
     assert done.returncode == 2 and "data.json exists already" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("--memory_megabytes=2,x", "--memory_megabytes: expected positive numbers, "),
-        ("--topic=dta", "--topic must be one of data, convert, finetune, st"),
-        ("--topic=step --shapes=8x128,8", "--shapes: expected rows x tokens, such"),
-        ("--topic=fidelity", "--recording_dir: required for benchmark fidelity"),
-    ],
-)
-def test_wrong_flags(argument, message):
-    done = run_command("benchmark", *argument.split())
-    assert done.code == 2 and message in done.error

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from albert_tf.errors import UsageError
 from albert_tf.export import saved_model
-from albert_tf.export.settings import ExportSettings
 from tests.commands import run_command
 from tests.openings import count_openings
 
@@ -27,48 +25,6 @@ def test_the_model_is_opened_once(tmp_path, model_folder, monkeypatch):
     # Without this import neither Python nor saved_model_cli can load the folder.
     assert "import tensorflow_text before tf.saved_model.load('served')" in done.err
     assert "import tensorflow_text; from tensorflow.python.tools" in done.err
-
-
-def test_warmup_batch_sizes_are_checked():
-    done = run_command("export", model="m", output_dir="o", warmup_batch_sizes="1,x")
-    assert done.code == 2
-    assert "--warmup_batch_sizes: expected positive numbers, at most" in done.error
-    # With a larger request than max_batch_size, the server does not load the model.
-    with pytest.raises(UsageError, match="at most 10000 .*received 1,10001"):
-        ExportSettings(model="m", output_dir="o", warmup_batch_sizes=("1", "10001"))
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--quantization=float16"], "--quantization: only with --format=litert, onnx"),
-        (["--eval_file=dev.tsv"], "--eval_file: only with --format=litert, onnx"),
-        (
-            ["--format=openvino", "--quantization=dynamic_int8"],
-            "--quantization: must be one of none, bfloat16, int8_weights for openvino",
-        ),
-        (["--format=litert", "--version=1"], "--version: only with --format=saved_mo"),
-        (["--format=litert", "--precision=bfloat16"], "--precision: only with --for"),
-        (["--text_column=a"], "--eval_file: max_accuracy_drop and flags"),
-        (["--max_accuracy_drop=1"], "--max_accuracy_drop: only with --format=litert"),
-        (
-            ["--format=onnx", "--max_accuracy_drop=1"],
-            "--eval_file: max_accuracy_drop and flags about data need this",
-        ),
-        (
-            ["--format=litert", "--max_accuracy_drop=nan"],
-            "--max_accuracy_drop: must be a number, received nan",
-        ),
-        (
-            ["--format=litert", "--warmup_batch_sizes=4"],
-            "--warmup_batch_sizes: only with --format=saved_model",
-        ),
-    ],
-)
-def test_flags_of_the_other_format_are_refused(flags, message):
-    done = run_command("export", "--model=m", "--output_dir=o", *flags)
-    assert done.code == 2
-    assert message in done.error
 
 
 @pytest.mark.broad

@@ -1,15 +1,11 @@
 """The flags of all commands together: few are shown, and one name has one meaning."""
 
 import collections
-import runpy
 
 import pytest
-from absl import flags
 
 from albert_tf.cli import help as help_module
-from albert_tf.cli.flags import ALIASES, HIDDEN
-from tests.commands import fresh_flags
-from tools import main
+from tests.commands import flags_of_commands
 
 # Flags whose text depends on the command: what it reads and writes, ...
 FILES = {"input_file", "eval_file", "data_dir", "model", "spm_model_file"}
@@ -30,14 +26,7 @@ OTHER_WORDS = {"benchmark"}
 @pytest.fixture(scope="module")
 def commands():
     """The flags of every command by name."""
-    found = {}
-    for verb, file in main.verb_files().items():
-        before = {*flags.FLAGS}
-        with fresh_flags():
-            runpy.run_path(str(file), run_name="tool")
-            names = {*flags.FLAGS} - before - ALIASES.keys() - HIDDEN
-            found[verb] = {name: flags.FLAGS[name] for name in names}
-    return found
+    return flags_of_commands()
 
 
 def test_help_shows_at_most_one_screen(commands):

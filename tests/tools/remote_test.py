@@ -1,11 +1,13 @@
 """The whole main job with every path in a bucket, or on the route that one takes."""
 
+import csv
 import json
 
 import pytest
 import tensorflow as tf
 
 from albert_tf.converters.load import from_pretrained, load_tokenizer
+from albert_tf.export import manifest
 from albert_tf.storage import files, folders
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.commands import run_command
@@ -74,7 +76,7 @@ class Job:
             "text_column": "sentence",
             "label_column": "label",
             "output_dir": self.path("classifier"),
-            "num_train_steps": 3,
+            "train_step": 3,  # the original's name
             "train_batch_size": 8,
             "max_seq_length": 16,
         }
@@ -114,6 +116,11 @@ def run(verb: str, **flags) -> str:
     return done.out + done.err
 
 
+def json_of(printed: str) -> dict:
+    """The last object that a command has printed, which logs may follow."""
+    return json.JSONDecoder().raw_decode(printed, printed.index("{"))[0]
+
+
 @pytest.mark.slow
 def test_the_main_job_through_the_commands(bucket, monkeypatch):
     """Of the calls that begin and end each command, one in twenty fails."""
@@ -135,14 +142,26 @@ def test_the_main_job_through_the_commands(bucket, monkeypatch):
         run("pretrain", **job.pretrain("resumed"))
     assert not files.exists(job.path("resumed/model"))
     assert "continuing from step" in run("pretrain", **job.pretrain("resumed"))
-    run("finetune", **job.finetune())
-    model, output = job.path("classifier"), job.path("out.tsv")
+    results = json_of(run("finetune", **job.finetune()))
+    model, output = job.path("classifier"), job.path("out.jsonl")
     table = {"text_column": "sentence", "model": model}
-    run("evaluate", dev_file=job.path("train.csv"), label_column="label", **table)
-    run("predict", input_file=job.path("train.csv"), output_file=output, **table)
-    assert len(files.read_text(output).splitlines()) in (20, 21)
+    examples = job.path("train.csv")
+    measured = run("evaluate", dev_file=examples, label_column="label", **table)
+    assert json_of(measured)["accuracy"] == results["dev_accuracy"]
+    run("predict", input_file=examples, output_file=output, **table)
+    answers = map(json.loads, files.read_text(output).splitlines())
+    rows = csv.DictReader(
+        files.read_text(job.path("classifier/predictions.tsv")).splitlines(),
+        delimiter="\t",
+    )
+    for row, answer in zip(rows, answers, strict=True):
+        assert row["prediction"] == answer["prediction"]
+        for label, score in answer["probabilities"].items():
+            assert float(row[f"probability_{label}"]) == pytest.approx(score, abs=1e-5)
     run("fill_mask", model=job.path("resumed/model"), text="the [MASK] ship")
     run("export", model=model, output_dir=job.path("served"), version=1)
+    content = manifest.verify(job.path("served/1"))
+    assert (content["labels"], content["max_seq_length"]) == (["bad", "good"], 16)
     converted = {"output": job.path("converted"), "format": "huggingface"}
     run("convert_checkpoint", input=model, **converted)
     job.check()

@@ -6,7 +6,7 @@ from albert_tf.inference import checkpoint_answers
 from albert_tf.reports.samples import PROMPTS, read_prompts
 from tests.commands import run_command
 from tests.imports import ROOT
-from tests.reports.runs import lines, write_run
+from tests.reports.runs import write_run
 
 TOOL = str(ROOT / "tools/report.py")
 
@@ -45,32 +45,6 @@ def test_nothing_is_overwritten_unasked(tmp_path, run_report):
     assert (tmp_path / "a_report.html").read_text() == "mine"
     assert run_report(path, "--overwrite").code == 0
     assert "<title>a</title>" in (tmp_path / "a_report.html").read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        ([], 2, "RUN: required"),
-        (["none"], 1, "none: must be the folder of a run"),
-        (["a", "a"], 2, "a: must be given once"),
-        (["a", "--cost_per_hour=-1"], 2, "--cost_per_hour"),
-        (["a", "--cost_per_hour=nan"], 2, "--cost_per_hour=nan: must be a finite"),
-        (["a", "--prompts_file=x"], 2, "--prompts_file=x: only used with --samples"),
-        (["a", "--samples", "--prompts_file=x"], 1, "x: cannot be read"),
-        (["f", "--samples"], 2, "--samples: needs a pretraining run, received f"),
-        (["f", "--output_file=f/x.html"], 2, "must be outside of f"),
-        (["f", "--output_file=no/x.html"], 2, "there is no folder no"),
-    ],
-    ids=str,
-)
-def test_bad_input_is_one_line(tmp_path, run_report, arguments, code, message):
-    write_run(tmp_path / "a")
-    write_run(tmp_path / "f", lines(4), kind="finetune")
-    before = sorted(p.name for p in tmp_path.rglob("*"))
-    done = run_report(*arguments)
-    assert done.err == f"{done.error}\n" and done.error.startswith("error: ")
-    assert done.code == code and message in done.error
-    assert sorted(p.name for p in tmp_path.rglob("*")) == before
 
 
 def test_prompts(tmp_path):

@@ -15,10 +15,7 @@ from albert_tf import pretrained as _pretrained
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "AlbertConfig": "config",
-    "UntrainedWeightsWarning": "errors",
-    "AlbertTokenizer": "text.sentencepiece",
+_MODELS = {
     "AlbertBackbone": "models.backbone",
     "AlbertPretrainer": "models.pretrainer",
     "AlbertMaskedLM": "models.masked_lm",
@@ -27,6 +24,12 @@ _HOME = {
     "AlbertQuestionAnswering": "models.classifiers",
     "AlbertBeamQuestionAnswering": "models.question_answering",
     "AlbertMultipleChoice": "models.classifiers",
+}
+_HOME = {
+    "AlbertConfig": "config",
+    "UntrainedWeightsWarning": "errors",
+    "AlbertTokenizer": "text.sentencepiece",
+    **_MODELS,
     "create_optimizer": "optimizers.create",
     "make_pretraining_dataset": "data.batches.pretraining",
     "from_pretrained": "converters.load",
@@ -45,14 +48,7 @@ _HOME = {
 
 # Classes registered with Keras, which finds them by these names in `.keras` files.
 _SAVED_BY_KERAS = {
-    "AlbertBackbone": "models.backbone",
-    "AlbertBeamQuestionAnswering": "models.question_answering",
-    "AlbertMaskedLM": "models.masked_lm",
-    "AlbertMultipleChoice": "models.classifiers",
-    "AlbertPretrainer": "models.pretrainer",
-    "AlbertQuestionAnswering": "models.classifiers",
-    "AlbertTextClassifier": "models.classifiers",
-    "AlbertTokenClassifier": "models.classifiers",
+    **_MODELS,
     "AdamW": "optimizers.adamw",
     "AnswerEnd": "layers.heads",
     "Answerability": "layers.heads",

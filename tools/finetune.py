@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from absl import flags
 
 from albert_tf.cli.flags import define_settings, read_settings
-from albert_tf.cli.original_flags import check_what_to_do, define_original_flags
+from albert_tf.cli.original_flags import define_original_flags
 from albert_tf.cli.run import run
 from albert_tf.settings import load_experiment
 from albert_tf.training.finetune_settings import FinetuneSettings, beside
@@ -35,7 +35,6 @@ define_original_flags()
 
 def main() -> None:
     """Trains and prints the content of `metrics.json`."""
-    check_what_to_do()
     base = {"output_dir": ""}
     if _CONFIG.value:
         given = [name for name in flags.FLAGS if flags.FLAGS[name].present]

@@ -16,6 +16,12 @@ flags.disclaim_key_flags()
 ALIASES: dict[str, str] = {}
 # Flags that `--help` does not list.
 HIDDEN: set[str] = set()
+_DEFINE = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
 
 
 def define_settings(settings: type, required: bool = True) -> None:
@@ -38,25 +44,18 @@ def define_settings(settings: type, required: bool = True) -> None:
 
     descriptions = describe(settings)
     for field in sorted(dataclasses.fields(settings), key=place):
-        about = descriptions[field.name]
-        text = about.text
+        name, about = field.name, descriptions[field.name]
+        needed = required and field.default is dataclasses.MISSING
         default = None if field.default is dataclasses.MISSING else field.default
-        if field.type in (bool, bool | None):
-            flags.DEFINE_bool(field.name, default, text)
-        elif about.choices:
-            flags.DEFINE_enum(field.name, default, about.choices, text)
-            flags.FLAGS[field.name].parser = _Choice(about)
-        elif about.repeated:
-            flags.DEFINE_multi_string(field.name, list(default or ()), text)
+        if about.choices:
+            flags.DEFINE_enum(name, default, about.choices, about.text)
+            flags.FLAGS[name].parser = _Choice(about)
         elif field.type == tuple[str, ...]:
-            flags.DEFINE_list(field.name, list(default or ()), text)
-        elif field.type in (int, int | None):
-            flags.DEFINE_integer(field.name, default, text)
-        elif field.type in (float, float | None):
-            flags.DEFINE_float(field.name, default, text)
+            define = flags.DEFINE_multi_string if about.repeated else flags.DEFINE_list
+            define(name, list(default or ()), about.text)
         else:
-            needed = required and field.default is dataclasses.MISSING
-            flags.DEFINE_string(field.name, default, text, required=needed)
+            kind = next(kind for kind in _DEFINE if field.type in (kind, kind | None))
+            _DEFINE[kind](name, default, about.text, required=needed)
 
 
 class _Choice(flags.EnumParser):

@@ -11,7 +11,6 @@ from typing import Any
 from absl import flags
 
 from albert_tf.cli.flags import HIDDEN, define_alias
-from albert_tf.errors import UsageError
 
 flags.disclaim_key_flags()
 
@@ -59,6 +58,11 @@ _REFUSED: dict[str, tuple[Any, str]] = {
     "export_dir": ("", "use albert-tf export --model=... --output_dir=..."),
     "threshold_to_export": (None, "use albert-tf export, which needs no minimum score"),
 }
+_DO = (
+    "finetune always trains, evaluates the dev examples and predicts the test examples,"
+    " which all of --do_train --do_eval --do_predict together confirm; albert-tf "
+    "evaluate and albert-tf predict use a trained model"
+)
 
 
 def define_original_flags() -> None:
@@ -78,29 +82,10 @@ def define_original_flags() -> None:
         )
     for name in ("do_train", "do_eval", "do_predict"):
         HIDDEN.add(name)
-        flags.DEFINE_bool(name, None, "Is always done.")
+        flags.DEFINE_bool(name, None, _DO)
+        flags.register_validator(name, _is_done, message=_DO)
 
 
-def check_what_to_do() -> None:
-    """Checks that `--do_train`, `--do_eval` and `--do_predict` match what is done.
-
-    A run always trains, evaluates the dev examples and predicts the test examples.
-
-    Raises:
-        UsageError: If one of them is false, or training is not among those given.
-    """
-    given = {n: flags.FLAGS[n].value for n in ("do_train", "do_eval", "do_predict")}
-    asked = [name for name, value in given.items() if value]
-    refused = [name for name, value in given.items() if value is False]
-    if given["do_train"] is False or (asked and not given["do_train"]):
-        name = "do_train" if given["do_train"] is False else asked[0]
-        raise UsageError(
-            f"--{name}={str(given[name]).lower()}: finetune always trains, which "
-            "--do_train confirms; albert-tf evaluate and albert-tf predict use a "
-            "trained model"
-        )
-    if refused:
-        raise UsageError(
-            f"--{refused[0]}=false: leave it out; dev examples are always evaluated, "
-            "and test examples predicted"
-        )
+def _is_done(value: bool | None) -> bool:
+    """Returns whether `--do_train`, `--do_eval` or `--do_predict` says what is done."""
+    return value is None or (value and bool(flags.FLAGS["do_train"].value))

@@ -134,9 +134,12 @@ def test_the_command_lines_of_the_original(given):
         (["--end_n_top=9"], "--end_n_top=9: the beam has 5 starts"),
         (["--iterations_per_loop=100"], "--iterations_per_loop=100: leave it out"),
         (["--nouse_einsum"], "--use_einsum=False: leave it out"),
-        (["--do_train=false"], "--do_train=false: finetune always trains, which"),
-        (["--do_predict"], "--do_predict=true: finetune always trains"),
-        (["--do_train", "--nodo_eval"], "--do_eval=false: leave it out; dev examples"),
+        (["--do_train=false"], "--do_train=False: finetune always trains, "),
+        (["--do_predict"], "--do_predict=True: finetune always trains"),
+        (
+            ["--do_train", "--nodo_eval"],
+            "--do_eval=False: finetune always trains, eval",
+        ),
     ],
 )
 def test_what_has_no_counterpart_says_what_to_use(arguments, message):

@@ -9,7 +9,7 @@ from tests.imports import ROOT
 GOLDEN = ROOT / "tests/golden"
 
 
-@pytest.mark.slow
+@pytest.mark.broad  # a minute, with parts that tests/benchmarks has as well
 def test_data(tmp_path, run_python):
     arguments = [
         "data",

@@ -11,6 +11,7 @@ from typing import Any
 from albert_tf.errors import DataError, require
 from albert_tf.settings import setting
 from albert_tf.storage import files, streams
+from albert_tf.tables.class_ids import renamed
 from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.settings import ColumnSettings, LabelSettings
@@ -31,8 +32,9 @@ _NO_LABEL = {
     "unsup": {"neg", "pos"},
 }
 
-# The score of all rows of a split of STS-B whose scores TFDS does not know.
-_NO_SCORE = "-1.0"
+# TFDS: the class of a row without a label, and the score of all rows of a split whose
+# scores it does not know, as in STS-B.
+_NO_CLASS, _NO_SCORE = "-1", "-1.0"
 # Value of `problem_type`: the labels of the training table decide.
 AUTO = "auto"
 
@@ -264,47 +266,37 @@ class TableSource(FileSource):
         values = {key: _feature(data, rows, key) for key in filter(None, wanted)}
         numbers, skipped = list(range(len(rows))), {}
         if label:
-            labels = values[label] = self._label_names(data, values[label], label)
-            if kept := [i for i in numbers if labels[i] is not None]:
+            classes = data.class_names.get(label, ())
+            rule = (
+                f"{data.name}: expected the classes {', '.join(self.classes)} (in any "
+                f"order), received {', '.join(classes)}"
+            )
+            fits = not self.classes or set(classes) <= set(self.classes)
+            require(fits, rule, error=DataError)
+            names = {str(i): self.classes.get(x, x) for i, x in enumerate(classes)}
+            labels = values[label] = renamed(values[label], names)
+            missing = _NO_CLASS if classes else _NO_SCORE
+            kept = [i for i in numbers if labels[i] != missing]
+            if not kept:
+                del values[label]
+            elif classes and len(kept) < len(rows):
                 skipped = {"rows without a label": len(rows) - len(kept)}
                 numbers = kept
-            else:
-                del values[label]
-        skipped = {reason: count for reason, count in skipped.items() if count}
         values = {key: [column[i] for i in numbers] for key, column in values.items()}
         columns = Columns(data.name, (), values, numbers, "row", skipped)
         return _make_table(columns, settings, wanted, self.on_bad_input)
 
-    def _label_names(self, data: TfdsRows, labels: list, key: str) -> list:
-        """Returns labels as written in a table; None for rows without one."""
-        classes = data.class_names.get(key)
-        if classes is None:
-            is_missing = set(map(str, labels)) == {_NO_SCORE}
-            return [None] * len(labels) if is_missing else labels
-        if self.classes and not set(classes) <= set(self.classes):
-            raise DataError(
-                f"{data.name}: expected the classes {', '.join(self.classes)} (in any "
-                f"order), received {', '.join(classes)}"
-            )
-        names = [self.classes.get(name, name) for name in classes]
-
-        def named(value):
-            if isinstance(value, list):
-                return list(map(named, value))
-            return names[value] if 0 <= value < len(names) else None
-
-        return list(map(named, labels))
-
 
 def _feature(data: TfdsRows, rows: list[dict], key: str) -> list[Any]:
-    """Returns the values of a feature; numbers but those of classes as text."""
+    """Returns the values of a feature as text or lists of text."""
     if not rows or key not in rows[0]:
         known = ", ".join(rows[0]) if rows else "none"
         raise DataError(f"{data.name}: no feature {key!r}; expected one of {known}")
-    values = [row[key] for row in rows]
-    if key in data.class_names:
-        return values
-    return [value if isinstance(value, (str, list)) else str(value) for value in values]
+
+    def text(value: Any) -> str | list:
+        return list(map(text, value)) if isinstance(value, list) else str(value)
+
+    return [text(row[key]) for row in rows]
 
 
 def _make_table(

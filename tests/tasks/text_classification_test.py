@@ -94,54 +94,39 @@ def test_rows_are_pairs_with_targets(tokenizer):
     assert found.truncated.tolist() == [False, True]
 
 
+TWO = [[0, 1], [1, 0], [1, 0], [0, 1]]
+
+
 @pytest.mark.parametrize(
-    ("name", "logits", "expected"),
+    ("task", "labels", "logits", "expected"),
     [
+        (TASKS["mrpc"], "1101", TWO, {"accuracy": 0.75, "f1": 0.8}),
         (
-            "mrpc",
-            [[0, 1], [1, 0], [1, 0], [0, 1]],
-            {"accuracy": 0.75, "f1": 0.8, "majority_accuracy": 0.75},
-        ),
-        (
-            "cola",
-            [[0, 1], [1, 0], [1, 0], [0, 1]],
+            *(TASKS["cola"], "1101", TWO),
             {"matthews": 3**-0.5, "majority_accuracy": 0.75, "majority_matthews": 0},
         ),
         (
-            "stsb",
-            [[1], [2], [3], [4]],
+            *(TASKS["stsb"], ["1.0", "2.0", "6.0", "8.0"], [[1], [2], [3], [4]]),
             {"pearson": 0.976831, "spearman": 1, "mse": 6.25, "mean_mse": 8.1875},
+        ),
+        (table_task("abc"), "abca", [[1, 0, 0]] * 4, {"accuracy": 0.5}),
+        (SCORES, ["1.0", "2.0"], [[1], [2]], {"pearson": 1}),
+        (
+            # Each label is answered by its more frequent value.
+            *(table_task("ab", MULTI_LABEL), [("a",), ("a", "b"), ()], [[1, -1]] * 3),
+            {"f1": 2 / 3, "majority_f1": 2 / 3, "exact_match": 1 / 3},
         ),
     ],
 )
-def test_metrics_of_glue_with_their_baseline(name, logits, expected):
-    rows = table("1101" if name != "stsb" else ["1.0", "2.0", "6.0", "8.0"])
-    values = metrics_of(TASKS[name], logits, rows)
-    assert list(values) == [*expected, *set(values) - set(expected)]
-    assert {k: values[k] for k in expected} == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("task", "labels", "logits"),
-    [
-        (TASKS["mrpc"], "1101", [[0, 1]] * 4),
-        (TASKS["cola"], "1101", [[0, 1]] * 4),
-        (TASKS["stsb"], ["1.0", "2.0"], [[1], [2]]),
-        (table_task("abc"), "abca", [[1, 0, 0]] * 4),
-        (SCORES, ["1.0", "2.0"], [[1], [2]]),
-        (table_task("ab", MULTI_LABEL), [("a",), ()], [[1, -1]] * 2),
-    ],
-)
-def test_names_of_metrics_are_known_without_a_model(task, labels, logits):
+def test_metrics_with_their_baseline(task, labels, logits, expected):
+    """Which metrics there are, but for those of constant answers, needs no model."""
     rows = table(labels)
-    baselines = ("majority_", "mean_")
     values = metrics_of(task, logits, rows)
-    if task.problem_type == MULTI_LABEL:
-        # Each label is answered by its more frequent value.
-        assert values["f1"] == pytest.approx(2 / 3) and not values["majority_f1"]
-    expected = [name for name in values if not name.startswith(baselines)]
-    assert FAMILY.metric_names(task, rows) == expected
-    assert task.selecting_metric in expected
+    assert {k: values[k] for k in expected} == pytest.approx(expected, rel=1e-4)
+    baselines = ("majority_", "mean_")
+    names = [name for name in values if not name.startswith(baselines)]
+    assert FAMILY.metric_names(task, rows) == names
+    assert task.selecting_metric in names
 
 
 @pytest.mark.parametrize(

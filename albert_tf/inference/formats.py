@@ -170,12 +170,12 @@ def _texts(output: Output, job: Job, answers: text_classification.Answers) -> Pa
     about = {"rows": len(answers), "numbered": is_numbered}
     if ending == "parquet":
         return Part(_table(_text_columns(table, answers, output.named)), about)
-    given = answers, table.ids, table.labels
+    given = table.ids, table.labels
     if ending == "jsonl":
-        text = text_classification.answers_lines(*given, job.first)
+        text = answers.lines(*given, job.first)
     else:
         delimiter, header = _DELIMITERS[ending], not job.index
-        text = text_classification.answers_table(*given, delimiter, header=header)
+        text = answers.table(*given, delimiter, header=header)
     return Part(text.encode(), about)
 
 

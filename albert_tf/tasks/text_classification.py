@@ -82,6 +82,70 @@ class Answers:
             return [self.labels[j] for j in np.flatnonzero(self.decisions[i])]
         return self.labels[self.decisions[i]]
 
+    def table(
+        self,
+        ids: Sequence[str],
+        known: Sequence | None = None,
+        delimiter: str = "\t",
+        header: bool = True,
+    ) -> str:
+        """Returns predictions as a table with one row per example.
+
+        The columns are the id, the known label if there is one, the predicted label,
+        and the probability of each label. Several labels are divided by a comma, or by
+        the first of `; |` and space that is in no label. A score has no probabilities.
+
+        Args:
+            ids: sequence of str. The `N` names of the examples.
+            known: sequence. The `N` correct labels, or None.
+            delimiter: str. Character between cells.
+            header: bool. Whether the header is wanted.
+        """
+        names = ["index", *(["label"] if known else []), "prediction"]
+        rows = [names + [f"probability_{label}" for label in self.labels]]
+        for i, name in enumerate(ids):
+            found = [known[i]] if known else []
+            cells = [name, *map(self._cell, (*found, self.text(i)))]
+            if self.labels:
+                cells += [f"{score:.6f}" for score in self.scores[i]]
+            rows.append(cells)
+        return table_text(rows if header else rows[1:], delimiter)
+
+    def _cell(self, value: str | float | Sequence[str]) -> str:
+        if isinstance(value, float | str):
+            return value if isinstance(value, str) else f"{value:.6f}"
+        for separator in _SEPARATORS:
+            if not any(separator in label for label in self.labels):
+                return separator.join(value)
+        return json.dumps(list(value), ensure_ascii=False)
+
+    def lines(
+        self, ids: Sequence[str], known: Sequence | None = None, first: int = 0
+    ) -> str:
+        """Returns one JSON object per example, its likeliest label first.
+
+        Args:
+            ids: sequence of str. The `N` names of the examples. Row numbers are written
+                as numbers.
+            known: sequence. The `N` correct labels, or None.
+            first: int. Index of the first example.
+        """
+        is_number = are_numbers(ids, first)
+        lines = []
+        for i, name in enumerate(ids):
+            line: dict[str, Any] = {"index": first + i if is_number else name}
+            if known is not None:
+                line["label"] = known[i]
+            line["prediction"] = self.text(i)
+            if self.labels:
+                row = self.scores[i]
+                line["probabilities"] = {
+                    self.labels[j]: round(float(row[j]), 6)
+                    for j in np.argsort(-row, kind="stable")
+                }
+            lines.append(line)
+        return json_text(lines)
+
 
 def make_answers(task: Task, logits: np.ndarray) -> Answers:
     """Returns the answers that logits stand for.
@@ -105,80 +169,6 @@ def make_answers(task: Task, logits: np.ndarray) -> Answers:
     else:
         scores, decisions = metrics.softmax(logits), logits.argmax(-1)
     return Answers(task.problem_type, task.labels, logits, scores, decisions)
-
-
-def answers_table(
-    answers: Answers,
-    ids: Sequence[str],
-    known: Sequence | None = None,
-    delimiter: str = "\t",
-    header: bool = True,
-) -> str:
-    """Returns predictions as a table with one row per example.
-
-    The columns are the id, the known label if there is one, the predicted label, and
-    the probability of each label. Several labels are divided by a comma, or by the
-    first of `; |` and space that is in no label. A score has no probabilities.
-
-    Args:
-        answers: `Answers`.
-        ids: sequence of str. The `N` names of the examples.
-        known: sequence. The `N` correct labels, or None.
-        delimiter: str. Character between cells.
-        header: bool. Whether the header is wanted.
-    """
-    names = ["index", *(["label"] if known else []), "prediction"]
-    rows = [names + [f"probability_{label}" for label in answers.labels]]
-    for i in range(len(answers)):
-        cells = [ids[i], *([_cell(known[i], answers)] if known else [])]
-        cells.append(_cell(answers.text(i), answers))
-        if answers.labels:
-            cells.extend(f"{score:.6f}" for score in answers.scores[i])
-        rows.append(cells)
-    return table_text(rows if header else rows[1:], delimiter)
-
-
-def _cell(value, answers: Answers) -> str:
-    if isinstance(value, float):
-        return f"{value:.6f}"
-    if isinstance(value, str):
-        return value
-    for separator in _SEPARATORS:
-        if not any(separator in label for label in answers.labels):
-            return separator.join(value)
-    return json.dumps(list(value), ensure_ascii=False)
-
-
-def answers_lines(
-    answers: Answers,
-    ids: Sequence[str],
-    known: Sequence | None = None,
-    first: int = 0,
-) -> str:
-    """Returns one JSON object per example, its likeliest label first.
-
-    Args:
-        answers: `Answers`.
-        ids: sequence of str. The `N` names of the examples. Row numbers are written as
-            numbers.
-        known: sequence. The `N` correct labels, or None.
-        first: int. Index of the first example.
-    """
-    is_number = are_numbers(ids, first)
-    lines = []
-    for i, name in enumerate(ids):
-        line: dict[str, Any] = {"index": first + i if is_number else name}
-        if known is not None:
-            line["label"] = known[i]
-        line["prediction"] = answers.text(i)
-        if answers.labels:
-            row = answers.scores[i]
-            line["probabilities"] = {
-                answers.labels[j]: round(float(row[j]), 6)
-                for j in np.argsort(-row, kind="stable")
-            }
-        lines.append(line)
-    return json_text(lines)
 
 
 def are_numbers(ids: Sequence[str], first: int = 0) -> bool:
@@ -282,8 +272,8 @@ class TextClassification(Family):
 
     def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
         """Returns a table and JSON lines."""
-        given = answers, examples.ids, examples.labels
-        return {".tsv": answers_table(*given), ".jsonl": answers_lines(*given)}
+        given = examples.ids, examples.labels
+        return {".tsv": answers.table(*given), ".jsonl": answers.lines(*given)}
 
     def report(self, task, examples, answers, encoded) -> dict[str, Any]:
         """Returns what a report shows: confusions, calibration, worst errors."""

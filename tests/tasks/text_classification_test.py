@@ -17,7 +17,6 @@ from albert_tf.tasks.task import (
 )
 from albert_tf.tasks.text_classification import (
     FAMILY,
-    answers_table,
     make_answers,
     table_task,
     with_labels,
@@ -225,7 +224,7 @@ def test_several_labels_in_files():
     assert (first["label"], first["prediction"]) == (["b"], ["a,x", "b"])
     # All separators are in a label.
     answers = make_answers(table_task([",;| ", "b"], MULTI_LABEL), np.ones((1, 2)))
-    row = answers_table(answers, ["0"]).splitlines()[1]
+    row = answers.table(["0"]).splitlines()[1]
     assert json.loads(row.split("\t")[1].strip('"').replace('""', '"')) == [",;| ", "b"]
 
 

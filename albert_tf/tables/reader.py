@@ -115,11 +115,11 @@ class ColumnReader:
             DataError: If the file cannot be read, is malformed or has no rows; the
                 message names the line.
         """
-        open_rows = {"parquet": self._parquet, "json": self._json}.get(self._kind)
-        if not open_rows:
-            open_rows = self._classes if files.is_folder(self.path) else self._cells
-        rows = open_rows(size)
+        typed = {"parquet": self._parquet, "json": self._json}.get(self._kind)
+        is_folder = not typed and files.is_folder(self.path)
+        rows = (typed or (self._classes if is_folder else self._cells))(size)
         unit, names, index, expected = next(rows)
+        places = range(len(index)) if typed else index.values()
         is_empty = True
         while True:
             lines: list = []
@@ -127,7 +127,7 @@ class ColumnReader:
             portion = itertools.islice(rows, size)
             while part := list(itertools.islice(portion, _ROWS_AT_ONCE)):
                 lines += [line for line, _ in part]
-                for i, column in enumerate(values.values()):
+                for column, i in zip(values.values(), places, strict=True):
                     column += [row[i] for _, row in part]
             if not lines:
                 break
@@ -145,8 +145,8 @@ class ColumnReader:
         return {key: find_column(self.path, key, names, header) for key in wanted}
 
     # The four methods that follow yield what rows are counted by, all columns, the
-    # index of each wanted one, and what a file without rows lacks; then (line, values
-    # of the wanted columns).
+    # index of each wanted one, and what a file without rows lacks; then (line, row).
+    # The rows of typed formats have the wanted columns only.
 
     def _classes(self, size: int | None) -> Iterator[Any]:
         """Reads a folder in which every file of a folder is a text of its class."""
@@ -161,8 +161,7 @@ class ColumnReader:
                     continue
                 place = f"{label}/{name}"
                 try:
-                    row = [read_text(files.join(inner, name)), label, place]
-                    yield place, [row[i] for i in index.values()]
+                    yield place, [read_text(files.join(inner, name)), label, place]
                 except DataError as e:
                     self._bad.report("files that are not text", str(e))
 
@@ -183,10 +182,12 @@ class ColumnReader:
             rows = itertools.chain([first], rows)
         index = self._find(names, header)
         yield "line", names, index, "rows below the header"
-        width, places = len(names), list(index.values())
-        for line, row in rows:
-            if len(row) == width or (row := self._resized(line, row, width)):
-                yield line, [row[i] for i in places]
+        width = len(names)
+        for place in rows:
+            if len(place[1]) == width:
+                yield place
+            elif row := self._resized(*place, width):
+                yield place[0], row
 
     def _json(self, size: int | None) -> Iterator[Any]:
         """Reads one object per line, or a list of objects."""

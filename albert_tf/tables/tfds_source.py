@@ -139,28 +139,24 @@ def prepared_folder(name: str, data_dir: str | None, download: bool) -> str:
     data_dir = data_dir if files.is_remote(data_dir) else os.path.expanduser(data_dir)
     folder = files.join(data_dir, *parts)
     found = _versions(folder)
-    wanted = version or VERSIONS.get(parts[0], "")
-    if not wanted and len(found) == 1:
-        wanted = found[0]
-    if wanted and wanted in found:
+    wanted = version or VERSIONS.get(parts[0], found[0] if len(found) == 1 else "")
+    if wanted in found:
         return files.join(folder, wanted)
     if download:
         return _download(tfds, name, ":".join(filter(None, [title, wanted])), data_dir)
-    if not found:
-        raise DataError(
-            f"{name}: not prepared in {data_dir}: expected the folder {folder}/"
-            f"{wanted or 'VERSION'} (--tfds_data_dir names another folder, "
-            "--download downloads the set)"
-        )
-    known, last = ", ".join(found), f"{PREFIX}{title}:{found[-1]}"
-    if not wanted:
-        raise DataError(
-            f"{name}: {folder} has the versions {known}; name one, such as {last}"
-        )
-    raise DataError(
-        f"{name}: expected version {wanted}, but {folder} has {known}; prepare "
-        f"{wanted}, or name a version that is there: {last}"
+    require(
+        found,
+        f"{name}: not prepared in {data_dir}: expected the folder {folder}/"
+        f"{wanted or 'VERSION'} (--tfds_data_dir names another folder, --download "
+        "downloads the set)",
+        error=DataError,
     )
+    known, last = ", ".join(found), f"{PREFIX}{title}:{found[-1]}"
+    problem = f"{folder} has the versions {known}; name one, such as {last}"
+    if wanted:
+        problem = f"expected version {wanted}, but {folder} has {known}; prepare "
+        problem += f"{wanted}, or name a version that is there: {last}"
+    raise DataError(f"{name}: {problem}")
 
 
 def _versions(folder: str) -> list[str]:

@@ -6,11 +6,14 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.data import keyed_random
+from albert_tf.data.batches.pretraining import make_pretraining_dataset
+from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.masking.apply import mask_batch
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.masking.ops import NUMPY
-from albert_tf.data.records import tf_example, tfrecord
+from albert_tf.data.records import tfrecord
 
+LENGTH = 61
 VOCAB = VocabInfo(
     vocab_size=131, pad_id=0, cls_id=2, sep_id=3, mask_id=4, special_ids=(0, 1, 2, 3, 4)
 )
@@ -86,6 +89,24 @@ def parse(payload: bytes) -> dict[str, np.ndarray]:
     }
 
 
+def make(pattern: str, **changes) -> tf.data.Dataset:
+    """A data set of batches, with other arguments where they are given."""
+    arguments = {
+        "tokenizer": VOCAB,
+        "global_batch_size": 4,
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": 4,
+        "seed": 23,
+    }
+    return make_pretraining_dataset(pattern, **(arguments | changes))
+
+
+def take(dataset: tf.data.Dataset, count: int = 100) -> list[dict[str, np.ndarray]]:
+    """The first batches."""
+    with data_errors():
+        return list(dataset.take(count).as_numpy_iterator())
+
+
 def write(folder: pathlib.Path, rows: list[dict], num_shards: int = 3) -> str:
     """Writes dynamic records; returns the pattern of the shards."""
     for shard, part in enumerate(np.array_split(np.arange(len(rows)), num_shards)):
@@ -96,5 +117,5 @@ def write(folder: pathlib.Path, rows: list[dict], num_shards: int = 3) -> str:
             lengths = np.array([len(one) for one in values])
             columns[name] = (np.concatenate(values), lengths)
         path = tfrecord.shard_name(str(folder / "set"), shard, num_shards)
-        tfrecord.write_shard(path, tf_example.serialize_batch(columns))
+        tfrecord.write_shard(path, tfrecord.serialize_batch(columns))
     return str(folder / "set-*-of-*.tfrecord")

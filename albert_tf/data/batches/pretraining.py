@@ -114,20 +114,21 @@ class PretrainingData:
             "made with --masking=dynamic",
         )
         self.records = reader.records
-        self._pad_id = reader.vocab.pad_id
+        self._reader = reader
+        self._config = config
         self._seed = seed
-        self._packing = packing
-        self._source = _Examples(reader, config, seed)
+        self._plan: PackPlan | None = None
+        self._assignments: dict[int, np.ndarray] = {}
+        self._lock = threading.Lock()
+        self.num_rows = len(reader)
         self.summary = count_of(len(reader), "example")
         if packing:
-            self._source = _PackedRows(self._source)
-            plan = self._source.plan
+            plan = make_plan(reader.lengths(), config, max_seq_length)
+            self._plan, self.num_rows = plan, plan.num_rows
             self.summary = (
-                f"packed: {count_of(len(reader), 'example')} in "
-                f"{count_of(plan.num_rows, 'row')}, "
+                f"packed: {self.summary} in {count_of(plan.num_rows, 'row')}, "
                 f"{plan.useful_token_rate:.1%} useful tokens"
             )
-        self.num_rows = len(self._source)
 
     def batches(
         self,
@@ -162,7 +163,7 @@ class PretrainingData:
             `sentence_order_labels` int32 `[b]` if the records have them; packed rows
             as described in `packing.pack_batch`.
         """
-        source, seed, pipelines = self._source, self._seed, num_input_pipelines
+        size, seed, pipelines = self.num_rows, self._seed, num_input_pipelines
         require(
             pipelines >= 1 and global_batch_size >= 1 > global_batch_size % pipelines,
             f"global_batch_size must be a positive multiple of {num_input_pipelines=}",
@@ -178,16 +179,17 @@ class PretrainingData:
             rows = tf.range(num_rows, dtype=tf.int64) + input_pipeline_id * num_rows
             rows += step * global_batch_size
             if is_training:
-                return source.batch(*shuffled(rows, len(source), seed))
-            inside = rows < len(source)
+                return self._rows(*shuffled(rows, size, seed))
+            inside = rows < size
             rows, epochs = tf.where(inside, rows, 0), tf.zeros_like(rows)
-            if self._packing:  # the plan has the longest examples first
-                rows, epochs = shuffled(rows, len(source), seed)
-            return _blank_rows(source.batch(rows, epochs), inside, self._pad_id)
+            if self._plan:  # it has the longest examples first
+                rows, epochs = shuffled(rows, size, seed)
+            pad_id = self._reader.vocab.pad_id
+            return _blank_rows(self._rows(rows, epochs), inside, pad_id)
 
         steps = tf.data.Dataset.counter(start_step)
         if not is_training:
-            num_steps = -(-len(source) // global_batch_size)
+            num_steps = -(-size // global_batch_size)
             steps = tf.data.Dataset.range(start_step, max(start_step, num_steps))
         options = tf.data.Options()
         options.deterministic = True
@@ -196,57 +198,32 @@ class PretrainingData:
         dataset = steps.map(make_batch, num_parallel_calls=tf.data.AUTOTUNE)
         return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
-
-class _Examples:
-    """Source of rows of one example each."""
-
-    def __init__(self, reader: ExampleReader, config, seed: int):
-        self.reader = reader
-        self.config = config
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return len(self.reader)
-
-    def batch(self, numbers, epochs, pad_to_longest: bool = False) -> dict:
-        """Returns records `numbers` int64 `[n]`, masked as in `epochs` int64 `[n]`."""
-        batch = self.reader.read(numbers, pad_to_longest)
-        if not self.reader.is_static:
-            keys = keyed_random.row_keys(self.seed, epochs, numbers, TENSORFLOW)
-            vocab = self.reader.vocab
-            batch |= mask_batch(batch, keys, self.config, vocab, TENSORFLOW)
-        for name in (features.TOKEN_BOUNDARY, features.MASK_NGRAMS):
-            batch.pop(name, None)
-        return batch
-
-
-class _PackedRows:
-    """Source of rows of several examples, as planned."""
-
-    def __init__(self, examples: _Examples):
-        reader = examples.reader
-        self.examples = examples
-        lengths = reader.lengths()
-        self.plan: PackPlan = make_plan(lengths, examples.config, reader.max_seq_length)
-        self._assignments: dict[int, np.ndarray] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return self.plan.num_rows
-
-    def batch(self, rows, epochs) -> dict:
+    def _rows(self, rows, epochs) -> dict:
         """Returns rows `rows` int64 `[n]`, filled and masked as in `epochs`."""
+        if not self._plan:
+            return self._examples(rows, epochs)
 
         def find(rows, epochs):
             assignments = [self._assignment(epoch) for epoch in epochs.tolist()]
-            members, counts = self.plan.members(rows, assignments)
+            members, counts = self._plan.members(rows, assignments)
             return members, np.repeat(epochs, counts), counts
 
         outputs = python_op(find, [rows, epochs], [tf.int64] * 3)
         members, epochs = (tf.ensure_shape(one, [None]) for one in outputs[:2])
         counts = tf.ensure_shape(outputs[2], rows.shape)
-        batch = self.examples.batch(members, epochs, pad_to_longest=True)
-        return pack_batch(batch, counts, self.plan, self.examples.reader.vocab.pad_id)
+        batch = self._examples(members, epochs, pad_to_longest=True)
+        return pack_batch(batch, counts, self._plan, self._reader.vocab.pad_id)
+
+    def _examples(self, numbers, epochs, pad_to_longest: bool = False) -> dict:
+        """Returns records `numbers` int64 `[n]`, masked as in `epochs` int64 `[n]`."""
+        batch = self._reader.read(numbers, pad_to_longest)
+        if not self.keeps_masks:
+            keys = keyed_random.row_keys(self._seed, epochs, numbers, TENSORFLOW)
+            vocab = self._reader.vocab
+            batch |= mask_batch(batch, keys, self._config, vocab, TENSORFLOW)
+        for name in (features.TOKEN_BOUNDARY, features.MASK_NGRAMS):
+            batch.pop(name, None)
+        return batch
 
     def _assignment(self, epoch: int) -> np.ndarray:
         """Returns the examples of an epoch's rows, computed once for all threads."""
@@ -255,8 +232,7 @@ class _PackedRows:
                 # A batch has rows of two epochs at the turn from one to the next.
                 for old in sorted(self._assignments)[:-1]:
                     del self._assignments[old]
-                assignment = self.plan.assignment(self.examples.seed, epoch)
-                self._assignments[epoch] = assignment
+                self._assignments[epoch] = self._plan.assignment(self._seed, epoch)
             return self._assignments[epoch]
 
 

@@ -245,7 +245,15 @@ class ExampleReader:
         counts = self.records.counts()
         for folder in sorted({os.path.dirname(path) for path in counts}):
             path = os.path.join(folder, card.CARD_NAME)
-            tokenizer, shards = _read_card(path)
+            if not files.exists(path):
+                continue
+            content = files.read_json(path)
+            try:
+                tokenizer = content["tokenizer"]["sha256"]
+                shards = card.shard_sizes(content)
+            except (ValueError, KeyError, TypeError, AttributeError):
+                rule = f"{path}: must be a data card with tokenizer.sha256"
+                raise DataError(rule) from None
             if tokenizer and self.vocab.sha256 and tokenizer != self.vocab.sha256:
                 raise DataError(
                     f"{path}: the records were made with the tokenizer of sha256 "
@@ -272,17 +280,6 @@ def _is_framed(payload: bytes) -> bool:
         )
     except (IndexError, ValueError):
         return False
-
-
-def _read_card(path: str) -> tuple[str | None, dict[str, int]]:
-    """Returns the tokenizer's sha256 and the records per shard of a card, if any."""
-    if not files.exists(path):
-        return None, {}
-    content = files.read_json(path)
-    try:
-        return content["tokenizer"]["sha256"], card.shard_sizes(content)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: must be a data card with tokenizer.sha256") from error
 
 
 def _dense(values: tf.RaggedTensor, width: int | None, padding: int = 0) -> tf.Tensor:

@@ -203,20 +203,19 @@ def read_rows(reader: ColumnReader, column: str, bad: BadRows) -> Iterator[str |
     """
     for rows in reader.portions(_ROWS):
         for number, text in enumerate(rows.values[column]):
-            where = f"{rows.where(number)}: column {column!r} (--text_column)"
             if not isinstance(text, str):
-                rule = f"{where} must contain strings, received {text!r:.80}"
-                bad.report("rows_without_text", rule)
+                reason, rule = "rows_without_text", f"strings, received {text!r:.80}"
             elif "\0" in text:
-                bad.report(
-                    "rows_with_nul_bytes", f"{where} contains a NUL character, not text"
-                )
+                reason, rule = "rows_with_nul_bytes", "text, received a NUL character"
             else:
                 if not text.isascii():
                     # JSON can contain halves of UTF-16 pairs, which UTF-8 cannot.
                     text, halves = _HALF.subn(" ", text)
                     bad.counts["surrogates_replaced"] += halves
                 yield from text_paragraphs(text, bad.counts)
+                continue
+            where = f"{rows.where(number)}: column {column!r} (--text_column)"
+            bad.report(reason, f"{where} must contain {rule}")
 
 
 def read_tfds(

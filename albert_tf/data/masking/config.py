@@ -5,7 +5,7 @@ from typing import Self
 
 import numpy as np
 
-from albert_tf.errors import UsageError, require
+from albert_tf.errors import require
 
 _CHOICES = {
     "unit": ("whole_word", "piece"),
@@ -37,12 +37,6 @@ _PRESETS = {
 }
 # No published model masks more than 10 words together.
 _MAX_NGRAM = 512
-
-
-def check_probability(masked_lm_prob: float) -> None:
-    """Raises UsageError unless this fraction of tokens can be masked."""
-    if not 0 < masked_lm_prob < 1:
-        raise UsageError(f"masked_lm_prob must be in (0, 1), received {masked_lm_prob}")
 
 
 def most_predictions(length: int, masked_lm_prob: float) -> int:
@@ -94,7 +88,8 @@ class MaskingConfig:
             require(is_positive, f"{name} must be a positive integer", value)
         rule = f"max_ngram must be at most {_MAX_NGRAM}"
         require(self.max_ngram <= _MAX_NGRAM, rule, self.max_ngram)
-        check_probability(self.masked_lm_prob)
+        fits = 0 < self.masked_lm_prob < 1
+        require(fits, "masked_lm_prob must be in (0, 1)", self.masked_lm_prob)
         rest = 1 - self.mask_fraction - self.random_fraction
         require(
             min(self.mask_fraction, self.random_fraction, rest + 1e-9) >= 0,

@@ -12,26 +12,19 @@ from albert_tf.data.masking import apply as masking
 from albert_tf.data.masking import ops
 from albert_tf.data.masking.config import VocabInfo
 from albert_tf.data.prepare import pairs
-from albert_tf.data.records import tf_example
+from albert_tf.data.records import tfrecord
 
 _MASK_ROWS = 256  # rows masked at a time
 _SAMPLE_ROWS = 16  # rows of a block that are masked only for the data card
 
-_TOKEN_FEATURES = (
-    features.TOKEN_IDS,
-    features.PADDING_MASK,
-    features.SEGMENT_IDS,
-    features.TOKEN_BOUNDARY,
-)
+_TOKEN_FEATURES = (features.TOKEN_IDS, features.SEGMENT_IDS, features.TOKEN_BOUNDARY)
 _MASK_FEATURES = (features.MASK_POSITIONS, features.MASK_IDS, features.MASK_WEIGHTS)
 
 
 class Batch(NamedTuple):
     """Examples, one after the other in flat arrays."""
 
-    token_ids: np.ndarray  # int32 [sum of lengths]
-    segment_ids: np.ndarray  # int32 [sum of lengths]
-    token_boundary: np.ndarray  # int32 [sum of lengths]
+    tokens: dict[str, np.ndarray]  # int32 [sum of lengths], by batch key
     lengths: np.ndarray  # int64 [N]
     labels: np.ndarray  # int64 [N]
 
@@ -80,7 +73,8 @@ def assemble(ids, word_starts, plan: np.ndarray, tokenizer) -> Batch:
         boundary[target] = word_starts[source]
     segments[target] = 1  # B, the last iteration
     segments[(starts + lengths - 1)[has_b]] = 1
-    return Batch(out, segments, boundary, lengths, labels)
+    tokens = dict(zip(_TOKEN_FEATURES, (out, segments, boundary), strict=True))
+    return Batch(tokens, lengths, labels)
 
 
 def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
@@ -101,29 +95,24 @@ def serialize(batch, key, repeat, config, tokenizer, counts) -> list[bytes]:
         order = np.argsort(batch.lengths, kind="stable")
         for first in range(0, len(keys), _MASK_ROWS):
             rows = order[first : first + _MASK_ROWS]
-            serialized = _static(
-                _padded(batch, rows), keys[rows], config, vocab, counts
-            )
-            for row, payload in zip(rows.tolist(), serialized, strict=True):
+            padded = _padded(batch, rows)
+            made = _static(padded, keys[rows], config, vocab, counts)
+            for row, payload in zip(rows.tolist(), made, strict=True):
                 payloads[row] = payload
         return payloads
     if config.sample_masks and repeat == 0:
         rows = np.arange(min(_SAMPLE_ROWS, len(keys)))
         padded = _padded(batch, rows)
-        _count_masks(
-            padded,
-            masking.mask_batch(padded, keys[rows], config.mask, vocab),
-            counts,
-        )
+        masked = masking.mask_batch(padded, keys[rows], config.mask, vocab)
+        _count_masks(padded, masked, counts)
     ones = np.ones(len(batch.lengths), np.int64)
     columns = {
-        features.INPUT_IDS: (batch.token_ids, batch.lengths),
-        features.SEGMENT_IDS: (batch.segment_ids, batch.lengths),
-        features.TOKEN_BOUNDARY: (batch.token_boundary, batch.lengths),
+        features.record_name(name): (values, batch.lengths)
+        for name, values in batch.tokens.items()
     }
     if config.pairs.policy != "none":  # a single segment has no order
         columns[features.NEXT_SENTENCE_LABELS] = (batch.labels, ones)
-    return tf_example.serialize_batch(columns)
+    return tfrecord.serialize_batch(columns)
 
 
 def _padded(batch: Batch, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -134,11 +123,7 @@ def _padded(batch: Batch, rows: np.ndarray) -> dict[str, np.ndarray]:
     real = columns < lengths[:, None]
     tokens = (starts[:, None] + columns)[real]
     padded = {features.PADDING_MASK: real.astype(np.int32)}
-    for name, values in (
-        (features.TOKEN_IDS, batch.token_ids),
-        (features.SEGMENT_IDS, batch.segment_ids),
-        (features.TOKEN_BOUNDARY, batch.token_boundary),
-    ):
+    for name, values in batch.tokens.items():
         padded[name] = np.zeros(real.shape, np.int32)
         padded[name][real] = values[tokens]
     padded[features.SENTENCE_ORDER_LABELS] = batch.labels[rows, None]
@@ -153,9 +138,9 @@ def _static(padded, keys, config, vocab, counts) -> list[bytes]:
     used = masked[features.MASK_WEIGHTS] > 0
     everything = np.ones((len(keys), 1), bool)
     source = padded | {features.TOKEN_IDS: masked[features.TOKEN_IDS]}
-    columns, widths = {}, {}
+    columns, widths, size = {}, {}, config.pairs.max_seq_length
     for names, values, kept, width in (
-        (_TOKEN_FEATURES, source, real, config.pairs.max_seq_length),
+        ((*_TOKEN_FEATURES, features.PADDING_MASK), source, real, size),
         (_MASK_FEATURES, masked, used, config.mask.max_predictions_per_seq),
         ((features.SENTENCE_ORDER_LABELS,), source, everything, 1),
     ):
@@ -163,7 +148,7 @@ def _static(padded, keys, config, vocab, counts) -> list[bytes]:
             record_name = features.record_name(name)
             columns[record_name] = values[name][kept], kept.sum(axis=1)
             widths[record_name] = width
-    return tf_example.serialize_batch(columns, widths)
+    return tfrecord.serialize_batch(columns, widths)
 
 
 def _count_masks(padded, masked, counts: Counter) -> None:

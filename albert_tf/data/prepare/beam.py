@@ -21,8 +21,7 @@ from albert_tf.data.corpus.documents import (
     RawDocument,
     document_digest,
 )
-from albert_tf.data.prepare import blocks, parts
-from albert_tf.data.prepare.output import Shard, write_shard
+from albert_tf.data.prepare import blocks, output
 from albert_tf.jobs.beam import check_runner, run_each
 from albert_tf.storage import files
 
@@ -49,7 +48,7 @@ class Pipelines:
 
         Args:
             corpus: `Corpus`. Gets the counts and checksums of all groups.
-            job: str. File for `parts.read_job`, in the folder of the parts.
+            job: str. File for `output.read_job`, in the folder of the parts.
             counter: `DuplicateCounter`. Counts the documents of all groups.
 
         Returns:
@@ -67,18 +66,18 @@ class Pipelines:
             for at in range(0, len(digests), DIGEST_BYTES):
                 counter.is_new(digests[at : at + DIGEST_BYTES])
         run_each(found, functools.partial(_make_part, job), *self._given)
-        return [parts.part_path(os.path.dirname(job), *block) for block in found]
+        return [output.part_path(os.path.dirname(job), *block) for block in found]
 
-    def write_shards(self, plan: Sequence[Shard]) -> None:
+    def write_shards(self, plan: Sequence[output.Shard]) -> None:
         """Writes the shards of a plan."""
-        run_each(plan, write_shard, *self._given)
+        run_each(plan, output.write_shard, *self._given)
 
 
 def _read(job: str, element: tuple[int, list[int]]) -> None:
     """Reads a group of sources: writes its blocks, digests and a report."""
     group, sources = element
     # A worker may read several groups; the counts must be those of this one.
-    corpus = parts.read_job(job).corpus.restarted()
+    corpus = output.read_job(job).corpus.restarted()
     number, digests = 0, bytearray()
     for block in blocks.make_blocks(corpus.documents(sources)):
         digests += b"".join(map(document_digest, block))
@@ -94,8 +93,8 @@ def _make_part(job: str, block: tuple[int, int]) -> None:
     """Writes the part file of a block."""
     documents = json.loads(files.read_bytes(_path(job, "text", *block)))
     documents = [RawDocument(*document) for document in documents]
-    path = parts.part_path(os.path.dirname(job), *block)
-    parts.make_part(documents, path, job)
+    path = output.part_path(os.path.dirname(job), *block)
+    output.make_part(documents, path, job)
 
 
 def _path(job: str, kind: str, *numbers: int) -> str:

@@ -162,7 +162,7 @@ def _process(documents, config: RecordConfig, tokenizer) -> Records:
         batch = assemble(ids, word_starts, np.array(plan), tokenizer)
         lengths += np.bincount(batch.lengths, minlength=len(lengths))
         counts["examples"] += len(plan)
-        counts["output_tokens"] += len(batch.token_ids)
+        counts["output_tokens"] += int(batch.lengths.sum())
         counts["labels_1"] += int(batch.labels.sum())
         payloads += serialize(batch, kept[0].key, repeat, config, tokenizer, counts)
     counts["bytes"] = sum(map(len, payloads))

@@ -7,9 +7,7 @@ as much disk space as the records themselves.
 """
 
 import dataclasses
-import hashlib
 import os
-import pickle
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -17,13 +15,12 @@ import tqdm
 
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import DuplicateCounter, RawDocument
-from albert_tf.data.prepare import blocks, output, parts
+from albert_tf.data.prepare import blocks, output
 from albert_tf.data.prepare.settings import CreateSettings
 from albert_tf.data.records import card
 from albert_tf.errors import DataError, require
 from albert_tf.jobs.folder import Workplace
 from albert_tf.jobs.run import open_runner
-from albert_tf.storage import files
 from albert_tf.wording import count_of, list_counts
 
 
@@ -114,20 +111,21 @@ def create_pretraining_data(
     settings = output.run_settings(corpus, tokenizer, config, drop_duplicates)
     place = Workplace(names.partial, settings)
     counter = DuplicateCounter(drop_duplicates)
-    job = pickle.dumps(parts.Job(corpus, tokenizer, config))
-    # No other job has this name.
-    work = _Work(place.join(f"job-{hashlib.sha256(job).hexdigest()[:16]}.pickle"))
+    job = output.Job(corpus, tokenizer, config)
     with (
         place.open(names.in_the_way(), overwrite),
-        open_runner(work, num_processes, flag="num_processes") as run,
+        open_runner(
+            work := _Work(output.write_job(place, job)),
+            num_processes,
+            flag="num_processes",
+        ) as run,
     ):
         names.make_folders()
-        files.write_bytes(work.job, job)
         if runner:
             paths = on_beam.make_parts(corpus, work.job, counter)
         else:
             paths = _make_parts(corpus, names.partial, counter, run, progress)
-        summary = parts.summarize(paths)
+        summary = output.summarize(paths)
         if not summary.splits["train"]["examples"]:
             place.remove()
             counts = summary.counts
@@ -165,13 +163,13 @@ class _Block(NamedTuple):
 class _Work(NamedTuple):
     """Makes the parts of blocks, and shards; see `run.Work`."""
 
-    job: str  # file for `parts.read_job`
+    job: str  # file for `output.read_job`
 
     def open(self, num_threads: int) -> Callable:
         def compute(item: _Block | output.Shard, on_rows):
             if isinstance(item, output.Shard):
                 return output.write_shard(item)
-            return parts.make_part(*item, self.job)
+            return output.make_part(*item, self.job)
 
         return compute
 
@@ -186,7 +184,7 @@ def _make_parts(
         for group, sources in enumerate(blocks.source_groups(corpus)):
             documents = counter.filter(corpus.documents(sources))
             for index, block in enumerate(blocks.make_blocks(documents)):
-                paths.append(parts.part_path(folder, group, index))
+                paths.append(output.part_path(folder, group, index))
                 yield _Block(block, paths[-1])
 
     sizes = [

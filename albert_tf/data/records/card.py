@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.figure import draw_lengths
-from albert_tf.storage import files, streams
+from albert_tf.storage import files
 from albert_tf.wording import count_of, list_counts
 
 CARD_NAME = "dataset.json"
@@ -18,10 +18,7 @@ HISTOGRAM_NAME = "length_histogram.png"
 _LISTED = 50  # inputs listed in the Markdown
 # Counts that the card has under their names.
 _TEXT_COUNTS = ("sentences", "characters", "tokens", "unknown_tokens")
-_SEGMENT_COUNTS = (
-    *("segments_split", "segments_cut", "segments_skipped"),
-    "tokens_skipped",
-)
+_LOSSES = ("segments_split", "segments_cut", "segments_skipped", "tokens_skipped")
 
 
 def make_card(
@@ -30,7 +27,7 @@ def make_card(
     """Returns the card of a data set.
 
     Args:
-        summary: `parts.Summary`. Sums over all blocks.
+        summary: `output.Summary`. Sums over all blocks.
         config: `RecordConfig`. What records were made.
         corpus: `Corpus`. The text, read to its end.
         duplicates: `DuplicateCounter`. Saw all documents.
@@ -120,7 +117,7 @@ def _examples_section(summary, config) -> dict:
         "truncation_rate": _rate(
             counts["tokens_truncated"], counts["tokens"] * config.dupe_factor
         ),
-        **{name: counts[name] for name in _SEGMENT_COUNTS},
+        **{name: counts[name] for name in _LOSSES},
         "length_histogram": lengths.tolist(),
     }
 
@@ -146,8 +143,7 @@ def write_card(folder: str, data_card: dict) -> None:
         (MARKDOWN_NAME, to_markdown(data_card).encode()),
         (CARD_NAME, files.to_json(data_card, indent=1).encode()),
     ):
-        with streams.write_atomically(files.join(folder, name)) as file:
-            file.write(data)
+        files.write_bytes(files.join(folder, name), data)
 
 
 def tokenizer_options(data_card: dict) -> dict[str, bool]:

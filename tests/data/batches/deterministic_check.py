@@ -5,22 +5,13 @@ import threading
 
 import tensorflow as tf
 
-from albert_tf.data.batches.pretraining import make_pretraining_dataset
 from albert_tf.data.records.tfrecord import RecordSet
-from tests.data.synthetic_records import VOCAB
+from tests.data.synthetic_records import make
 
 tf.config.experimental.enable_op_determinism()
 pattern = sys.argv[1]
 for packing in (False, True):
-    dataset = make_pretraining_dataset(
-        pattern,
-        tokenizer=VOCAB,
-        global_batch_size=4,
-        max_seq_length=40,
-        max_predictions_per_seq=4,
-        seed=3,
-        packing=packing,
-    )
+    dataset = make(pattern, max_seq_length=40, packing=packing)
     read, reads = RecordSet.read, []
     more = threading.Event()
 

@@ -8,17 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from albert_tf import features
 from albert_tf.data.batches.packing import PackPlan, make_plan
-from albert_tf.data.batches.pretraining import (
-    PretrainingData,
-    make_pretraining_dataset,
-)
-from albert_tf.data.batches.reader import data_errors
+from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.data.masking.config import MaskingConfig
-from tests.data.synthetic_records import VOCAB, make_example, write
+from tests.data.synthetic_records import LENGTH, VOCAB, make, make_example, take, write
 
-NUM, LENGTH = 83, 61
+NUM = 83
 CONFIG = MaskingConfig(max_predictions_per_seq=4)
 
 
@@ -33,53 +28,29 @@ def pattern(rows, tmp_path_factory):
     return write(tmp_path_factory.mktemp("records"), rows)
 
 
-def make(pattern, **changes):
-    arguments = {
-        "tokenizer": VOCAB,
-        "global_batch_size": 4,
-        "max_seq_length": LENGTH,
-        "max_predictions_per_seq": 4,
-        "seed": 23,
-        "packing": True,
-    }
-    return make_pretraining_dataset(pattern, **(arguments | changes))
-
-
-def take(dataset, count):
-    with data_errors():
-        return list(dataset.take(count).as_numpy_iterator())
-
-
-def unpack_batch(batch: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+def unpack_batch(batch: dict[str, np.ndarray]) -> list[tuple]:
     """Separates packed rows; the inverse of `packing.pack_batch`.
 
     Returns:
-        list. For each example its `token_ids`, `segment_ids`, `position_ids` int32
-        `[length]`, `mask_positions` (in the example), `mask_ids` int32 `[n]`, and
-        `sentence_order_labels` int32 scalar if the rows have labels.
+        list. For each example its token ids, segment ids, mask positions (in the
+        example), mask ids, and label.
     """
     examples = []
-    for b, row in enumerate(batch[features.PACK_IDS]):
+    for b, row in enumerate(batch["pack_ids"]):
         for slot in range(row.max(initial=0)):
             inside = row == slot + 1
-            start = batch[features.CLS_POSITIONS][b, slot]
-            positions = batch[features.MASK_POSITIONS][b]
-            masked = (batch[features.MASK_WEIGHTS][b] > 0) & inside[positions]
-            names = features.TOKEN_IDS, features.SEGMENT_IDS, features.POSITION_IDS
-            example = {name: batch[name][b][inside] for name in names}
-            example[features.MASK_POSITIONS] = positions[masked] - start
-            example[features.MASK_IDS] = batch[features.MASK_IDS][b][masked]
-            labels = batch.get(features.SENTENCE_ORDER_LABELS)
-            if labels is not None:
-                example[features.SENTENCE_ORDER_LABELS] = labels[b, slot]
-            examples.append(example)
+            positions = batch["mask_positions"][b]
+            masked = (batch["mask_weights"][b] > 0) & inside[positions]
+            start = batch["cls_positions"][b, slot]
+            values = (
+                batch["token_ids"][b][inside],
+                batch["segment_ids"][b][inside],
+                positions[masked] - start,
+                batch["mask_ids"][b][masked],
+            )
+            label = int(batch["sentence_order_labels"][b, slot])
+            examples.append((*map(tuple, values), label))
     return examples
-
-
-def as_tuple(example):
-    names = ("token_ids", "segment_ids", "mask_positions", "mask_ids")
-    found = tuple(tuple(example[name].tolist()) for name in names)
-    return (*found, int(example["sentence_order_labels"]))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -132,23 +103,22 @@ def test_examples_of_equal_length_change_places_each_epoch():
 def test_packed_evaluation_holds_what_the_unpacked_does(pattern):
     """The same examples with the same masks, each once."""
     plain = []
-    for batch in take(make(pattern, packing=False, is_training=False), 100):
+    for batch in take(make(pattern, is_training=False)):
         for i in np.flatnonzero(batch["sentence_order_weights"]):
             length = batch["padding_mask"][i].sum()
             count = int(batch["mask_weights"][i].sum())
-            row = {n: batch[n][i, :length] for n in ("token_ids", "segment_ids")}
-            row |= {n: batch[n][i, :count] for n in ("mask_positions", "mask_ids")}
-            row["sentence_order_labels"] = batch["sentence_order_labels"][i]
-            plain.append(as_tuple(row))
-    batches = take(make(pattern, is_training=False), 100)
-    packed = [as_tuple(one) for batch in batches for one in unpack_batch(batch)]
+            names = {"token_ids": length, "segment_ids": length}
+            names |= {"mask_positions": count, "mask_ids": count}
+            values = (tuple(batch[name][i, :size]) for name, size in names.items())
+            plain.append((*values, int(batch["sentence_order_labels"][i])))
+    batches = take(make(pattern, packing=True, is_training=False))
+    packed = [one for batch in batches for one in unpack_batch(batch)]
     assert len(plain) == NUM
     assert sorted(packed) == sorted(plain)
 
 
 def test_rows_are_well_formed(pattern):
-    dataset = make(pattern)
-    for batch in take(dataset, 30):
+    for batch in take(make(pattern, packing=True), 30):
         real = batch["padding_mask"] > 0
         np.testing.assert_array_equal(batch["pack_ids"] > 0, real)
         counts = batch["sentence_order_weights"].sum(1)
@@ -160,27 +130,27 @@ def test_rows_are_well_formed(pattern):
             for k in range(int(counts[b])):
                 inside = np.flatnonzero(packs == k + 1)
                 assert inside[0] == batch["cls_positions"][b, k]
-                assert batch["token_ids"][b, inside[0]] == VOCAB.cls_id
-                assert batch["token_ids"][b, inside[-1]] == VOCAB.sep_id
+                tokens = batch["token_ids"][b, inside]
+                assert (tokens[0], tokens[-1]) == (VOCAB.cls_id, VOCAB.sep_id)
                 np.testing.assert_array_equal(places[inside], range(len(inside)))
-            used = batch["mask_weights"][b] > 0
-            positions = batch["mask_positions"][b][used]
+            positions = batch["mask_positions"][b][batch["mask_weights"][b] > 0]
             assert real[b][positions].all() and len(set(positions)) == len(positions)
         for name in ("token_ids", "segment_ids", "position_ids"):
             assert not batch[name][~real].any()
 
 
 def test_epoch_visits_every_example_once_with_new_masks(pattern, rows):
-    steps = len(take(make(pattern, is_training=False, global_batch_size=1), 1000))
-    batches = take(make(pattern, global_batch_size=1), 2 * steps)
+    steps = len(
+        take(make(pattern, packing=True, is_training=False, global_batch_size=1))
+    )
+    batches = take(make(pattern, packing=True, global_batch_size=1), 2 * steps)
     texts = []
     for part in (batches[:steps], batches[steps:]):
-        found = [one for batch in part for one in unpack_batch(batch)]
         restored = []
-        for one in found:
-            ids = one["token_ids"].copy()
-            ids[one["mask_positions"]] = one["mask_ids"]
-            restored.append(ids.tolist())
+        for tokens, _, positions, ids, _ in sum(map(unpack_batch, part), []):
+            tokens = np.array(tokens)
+            tokens[list(positions)] = ids
+            restored.append(tokens.tolist())
         texts.append(restored)
     expected = sorted(row["input_ids"].tolist() for row in rows)
     assert sorted(texts[0]) == sorted(texts[1]) == expected
@@ -207,8 +177,7 @@ def test_the_order_of_an_epoch_is_computed_once_for_all_threads(pattern, monkeyp
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         rows = np.zeros(1, np.int64)
         batches = [
-            pool.submit(data._source.batch, rows, np.zeros(1, np.int64))
-            for _ in range(8)
+            pool.submit(data._rows, rows, np.zeros(1, np.int64)) for _ in range(8)
         ]
         tokens = [batch.result()["token_ids"].numpy().tolist() for batch in batches]
     assert epochs == [0]

@@ -9,21 +9,21 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import features
-from albert_tf.data.batches.pretraining import make_pretraining_dataset
-from albert_tf.data.batches.reader import data_errors
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError, UsageError
+from tests.data import synthetic_records
 from tests.data.synthetic_records import (
     VOCAB,
     make_example,
     mask_example,
     parse,
+    take,
     write,
 )
+from tests.tiny import GOLDEN
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden" / "tf1_data"
-ORIGINAL = str(GOLDEN / "seq128_pred20.tfrecord")
+ORIGINAL = str(GOLDEN / "tf1_data/seq128_pred20.tfrecord")
 ORIGINAL_VOCAB = VocabInfo(30000, 0, 2, 3, 4, (0, 1, 2, 3, 4))
 NUM, LENGTH = 37, 29
 
@@ -31,8 +31,7 @@ NUM, LENGTH = 37, 29
 @pytest.fixture(scope="module")
 def rows():
     rng = np.random.default_rng(2)
-    lengths = rng.integers(7, LENGTH + 1, NUM)
-    return [make_example(rng, length) for length in lengths]
+    return [make_example(rng, length) for length in rng.integers(7, 30, NUM)]
 
 
 @pytest.fixture(scope="module")
@@ -41,28 +40,14 @@ def pattern(rows, tmp_path_factory):
 
 
 def make(pattern, **changes):
-    arguments = {
-        "tokenizer": VOCAB,
-        "global_batch_size": 6,
-        "max_seq_length": LENGTH,
-        "max_predictions_per_seq": 5,
-        "seed": 19,
-    }
-    return make_pretraining_dataset(pattern, **(arguments | changes))
+    sizes = {"max_seq_length": LENGTH, "max_predictions_per_seq": 5}
+    given = {"global_batch_size": 6, "seed": 19, **sizes}
+    return synthetic_records.make(pattern, **(given | changes))
 
 
 def make_original(**changes):
-    arguments = {
-        "tokenizer": ORIGINAL_VOCAB,
-        "max_seq_length": 128,
-        "max_predictions_per_seq": 20,
-    }
-    return make(ORIGINAL, **(arguments | changes))
-
-
-def take(dataset, count):
-    with data_errors():
-        return list(dataset.take(count).as_numpy_iterator())
+    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+    return make(ORIGINAL, **({"tokenizer": ORIGINAL_VOCAB, **sizes} | changes))
 
 
 def join(batches):
@@ -129,33 +114,20 @@ def test_resume_equals_continuing(pattern, packing):
 
 
 @pytest.mark.parametrize(
-    ("training", "packing", "counts"),
-    [
-        (True, False, (2, 4)),
-        (True, True, (4,)),
-        (False, False, (2,)),
-        (False, True, (2,)),
-    ],
+    ("training", "packing", "number"),
+    [(True, False, 4), (True, True, 4), (False, False, 2), (False, True, 2)],
 )
-def test_pipelines_share_each_global_batch(pattern, training, packing, counts):
-    changes = {"global_batch_size": 4, "is_training": training, "packing": packing}
-    whole = take(make(pattern, **changes), 12)
-    for pipelines in counts:
-        parts = [
-            take(
-                make(
-                    pattern,
-                    **changes,
-                    num_input_pipelines=pipelines,
-                    input_pipeline_id=j,
-                ),
-                12,
-            )
-            for j in range(pipelines)
-        ]
-        assert {len(part) for part in parts} == {len(whole)}
-        for step, expected in enumerate(whole):
-            assert_equal(join([part[step] for part in parts]), expected)
+def test_pipelines_share_each_global_batch(pattern, training, packing, number):
+    def part(**changes):
+        changes |= {"is_training": training, "packing": packing}
+        return take(make(pattern, global_batch_size=4, **changes), 12)
+
+    whole = part()
+    parts = [
+        part(num_input_pipelines=number, input_pipeline_id=j) for j in range(number)
+    ]
+    for expected, *shares in zip(whole, *parts, strict=True):
+        assert_equal(join(shares), expected)
 
 
 def test_rows_do_not_depend_on_the_batch_size(pattern):
@@ -165,7 +137,7 @@ def test_rows_do_not_depend_on_the_batch_size(pattern):
 
 
 def test_evaluation_is_one_pass_with_fixed_masks(pattern, rows):
-    batches = take(make(pattern, is_training=False), 100)
+    batches = take(make(pattern, is_training=False))
     assert len(batches) == 7
     batch = join(batches)
     weights = batch["sentence_order_weights"]
@@ -179,18 +151,18 @@ def test_evaluation_is_one_pass_with_fixed_masks(pattern, rows):
     np.testing.assert_array_equal(
         batch["mask_positions"][20, : len(positions)], positions
     )
-    assert_equal(join(take(make(pattern, is_training=False), 100)), batch)
+    assert_equal(join(take(make(pattern, is_training=False))), batch)
 
 
 def test_original_file_is_read_as_it_is():
-    batch = join(take(make_original(is_training=False, global_batch_size=13), 100))
+    batch = join(take(make_original(is_training=False, global_batch_size=13)))
     stored = tfrecord.RecordSet(ORIGINAL)
     assert len(stored) == 130
     for number in range(130):
         example = parse(stored[number])
         for name, original in features.RECORD_NAMES.items():
             np.testing.assert_array_equal(batch[name][number], example[original], name)
-    statistics = json.loads((GOLDEN / "seq128_pred20.stats.json").read_text())
+    statistics = json.loads((GOLDEN / "tf1_data/seq128_pred20.stats.json").read_text())
     assert batch["mask_weights"].sum() == statistics["masked_tokens"]
     assert batch["padding_mask"].sum() == statistics["total_tokens_in_instances"]
     share = statistics["sop_label_1_fraction"]
@@ -235,7 +207,7 @@ def test_bad_record_is_named(rows, tmp_path, number, changes, message):
     shard, within = divmod(number, 56)
     where = f"set-0000{shard}-of-00002.tfrecord: (record {within}: )?.*{message}"
     with pytest.raises(DataError, match=where) as caught:
-        take(make(files, is_training=False), 100)
+        take(make(files, is_training=False))
     assert "\n" not in str(caught.value)
 
 
@@ -255,14 +227,21 @@ def test_records_and_their_card(rows, tmp_path):
         make(files)
 
 
-def test_bytes_that_are_no_example(tmp_path, rows):
-    files = write(tmp_path, rows, num_shards=1)
-    path = str(tmp_path / "set-00000-of-00001.tfrecord")
-    payloads = tfrecord.RecordSet(files).read(range(NUM))
-    payloads[1] = b"\xff\xfe nonsense"
+@pytest.mark.parametrize(
+    ("number", "payload", "message"),
+    [
+        (0, b"\xff\xfe nonsense", "record 0: must be a tf.train.Example"),
+        (1, b"\xff\xfe nonsense", "record 1: must be a tf.train.Example"),
+        (0, tf.train.Example().SerializeToString(), "'input_ids', this one has none"),
+    ],
+)
+def test_other_messages_are_refused(tmp_path, rows, number, payload, message):
+    payloads = tfrecord.RecordSet(write(tmp_path, rows)).read(range(NUM))
+    payloads[number] = payload
+    path = str(tmp_path / "other.tfrecord")
     tfrecord.write_shard(path, payloads)
-    with pytest.raises(DataError, match="record 1: "):
-        take(make(path), 30)
+    with pytest.raises(DataError, match=message):
+        take(make(path))
 
 
 def test_as_many_predictions_as_there_can_be(pattern):

@@ -14,7 +14,6 @@ from albert_tf.data.corpus.corpus import Corpus, open_corpus
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tables import text_stream
 from albert_tf.tables.columns import BadRows
-from tests.tiny import TEXT
 
 gz = functools.partial(gzip.compress, mtime=0)  # the bytes name tests
 LINES = "First one here.\nSecond one.\n\nAnother document.\nIts end.\n"
@@ -83,6 +82,7 @@ def test_what_was_left_out_is_counted(tmp_path):
     assert _counts(found) == {"documents_empty": 1, "lines_outside_documents": 2}
 
 
+LEFT_OUT = ("surrogates_replaced", "rows_with_nul_bytes", "rows_without_text")
 TABLE = 'text{0}label\n"A film,\nseen. Twice."{0}1\nShort.\n'
 FILM = (
     [["A film,", "seen. Twice."]],
@@ -98,12 +98,8 @@ FILM = (
             "a.jsonl",
             '{"text": "a\\u0000b"}\n\n{"text": "Half \\ud83d of."}\n{"text": 5}',
             [["Half   of."]],
-            {
-                "surrogates_replaced": 1,
-                "rows_with_nul_bytes": 1,
-                "rows_without_text": 1,
-            },
-            "line 1: column 'text' .* contains a NUL character",
+            dict.fromkeys(LEFT_OUT, 1),
+            "line 1: column 'text' .* must contain text, received a NUL",
         ),
         (
             "a.jsonl",
@@ -152,17 +148,11 @@ def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
         ("a.jsonl", '{"text": "broken\n{"text": "b"}\n', "looks like JSON"),
         ("a.json", '// made by me\n{"text": "b"}\n', "looks like JSON"),
         ("a.txt", '[{"text":\n "b"}]\n', "looks like JSON"),
-        (
-            "a.jsonl",
-            '{"body": "b"}\n',
-            "a.jsonl: no column 'text'; expected one of body",
-        ),
+        ("a.jsonl", '{"body": "b"}\n', "no column 'text'; expected one of body"),
         ("a.csv", "id,content\n1,One.\n", "no column 'text'; .*one of id, content"),
         ("a.txt", "BZh91AY&SY", "is compressed with bzip2"),
         ("a.txt", b"\xfd7zXZ\0abc", "is compressed with xz"),
         ("a.txt", LINES.encode("utf-16"), "UTF-16 or UTF-32 text"),
-        ("a.txt", b"PNG\n\0\1\2binary\n", "a.txt: line 2: a NUL byte"),
-        ("a.gz", gz(LINES.encode() * 99)[:60], "truncated gzip .*end-of-st"),
         ("a.txt", "\n \n", "contains no text"),
     ],
 )
@@ -215,55 +205,46 @@ def test_gzip_is_recognized_by_its_bytes(tmp_path):
     assert _texts(found)[1] == ["Another document.", "Its end."]
 
 
+DENSE = "One. Two. Three goes. And on.\nMore. Yes more. So much.\nAnd. end"
+CHINESE = "我来了。\n你呢？\n\n他走了！\n好。\n"
+# A paragraph per line, with blanks around the punctuation.
+WIKITEXT = " \n = A ship = \n \n"
+WIKITEXT += " It sailed in 1901 , from Bilbao . It sank . Nobody was hurt . \n" * 9
+# A sentence per line, in lower case, of the same kind.
+LOWER = "he went home , as always .\nthe ship had left .\n" * 9
+# A novel with one line a paragraph, and neighbouring lines in headings only.
+NOVEL = "MRS. GASKELL.\nCHAPTER I.\n\nTHE DAWN.\n \n"
+NOVEL += "It was a June morning. The room was full of light.\n\n" * 9
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("expected", "texts"),
     [
-        (LINES, "lines"),
-        (PARAGRAPHS, "paragraphs"),
-        (WIKI, "wikiextractor"),
-        ('{"text": "a"}\n', "jsonl"),
-        (
-            "One. Two. Three goes. And on.\nMore. Yes more. So much.\nAnd. end",
-            "paragraphs",
-        ),
-        ("我来了。\n你呢？\n\n他走了！\n好。\n", "lines"),
-        ("", "paragraphs"),
-        # WikiText: a paragraph per line, with blanks around the punctuation.
-        (
-            " \n = A ship = \n \n"
-            + " It sailed in 1901 , from Bilbao . It sank . Nobody was hurt . \n" * 9,
-            "paragraphs",
-        ),
-        # A sentence per line, in lower case, of the same kind.
-        ("he went home , as always .\nthe ship had left .\n" * 9, "lines"),
-        # A novel with one line a paragraph, and neighbouring lines in headings only.
-        (
-            "MRS. GASKELL.\nCHAPTER I.\n\nTHE DAWN.\n \n"
-            + "It was a June morning. The room was full of light.\n\n" * 9,
-            "paragraphs",
-        ),
+        ("lines", (LINES, CHINESE, LOWER)),
+        ("paragraphs", (PARAGRAPHS, DENSE, "", WIKITEXT, NOVEL)),
+        ("wikiextractor", (WIKI,)),
+        ("jsonl", ('{"text": "a"}\n',)),
     ],
 )
-def test_detection(tmp_path, text, expected):
-    assert formats.detect_format(_write(tmp_path / "a", text)) == expected
+def test_detection(tmp_path, texts, expected):
+    for text in texts:
+        found = formats.detect_format(_write(tmp_path / "a", text))
+        assert found == expected, text
 
 
-def test_the_detected_format_is_logged(tmp_path, caplog):
+def test_inputs_are_read_once_and_their_format_is_logged(tmp_path, caplog):
     for name, text in (("a", LINES), ("b", LINES), ("c", PARAGRAPHS)):
         _write(tmp_path / f"{name}.txt", text)
     with caplog.at_level("INFO", logger="absl"):
-        Corpus(f"{tmp_path}/*.txt")
+        found = Corpus(f"{tmp_path}/b.txt,{tmp_path}/*.txt")
     logged = [record.getMessage() for record in caplog.records]
     assert logged == [
-        f"{tmp_path}/a.txt and 1 more: read as --input_format=lines",
+        f"{tmp_path}/b.txt and 1 more: read as --input_format=lines",
         f"{tmp_path}/c.txt: read as --input_format=paragraphs",
     ]
-
-
-def test_the_hand_made_corpus_is_lines():
-    documents = list(open_corpus(str(TEXT)))
-    assert len(documents) == 33
-    assert documents[0][0].startswith("The harbour master counted 1,204 boats")
+    assert _counts(found) == {"inputs_repeated": 1}
+    keys = [(document.source, document.number) for document in found.documents()]
+    assert keys == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 
 @pytest.mark.parametrize("line", ["word " * 10, "x" * 50, "字" * 17])
@@ -316,12 +297,3 @@ def test_wrong_inputs(tmp_path, inputs, options, message):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises((DataError, UsageError), match=message):
         Corpus(inputs.format(tmp_path), **options)
-
-
-def test_repeated_inputs_are_read_once(tmp_path):
-    path = _write(tmp_path / "a.txt", LINES)
-    _write(tmp_path / "b.txt", LINES)
-    found = Corpus(f"{path},{tmp_path}/*.txt")
-    assert _counts(found) == {"inputs_repeated": 1}
-    keys = [(document.source, document.number) for document in found.documents()]
-    assert keys == [(0, 0), (0, 1), (1, 0), (1, 1)]

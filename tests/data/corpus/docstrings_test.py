@@ -2,6 +2,8 @@
 
 import itertools
 
+import pytest
+
 from albert_tf.data.corpus import docstrings
 from albert_tf.data.corpus.corpus import open_corpus
 
@@ -47,33 +49,11 @@ def test_prose_leaves_markup_out():
     ]
 
 
-def test_reads_without_importing_and_without_repeats(tmp_path):
-    prose = "This is a sentence of some length about the matter. " * 5
-    source = (
-        f'"""{prose}Module."""\nraise RuntimeError\n'
-        f'if True:\n    class A:\n        """{prose}Class."""\n'
-        f'        def f(self):\n            """{prose}Module."""\n'
-        'def g():\n    """Short."""\n'
-    )
-    path = tmp_path / "a.py"
-    path.write_text(source)
-    (tmp_path / "b.py").write_text("def f(:")
-    found = docstrings.read_docstrings([str(path), str(tmp_path / "b.py")], None)
-    assert [document[0][-7:] for document in found] == ["Module.", " Class."]
-
-
-def _read(tmp_path, source):
-    path = tmp_path / "a.py"
-    path.write_bytes(source.encode())
-    return ["\n".join(d) for d in docstrings.read_docstrings([str(path)], None)]
-
-
-def test_finds_docstrings_and_no_other_strings(tmp_path):
-    prose = "This is a sentence of some length about the matter. " * 5
-    source = f'''# It's "a" comment with """ quotes
-"""{prose}Module."""
-
-x = """{prose}Assigned."""
+PROSE = "This is a sentence of some length about the matter. " * 5
+SOURCE = f'''# It's "a" comment with """ quotes
+"""{PROSE}Module."""
+raise RuntimeError
+x = """{PROSE}Assigned."""
 
 
 def f(
@@ -81,8 +61,8 @@ def f(
 ):  # noqa: x
     # A comment between.
 
-    r"""{prose}Raw \\d."""
-    call("""{prose}Argument.""")
+    r"""{PROSE}Raw \\d."""
+    call("""{PROSE}Argument.""")
 
 
 class A: pass
@@ -90,17 +70,31 @@ class A: pass
 
 async def g(a={{"'": 1}}) -> {{"b": ''}}:
     "One line."
-    y = '"""'
+    y = \'"""\'
 
 
-class B:
-    \'\'\'{prose}Es\\x63aped "quotes" here.\'\'\'
-    """{prose}Second statement."""
+def g():
+    """Short."""
+
+
+if True:
+    class B:
+        \'\'\'{PROSE}Es\\x63aped "quotes" here.\'\'\'
+        """{PROSE}Second statement."""
+        def f(self):
+            """{PROSE}Module."""
 """unterminated
 '''
-    for text in (source, source.replace("\n", "\r\n")):
-        endings = [text[-16:] for text in _read(tmp_path, text)]
-        assert endings == [" matter. Module.", " matter. Raw \\d.", 'd "quotes" here.']
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_finds_docstrings_and_no_other_strings(tmp_path, end):
+    (tmp_path / "a.py").write_bytes(SOURCE.replace("\n", end).encode())
+    (tmp_path / "b.py").write_text("def f(:")
+    paths = [str(tmp_path / name) for name in ("a.py", "b.py")]
+    found = docstrings.read_docstrings(paths, None)
+    endings = [" ".join(document)[-16:] for document in found]
+    assert endings == [" matter. Module.", " matter. Raw \\d.", 'd "quotes" here.']
 
 
 def test_the_cap_is_kept_and_the_order_is_fixed():

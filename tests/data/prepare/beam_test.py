@@ -15,7 +15,10 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 
 pytest.importorskip("apache_beam")
 
+# Nothing of `tests.tiny`, which imports TensorFlow.
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+INPUT = GOLDEN / "tf1_data/input.txt"
+TEXT = INPUT.read_text()
 # What DirectRunner falls back to where it cannot download a runner of its own.
 RUNNER = "FnApiRunner"
 TWO_WORKERS = ("--direct_num_workers=2", "--direct_running_mode=multi_processing")
@@ -30,6 +33,12 @@ def _content(folder):
     return {p.name: p.read_bytes() for p in folder.iterdir() if ".tfrecord" in p.name}
 
 
+def _make(source, output, tokenizer, config=None, kind="lines", **options):
+    corpus = Corpus(str(source), kind, text_field=options.pop("column", "text"))
+    config = config or RecordConfig()
+    return create_pretraining_data(corpus, str(output), tokenizer, config, **options)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("masking", "runner", "options"),
@@ -40,52 +49,28 @@ def _content(folder):
     ],
 )
 def test_same_files_as_the_local_path(tokenizer, tmp_path, masking, runner, options):
-    text = (GOLDEN / "tf1_data/input.txt").read_text()
     for k in range(3):
-        (tmp_path / f"{k}.txt").write_text((text + "\n") * (40 if k else 1))
-    source = f"{tmp_path}/*.txt"
-    config = RecordConfig(
-        pairs=PairConfig("clean", 128), masking=masking, eval_fraction=0.1
-    )
-    local = create_pretraining_data(
-        Corpus(source, "lines"),
-        f"{tmp_path}/local/t",
-        tokenizer,
-        config,
-        num_shards=3,
-        num_processes=1,
-        progress=False,
-    )
-    made = create_pretraining_data(
-        Corpus(source, "lines"),
-        f"{tmp_path}/beam/t",
-        tokenizer,
-        config,
-        runner=runner,
-        beam_options=options,
-        num_shards=3,
-    )
+        (tmp_path / f"{k}.txt").write_text((TEXT + "\n") * (40 if k else 1))
+    config = RecordConfig(PairConfig("clean", 128), masking=masking, eval_fraction=0.1)
+    given = (tokenizer, config)
+    source = tmp_path / "*.txt"
+    local = _make(source, tmp_path / "local/t", *given, num_shards=3, num_processes=1)
+    beam = {"runner": runner, "beam_options": options}
+    made = _make(source, tmp_path / "beam/t", *given, num_shards=3, **beam)
     assert _content(tmp_path / "beam") == _content(tmp_path / "local")
     assert made == local == json.loads((tmp_path / "beam/dataset.json").read_text())
 
 
 @pytest.mark.slow
 def test_bad_input_is_named_and_another_column_is_read(tokenizer, tmp_path):
-    text = (GOLDEN / "tf1_data/input.txt").read_text()
-    (tmp_path / "a.jsonl").write_text(json.dumps({"title": 1, "body": text}))
-
-    def make(column):
-        corpus = Corpus(f"{tmp_path}/a.jsonl", text_field=column)
-        output = f"{tmp_path}/o/t"
-        return create_pretraining_data(
-            corpus, output, tokenizer, RecordConfig(), overwrite=True, runner=RUNNER
-        )
-
-    with pytest.raises(
-        DataError, match="a.jsonl: line 1: column 'title' .* must contain strings"
-    ):
-        make("title")
-    assert make("body")["corpus"]["documents"] == 1
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"title": 1, "body": TEXT}))
+    given = {"kind": "auto", "overwrite": True, "runner": RUNNER}
+    message = "a.jsonl: line 1: column 'title' .* must contain strings"
+    with pytest.raises(DataError, match=message):
+        _make(path, tmp_path / "o/t", tokenizer, column="title", **given)
+    card = _make(path, tmp_path / "o/t", tokenizer, column="body", **given)
+    assert card["corpus"]["documents"] == 1
 
 
 @pytest.mark.parametrize(
@@ -101,15 +86,9 @@ def test_bad_input_is_named_and_another_column_is_read(tokenizer, tmp_path):
 def test_runners_and_options_beam_does_not_know(
     tokenizer, tmp_path, runner, options, message
 ):
+    given = {"runner": runner, "beam_options": options}
     with pytest.raises(UsageError, match=message):
-        create_pretraining_data(
-            Corpus(str(GOLDEN / "tf1_data/input.txt"), "lines"),
-            f"{tmp_path}/o/t",
-            tokenizer,
-            RecordConfig(),
-            runner=runner,
-            beam_options=options,
-        )
+        _make(INPUT, tmp_path / "o/t", tokenizer, **given)
     assert not list(tmp_path.rglob("*.tfrecord"))
 
 
@@ -118,7 +97,7 @@ def test_runners_and_options_beam_does_not_know(
     "hold",
     [
         "albert_tf.data.prepare.beam:_read",
-        "albert_tf.data.prepare.parts:make_part",
+        "albert_tf.data.prepare.output:make_part",
         "albert_tf.data.prepare.output:write_shard",
     ],
 )
@@ -132,18 +111,13 @@ def test_same_files_when_a_dask_worker_is_killed(
         return [[k] for k in range(len(corpus.sources))]
 
     monkeypatch.setattr(blocks, "source_groups", groups)
-    text = (GOLDEN / "tf1_data/input.txt").read_text()
     for k, copies in enumerate((1, 2, 40, 3, 1, 2)):  # 40: two blocks
-        (tmp_path / f"{k}.txt").write_text((text + "\n") * copies)
-    source = f"{tmp_path}/*.txt"
-    config = RecordConfig(pairs=PairConfig("clean", 64), eval_fraction=0.2)
+        (tmp_path / f"{k}.txt").write_text((TEXT + "\n") * copies)
+    config = RecordConfig(PairConfig("clean", 64), eval_fraction=0.2)
 
     def create(name, **options):
-        output = f"{tmp_path}/{name}/t"
-        corpus = Corpus(source, "lines")
-        return create_pretraining_data(
-            corpus, output, tokenizer, config, num_shards=6, **options
-        )
+        given = (tmp_path / "*.txt", tmp_path / name / "t", tokenizer, config)
+        return _make(*given, num_shards=6, **options)
 
     undisturbed = create("direct", runner="DirectRunner")
     with cluster(tmp_path / "cluster", hold, after=2) as dask:

@@ -107,7 +107,7 @@ def test_any_number_of_processes_makes_the_same_bytes(
 _SCRIPT = """
 import os, signal
 from albert_tf.data.corpus.corpus import Corpus
-from albert_tf.data.prepare import create, parts
+from albert_tf.data.prepare import create, output
 from albert_tf.data.prepare.blocks import MaskingConfig, PairConfig, RecordConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.text.load import load_tokenizer
@@ -149,7 +149,7 @@ def _kill(run_python, source, folder, function, calls):
 def test_a_killed_run_is_taken_up_again(
     expected, corpus_path, tokenizer, tmp_path, monkeypatch, run_python
 ):
-    _kill(run_python, corpus_path, tmp_path, "parts.make_part", 2)
+    _kill(run_python, corpus_path, tmp_path, "output.make_part", 2)
     assert [path.name for path in tmp_path.iterdir()] == ["t.partial"]
     assert len(list((tmp_path / "t.partial").glob("block*"))) == 2
     with pytest.raises(UsageError, match="eval_fraction was 0.1, is 0.2; re"):

@@ -1,7 +1,6 @@
 """Properties of the sentence pairs, and the statistics of the original's file."""
 
 import json
-import pathlib
 from collections import Counter
 
 import hypothesis
@@ -12,10 +11,7 @@ from hypothesis import strategies as st
 from albert_tf.data.corpus import corpus
 from albert_tf.data.prepare import assemble, blocks, pairs
 from albert_tf.data.prepare.pairs import PairConfig
-from albert_tf.errors import UsageError
-from albert_tf.text.sentencepiece import AlbertTokenizer
-
-GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
+from tests.tiny import GOLDEN, TEXT
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 70), max_size=12), min_size=1, max_size=8)
 
@@ -124,38 +120,26 @@ def test_truncation_takes_from_the_longer_side_and_from_both_ends():
     assert counts["tokens_truncated"] == 400 * 11
 
 
-def test_a_tie_takes_from_b():
-    cut = pairs._truncate(
-        0, 6, 10, 16, 0, PairConfig("clean", 14), pairs.KeyedRandom(1), Counter()
-    )
-    assert (cut.a_end - cut.a_start, cut.b_end - cut.b_start) == (6, 5)
-
-
-def test_original_has_the_statistics_of_the_originals_file():
+def test_original_has_the_statistics_of_the_originals_file(tokenizer):
     stats = json.loads((GOLDEN / "tf1_data/seq128_pred20.stats.json").read_text())
-    tokenizer = AlbertTokenizer(str(GOLDEN / "tokenization/spiece.model"))
-    documents = list(corpus.Corpus(str(GOLDEN / "tf1_data/input.txt")).documents())
+    documents = list(corpus.Corpus(str(TEXT)).documents())
     rows = []
     for seed in range(40):
-        config = blocks.RecordConfig(
-            pairs=PairConfig("original", 128, 0.1, seed),
-            dupe_factor=2,
-            sample_masks=False,
-        )
-        made = blocks.process_block(documents, config, tokenizer)["train"]
-        number, sizes = made.lengths.sum(), np.arange(129)
+        made = blocks.process_block(
+            documents,
+            blocks.RecordConfig(
+                pairs=PairConfig("original", 128, 0.1, seed),
+                dupe_factor=2,
+                sample_masks=False,
+            ),
+            tokenizer,
+        )["train"]
+        number, sizes, counts = made.lengths.sum(), np.arange(129), made.counts
         mean = made.lengths @ sizes / number
-        rows.append(
-            [
-                number,
-                mean,
-                np.sqrt(made.lengths @ sizes**2 / number - mean**2),
-                made.lengths[128] / number,
-                made.counts["labels_1"] / number,
-                made.counts["random_documents"] / number,
-                made.counts["examples_truncated"] / number,
-            ]
-        )
+        deviation = np.sqrt(made.lengths @ sizes**2 / number - mean**2)
+        names = ("labels_1", "random_documents", "examples_truncated")
+        shares = [made.lengths[128], *(counts[name] for name in names)]
+        rows.append([number, mean, deviation, *(np.array(shares) / number)])
     rows = np.array(rows)
     expected = [
         stats["num_instances"],
@@ -170,16 +154,3 @@ def test_original_has_the_statistics_of_the_originals_file():
     distance = (expected - rows.mean(axis=0)) / rows.std(axis=0)
     assert np.abs(distance).max() < 2.5, distance
     assert rows[:, 4].mean() > 0.54  # the contamination
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"policy": "sop"}, "pair_policy: expected one of"),
-        ({"max_seq_length": 5}, "max_seq_length: must be from 8 to 65536, received 5"),
-        ({"short_seq_prob": 1.5}, r"short_seq_prob: must be in \[0, 1\], received 1.5"),
-    ],
-)
-def test_wrong_settings_are_refused(settings, message):
-    with pytest.raises(UsageError, match=message):
-        PairConfig(**settings)

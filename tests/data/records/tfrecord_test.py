@@ -1,4 +1,4 @@
-"""TFRecord files: framing, index, random access, and what is said of damaged ones."""
+"""TFRecord files: framing, index, random access, messages, and damaged ones."""
 
 import concurrent.futures
 import os
@@ -6,15 +6,20 @@ import pathlib
 import pickle
 import resource
 
+import hypothesis
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import strategies as st
 
 from albert_tf.data.records import open_files, tfrecord
 from albert_tf.errors import DataError, UsageError
 from tests.tiny import GOLDEN
 
 ORIGINAL = str(GOLDEN / "tf1_data/seq128_pred20.tfrecord")
+
+
+ROWS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=9), min_size=1, max_size=7)
 
 
 def _make(folder, sizes, name="a"):
@@ -128,3 +133,26 @@ def test_more_shards_than_a_process_may_open(tmp_path, few_files):
         assert list(pool.map(records.__getitem__, range(120))) == expected
     # A copy for another process opens files of its own.
     assert pickle.loads(pickle.dumps(records))[6] == b"3-0"
+
+
+@hypothesis.given(ROWS)
+def test_messages_are_those_of_protobuf(rows):
+    flat = np.array([v for row in rows for v in row], np.int64)
+    lengths = np.array([len(row) for row in rows])
+    made = tfrecord.serialize_batch(
+        {
+            "long_name": (flat, lengths),
+            "bits": (flat % 2, lengths),
+            "weights": ((flat % 7).astype(np.float32), lengths),
+        }
+    )
+    for row, payload in zip(rows, made, strict=True):
+        example = tf.train.Example()
+        features = example.features.feature
+        features["long_name"].int64_list.value[:] = row
+        features["bits"].int64_list.value[:] = [v % 2 for v in row]
+        features["weights"].float_list.value[:] = [v % 7 for v in row]
+        for name in ("long_name", "bits"):
+            features[name].int64_list.SetInParent()  # also if it is empty
+        features["weights"].float_list.SetInParent()
+        assert payload == example.SerializeToString(deterministic=True)

@@ -11,7 +11,7 @@ words.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -101,8 +101,7 @@ def p_mask(encoded: inputs.EncodedTexts, rows: np.ndarray, length: int) -> np.nd
     return (~in_text & (columns > 0)).astype(np.int32)
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Where the examples of a batch stand.
 
     Attributes:
@@ -195,56 +194,49 @@ class BatchMaker:
         shares = np.repeat(np.arange(shape.parts), len(numbers) // shape.parts)
         lengths, shares = encoded.rows.lengths[rows], np.repeat(shares, counts)
         most = len(numbers) // shape.parts * self.num_choices
-        layout, in_share = self._layout(lengths, shares, most)
+        layout = self._layout(lengths, shares, most)
         batch = self._tokens(rows, layout)
         if encoded.places is None:
             targets = encoded.targets.items()
             batch |= {name: values[numbers] for name, values in targets}
         if head.answers_spans:
             return batch | {features.P_MASK: p_mask(encoded.rows, rows, layout.length)}
+        # A place counts from the first row of its share.
+        in_share = layout.rows % (layout.num_rows // shape.parts)
         firsts = (in_share * layout.length + layout.starts).astype(np.int32)
         if encoded.places is not None:
             return batch | self._words(rows, firsts)
         if head.input_rank == 3:
-            present = np.arange(self.num_choices) < counts[:, None]
-            places = np.zeros(present.shape, np.int32)
-            places[present] = firsts
-            mask = present.astype(np.int32)
+            size = (counts, self.num_choices)
+            places, mask = _matrix(firsts, *size), _matrix(1, *size)
             return batch | {features.PLACES: places, features.CHOICE_MASK: mask}
         return batch | {features.PLACES: firsts}
 
-    def _layout(
-        self, lengths: np.ndarray, shares: np.ndarray, most: int
-    ) -> tuple[Layout, np.ndarray]:
-        """Returns the layout of all shares, and the row of each example in its share.
-
-        Shares have the same shapes, so that the batch can be cut again.
+    def _layout(self, lengths: np.ndarray, shares: np.ndarray, most: int) -> Layout:
+        """Returns the layout of shares of the same shape, one after the other.
 
         Args:
             lengths: int `[N]`. Numbers of tokens.
             shares: int `[N]`. The share of each.
             most: int. Number of rows that a share can have.
         """
-        shape = self.shape
-        length = shape.max_seq_length
-        if not shape.fixed_length:
-            length = rounded_length(int(lengths.max()), length, shape.step)
+        shape, length = self.shape, self.shape.max_seq_length
         parts = [lengths[shares == i] for i in range(shape.parts)]
         if shape.packs:
             layouts = [packed(part, shape.longest) for part in parts]
         else:
+            if not shape.fixed_length:
+                length = rounded_length(int(lengths.max()), length, shape.step)
             layouts = [one_per_row(part, length) for part in parts]
-        rows, starts, slots = (
-            np.concatenate([getattr(layout, name) for layout in layouts])
-            for name in ("rows", "starts", "slots")
+        rows, starts, slots, counts, row_lengths = zip(*layouts, strict=True)
+        count = most if shape.fixed_length else max(counts)
+        return Layout(
+            np.concatenate(rows) + shares * count,
+            np.concatenate(starts),
+            np.concatenate(slots),
+            count * shape.parts,
+            max(row_lengths),
         )
-        length = max(layout.length for layout in layouts)
-        count = max(layout.num_rows for layout in layouts)
-        count = most if shape.fixed_length else count
-        whole = Layout(
-            rows + shares * count, starts, slots, count * shape.parts, length
-        )
-        return whole, rows
 
     def _tokens(self, rows: np.ndarray, layout: Layout) -> dict[str, np.ndarray]:
         encoded = self.encoded.rows
@@ -272,16 +264,23 @@ class BatchMaker:
         splits = self.encoded.place_splits
         counts = splits[rows + 1] - splits[rows]
         width = self.num_words if self.shape.fixed_length else max(1, counts.max())
-        present = np.arange(width) < counts[:, None]
-        words = ranges(splits[rows], counts)
-        places = np.zeros(present.shape, np.int32)
-        places[present] = self.encoded.places[words] + np.repeat(firsts, counts)
-        batch = {features.PLACES: places}
+        words, places = ranges(splits[rows], counts), np.repeat(firsts, counts)
+        places = self.encoded.places[words] + places
+        batch = {features.PLACES: _matrix(places, counts, width)}
         if features.LABELS in self.encoded.targets:
-            labels = np.full(present.shape, -1, np.int32)
-            labels[present] = self.encoded.targets[features.LABELS][words]
-            batch[features.LABELS] = labels
+            labels = self.encoded.targets[features.LABELS][words]
+            batch[features.LABELS] = _matrix(labels, counts, width, padding=-1)
         return batch
+
+
+def _matrix(
+    values: np.ndarray | int, counts: np.ndarray, width: int, padding: int = 0
+) -> np.ndarray:
+    """Returns the values as rows, each with its count of them and then padding."""
+    present = np.arange(width) < counts[:, None]
+    matrix = np.full(present.shape, padding, np.int32)
+    matrix[present] = values
+    return matrix
 
 
 def make_training_dataset(

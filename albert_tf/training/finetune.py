@@ -17,7 +17,7 @@ from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import collect_outputs
 from albert_tf.tasks.task import Task
-from albert_tf.training import examples, loop, outputs, replaced_folder, start
+from albert_tf.training import examples, finetune_folder, loop, outputs, start
 from albert_tf.training.callbacks import Callback, KeepWeights
 from albert_tf.training.evaluation import Collapse, Evaluator
 from albert_tf.training.finetune_settings import FinetuneSettings
@@ -49,7 +49,7 @@ def finetune_once(
         UsageError: If a setting is invalid, or the folder cannot be used.
         DataError: If an input file is invalid, or the training diverges or collapses.
     """
-    settings = replaced_folder.prepared(settings)
+    settings = finetune_folder.prepared(settings)
     with devices(settings) as strategy:
         return Finetuning(settings, strategy, read).execute() or {}
 
@@ -89,7 +89,7 @@ class Finetuning(Run):
     def open_inputs(self) -> Iterator[Mapping[str, Any]]:
         """Opens the inputs, and the folder."""
         with self.read_inputs() as content:
-            self.folder = replaced_folder.open_run(self.settings, content)
+            self.folder = finetune_folder.open_run(self.settings, content)
             self.folder.origin = self.start.origin
             yield {"other run in --output_dir": self.folder.replaces}
 
@@ -125,8 +125,8 @@ class Finetuning(Run):
     def result(self) -> dict[str, Any]:
         """Returns the results of the finished run."""
         if not self.helper:
-            replaced_folder.tidy(self.folder.path)
-        return files.read_json(self.folder.join(replaced_folder.METRICS))
+            finetune_folder.tidy(self.folder.path)
+        return files.read_json(self.folder.join(finetune_folder.METRICS))
 
     def make_step(self) -> TrainStep:
         """Makes the model, with the weights to start from, and its step."""
@@ -169,7 +169,7 @@ class Finetuning(Run):
 
     def taken(self) -> contextlib.AbstractContextManager[None]:
         """Holds the folder, without the run that this one replaces."""
-        return replaced_folder.taken(self.folder)
+        return finetune_folder.taken(self.folder)
 
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
         """Returns the batches of an input pipeline, from those of step `start` on."""

@@ -1,6 +1,6 @@
 """The folder of a run: which run it holds, and whether that run may be continued.
 
-`replaced_folder` has what only the folder of a fine-tuning run needs, whose place the
+`finetune_folder` has what only the folder of a fine-tuning run needs, whose place the
 finished model takes.
 """
 

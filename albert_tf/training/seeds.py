@@ -17,12 +17,12 @@ from albert_tf.figure import drawn_if_possible
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
 from albert_tf.storage import digests, files
-from albert_tf.training import replaced_folder
+from albert_tf.training import finetune_folder
 from albert_tf.training.callbacks import lower_is_better
 from albert_tf.training.evaluation import CollapsedError
 from albert_tf.training.finetune import Finetuning, finetune_once
+from albert_tf.training.finetune_folder import TRIALS_FOLDER
 from albert_tf.training.finetune_settings import FinetuneSettings
-from albert_tf.training.replaced_folder import TRIALS_FOLDER
 from albert_tf.training.run_folder import RUN_FILE, RunFolder
 
 # After so many collapses in a row, another seed is no cure.
@@ -51,17 +51,17 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
             "num_seeds, on_collapse=restart: not with "
             "distribution=multi_worker, whose workers would have to agree on them"
         )
-    settings = replaced_folder.prepared(settings)
+    settings = finetune_folder.prepared(settings)
     command = Finetuning(settings, tf.distribute.get_strategy(), read)
     with command.read_inputs() as content:
         origin = command.start.origin
     # As given: each seed resolves the settings for itself.
-    folder = replaced_folder.open_run(settings, content)
+    folder = finetune_folder.open_run(settings, content)
     if folder.is_finished:
-        replaced_folder.tidy(folder.path)
-        return files.read_json(folder.join(replaced_folder.METRICS))
+        finetune_folder.tidy(folder.path)
+        return files.read_json(folder.join(finetune_folder.METRICS))
     folder.origin = origin
-    with replaced_folder.taken(folder):
+    with finetune_folder.taken(folder):
         # A branch on a hub may move before the last trial begins.
         start = origin or settings.init_checkpoint
         pinned = dataclasses.replace(settings, init_checkpoint=start)
@@ -117,20 +117,20 @@ def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
     results = {**best["results"], "trials": summary}
     source = folder.join(TRIALS_FOLDER, best["name"])
     # Without the lock, and without the page, which may be that of the seed alone.
-    left_out = (".lock", RUN_FILE, replaced_folder.REPORT)
+    left_out = (".lock", RUN_FILE, finetune_folder.REPORT)
     contents = {
         name: files.read_bytes(files.join(source, name))
         for name in digests.tree(source)
         if not name.startswith(left_out)
     }
     for name, content in (
-        (replaced_folder.METRICS, results),
-        (replaced_folder.TRIALS_FILE, trials),
+        (finetune_folder.METRICS, results),
+        (finetune_folder.TRIALS_FILE, trials),
     ):
         contents[name] = (files.to_json(content, indent=2) + "\n").encode()
-    with drawn_if_possible(replaced_folder.REPORT):
+    with drawn_if_possible(finetune_folder.REPORT):
         run = read_run(source, os.path.basename(folder.path), folder.record())
         page = render_run(run, is_finished=True, trials=summary)
-        contents[replaced_folder.REPORT] = page
-    replaced_folder.write(folder, contents)
+        contents[finetune_folder.REPORT] = page
+    finetune_folder.write(folder, contents)
     return results

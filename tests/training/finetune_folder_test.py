@@ -11,7 +11,7 @@ import pytest
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
 from albert_tf.training import finetune
-from albert_tf.training import replaced_folder as folder
+from albert_tf.training import finetune_folder as folder
 from albert_tf.training.finetune_settings import FinetuneSettings
 from tests.training.run_folder_test import edit_version
 from tests.training.runs import killed, run

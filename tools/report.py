@@ -65,7 +65,6 @@ def main(paths: list[str]) -> None:
     name = pathlib.PurePath(runs[0].name).name
     output_file = _OUTPUT_FILE.value or f"{name}_report.html"
     files.check_new("output_file", output_file, _OVERWRITE.value)
-    _check_place(output_file, paths)
     answers = {}
     if _SAMPLES.value:
         from albert_tf.inference import checkpoint_answers
@@ -81,21 +80,6 @@ def main(paths: list[str]) -> None:
     page = render_runs(runs, _COST_PER_HOUR.value, prompts, answers)
     files.write_bytes(output_file, page, overwrite=_OVERWRITE.value)
     logging.info("%s: written; open it in a browser", output_file)
-
-
-def _check_place(output_file: str, paths: list[str]) -> None:
-    """Refuses the folder of a fine-tuning run, whose content is replaced at its end."""
-    folder = pathlib.Path(output_file).absolute().parent
-    for path in paths:
-        if files.is_remote(path) or files.is_remote(output_file):
-            inside = output_file.startswith(path.rstrip("/") + "/")
-        else:
-            inside = pathlib.Path(path).absolute() in (folder, *folder.parents)
-        if inside and run_files.is_finetuning(path):
-            raise UsageError(
-                f"--output_file={output_file}: must be outside of {path}, which holds "
-                "a fine-tuning run and may be replaced as a whole"
-            )
 
 
 if __name__ == "__main__":

@@ -186,11 +186,6 @@ def read_runs(paths: Sequence[str]) -> list[RunFiles]:
     return runs
 
 
-def is_finetuning(path: str) -> bool:
-    """Returns whether a folder is that of a fine-tuning run."""
-    return bool(files.read_record(files.join(path, _RUN_FILE)).get("kind"))
-
-
 def _name_of(path: str) -> str:
     if files.is_remote(path):
         return os.path.basename(path)

@@ -321,35 +321,42 @@ def upload(
                 files.remove_tree(files.join(target, stage))
 
 
-def copy_into(
-    local: str | os.PathLike, target: str, last: Collection[str] = ()
-) -> None:
-    """Copies the files of a local folder into a remote one, in addition to its files.
+@contextlib.contextmanager
+def adding(path: str, last: Collection[str] = ()) -> Iterator[FolderWriter]:
+    """Yields a `FolderWriter` whose files join those of a folder once all are written.
+
+    They replace files of the same name one by one, each of which is whole at any
+    moment. The caller holds a lock that everybody holds who writes this folder.
 
     Args:
-        local: str. The complete local folder.
-        target: str. The remote folder.
-        last: Collection. Names of the files that are copied at the end, in this order.
+        path: str. The folder, local or remote.
+        last: Collection. Names of the files that appear at the end, in this order.
 
     Raises:
         DataError: If a file cannot be written.
     """
-    order = {name: i for i, name in enumerate(last)}
-    names = sorted(digests.tree(local), key=lambda n: (order.get(n, -1), n))
+    order, remote = {name: i for i, name in enumerate(last)}, files.is_remote(path)
+    token = uuid.uuid4().hex[:8]
+    stage = tempfile.mkdtemp() if remote else os.path.join(path, f".new-{token}")
     try:
-        for name in names:
-            remote = files.join(target, name)
-            folder, base = os.path.split(remote)
+        files.make_folder(stage)
+        yield FolderWriter(stage)
+        _sync(stage)
+        for name in sorted(digests.tree(stage), key=lambda n: (order.get(n, -1), n)):
+            new, target = os.path.join(stage, name), files.join(path, name)
+            folder, base = os.path.split(target)
             files.make_folder(folder)
-            # What is there stays whole until the new file is: a killed run reads it.
-            new = files.join(folder, f".{base}.{uuid.uuid4().hex[:8]}.partial")
-            files.gfile(new).copy(os.path.join(local, name), new, overwrite=True)
-            files.rename(new, remote)
+            if remote:
+                local, new = new, files.join(folder, f".{base}.{token}.partial")
+                files.gfile(new).copy(local, new, overwrite=True)
+            files.rename(new, target)
     except OSError as e:
         raise DataError(
-            f"{target}: cannot be written: {files.reason_of(e)}; run the same "
-            "command again"
+            f"{path}: cannot be written: {files.reason_of(e)}; run the same command "
+            "again"
         ) from e
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
 
 
 def is_complete(path: str | os.PathLike) -> bool:

@@ -158,7 +158,7 @@ class Collapse(Callback):
         self._evaluations = list(evaluations)
         smoothing = run.settings.label_smoothing
         targets = run.data.train.targets
-        self._bounds = loss_bounds(run.task, targets, run.class_weights, smoothing)
+        self._bounds = loss_bounds(run.data.task, targets, run.class_weights, smoothing)
         self._has_warned = False
 
     def on_evaluate(self, step: int, values: dict[str, Any]) -> None:
@@ -172,7 +172,7 @@ class Collapse(Callback):
 
     def find(self, step: int) -> tuple[str, bool]:
         """Returns what looks collapsed, or an empty string; and whether certainly."""
-        settings, task = self._run.settings, self._run.task
+        settings, task = self._run.settings, self._run.data.task
         if step <= settings.num_warmup_steps:
             return "", False
         examples, answers = self._evaluation.examples, self._evaluation.answers

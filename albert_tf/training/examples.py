@@ -138,16 +138,16 @@ def read_task(
         UsageError: If the settings do not fit the task.
     """
     task, examples = opening.open_task(settings)
-    if "train" not in examples:
-        raise UsageError(
-            f"task: {task.name} has no training examples; it is evaluated with a "
-            "model of another task"
-        )
+    require(
+        "train" in examples,
+        f"task: {task.name} has no training examples; it is evaluated with a model of "
+        "another task",
+    )
     if settings.answer_head:
-        if not HEADS[task.head].answers_spans:
-            raise UsageError(
-                f"answer_head: only for squad1 and squad2, received task={task.name}"
-            )
+        require(
+            HEADS[task.head].answers_spans,
+            f"answer_head: only for squad1 and squad2, received task={task.name}",
+        )
         task = dataclasses.replace(task, head=_ANSWER_HEADS[settings.answer_head])
     options = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
     task = dataclasses.replace(task, options=options)
@@ -189,20 +189,17 @@ def _with_dev(
                 train.path,
             )
         return settings, examples
-    if dev:
-        raise UsageError(f"dev_fraction: only without dev examples, received {share}")
+    require(not dev, "dev_fraction: only without dev examples", share)
     kept, held = _drawn(task.family.strata(task, train), share)
-    if not kept or not held:
-        raise UsageError(
-            f"dev_fraction: {share} of {len(train)} examples leaves none to train or "
-            "evaluate on (questions about one text stay together)"
-        )
+    require(
+        kept and held,
+        f"dev_fraction: {share} of {len(train)} examples leaves none to train or "
+        "evaluate on (questions about one text stay together)",
+    )
     logging.info(
         "%s: %d of %d training examples are held back as dev examples, on which the "
         "weights are chosen",
-        train.path,
-        len(held),
-        len(train),
+        *(train.path, len(held), len(train)),
     )
     skip = dataclasses.replace(task.options, on_bad_input="skip")
     dev_part = task.family.to_evaluate(task, train.select(held), skip)

@@ -16,7 +16,6 @@ from albert_tf.storage import files
 from albert_tf.tasks import batches
 from albert_tf.tasks.batches import BatchShape
 from albert_tf.tasks.outputs import collect_outputs
-from albert_tf.tasks.task import Task
 from albert_tf.training import examples, finetune_folder, loop, outputs, start
 from albert_tf.training.callbacks import Callback, KeepWeights
 from albert_tf.training.evaluation import Collapse, Evaluator
@@ -29,25 +28,12 @@ from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import is_one_of_several
 
 
-def finetune_once(
-    settings: FinetuneSettings, read: tuple | None = None
-) -> dict[str, Any]:
+def finetune_once(settings: FinetuneSettings, read: tuple | None = None) -> dict:
     """Trains on a task and writes a folder with the model and its measurements.
 
     If the folder holds this same run, unfinished, it is continued; if it is finished,
-    its results are returned.
-
-    Args:
-        settings: `FinetuneSettings`. `num_seeds` and the restart after a collapse are
-            handled by `seeds`.
-        read: tuple or None. Result of `examples.read_task`, if it has been called.
-
-    Returns:
-        The content of `metrics.json`.
-
-    Raises:
-        UsageError: If a setting is invalid, or the folder cannot be used.
-        DataError: If an input file is invalid, or the training diverges or collapses.
+    its results are returned. Arguments, result and errors are those of
+    `seeds.finetune`, which handles `num_seeds` and the restart after a collapse.
     """
     settings = finetune_folder.prepared(settings)
     with devices(settings) as strategy:
@@ -55,12 +41,7 @@ def finetune_once(
 
 
 class Finetuning(Run):
-    """One fine-tuning run.
-
-    Args:
-        settings: `FinetuneSettings`; resolved, once the inputs are open.
-        strategy: `tf.distribute.Strategy`.
-        read: tuple or None. See `finetune_once`.
+    """One fine-tuning run; `read` is as in `finetune_once`.
 
     Attributes:
         start: `Start`. Config, tokenizer and weights.
@@ -80,11 +61,6 @@ class Finetuning(Run):
         super().__init__(settings, strategy)
         self._read = read
 
-    @property
-    def task(self) -> Task:
-        """The task, with its labels and options."""
-        return self.data.task
-
     @contextlib.contextmanager
     def open_inputs(self) -> Iterator[Mapping[str, Any]]:
         """Opens the inputs, and the folder."""
@@ -97,20 +73,19 @@ class Finetuning(Run):
     def read_inputs(self) -> Iterator[Mapping[str, Any]]:
         """Reads the examples, opens the model to start from, resolves the settings.
 
-        Yields what decides the result in addition to the settings, ready for JSON.
+        Yields what else decides the result, ready for JSON.
         """
         settings, task, parts = self._read or examples.read_task(self.settings)
         with start.open_start(settings) as self.start:
-            begin = self.start
+            begin, tokenizer = self.start, self.start.tokenizer
             task = begin.choose_head(task)
             settings, task = examples.with_lengths(settings, task, begin.config)
-            self.data = examples.encode(task, parts, begin.tokenizer)
+            self.data = examples.encode(task, parts, tokenizer)
             self.data.check_metric(settings.metric, settings.needs_dev())
             recipe = examples.recipe_of(settings, task)
-            settings = settings.resolved(len(self.data.train), recipe)
-            begin.use_dropout(settings.dropout)
+            self.settings = settings.resolved(len(self.data.train), recipe)
+            begin.use_dropout(self.settings.dropout)
             start.learning_rate_multipliers(settings.layerwise_decay, begin.config)
-            self.settings, tokenizer = settings, begin.tokenizer
             yield {
                 "data": self.data.digest(),
                 "tokenizer": {"sha256": tokenizer.sha256, **tokenizer.get_config()},
@@ -130,8 +105,8 @@ class Finetuning(Run):
 
     def make_step(self) -> TrainStep:
         """Makes the model, with the weights to start from, and its step."""
-        settings, task, train = self.settings, self.task, self.data.train
-        config, tokenizer = self.start.config, self.start.tokenizer
+        settings, task, train = self.settings, self.data.task, self.data.train
+        config, rates = self.start.config, settings.layerwise_decay
         self.class_weights = start.class_weights(settings, task, train)
         objective = for_task(
             task.head,
@@ -143,16 +118,14 @@ class Finetuning(Run):
             lambda dtype: self.start.make_model(task, dtype),
             with_exits(objective, config.num_hidden_layers - 1, settings.exits),
             forward=None if settings.exits == NONE else "every_exit",
-            learning_rate_multipliers=start.learning_rate_multipliers(
-                settings.layerwise_decay, config
-            ),
+            learning_rate_multipliers=start.learning_rate_multipliers(rates, config),
         )
         step.model.max_seq_length = task.options.max_seq_length
         self.shape = BatchShape(
             task.head,
             task.options.max_seq_length,
             config.max_position_embeddings,
-            tokenizer.pad_id,
+            self.start.tokenizer.pad_id,
             parts=step.num_shares * settings.gradient_accumulation_steps,
             packing=settings.packing,
             fixed_length=settings.fixed_length,
@@ -205,7 +178,7 @@ class Finetuning(Run):
         """Returns what notices a collapse, and what keeps the best weights."""
         settings = self.settings
         evaluations = [line for line in lines if line["split"] == "eval"]
-        metric = settings.metric or self.task.selecting_metric
+        metric = settings.metric or self.data.task.selecting_metric
         self.selection = KeepWeights(
             *(self.step.model, self.folder.join(BEST_FOLDER), metric, evaluations),
             averages,

@@ -44,24 +44,23 @@ def finish(run: Any) -> dict[str, Any]:
         The content of `metrics.json`.
     """
     run.step.mark_trained()
-    model, tokenizer = _in_float32(run), run.start.tokenizer
-    model.task = saved.describe(run.task)
-    predictor = Predictor(
-        model, tokenizer, task=run.task, batch_size=run.settings.eval_batch_size
-    )
-    task = calibrated(run.task, run.data.splits, predictor.outputs)
+    data, tokenizer, size = run.data, run.start.tokenizer, run.settings.eval_batch_size
+    model = _in_float32(run)
+    model.task = saved.describe(data.task)
+    predictor = Predictor(model, tokenizer, task=data.task, batch_size=size)
+    task = calibrated(data.task, data.splits, predictor.outputs)
     predictor.task, model.task = task, saved.describe(task)
     lines = read_metrics(run.folder.join(METRICS_FILE))
     lines = [line for line in lines if line["split"] != UNFINISHED]
     log = "".join(files.to_json(line) + "\n" for line in lines)
     results, contents, shown = _results(run, lines), {METRICS_FILE: log.encode()}, {}
-    for name, split in run.data.splits.items():
+    for name, split in data.splits.items():
         if name in ("train", CALIBRATION):
             continue
         examples = split.examples
         answers = predictor.answers(examples, split.encoded, title="evaluate")
         parts = task.family.prediction_files(task, examples, answers, task.options)
-        is_main = name in run.data.dev_splits[:1]
+        is_main = name in data.dev_splits[:1]
         stem = "predictions" if is_main else f"{name}_predictions"
         contents |= {f"{stem}{end}": _bytes(text) for end, text in parts.items()}
         if split.is_labelled:
@@ -106,7 +105,7 @@ def _results(run: Any, lines: list[dict]) -> dict[str, Any]:
         data.train, run.shape, settings.train_batch_size, settings.seed
     )
     results: dict[str, Any] = {
-        "task": run.task.name,
+        "task": data.task.name,
         "num_train_steps": settings.num_train_steps,
         "step": last if best is None else best,
         "stopped_early": last < settings.num_train_steps,
@@ -120,8 +119,8 @@ def _results(run: Any, lines: list[dict]) -> dict[str, Any]:
     dev, share = data.dev_splits, settings.dev_fraction
     if best is not None:
         results["selected_on"] = f"{dev[0]}, {share} of train" if share else dev[0]
-    if run.task.labels:
-        results["labels"] = list(run.task.labels)
+    if data.task.labels:
+        results["labels"] = list(data.task.labels)
     if dev:
         # Metrics of the other dev splits already have the split's name before them.
         others, metric = tuple(f"{name}_" for name in dev[1:]), run.selection.metric
@@ -142,7 +141,7 @@ def _report(run: Any, results: dict, shown: dict) -> dict[str, Any]:
         ]
         logging.warning("%s", warnings[0])
     return {
-        "task": run.task.name,
+        "task": run.data.task.name,
         "model": settings.init_checkpoint or "random weights",
         "metric": selection.metric,
         "best_step": _best_step(run),

@@ -10,7 +10,6 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.reports.run_files import (
     FINETUNING,
     PRETRAINING,
-    is_finetuning,
     read_log,
     read_run,
     read_runs,
@@ -38,7 +37,6 @@ def test_a_pretraining_run_in_progress(tmp_path):
     assert run.environment == {"versions": {"python": "3.11"}}
     assert run.last_step == 20
     assert not (run.data_card or run.trials or run.notices)
-    assert not is_finetuning(path)
     os.remove(tmp_path / "a/metrics.jsonl")
     assert read_run(path).notices == ["a: nothing is on record yet."]
 
@@ -114,7 +112,6 @@ def test_seeds_are_runs_until_one_is_chosen(tmp_path, finished, names):
     runs = read_runs([path])
     assert [run.name for run in runs] == names
     assert {run.kind for run in runs} == {FINETUNING}
-    assert is_finetuning(path)
 
 
 def test_runs_of_the_same_name_are_told_apart(tmp_path):

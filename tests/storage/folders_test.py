@@ -236,15 +236,14 @@ def test_the_file_that_readers_wait_for_is_uploaded_last(remote, monkeypatch):
     assert copied[-1] == "a_model.pb"
 
 
-def test_a_file_that_is_copied_over_stays_whole_until_then(
-    remote, tmp_path, monkeypatch
-):
-    new = tmp_path / "new"
-    new.mkdir()
-    (new / "metrics.jsonl").write_text("new")
+def test_a_file_that_is_replaced_stays_whole_until_then(remote, monkeypatch):
     files.make_folder(remote)
     target = files.join(remote, "metrics.jsonl")
     files.write_text(target, "the old one")
+
+    def add():
+        with folders.adding(remote) as out:
+            out.write("metrics.jsonl", b"new")
 
     def half(source, target, overwrite=False):
         files.write_text(target, "n")
@@ -252,11 +251,11 @@ def test_a_file_that_is_copied_over_stays_whole_until_then(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(tf.io.gfile, "copy", half)
-        folders.copy_into(str(new), remote)
+        add()
     assert files.read_text(target) == "the old one"
     left = [name for name in files.list_folder(remote) if name != "metrics.jsonl"]
     assert len(left) == 1 and files.is_leftover(left[0])
-    folders.copy_into(str(new), remote)
+    add()
     assert files.read_text(target) == "new"
 
 

@@ -174,7 +174,6 @@ MISTAKES = {
         ("a --prompts_file=x", 2, "--prompts_file=x: only used with --samples"),
         ("a --samples --prompts_file=x", 1, "x: cannot be read"),
         ("f --samples", 2, "--samples: needs a pretraining run, received f"),
-        ("f --output_file=f/x.html", 2, "must be outside of f"),
         ("f --output_file=no/x.html", 2, "there is no folder no"),
     ],
     "benchmark": [

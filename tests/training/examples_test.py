@@ -14,10 +14,9 @@ from albert_tf.tasks.multiple_choice import choice_task
 from albert_tf.tasks.task import EncodedExamples
 from albert_tf.text.inputs import encode_texts
 from albert_tf.text.sentencepiece import AlbertTokenizer
-from albert_tf.training.examples import RunExamples, Split, read_task
+from albert_tf.training.examples import RunExamples, Split, encode, read_task
 from albert_tf.training.finetune_settings import FinetuneSettings
-from tests.tiny import SPIECE
-from tests.training.runs import GOLDEN, run
+from tests.tiny import GOLDEN, SPIECE
 
 QUESTIONS = ChoiceExamples(
     path="a/test",
@@ -57,30 +56,25 @@ def test_files_may_move():
     assert digest(dataclasses.replace(QUESTIONS, **moved)) == digest(QUESTIONS)
 
 
-def test_all_answers_to_a_question_are_content(pretrained, tmp_path):
+def test_all_answers_to_a_question_are_content(tokenizer, tmp_path):
     """The rows have the first answer only, the scores all of them."""
-    dev = tmp_path / "dev.json"
-    answers = [{"text": t, "answer_start": 0} for t in ("It", "It rains")]
-    question = {"id": "q", "question": "What falls?", "answers": answers}
-    paragraph = {"context": "It rains.", "qas": [question]}
-    content = {"data": [{"title": "t", "paragraphs": [paragraph]}], "version": "1.1"}
-    arguments = {
-        "task": "squad1",
-        "train_file": str(GOLDEN / "squad" / "train-v1.1.json"),
-        "dev_file": str(dev),
-        "on_bad_input": "skip",
-        "init_checkpoint": pretrained,
-        "max_seq_length": 24,
-        "max_query_length": 6,
-        "num_train_steps": 1,
-    }
-    dev.write_text(json.dumps(content))
-    results = run(tmp_path / "out", **arguments)
-    assert run(tmp_path / "out", **arguments) == results
-    answers[1]["text"] = "It rain"
-    dev.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=r"holds another run, .*dev"):
-        run(tmp_path / "out", **arguments)
+    digests = []
+    for texts in (("It", "It rains"), ("It", "It rains"), ("It", "It rain")):
+        answers = [{"text": text, "answer_start": 0} for text in texts]
+        question = {"id": "q", "question": "What falls?", "answers": answers}
+        paragraph = {"context": "It rains.", "qas": [question]}
+        content = {"data": [{"title": "t", "paragraphs": [paragraph]}]}
+        (tmp_path / "dev.json").write_text(json.dumps({**content, "version": "1.1"}))
+        task, found = opening.open_task(
+            FinetuneSettings(
+                output_dir="o",
+                task="squad1",
+                train_file=str(GOLDEN / "squad/train-v1.1.json"),
+                dev_file=str(tmp_path / "dev.json"),
+            )
+        )
+        digests.append(encode(task, {"train": found["dev"]}, tokenizer).digest())
+    assert digests[0] == digests[1] != digests[2]
 
 
 def read(path, **changes):

@@ -70,14 +70,6 @@ def test_frozen_trains_the_exits_alone(start, tables, tmp_path):
     assert results["step"] == results["num_train_steps"]
 
 
-@pytest.mark.broad
-def test_joint_in_another_way_of_running(start, tables, tmp_path):
-    ways = {"precision": "bfloat16", "gradient_accumulation_steps": 2}
-    given = {**tables, **ways, "ema_decay": 0.5, "num_train_steps": 6}
-    run(tmp_path / "m", init_checkpoint=start, exits="joint", **given)
-    assert from_pretrained(tmp_path / "m").num_exits == LAYERS - 1
-
-
 def test_going_on_without_exits(joint, tables, tmp_path, caplog):
     given = {**tables, "num_train_steps": 1, "init_checkpoint": str(joint)}
     run(tmp_path / "m", **given)
@@ -85,7 +77,11 @@ def test_going_on_without_exits(joint, tables, tmp_path, caplog):
     assert "exits of" in caplog.text and "are not kept" in caplog.text
 
 
-def test_frozen_exits_need_a_model_of_the_task(start, tables, tmp_path):
-    with pytest.raises(UsageError, match="exits: frozen needs an init_checkpoint"):
-        run(tmp_path / "m", init_checkpoint=start, exits="frozen", **tables)
+def test_what_exits_need(start, pretrained, tables, tmp_path):
+    for exits, model, message in (
+        ("frozen", start, "frozen needs an init_checkpoint"),
+        ("joint", pretrained, "needs at least 2 layers"),
+    ):
+        with pytest.raises(UsageError, match=f"exits: {message}"):
+            run(tmp_path / "m", init_checkpoint=model, exits=exits, **tables)
     assert not (tmp_path / "m").exists()

@@ -1,8 +1,10 @@
 """The folder of a run: complete, and in nobody's way."""
 
 import csv
+import errno
 import functools
 import json
+import os
 import shutil
 
 import numpy as np
@@ -10,11 +12,12 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.classifier import Classifier
+from albert_tf.storage import folders
 from albert_tf.training import finetune
 from albert_tf.training import finetune_folder as folder
 from albert_tf.training.finetune_settings import FinetuneSettings
-from tests.training.run_folder_test import edit_version
-from tests.training.runs import killed, run
+from albert_tf.training.tensorflow.step import TrainStep
+from tests.training.runs import run
 
 
 def test_the_folder(finished, tables):
@@ -107,8 +110,10 @@ def test_overwriting(once, finished, tmp_path, monkeypatch):
         with pytest.raises(UsageError, match="several workers cannot replace"):
             once(tmp_path / "new", overwrite=True, seed=9)
     assert (tmp_path / "new" / "model.safetensors").read_bytes() == before
+    (tmp_path / "new" / "thesis.txt").write_text("mine")
     once(tmp_path / "new", overwrite=True, seed=9)
     assert (tmp_path / "new" / "run.json").read_text() != first
+    assert (tmp_path / "new" / "thesis.txt").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
 
 
@@ -142,6 +147,21 @@ def test_an_unwritable_folder_is_reported_before_the_work(once, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_full_disk_is_one_line_and_costs_no_training(once, tmp_path, monkeypatch):
+    def fill(self, name):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders.FolderWriter, "open", fill)
+        with pytest.raises(DataError, match="out: cannot be written: No space left"):
+            once(tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert "checkpoints" in names and "config.json" not in names
+    monkeypatch.setattr(TrainStep, "train", lambda *args: pytest.fail("again"))
+    assert once(tmp_path / "out")["step"] == 1
+    assert (tmp_path / "out/config.json").exists()
+
+
 def test_a_refused_command_leaves_the_old_run_alone(once, finished, tmp_path):
     new = tmp_path / "new"
     shutil.copytree(finished[0], new)
@@ -154,12 +174,6 @@ def test_a_refused_command_leaves_the_old_run_alone(once, finished, tmp_path):
         with pytest.raises(UsageError):
             once(new, overwrite=True, seed=9, **change)
     assert {path.name: path.stat().st_mtime for path in new.iterdir()} == before
-    # A file that would be lost is reported at the start.
-    for name in ("log.txt", "corrected_predictions.xlsx"):
-        (new / name).write_text("precious")
-        with pytest.raises(UsageError, match=f"contains {name}.* move it"):
-            once(new, overwrite=True)
-        (new / name).unlink()
 
 
 def test_a_link_to_the_folder_stays_a_link(once, tmp_path):
@@ -169,22 +183,3 @@ def test_a_link_to_the_folder_stays_a_link(once, tmp_path):
     once(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real" / "model.safetensors").exists()
-
-
-def test_an_interrupted_replacement_is_undone(once, finished, tmp_path):
-    shutil.copytree(finished[0], tmp_path / "new.old-0123abcd")
-    with pytest.raises(UsageError, match="holds another run"):
-        once(tmp_path / "new")
-    assert (tmp_path / "new" / "model.safetensors").exists()
-
-
-@pytest.mark.slow
-def test_an_unfinished_run_of_other_versions_continues_by_saying_so(once, tmp_path):
-    with killed("step"):
-        once(tmp_path, num_train_steps=2)
-    edit_version(tmp_path, "tensorflow", "1.15.0")
-    with pytest.raises(UsageError, match=r"began with tensorflow 1.15.0 \(here"):
-        once(tmp_path, num_train_steps=2)
-    results = once(tmp_path, num_train_steps=2, allow_other_versions=True)
-    edit_version(tmp_path, "tensorflow", "1.15.0")
-    assert once(tmp_path, num_train_steps=2) == results  # it is finished

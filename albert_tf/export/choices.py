@@ -176,7 +176,7 @@ class ChoiceRows:
                 tf.gather(questions, tf.gather(question_of, numbers)),
                 tf.gather(choices, numbers),
             )
-            ids = _last_tokens(self._tokenize(texts), self._most)
+            ids = self._tokenize(texts)[:, -self._most :]
             return ids.to_tensor(_NO_TOKEN, shape=[None, self._most])
 
         nothing = tf.zeros([0, self._most], tf.int32)
@@ -212,17 +212,6 @@ def _filled(parts: tf.RaggedTensor, choices: tf.Tensor) -> tf.Tensor:
     fill = tf.where(tf.boolean_mask(is_last, kept), "", tf.gather(choices, row_of))
     pieces = tf.strings.join([values, fill])
     return tf.strings.unsorted_segment_join(pieces, row_of, num_rows)
-
-
-def _last_tokens(ids: tf.RaggedTensor, count: int) -> tf.RaggedTensor:
-    """Returns the last `count` tokens of each row."""
-    ends = tf.gather(ids.row_splits, ids.value_rowids() + 1)
-    kept = ends - tf.range(tf.size(ids.values, tf.int64)) <= count
-    return tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(ids.values, kept),
-        tf.minimum(ids.row_lengths(), count),
-        validate=False,
-    )
 
 
 def _answers(logits: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -193,7 +193,13 @@ def read_outputs(
         options: `Options`.
     """
     if "start_log_probs" in outputs:
-        return _beams(outputs)
+        names = ("start_index", "start_log_probs", "end_index", "end_log_probs")
+        starts, first, ends, last = (outputs[name] for name in names)
+        per_start = ends.shape[1] // starts.shape[1]
+        starts, first = (tf.repeat(x, per_start, 1) for x in (starts, first))
+        scores = (first, last, outputs["cls_logits"])
+        scores = (tf.cast(score, tf.float64) for score in scores)
+        return RowCandidates(starts, ends, *scores)
     most = tf.minimum(options.n_best_size, tf.shape(padding_mask)[1])
     found = []
     for name in ("start_logits", "end_logits"):
@@ -209,17 +215,6 @@ def read_outputs(
         tf.tile(last, [1, most]),
     )
     return RowCandidates(*columns, first_cls + last_cls)
-
-
-def _beams(outputs: dict[str, tf.Tensor]) -> RowCandidates:
-    per_start = outputs["end_index"].shape[1] // outputs["start_index"].shape[1]
-    return RowCandidates(
-        tf.repeat(outputs["start_index"], per_start, 1),
-        outputs["end_index"],
-        tf.cast(tf.repeat(outputs["start_log_probs"], per_start, 1), tf.float64),
-        tf.cast(outputs["end_log_probs"], tf.float64),
-        tf.cast(outputs["cls_logits"], tf.float64),
-    )
 
 
 def select(found: RowCandidates, windows: Windows, options: Options) -> Candidates:

@@ -277,24 +277,25 @@ def distinct(
     place = tf.range(tf.size(number, tf.int64))
     size = tf.reduce_max(tf.concat([[0], number + 1], 0))
     first = tf.math.unsorted_segment_min(place, number, size)
-    columns = (question, candidates.score, start, end)
-    question, score, start, end = (tf.gather(c, first) for c in columns)
-    counts = tf.math.unsorted_segment_sum(tf.ones_like(question), question, count)
-    rank = tf.range(tf.size(question, tf.int64))
-    rank -= tf.gather(tf.cumsum(counts, exclusive=True), question)
+    owner = tf.gather(question, first)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, count)
+    rank = tf.range(tf.size(owner, tf.int64))
+    rank -= tf.gather(tf.cumsum(counts, exclusive=True), owner)
     # Python drops empty texts from the list after it was cut.
     kept = rank < options.n_best_size
     if not with_empty:
-        kept &= start < end
-    columns = (question, score, start, end)
-    question, score, start, end = (tf.boolean_mask(c, kept) for c in columns)
-    counts = tf.math.unsorted_segment_sum(tf.ones_like(question), question, count)
-    slot = tf.range(options.n_best_size, dtype=tf.int64)
-    source = tf.cumsum(counts, exclusive=True)[:, None] + slot
-    source = tf.where(slot < counts[:, None], source, tf.size(score, tf.int64))
-    score = tf.concat([score, tf.constant([-float("inf")], tf.float64)], 0)
-    dense = [tf.gather(tf.concat([c, [0]], 0), source) for c in (start, end)]
-    return Found(tf.gather(score, source), *dense, counts)
+        kept &= tf.gather(start < end, first)
+    first = tf.boolean_mask(first, kept)
+    owner = tf.gather(question, first)
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(owner), owner, count)
+
+    def dense(values, nothing):
+        rows = tf.gather(values, first)
+        rows = tf.RaggedTensor.from_row_lengths(rows, counts, validate=False)
+        return rows.to_tensor(nothing, shape=[None, options.n_best_size])
+
+    score = dense(candidates.score, -float("inf"))
+    return Found(score, dense(start, 0), dense(end, 0), counts)
 
 
 def rank_answerable(found: Found) -> Ranked:

@@ -34,11 +34,11 @@ from albert_tf.export.text_inputs import (
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks import saved, tag_schemes, tagging_metrics
 from albert_tf.text import inputs_graph
-from albert_tf.text.tokenizer_graph import as_utf8
+from albert_tf.text.normalization import in_pages
+from albert_tf.text.tokenizer_graph import as_utf8, look_up
 
 # Classes of characters.
 _LETTER, _MARK, _SPACE = 0, 1, 2
-_PAGE = 256
 
 
 class Words(NamedTuple):
@@ -154,12 +154,7 @@ def make_tag_signatures(
         "words": Signature(
             tag_words, (strings("words", rank=2), ints("num_words", 1)), _words
         ),
-        "tokens": Signature(
-            tokens,
-            TOKENS,
-            token_request,
-            every_length=True,
-        ),
+        "tokens": Signature(tokens, TOKENS, token_request, every_length=True),
     }
 
 
@@ -205,26 +200,15 @@ class Tagger:
             words: string `[P]`.
             splits: int64 `[B + 1]`. Words of each text.
         """
-        tokenizer, length = (
-            self._text_inputs.tokenizer,
-            self._text_inputs.max_seq_length,
-        )
-        rows = make_rows(
-            words,
-            splits,
-            tokenize=self._text_inputs.graph_tokenizer,
-            unk_id=tokenizer.unk_id,
-            room=length - 2,
-        )
-
-        places = tf.RaggedTensor.from_row_splits(
-            rows.places, rows.word_splits, validate=False
-        )
+        tokenizer = self._text_inputs.tokenizer
+        length = self._text_inputs.max_seq_length
+        tokens = self._text_inputs.graph_tokenizer(words)
+        ids, places = make_rows(tokens, splits, tokenizer.unk_id, length - 2)
 
         def answer(numbers, width):
             del width
             inputs = inputs_graph.join_segments(
-                tokenizer, tf.gather(rows.ids, numbers), None, length
+                tokenizer, tf.gather(ids, numbers), None, length
             )
             width = tf.shape(inputs[features.TOKEN_IDS], tf.int64)[1]
             words_of = tf.gather(places, numbers)
@@ -234,7 +218,7 @@ class Tagger:
 
         logits = in_steps(
             answer,
-            tf.cast(rows.ids.row_lengths(), tf.int32) + 2,
+            tf.cast(ids.row_lengths(), tf.int32) + 2,
             tf.zeros([0, len(self.labels)]),
             places.row_lengths(),
         )
@@ -326,14 +310,23 @@ def split_words(texts: tf.Tensor) -> Words:
     """
     characters = tf.strings.unicode_decode(as_utf8(texts), "UTF-8")
     codes, splits = characters.values, characters.row_splits
-    classes = _classes(codes)
+    classes = look_up(*_class_table(), codes)
     space = classes == _SPACE
     # Where the text continues, after the same kind of thing or another.
     text_of = characters.value_rowids()
     begins = ~space & (
         _before(space, True) | (text_of != _before(text_of, np.int64(-1)))
     )
-    inner = _inner(classes == _LETTER, begins, space)
+    # Between the first and the last letter of each part of the text without spaces.
+    place, part = (
+        tf.range(tf.size(codes, tf.int64)),
+        tf.cumsum(tf.cast(begins, tf.int32)),
+    )
+    letters = tf.where(classes == _LETTER)[:, 0]
+    bounds = (letters, tf.gather(part, letters), tf.size(codes) + 1)
+    first = tf.gather(tf.math.unsorted_segment_min(*bounds), part)
+    last = tf.gather(tf.math.unsorted_segment_max(*bounds), part)
+    inner = ~space & (first <= place) & (place <= last)
     inner_before = _before(inner, False)
     equal = ~inner_before & (codes == _before(codes, -1))
     same = tf.where(inner, inner_before, equal)
@@ -355,23 +348,6 @@ def split_words(texts: tf.Tensor) -> Words:
     )
 
 
-def _inner(letters: tf.Tensor, begins: tf.Tensor, space: tf.Tensor) -> tf.Tensor:
-    """Returns which characters have a letter before and after them, or are one.
-
-    Args:
-        letters: bool `[N]`. Characters that are neither marks nor white space.
-        begins: bool `[N]`. First characters after white space.
-        space: bool `[N]`. White space.
-    """
-    upto = tf.cumsum(tf.cast(letters, tf.int32))
-    before = upto - tf.cast(letters, tf.int32)
-    # The letters before each part between white space, and after the last one.
-    bounds = tf.concat([tf.boolean_mask(before, begins), upto[-1:], [0]], 0)
-    part = tf.cumsum(tf.cast(begins, tf.int32))
-    start = tf.gather(bounds, tf.maximum(part - 1, 0))
-    return ~space & (upto > start) & (before < tf.gather(bounds, part))
-
-
 def _before(values: tf.Tensor, first) -> tf.Tensor:
     """Returns the value of the character before each."""
     return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
@@ -382,15 +358,9 @@ def _after(values: tf.Tensor, last) -> tf.Tensor:
     return tf.concat([values, tf.constant([last], values.dtype)], 0)[1:]
 
 
-def _classes(codes: tf.Tensor) -> tf.Tensor:
-    pages, classes = _class_table()
-    page = tf.gather(pages, codes // _PAGE)
-    return tf.gather(classes, page * _PAGE + codes % _PAGE)
-
-
 @functools.lru_cache
 def _class_table() -> tuple[np.ndarray, np.ndarray]:
-    """Returns the page of each 256 characters, and the classes on the pages."""
+    """Returns the class of every character, for `look_up`."""
     classes = np.full(sys.maxunicode + 1, _LETTER, np.int32)
     for code in range(len(classes)):
         character = chr(code)
@@ -398,60 +368,40 @@ def _class_table() -> tuple[np.ndarray, np.ndarray]:
             classes[code] = _MARK
         elif character.isspace():
             classes[code] = _SPACE
-    pages, page_of = np.unique(classes.reshape(-1, _PAGE), axis=0, return_inverse=True)
-    return page_of.reshape(-1).astype(np.int32), pages.reshape(-1)
-
-
-class WordRows(NamedTuple):
-    """Rows of words, without special tokens.
-
-    Attributes:
-        ids: int32 ragged `[R, None]`. Tokens.
-        word_splits: int64 `[R + 1]`. Row `r` has the words from `word_splits[r]` to
-            before `word_splits[r + 1]`.
-        places: int64 `[P]`. Index of the first token of each word, in its row with
-            `[CLS]`.
-    """
-
-    ids: tf.RaggedTensor
-    word_splits: tf.Tensor
-    places: tf.Tensor
+    return in_pages(classes)
 
 
 def make_rows(
-    words: tf.Tensor,
-    splits: tf.Tensor,
-    *,
-    tokenize: Callable[[tf.Tensor], tf.RaggedTensor],
-    unk_id: int,
-    room: int,
-) -> WordRows:
-    """Returns rows of words that were each tokenized alone.
-
-    A word without tokens becomes `unk_id`. A sentence that does not fit continues, from
-    the next word on, in another row. Only a word longer than a row loses tokens.
+    ids: tf.RaggedTensor, splits: tf.Tensor, unk_id: int, room: int
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Returns rows of words that were each tokenized alone, as `tagging.encode_words`.
 
     Args:
-        words: string `[P]`.
+        ids: ragged int32 `[P, None]`. Tokens of the words.
         splits: int64 `[B + 1]`. Sentence `i` has the words from `splits[i]` to before
             `splits[i + 1]`.
-        tokenize: callable. From strings to ragged ids.
-        unk_id: int. Id of `<unk>`.
+        unk_id: int. The token of a word without tokens.
         room: int. Number of tokens of a row.
+
+    Returns:
+        Two ragged tensors `[R, None]`: the tokens of the rows, without special tokens,
+        int32; and the index of the first token of each word in its row with `[CLS]`,
+        int64.
     """
-    ids = tokenize(words)
     empty = ids.row_lengths() == 0
     unknown = tf.RaggedTensor.from_row_lengths(
         tf.fill([tf.math.count_nonzero(empty)], unk_id), tf.cast(empty, tf.int64)
     )
     ids = tf.concat([ids[:, :room], unknown], 1)
     before = ids.row_splits  # tokens before each word, and of all words
-    firsts = _first_words(before, splits, room)
-    word_splits = tf.concat([firsts, splits[-1:]], 0)
+    word_splits = tf.concat([_first_words(before, splits, room), splits[-1:]], 0)
+    rows = tf.RaggedTensor.from_row_splits(before[:-1], word_splits, validate=False)
     row_splits = tf.gather(before, word_splits)
-    rows = tf.RaggedTensor.from_row_splits(ids.values, row_splits, validate=False)
-    row_starts = tf.repeat(row_splits[:-1], word_splits[1:] - word_splits[:-1])
-    return WordRows(rows, word_splits, before[:-1] - row_starts + 1)
+    row_starts = tf.gather(row_splits, rows.value_rowids())
+    places = rows.with_values(rows.values - row_starts + 1)
+    return tf.RaggedTensor.from_row_splits(
+        ids.values, row_splits, validate=False
+    ), places
 
 
 def _first_words(before: tf.Tensor, splits: tf.Tensor, room: int) -> tf.Tensor:

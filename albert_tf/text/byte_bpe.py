@@ -6,14 +6,15 @@ Built on the Hugging Face tokenizers library, which is imported when first used.
 Legend: `V` vocabulary, `B` strings.
 """
 
+import contextlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.text import offsets
 from albert_tf.text.normalization import to_unicode
@@ -138,9 +139,8 @@ def train(sentences: Iterable[str], vocab_size: int, special: Sequence[str]) -> 
 
 def _byte_level(tokenizers, model):
     tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
-        add_prefix_space=False
-    )
+    level = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = level
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     return tokenizer
 
@@ -158,17 +158,15 @@ def _load(data: bytes, name: str):
         DataError: If the bytes are not a byte-level BPE `tokenizer.json`.
     """
     tokenizers = _import_tokenizers()
-    try:
+    with _reading(f"{name}: not a tokenizer.json"):
         tokenizer = tokenizers.Tokenizer.from_buffer(data)
         kinds = json.loads(tokenizer.to_str())
-    except Exception as e:
-        reason = str(e).splitlines()[0][:120]
-        raise DataError(f"{name}: not a tokenizer.json: {reason}") from None
-    if kinds["model"]["type"] != "BPE" or '"ByteLevel"' not in json.dumps(kinds):
-        raise DataError(
-            f"{name}: expected byte-level BPE, received a model of type "
-            f"{kinds['model']['type']}"
-        )
+    kind = kinds["model"]["type"]
+    require(
+        kind == "BPE" and '"ByteLevel"' in json.dumps(kinds),
+        f"{name}: expected byte-level BPE, received a model of type {kind}",
+        error=DataError,
+    )
     tokenizer.encode_special_tokens = True
     # It would add special tokens, which nobody asks for, and cut the space that belongs
     # to a token off its offsets.
@@ -178,19 +176,23 @@ def _load(data: bytes, name: str):
     return tokenizer
 
 
+@contextlib.contextmanager
+def _reading(problem: str) -> Iterator[None]:
+    """Turns the library's errors, which are of no certain class, into a DataError."""
+    try:
+        yield
+    except Exception as e:
+        raise DataError(f"{problem}: {str(e).splitlines()[0][:120]}") from None
+
+
 def _join_vocabulary(name: str, vocab: bytes, merges: str, merges_name) -> bytes:
     """Combines `vocab.json` and `merges.txt` into one `tokenizer.json`."""
     tokenizers = _import_tokenizers()
-    try:
+    with _reading(f"{name} and {merges_name}: not a byte-level BPE vocabulary"):
         tokens = json.loads(vocab)
         lines = [line.split(" ") for line in merges.splitlines() if line.strip()]
         pairs = [tuple(line) for line in lines if line[0] != "#version:"]
         model = tokenizers.models.BPE(vocab=tokens, merges=pairs)
-    except Exception as e:
-        reason = str(e).splitlines()[0][:120]
-        raise DataError(
-            f"{name} and {merges_name}: not a byte-level BPE vocabulary: {reason}"
-        ) from None
     tokenizer = _byte_level(tokenizers, model)
     special = [name for names in ByteBPETokenizer._special_names for name in names]
     tokenizer.add_special_tokens([name for name in special if name in tokens])
@@ -214,17 +216,11 @@ def _graph_tables(tokenizer) -> dict:
         unknown.append(f"normalizer {kinds['normalizer']['type']}")
     if words.get("type") != "ByteLevel":
         unknown.append(f"pre_tokenizer {words.get('type')}")
-    plain = [
-        token["content"] for token in kinds["added_tokens"] if not token["special"]
-    ]
-    if plain:
-        unknown.append(f"added token {plain[0]!r}")
+    plain = [t["content"] for t in kinds["added_tokens"] if not t["special"]]
+    unknown += [f"added token {content!r}" for content in plain[:1]]
     vocabulary, alphabet = model["vocab"], byte_alphabet()
-    missing = [
-        octet for octet, symbol in enumerate(alphabet) if symbol not in vocabulary
-    ]
-    if missing:
-        unknown.append(f"no token for byte {missing[0]}")
+    missing = [octet for octet, char in enumerate(alphabet) if char not in vocabulary]
+    unknown += [f"no token for byte {octet}" for octet in missing[:1]]
     pairs = [m.split(" ") if isinstance(m, str) else m for m in model["merges"]]
     ranks = {left + right: rank for rank, (left, right) in enumerate(pairs)}
     # The graph merges all occurrences of a pair at once. That equals the library's
@@ -233,12 +229,12 @@ def _graph_tables(tokenizer) -> dict:
         ranks.get(part, -1) >= rank for rank, pair in enumerate(pairs) for part in pair
     ):
         unknown.append("merges that use results of later merges")
-    if unknown:
-        raise UsageError(
-            "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
-            f"train_tokenizer's, received one with {', '.join(unknown)}; tokenize with "
-            "encode_batch instead and pass token ids to the model"
-        )
+    require(
+        not unknown,
+        "byte-level BPE in the graph requires a tokenizer.json like RoBERTa's or "
+        f"train_tokenizer's, received one with {', '.join(unknown)}; tokenize with "
+        "encode_batch instead and pass token ids to the model",
+    )
     return {
         "byte_ids": [vocabulary[symbol] for symbol in alphabet],
         "merges": [

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from albert_tf import features
-from albert_tf.errors import UsageError, require
+from albert_tf.errors import require
 from albert_tf.text.normalization import to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
@@ -93,26 +93,23 @@ def encode_texts(
             differ in length.
     """
     check_max_seq_length(max_seq_length, pairs=text_pairs is not None)
-    parts = [tokenizer.encode_batch_flat(texts)]
+    nothing = np.zeros(0, np.int32), np.zeros(len(texts) + 1, np.int64)
+    parts = [tokenizer.encode_batch_flat(texts), nothing]
     if text_pairs is not None:
-        require(
-            len(text_pairs) == len(texts),
-            f"text_pairs: expected as many as texts, {len(texts)}",
-            len(text_pairs),
-        )
-        parts.append(tokenizer.encode_batch_flat(text_pairs))
-    full = [np.diff(splits) for _, splits in parts]
-    second = full[1] if len(full) > 1 else np.zeros_like(full[0])
-    kept = kept_lengths(full[0], second, max_seq_length)
+        rule = f"text_pairs: expected as many as texts, {len(texts)}"
+        require(len(text_pairs) == len(texts), rule, len(text_pairs))
+        parts[1] = tokenizer.encode_batch_flat(text_pairs)
+    first, second = (np.diff(splits) for _, splits in parts)
+    kept = kept_lengths(first, second, max_seq_length)
     lengths = kept[0] + 2 + np.where(second > 0, kept[1] + 1, 0)
     splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
     ids[splits[:-1]] = tokenizer.cls_id
     start = splits[:-1] + 1
-    for (part_ids, part_splits), count in zip(parts, kept, strict=False):
+    for (part_ids, part_splits), count in zip(parts, kept, strict=True):
         ids[ranges(start, count)] = part_ids[ranges(part_splits[:-1], count)]
         start = start + count + 1
-    lost = (full[0] > kept[0]) | (second > kept[1])
+    lost = (first > kept[0]) | (second > kept[1])
     return EncodedTexts(ids, splits, (kept[0] + 2).astype(np.int32), lost)
 
 
@@ -161,14 +158,11 @@ def encode_masked(
     """
     text = to_unicode(text)
     ids = [tokenizer.cls_id, *tokenizer.encode_masked(text), tokenizer.sep_id]
-    if tokenizer.mask_id not in ids:
-        mask = tokenizer.id_to_token(tokenizer.mask_id)
-        raise UsageError(f"text: expected {mask} in it, received {_short(text)}")
-    if len(ids) > longest:
-        raise UsageError(
-            f"text: expected at most {longest} tokens ({limit}), received {len(ids)}: "
-            f"{_short(text)}"
-        )
+    shown = repr(text if len(text) <= 60 else f"{text[:57]}...")
+    mask = tokenizer.id_to_token(tokenizer.mask_id)
+    require(tokenizer.mask_id in ids, f"text: expected {mask} in it, received {shown}")
+    rule = f"text: expected at most {longest} tokens ({limit})"
+    require(len(ids) <= longest, f"{rule}, received {len(ids)}: {shown}")
     return ids
 
 
@@ -224,7 +218,3 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Concatenates the ranges `starts[i], ..., starts[i] + counts[i] - 1`."""
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from absl import logging
 
-from albert_tf.errors import DataError, UsageError, require
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -54,11 +54,8 @@ def load_tokenizer(
     given = {name: value for name, value in given.items() if value is not None}
     if path.endswith(".json"):
         given.pop("do_lower_case", None)
-        names = ", ".join(given)
-        require(
-            not given,
-            f"{path}: byte-level BPE keeps text as it is and does not accept {names}",
-        )
+        rule = f"{path}: byte-level BPE keeps text as it is and does not accept"
+        require(not given, f"{rule} {', '.join(given)}")
         stem = path.removesuffix("vocab.json")
         return ByteBPETokenizer(path, None if stem == path else f"{stem}merges.txt")
     stored = _stored_options(path)
@@ -83,22 +80,22 @@ def check_options(
         UsageError: If they differ.
     """
     for name, value in given.items():
-        if known.get(name, value) != value:
-            raise UsageError(
-                f"{name}: {source} was made with {name}={str(known[name]).lower()}, "
-                f"which cannot be changed, received {str(value).lower()}"
-            )
+        there = known.get(name, value)
+        require(
+            there == value,
+            f"{name}: {source} was made with {name}={str(there).lower()}, which cannot "
+            f"be changed, received {str(value).lower()}",
+        )
 
 
 def warn_if_small(tokenizer: Tokenizer, vocab_size: int) -> None:
     """Logs one line if a tokenizer uses less than 90% of a model's vocabulary."""
     if tokenizer.vocab_size < 0.9 * vocab_size:
+        numbers = (tokenizer.vocab_size, vocab_size, vocab_size - tokenizer.vocab_size)
         logging.warning(
             "the tokenizer has %s tokens, the model's vocab_size is %s: the other %s "
             "rows of its embeddings are never used",
-            f"{tokenizer.vocab_size:,}",
-            f"{vocab_size:,}",
-            f"{vocab_size - tokenizer.vocab_size:,}",
+            *(f"{number:,}" for number in numbers),
         )
 
 
@@ -110,9 +107,7 @@ def _warn_if_cased(tokenizer: AlbertTokenizer, path: str) -> None:
         logging.warning(
             "%s: text is lower-cased, but %d of its tokens have capitals, such as %r; "
             "--nodo_lower_case keeps case",
-            path,
-            len(capitals),
-            capitals[0],
+            *(path, len(capitals), capitals[0]),
         )
 
 
@@ -137,8 +132,8 @@ def _stored_options(path: str) -> dict[str, bool]:
 
 
 def _find(folder: str) -> str:
-    for name in _IN_FOLDER:
-        path = files.join(folder, name)
-        if files.exists(path):
-            return path
-    raise DataError(f"{folder}: expected one of {', '.join(_IN_FOLDER)}, found none")
+    paths = [files.join(folder, name) for name in _IN_FOLDER]
+    found = next(filter(files.exists, paths), None)
+    message = f"{folder}: expected one of {', '.join(_IN_FOLDER)}, found none"
+    require(found, message, error=DataError)
+    return found

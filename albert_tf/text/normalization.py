@@ -79,13 +79,21 @@ class CharacterTable:
         for char, folded in _folded_characters(do_lower_case, keep_accents):
             key = tuple(map(ord, folded))
             row_of[ord(char)] = rows.setdefault(key, len(rows))
-        distinct, pages = np.unique(
-            row_of.reshape(-1, PAGE_SIZE), axis=0, return_inverse=True
-        )
-        self.pages = pages.reshape(-1).astype(np.int32)
-        self.row_of = distinct.reshape(-1).astype(np.int32)
+        self.pages, self.row_of = in_pages(row_of)
         self.values = np.array([c for row in rows for c in row], np.int32)
         self.splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+
+
+def in_pages(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a smaller form of a table with an int32 for every code point.
+
+    Returns:
+        Two int32: index of the distinct page for each page of `PAGE_SIZE` values, and
+        the values of the distinct pages.
+    """
+    table = values.reshape(-1, PAGE_SIZE)
+    distinct, pages = np.unique(table, axis=0, return_inverse=True)
+    return pages.reshape(-1).astype(np.int32), distinct.reshape(-1)
 
 
 @functools.lru_cache

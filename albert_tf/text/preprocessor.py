@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import pretrained
-from albert_tf.errors import UsageError, require
+from albert_tf.errors import require
 from albert_tf.storage import files
 from albert_tf.text import inputs
 from albert_tf.text.load import load_tokenizer
@@ -88,9 +88,8 @@ class Preprocessor:
         values = files.read_json(files.join(folder, _ASSET))
         # A stranger's file names nothing outside the folder.
         path = files.join(folder, os.path.basename(values["file"]))
-        return cls(
-            load_tokenizer(path, **values["tokenizer"]), values["max_seq_length"]
-        )
+        tokenizer = load_tokenizer(path, **values["tokenizer"])
+        return cls(tokenizer, values["max_seq_length"])
 
     def __call__(self, x, y=None, sample_weight=None):
         parts = x if isinstance(x, tuple) else (x,)
@@ -116,11 +115,11 @@ class Preprocessor:
         if not _is_text(x):
             return x
         parts = x if isinstance(x, tuple) else (x,)
-        return self(tuple([p] if isinstance(p, str | bytes) else p for p in parts))
+        return self(tuple(map(_as_list, parts)))
 
     def _in_python(self, *parts) -> dict[str, np.ndarray]:
         single = isinstance(parts[0], str | bytes)
-        columns = [[p] if isinstance(p, str | bytes) else _strings(p) for p in parts]
+        columns = [_strings(_as_list(part)) for part in parts]
         length = self.max_seq_length
         encoded = inputs.encode_texts(self.tokenizer, *columns, max_seq_length=length)
         rows = np.arange(len(encoded))
@@ -153,10 +152,14 @@ def _is_text(x: Any) -> bool:
     return isinstance(x, str | bytes)
 
 
+def _as_list(texts: Any) -> Any:
+    return [texts] if isinstance(texts, str | bytes) else texts
+
+
 def _strings(texts: Any) -> list:
     texts = np.asarray(texts, object)
-    if texts.ndim != 1:
-        raise UsageError(f"texts: expected a list of strings, received {texts.ndim}-d")
+    message = f"texts: expected a list of strings, received {texts.ndim}-d"
+    require(texts.ndim == 1, message)
     for i, text in enumerate(texts):
         require(isinstance(text, str | bytes), f"texts[{i}] must be a string", text)
     return texts.tolist()

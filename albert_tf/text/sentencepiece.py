@@ -207,11 +207,9 @@ class AlbertTokenizer(Tokenizer):
 
 def _load(model: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
     sentencepiece_file.check(model, name)
-    processor = sentencepiece.SentencePieceProcessor()
     try:
-        processor.LoadFromSerializedProto(model)
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError as e:
         raise DataError(
             f"{name}: not a SentencePiece model ({len(model)} bytes): {e}"
         ) from None
-    return processor

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from albert_tf.errors import UsageError
 from albert_tf.text import normalization
-from albert_tf.text.tokenizer_graph import GraphBase, as_utf8
+from albert_tf.text.tokenizer_graph import GraphBase, as_utf8, look_up
 
 
 class GraphTokenizer(GraphBase):
@@ -120,9 +120,7 @@ class GraphTokenizer(GraphBase):
         Returns:
             Ragged int32 `[n, None]`.
         """
-        size = normalization.PAGE_SIZE
-        slots = tf.gather(self._pages, old // size) * size + old % size
-        rows = tf.gather(self._row_of, slots)
+        rows = look_up(self._pages, self._row_of, old)
         folded = tf.gather(self._characters, rows)
         same = tf.where(rows == normalization.IDENTITY)
         values = tf.tensor_scatter_nd_update(

@@ -78,12 +78,9 @@ class Tokenizer(abc.ABC):
         self._ids = {token: i for i, token in enumerate(tokens)}
         found = [[t for t in names if t in self._ids] for names in self._special_names]
         pairs = zip(self._special_names, found, strict=True)
-        missing = [" or ".join(names) for names, present in pairs if not present]
-        require(
-            not missing,
-            f"{name}: none of its {self.vocab_size} tokens is {', '.join(missing)}",
-            error=DataError,
-        )
+        missing = ", ".join(" or ".join(names) for names, there in pairs if not there)
+        rule = f"{name}: none of its {self.vocab_size} tokens is {missing}"
+        require(not missing, rule, error=DataError)
         ids = [self._ids[present[0]] for present in found]
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = ids
         self.special_ids = sorted({*ids, *controls})
@@ -162,8 +159,7 @@ class Tokenizer(abc.ABC):
             `[B + 1]`: text i has `ids[splits[i]:splits[i + 1]]`.
         """
         rows = self._encode_rows(texts)
-        splits = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=splits[1:])
+        splits = np.cumsum([0, *map(len, rows)], dtype=np.int64)
         flat = itertools.chain.from_iterable(rows)
         return np.fromiter(flat, np.int32, splits[-1]), splits
 

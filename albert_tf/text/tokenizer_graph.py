@@ -6,6 +6,7 @@ Legend: `B` strings, `N` parts.
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
+from albert_tf.text.normalization import PAGE_SIZE
 from albert_tf.text.tokenizer import MASK, Tokenizer
 
 _CUT = b"\xff"  # never occurs in UTF-8 text
@@ -87,6 +88,12 @@ class GraphBase(tf.Module):
 def _exactly(text: str) -> str:
     """Returns an RE2 pattern that matches a text and nothing else."""
     return "".join(f"\\x{{{ord(char):x}}}" for char in text)
+
+
+def look_up(pages: tf.Tensor, values: tf.Tensor, codes: tf.Tensor) -> tf.Tensor:
+    """Returns the values of code points in a table of `normalization.in_pages`."""
+    page = tf.gather(pages, codes // PAGE_SIZE)
+    return tf.gather(values, page * PAGE_SIZE + codes % PAGE_SIZE)
 
 
 def as_utf8(texts: tf.Tensor) -> tf.Tensor:

@@ -3,11 +3,11 @@
 The settings come from the trainer specification inside the released `spiece.model`.
 """
 
+import functools
 import io
 import os
 import random
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator
 
@@ -75,17 +75,16 @@ def train_tokenizer(
     if output_model is not None:
         _check_output(os.fspath(output_model), overwrite)
     start = time.monotonic()
+    draw = functools.partial(
+        _draw, limit=input_sentence_size, seed=seed, progress=progress
+    )
     if model_type == "unigram":
         parts = (p for s in sentences for p in _prepare(s, do_lower_case, keep_accents))
+        options = (vocab_size, character_coverage, input_sentence_size)
+        data = _train_unigram(draw(parts), *options)
     else:
         parts = (to_unicode(sentence) for sentence in sentences if sentence.strip())
-    drawn = _draw(parts, input_sentence_size, seed, progress)
-    if model_type == "unigram":
-        data = _train_unigram(
-            drawn, vocab_size, character_coverage, input_sentence_size
-        )
-    else:
-        data = _train_byte_bpe(drawn, vocab_size)
+        data = _train_byte_bpe(draw(parts), vocab_size)
     logging.info("trained %d tokens in %.0f s", vocab_size, time.monotonic() - start)
     if output_model is not None:
         files.write_bytes(output_model, data, overwrite)
@@ -107,24 +106,18 @@ def _draw(
 
     # random.Random.random() gives the same numbers in every Python release.
     draw, drawn, count = random.Random(seed), [], 0
-    for sentence in tqdm(
-        sentences,
-        desc="reading text",
-        unit=" sentences",
-        disable=not progress,
-        file=sys.stderr,
-        mininterval=0.5,
+    options = {"desc": "reading text", "unit": " sentences", "mininterval": 0.5}
+    for count, sentence in enumerate(
+        tqdm(sentences, **options, disable=not progress), 1
     ):
-        count += 1
         if len(drawn) < limit:
             drawn.append(sentence)
             continue
         place = int(draw.random() * count)
         if place < limit:
             drawn[place] = sentence
-    require(
-        count, "training text: expected some sentences, received none", error=DataError
-    )
+    message = "training text: expected some sentences, received none"
+    require(count, message, error=DataError)
     logging.info("training on %d of %d sentences ...", len(drawn), count)
     drawn.reverse()
     # The trainer keeps its own copy.
@@ -184,10 +177,8 @@ def _prepare(
 
 
 def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed):
-    if model_type not in MODEL_TYPES:
-        raise UsageError(
-            f"model_type must be one of {', '.join(MODEL_TYPES)}, received {model_type}"
-        )
+    rule = f"model_type must be one of {', '.join(MODEL_TYPES)}"
+    require(model_type in MODEL_TYPES, rule, model_type)
     special = len(SPECIAL_TOKENS)
     fixed = len(USER_DEFINED_SYMBOLS) if model_type == "unigram" else _BYTES
     require(
@@ -196,26 +187,18 @@ def _check(model_type, vocab_size, character_coverage, input_sentence_size, seed
         f"tokens ({special}) and fixed ones ({fixed})",
         vocab_size,
     )
-    require(
-        0.98 <= character_coverage <= 1.0,
-        "character_coverage must be from 0.98 to 1",
-        character_coverage,
-    )
+    rule = "character_coverage must be from 0.98 to 1"
+    require(0.98 <= character_coverage <= 1.0, rule, character_coverage)
     # SentencePiece treats 0 as "all", and its own lower limit is 100.
-    require(
-        input_sentence_size > 100,
-        "input_sentence_size must be greater than 100",
-        input_sentence_size,
-    )
+    rule = "input_sentence_size must be greater than 100"
+    require(input_sentence_size > 100, rule, input_sentence_size)
     require(0 <= seed < 2**32, "seed must be from 0 to 2**32 - 1", seed)
 
 
 def _check_output(path: str, overwrite: bool) -> None:
     """Checks the destination before hours of training, not after."""
-    require(
-        not files.is_folder(path),
-        f"{path}: expected the name of a file, received a folder",
-    )
+    message = f"{path}: expected the name of a file, received a folder"
+    require(not files.is_folder(path), message)
     folder = os.path.dirname(path)
     if folder and not files.is_remote(path):
         files.make_folder(folder)

@@ -16,8 +16,6 @@ from albert_tf.models.classifiers import AlbertMultipleChoice
 from tests import tiny
 from tests.export import heads
 
-ROOT = pathlib.Path(__file__).parents[2]
-
 
 @pytest.fixture(scope="module")
 def race(tokenizer):
@@ -144,24 +142,16 @@ def test_nothing(loaded):
     none = tf.constant([], tf.string)
     got = ask(context=none, question=none, choices=tf.zeros([0, 3], tf.string))
     assert got["probabilities"].shape == (0, 3)
-    got = ask(
-        context=tf.constant(["a"]),
-        question=tf.constant(["b"]),
-        choices=tf.constant([["", ""]]),
-    )
+    one = {"context": tf.constant(["a"]), "question": tf.constant(["b"])}
+    got = ask(**one, choices=tf.constant([["", ""]]))
     np.testing.assert_array_equal(got["probabilities"], [[1, 0]])
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one choice"):
-        ask(
-            context=tf.constant(["a"]),
-            question=tf.constant(["b"]),
-            choices=tf.zeros([1, 0], tf.string),
-        )
+        ask(**one, choices=tf.zeros([1, 0], tf.string))
 
 
 def test_manifest(exported):
-    found = json.loads(
-        pathlib.Path(exported("multiple_choice"), manifest.FILE).read_text()
-    )
+    folder = exported("multiple_choice")
+    found = json.loads(pathlib.Path(folder, manifest.FILE).read_text())
     assert found["kind"] == "AlbertMultipleChoice"
     assert (found["max_seq_length"], found["max_qa_length"]) == (20, 9)
     assert found["fills_blanks"] is True
@@ -171,10 +161,5 @@ def test_manifest(exported):
         "choices": "string [None, None]",
         "num_choices": "int32 [None]",
     }
-    assert found["signatures"].keys() == {
-        "serving_default",
-        "counted",
-        "tokens",
-        "embed",
-        "embed_layer",
-    }
+    names = {"serving_default", "counted", "tokens", "embed", "embed_layer"}
+    assert found["signatures"].keys() == names

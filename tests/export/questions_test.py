@@ -9,18 +9,14 @@ from hypothesis import strategies as st
 from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.export import questions
-from albert_tf.export.question_rows import (
-    MAX_WINDOWS,
-    QuestionInputs,
-    read_outputs,
-)
+from albert_tf.export.question_rows import MAX_WINDOWS, QuestionInputs, read_outputs
 from albert_tf.heads import HEADS
+from albert_tf.inference.predictor import as_unicode
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
 from albert_tf.tasks.squad_answers import make_answers
 from albert_tf.tasks.squad_files import ask
-from albert_tf.text.normalization import to_unicode
 from tests import tiny
-from tests.text.kinds import ODD
+from tests.text.kinds import ODD, as_tensor
 
 CONFIG = tiny.CONFIG.replace(max_position_embeddings=40, num_hidden_layers=1)
 LOGITS, BEAM = "question_answering", "beam_question_answering"
@@ -81,21 +77,15 @@ def pair(request, tokenizer):
     return Pair(request.param, tokenizer)
 
 
-def as_tensor(texts):
-    raw = [t if isinstance(t, bytes) else to_unicode(t).encode() for t in texts]
-    return tf.constant(raw, tf.string)
-
-
 def rows_of(outputs) -> list[list[dict]]:
     """The n-best lists of the graph, in the form of `QuestionAnswerer`."""
     values = {name: value.numpy() for name, value in outputs.items()}
     names = ("answer", "score", "start", "end")
     lists = []
     for columns in zip(*(values[f"n_best_{name}s"] for name in names), strict=True):
-        row = [
-            {"answer": a.decode(), "score": float(s), "start": int(b), "end": int(e)}
-            for a, s, b, e in zip(*columns, strict=True)
-        ]
+        entries = zip(*(column.tolist() for column in columns), strict=True)
+        row = [dict(zip(names, entry, strict=True)) for entry in entries]
+        row = [{**entry, "answer": entry["answer"].decode()} for entry in row]
         kept = [entry for entry in row if entry["start"] >= 0]
         filled = {"answer": "", "score": 0.0, "start": -1, "end": -1}
         assert row == kept + [filled] * (len(row) - len(kept))
@@ -128,20 +118,15 @@ def assert_same(pair, pairs) -> None:
             equals = [
                 w for w, s in zip(want, scores, strict=True) if near(s, scores[i])
             ]
-            places = [(w["answer"], w["start"], w["end"]) for w in equals]
-            place = (entry["answer"], entry["start"], entry["end"])
-            assert place in places, message
+            places = [{**w, "score": entry["score"]} for w in equals]
+            assert entry in places, message
     if pair.answering.unanswerable:
-        texts = ([unicode(text) for text in column] for column in (asked, contexts))
+        texts = ([as_unicode("", text)[0] for text in x] for x in (asked, contexts))
         answers = pair.answer.answers(ask(*texts, True))
         np.testing.assert_allclose(
             outputs["null_score"], answers.null_scores, rtol=1e-5, atol=1e-5
         )
     assert ("null_score" in outputs) == pair.answering.unanswerable
-
-
-def unicode(text) -> str:
-    return text if isinstance(text, str) else to_unicode(text)
 
 
 def near(a: float, b: float) -> bool:

@@ -180,9 +180,8 @@ def test_a_bad_text_does_not_harm_its_mates(find, signatures):
     alone = entries(signatures["tag"](text=tf.constant([good])))[0]
     for row in (got[0], got[-1]):
         assert [x[0] for x in row] == [x[0] for x in alone]
-        np.testing.assert_allclose(
-            [x[1] for x in row], [x[1] for x in alone], atol=1e-6
-        )
+        scores = [x[1] for x in alone]
+        np.testing.assert_allclose([x[1] for x in row], scores, atol=1e-6)
     # The first 64 KiB of a text are read.
     assert len(got[1]) == -(-(1 << 16) // 5)
     assert len(got[2]) == 1
@@ -210,18 +209,15 @@ def test_tokens_and_nothing(find, signatures, tokenizer):
 
 
 def test_manifest(exported):
-    found = json.loads(
-        pathlib.Path(exported("token_classifier"), manifest.FILE).read_text()
-    )
+    folder = exported("token_classifier")
+    found = json.loads(pathlib.Path(folder, manifest.FILE).read_text())
     assert found["kind"] == "AlbertTokenClassifier"
-    assert found["labels"] == heads.TAGS
-    assert found["max_seq_length"] == heads.TAGS_LENGTH
+    sizes = (heads.TAGS, heads.TAGS_LENGTH)
+    assert (found["labels"], found["max_seq_length"]) == sizes
     names = {"serving_default", "tag", "words", "tokens", "embed", "embed_layer"}
     assert found["signatures"].keys() == names
-    assert found["signatures"]["words"] == {
-        "words": "string [None, None]",
-        "num_words": "int32 [None]",
-    }
+    words = {"words": "string [None, None]", "num_words": "int32 [None]"}
+    assert found["signatures"]["words"] == words
 
 
 def test_labels_must_fit(find, tmp_path):

@@ -66,16 +66,12 @@ def of_logits(outputs, row):
 
 def of_beam(outputs, row):
     """All pairs of the beam head of a window."""
-    ends = outputs["end_index"].shape[1] // outputs["start_index"].shape[1]
+    names = ("start_index", "start_log_probs", "end_index", "end_log_probs")
+    starts, first, ends, last = (outputs[name][row].tolist() for name in names)
+    columns = zip(ends, last, strict=True)
     return [
-        (
-            int(outputs["start_index"][row, i]),
-            int(outputs["end_index"][row, i * ends + j]),
-            float(outputs["start_log_probs"][row, i]),
-            float(outputs["end_log_probs"][row, i * ends + j]),
-        )
-        for i in range(outputs["start_index"].shape[1])
-        for j in range(ends)
+        (starts[i // 4], end, first[i // 4], score)
+        for i, (end, score) in enumerate(columns)
     ]
 
 
@@ -119,12 +115,14 @@ def test_logits_of_1_1(seed):
     outputs = logits(seed)
     answers = squad_answers.make_answers(questions, ENCODED, outputs, OPTIONS)
     full = 0
-    for number in range(len(DEV)):
+    for number, item in enumerate(DEV.items):
         expected = plain_nbest(number, lambda row: of_logits(outputs, row))
         assert listed(answers, number) == (expected or [("empty", 0.0, 0.0)])
         assert answers.texts[number] == answers.nbest[number][0].text
         chances = [c.probability for c in answers.nbest[number]]
         assert sum(chances) == pytest.approx(1) and chances == sorted(chances)[::-1]
+        text = DEV.contexts[item.context]
+        assert all(text[c.start : c.end] == c.text for c in answers.nbest[number])
         full += len(expected) > 2
     assert full > 10 and answers.null_scores is None
 
@@ -136,13 +134,9 @@ def test_logits_of_2_0(seed):
     threshold = sorted(answers.null_scores)[10]
     options = dataclasses.replace(OPTIONS, null_threshold=threshold)
     answers = squad_answers.make_answers(DEV, ENCODED, outputs, options)
-    written = set()
     for number in range(len(DEV)):
-        plain = [
-            one
-            for one in plain_nbest(number, lambda row: of_logits(outputs, row))
-            if one[0]
-        ]
+        plain = plain_nbest(number, lambda row: of_logits(outputs, row))
+        plain = [one for one in plain if one[0]]
         starts = ENCODED.rows.splits[:-1][WINDOWS.question == number]
         null = min(outputs["start_logits"][starts] + outputs["end_logits"][starts])
         text, a, b = plain[0]
@@ -150,12 +144,10 @@ def test_logits_of_2_0(seed):
         assert (answers.best[number].text, answers.best[number].score) == (text, a + b)
         expected = text if answers.null_scores[number] <= threshold else ""
         assert answers.texts[number] == expected
-        written.add(bool(expected))
         names = [c.text for c in answers.nbest[number]]
         assert names.count("") <= 1 and len(names) <= 7
-        if len(plain) < 7:
-            assert "" in names
-    assert written == {True, False}
+        assert "" in names or len(plain) >= 7
+    assert {bool(text) for text in answers.texts} == {True, False}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -163,44 +155,35 @@ def test_beams_of_2_0(seed):
     outputs = beams(seed)
     options = dataclasses.replace(OPTIONS, null_threshold=-0.4)
     answers = squad_answers.make_answers(DEV, ENCODED, outputs, options)
-    answered = 0
     for number in range(len(DEV)):
         expected = plain_nbest(number, lambda row: of_beam(outputs, row))
         assert listed(answers, number) == (expected or [("", -1e6, -1e6)])
-        rows = WINDOWS.question == number
-        null = outputs["cls_logits"][rows].min()
+        null = outputs["cls_logits"][WINDOWS.question == number].min()
         assert answers.null_scores[number] == pytest.approx(null)
         text = expected[0][0] if expected and null < -0.4 else ""
         assert answers.texts[number] == text
-        answered += bool(text)
-    assert answered
+    assert any(answers.texts)
 
 
-def test_positions_are_those_of_the_text():
-    answers = squad_answers.make_answers(DEV, ENCODED, logits(0), OPTIONS)
-    for item, candidates in zip(DEV.items, answers.nbest, strict=True):
-        for candidate in candidates:
-            if candidate.text:
-                text = DEV.contexts[item.context]
-                assert text[candidate.start : candidate.end] == candidate.text
+def answered(*texts, unanswerable=False, start=None, end=None):
+    """Answers about texts, from zeros and other logits of tokens of the first text."""
+    asked = ask(["?"] * len(texts), texts, unanswerable)
+    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
+    shift = int(encoded.rows.first_lengths[0])
+    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
+    for values, given in zip(outputs.values(), (start, end), strict=True):
+        for token, value in (given or {}).items():
+            values[shift + token] = value
+    return squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
 
 
 def test_an_accent_at_the_end_is_kept():
     text = "They went to the cafe\u0301 and on."
-    asked = ask(["Where?"], [text], unanswerable=False)
-    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
-    place = int(encoded.rows.first_lengths[0]) + 4
-    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
-    outputs["start_logits"][place] = outputs["end_logits"][place] = 9
-    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
-    assert answers.texts == ["cafe\u0301"]
+    assert answered(text, start={4: 9}, end={4: 9}).texts == ["cafe\u0301"]
 
 
 def test_a_text_without_tokens():
-    asked = ask(["Where?", "Who?"], ["", " \n"], unanswerable=True)
-    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
-    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
-    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
+    answers = answered("", " \n", unanswerable=True)
     assert answers.texts == ["", ""] and min(answers.null_scores) > 1e5
     files = squad_answers.prediction_files(answers)
     assert json.loads(files["_null_odds.json"])["0"] > 1e5
@@ -209,42 +192,26 @@ def test_a_text_without_tokens():
 def test_files():
     answers = squad_answers.make_answers(DEV, ENCODED, beams(0), OPTIONS)
     files = squad_answers.prediction_files(answers)
-    assert sorted(files) == [".json", "_nbest.json", "_null_odds.json"]
     assert all(text.isascii() and text.endswith("}\n") for text in files.values())
-    assert json.loads(files[".json"]) == dict(zip(DEV.ids, answers.texts, strict=True))
-    nbest = json.loads(files["_nbest.json"])
-    assert list(nbest) == DEV.ids
-    assert set(nbest[DEV.ids[0]][0]) == {
-        "text",
-        "probability",
-        "start_log_prob",
-        "end_log_prob",
-    }
-    odds = json.loads(files["_null_odds.json"])
-    assert odds == dict(zip(DEV.ids, answers.null_scores, strict=True))
-    questions = dataclasses.replace(DEV, unanswerable=False)
-    answers = squad_answers.make_answers(questions, ENCODED, logits(0), OPTIONS)
-    files = squad_answers.prediction_files(answers)
-    assert (
-        sorted(files) == [".json", "_nbest.json"]
-        and "start_logit" in files["_nbest.json"]
-    )
-
-
-def test_lone_surrogates_can_be_written():
-    asked = ask(["?"], ["a \ud800 b"], unanswerable=False)
-    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
-    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
-    outputs["end_logits"][-2] = 1
-    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
+    files = {name: json.loads(text) for name, text in files.items()}
+    assert sorted(files) == [".json", "_nbest.json", "_null_odds.json"]
+    assert files[".json"] == dict(zip(DEV.ids, answers.texts, strict=True))
+    assert list(files["_nbest.json"]) == DEV.ids
+    names = ["text", "probability", "start_log_prob", "end_log_prob"]
+    assert list(files["_nbest.json"][DEV.ids[0]][0]) == names
+    odds = dict(zip(DEV.ids, answers.null_scores, strict=True))
+    assert files["_null_odds.json"] == odds
+    # A lone surrogate can be written, too.
+    answers = answered("a \ud800 b", end={1: 1})
     assert answers.texts == ["a \ud800 b"]
-    squad_answers.prediction_files(answers)[".json"].encode()
+    files = squad_answers.prediction_files(answers)
+    assert sorted(files) == [".json", "_nbest.json"] and files[".json"].encode()
+    assert "start_logit" in files["_nbest.json"]
 
 
 def test_what_cannot_be_answered():
     bad = logits(0)
-    bad["end_logits"] = bad["end_logits"].copy()
-    bad["end_logits"][3] = np.nan
+    bad["end_logits"] = np.where(np.arange(len(ENCODED.rows.ids)) == 3, np.nan, 0)
     with pytest.raises(DataError, match="end_logits are not finite"):
         squad_answers.make_answers(DEV, ENCODED, bad, OPTIONS)
     broken = dataclasses.replace(DEV.items[0], problem="broken")
@@ -257,14 +224,8 @@ def test_what_cannot_be_answered():
 
 
 def test_the_same_text_is_listed_once_with_its_best_score():
-    asked = ask(["?"], ["yes and yes or yes"], unanswerable=False)
-    encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
-    place = int(encoded.rows.first_lengths[0])
-    outputs = {n: np.zeros(len(encoded.rows.ids)) for n in logits(0)}
-    for token, value in ((0, 3.0), (2, 5.0), (4, 4.0)):
-        outputs["start_logits"][place + token] = value
-        outputs["end_logits"][place + token] = value
-    answers = squad_answers.make_answers(asked, encoded, outputs, OPTIONS)
+    values = {0: 3.0, 2: 5.0, 4: 4.0}
+    answers = answered("yes and yes or yes", start=values, end=values)
     (first, *others) = answers.nbest[0]
     assert (first.text, first.score, first.start, first.end) == ("yes", 10.0, 8, 11)
     assert "yes" not in [candidate.text for candidate in others]

@@ -22,6 +22,9 @@ OPTIONS = Options(max_seq_length=64, doc_stride=16, max_query_length=16)
 TRAIN = read_questions(SQUAD / "train-v1.1.json", unanswerable=False, training=True)
 
 
+TARGETS = (features.START_POSITIONS, features.END_POSITIONS, features.IS_IMPOSSIBLE)
+
+
 def one(text: str, answer: str, start: int = -1, **kwargs) -> Questions:
     """A question to train on, with its answer."""
     start = text.index(answer) if start < 0 else start
@@ -42,25 +45,15 @@ def test_windows_are_the_original_s():
         assert ids.tolist() == feature["input_ids"][:length]
         assert rows.first_lengths[r] == feature["segment_ids"].index(1)
         assert mask[r].tolist() == feature["p_mask"]
-        target = [encoded.targets[k][r] for k in features_in_order()]
-        assert target == [
-            feature["start_position"],
-            feature["end_position"],
-            int(feature["is_impossible"]),
-        ]
+        names = ("start_position", "end_position", "is_impossible")
+        assert [encoded.targets[k][r] for k in TARGETS] == [feature[n] for n in names]
         item = TRAIN.items[windows.question[r]]
         context = windows.contexts[item.context]
         part = slice(windows.first[r], windows.first[r] + windows.size[r])
         assert context.starts[part].tolist() == feature["tok_start_to_orig_index"]
         assert (context.ends[part] - 1).tolist() == feature["tok_end_to_orig_index"]
-    assert {encoded.targets[k].dtype for k in features_in_order()} == {
-        np.dtype(np.int32)
-    }
+    assert {x.dtype for x in encoded.targets.values()} == {np.dtype(np.int32)}
     assert not encoded.truncated.any()
-
-
-def features_in_order() -> tuple[str, ...]:
-    return features.START_POSITIONS, features.END_POSITIONS, features.IS_IMPOSSIBLE
 
 
 def test_max_context_is_the_original_s():
@@ -83,10 +76,7 @@ def test_max_context_is_the_original_s():
     ("changes", "message"),
     [
         ({"doc_stride": 0}, "doc_stride must be from 1 to 45 .* received 0"),
-        (
-            {"max_seq_length": 19},
-            "max_seq_length must be at least .* = 20.*received 19",
-        ),
+        ({"max_seq_length": 19}, "max_seq_length must be .* = 20.*received 19"),
         ({"max_query_length": 0}, "max_query_length must be at least 1, received 0"),
         ({"max_answer_length": -1}, "max_answer_length must be at least 1"),
     ],
@@ -116,7 +106,7 @@ def test_long_questions_are_cut_and_counted():
 )
 def test_targets_cover_the_answer(text, answer):
     encoded = squad_features.encode_questions(one(text, answer), TOKENIZER, OPTIONS)
-    first, last, impossible = (encoded.targets[k][0] for k in features_in_order())
+    first, last, impossible = (encoded.targets[k][0] for k in TARGETS)
     assert not impossible
     shift = encoded.rows.first_lengths[0]
     context = encoded.detail.contexts[0]
@@ -131,10 +121,7 @@ LONG = "one two three four five six seven eight nine ten " * 20
     ("questions", "message"),
     [
         (one(LONG, LONG[:300]), r"data\[0\] \(id 'q'\): no window .* 62 tokens"),
-        (
-            one("a b", "b", problem="data[0]: is bad"),
-            r"x.json: data\[0\]: is bad \(--on",
-        ),
+        (one("a b", "b", problem="data[0]: bad"), r"x.json: data\[0\]: bad \(--on"),
     ],
 )
 def test_bad_training_questions_stop_or_are_left_out(questions, message, caplog):
@@ -144,10 +131,9 @@ def test_bad_training_questions_stop_or_are_left_out(questions, message, caplog)
     with pytest.raises(DataError, match=r"can be used, received none \(left out: 1\)"):
         squad_features.encode_questions(questions, TOKENIZER, skip)
     good = Question("good", "what?", 0, (("b", 2),))
-    questions = dataclasses.replace(questions, items=[*questions.items, good])
-    questions = dataclasses.replace(questions, contexts=["a b " + LONG])
     long = dataclasses.replace(questions.items[0], answers=((LONG[:300], 4),))
-    questions = dataclasses.replace(questions, items=[long, good])
+    changes = {"contexts": ["a b " + LONG], "items": [long, good]}
+    questions = dataclasses.replace(questions, **changes)
     encoded = squad_features.encode_questions(questions, TOKENIZER, skip)
     assert set(encoded.detail.question.tolist()) == {1}
     assert "left out 1 of 2 questions" in caplog.text
@@ -191,6 +177,6 @@ def test_a_target_is_the_whole_answer_or_nothing():
             inside = first <= number and number + 3 < first + size
             shift = int(rows.first_lengths[r]) - first
             expected = [number + shift, number + 3 + shift, 0] if inside else [0, 0, 1]
-            assert [int(encoded.targets[k][r]) for k in features_in_order()] == expected
+            assert [encoded.targets[k][r] for k in TARGETS] == expected
             held += inside
         assert held > (number > 10)

@@ -24,11 +24,7 @@ CASES = {
     "after end": ("B-A E-A I-A E-A", "B-A I-A B-A I-A", "IOBES"),
     "BILOU": ("U-A B-A I-A L-A O", "B-A B-A I-A I-A O", "BILOU"),
     "untyped": ("B I O I", "B I O B", "(1 of them)"),
-    "hyphens": (
-        "B-creative-work I-creative-work",
-        "B-creative-work I-creative-work",
-        "",
-    ),
+    "hyphens": ("B-a-b I-a-b", "B-a-b I-a-b", ""),
     "parts of speech": ("DT NN S B X", "DT NN S B X", ""),
     "outside": ("O O", "O O", ""),
 }

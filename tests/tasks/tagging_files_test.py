@@ -24,13 +24,12 @@ def write(tmp_path, text, name="a.conll"):
 
 
 def test_conll_2003(tmp_path):
-    write(
-        tmp_path,
+    text = (
         "-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n"
         "Peter NNP I-NP I-PER\nBlackburn NNP I-NP I-PER\n-DOCSTART- -X- O O\n"
-        "Paris NNP I-NP I-LOC\nRome NNP I-NP B-LOC\n",
-        "eng.testa",
+        "Paris NNP I-NP I-LOC\nRome NNP I-NP B-LOC\n"
     )
+    write(tmp_path, text, "eng.testa")
     found = TASKS["conll2003"].splits["dev"].read(str(tmp_path))
     assert found.tokens == [
         ["EU", "rejects"],
@@ -48,11 +47,8 @@ def test_conll_2003(tmp_path):
 
 def test_wnut17_with_byte_order_marks(tmp_path):
     """As in the released dev file: two such lines, and an I- that starts an entity."""
-    write(
-        tmp_path,
-        "\ufeffA\tO\nRT\tI-group\n\nDubbz\ufeff\tB-person\n\n!\tO\n\ufeff\n",
-        "emerging.dev.conll",
-    )
+    text = "\ufeffA\tO\nRT\tI-group\n\nDubbz\ufeff\tB-person\n\n!\tO\n\ufeff\n"
+    write(tmp_path, text, "emerging.dev.conll")
     found = TASKS["wnut17"].splits["dev"].read(str(tmp_path))
     assert found.tokens == [["A", "RT"], ["Dubbz\ufeff"], ["!"]]
     assert found.labels == [["O", "B-group"], ["B-person"], ["O"]]
@@ -82,23 +78,19 @@ def test_words_without_tags(tmp_path):
         read_tagged(path)
 
 
-BAD = {
-    "no tag": ("a O\nb\n\nc O\n", "line 2: the word 'b' has no tag"),
-    "fewer columns": (
-        "a X O\nb O\n\nc X O\n",
-        "line 2: expected 3 columns, as in line 1, received 2: 'b O'",
-    ),
-    "more columns": ("a O\nb X O\n\nc O\n", "line 2: expected 2 columns"),
-    "no word": ("a\tO\n\tO\n\nc\tO\n", "line 2: there is no word before 'O'"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_line_is_named(tmp_path, name, caplog):
-    text, message = BAD[name]
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a O\nb\n\nc O\n", "the word 'b' has no tag"),
+        ("a X O\nb O\n\nc X O\n", "expected 3 columns, as in line 1, .* 2: 'b O'"),
+        ("a O\nb X O\n\nc O\n", "expected 2 columns"),
+        ("a\tO\n\tO\n\nc\tO\n", "there is no word before 'O'"),
+    ],
+)
+def test_bad_line_is_named(tmp_path, text, message, caplog):
     path = write(tmp_path, text)
     for labelled in (True, False):
-        with pytest.raises(DataError, match=r"a\.conll: " + message):
+        with pytest.raises(DataError, match=r"a\.conll: line 2: " + message):
             read_tagged(path, labelled=labelled)
     found = read_tagged(path, on_bad_input="skip")
     assert (found.tokens, found.labels) == ([["c"]], [["O"]])
@@ -106,22 +98,21 @@ def test_bad_line_is_named(tmp_path, name, caplog):
     assert f"{path}: sentences that cannot be used 1" in caplog.text
 
 
-FILES = {
-    "empty": (b"", "expected sentences of words"),
-    "documents only": (b"-DOCSTART- O\n\n", "expected sentences of words"),
-    "scheme": (b"a B-X\n\nc O\nb X\n", "line 4: the tag must be O, B-type or I-type"),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_bad_file(tmp_path, name):
-    data, message = FILES[name]
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "expected sentences of words"),
+        (b"-DOCSTART- O\n\n", "expected sentences of words"),
+        (b"a B-X\n\nc O\nb X\n", "line 4: the tag must be O, B-type or I-type"),
+    ],
+)
+def test_bad_file(tmp_path, data, message):
     with pytest.raises(DataError, match=message):
         read_tagged(write(tmp_path, data))
 
 
 def jsonl(tmp_path, *rows):
-    return write(tmp_path, "".join(json.dumps(r) + "\n" for r in rows), "a.jsonl")
+    return write(tmp_path, "\n".join(map(json.dumps, rows)), "a.jsonl")
 
 
 GOOD = {"tokens": ["a", "b"], "tags": ["I-X", "O"], "n": {"x": 1}}
@@ -142,10 +133,8 @@ def test_parquet(tmp_path):
 
     columns = {"words": [["a"]], "ner": [["O"]], "id": ["x"]}
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
-    settings = TaggedTableSettings(
-        tokens_column="words", tags_column="ner", id_column="id"
-    )
-    found = read_tagged(str(tmp_path / "a.parquet"), settings)
+    names = {"tokens_column": "words", "tags_column": "ner", "id_column": "id"}
+    found = read_tagged(str(tmp_path / "a.parquet"), TaggedTableSettings(**names))
     assert (found.tokens, found.labels, found.ids) == ([["a"]], [["O"]], ["x"])
 
 
@@ -157,19 +146,18 @@ def test_json_lines_without_tags(tmp_path):
             read_tagged(path)
 
 
-BAD_ROWS = {
-    "fewer tags": ({"tags": ["O"]}, "as many tags as words, 2, received 1"),
-    "null tag": ({"tags": ["O", None]}, r"text at 1 \(from 0\), received None"),
-    "empty tag": ({"tags": ["O", ""]}, r"word 1 \(from 0\), 'b', has no tag"),
-    "text": ({"tags": "OO"}, "tags: expected a list, received 'OO'"),
-    "words": ({"tokens": "a b"}, "tokens: expected a list, received 'a b'"),
-    "nested": ({"tokens": ["a", ["b"]]}, r"tokens: expected text at 1"),
-}
-
-
-@pytest.mark.parametrize("name", BAD_ROWS)
-def test_bad_row_is_named(tmp_path, name):
-    changes, message = BAD_ROWS[name]
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tags": ["O"]}, "as many tags as words, 2, received 1"),
+        ({"tags": ["O", None]}, r"text at 1 \(from 0\), received None"),
+        ({"tags": ["O", ""]}, r"word 1 \(from 0\), 'b', has no tag"),
+        ({"tags": "OO"}, "tags: expected a list, received 'OO'"),
+        ({"tokens": "a b"}, "tokens: expected a list, received 'a b'"),
+        ({"tokens": ["a", ["b"]]}, r"tokens: expected text at 1"),
+    ],
+)
+def test_bad_row_is_named(tmp_path, changes, message):
     path = jsonl(tmp_path, GOOD, GOOD | changes)
     with pytest.raises(DataError, match=r"a\.jsonl: line 2: .*" + message):
         read_tagged(path)
@@ -186,13 +174,10 @@ def test_rows_of_tensorflow_datasets():
     found = read(*rows, {"tokens": [], "ner": []})
     assert found.labels == [["B-PER", "I-PER", "O"]]
     assert found.ids == ["0"]
-    for bad, message in {
-        3: r"ner: expected text at 0 \(from 0\), received 3",
-        -1: "received -1",
-    }.items():
-        with pytest.raises(DataError, match=f"row 0: .*{message}"):
-            read({"tokens": ["a"], "ner": [bad]})
-    with pytest.raises(DataError, match="row 0: ner: expected a list, received None"):
-        read({"tokens": ["a"], "pos": [0]})
-    with pytest.raises(DataError, match="row 0: .* as words, 2, received 1"):
-        read({"tokens": ["a", "b"], "ner": [0]})
+    for tags, message in (
+        ([3], r"ner: expected text at 0 \(from 0\), received 3"),
+        (None, "ner: expected a list, received None"),
+        ([0, 0], "expected as many tags as words, 1, received 2"),
+    ):
+        with pytest.raises(DataError, match=f"row 0: {message}"):
+            read({"tokens": ["a"], "ner": tags})

@@ -18,15 +18,9 @@ def test_lenient_and_strict_differ():
     """conlleval reads an entity that starts with I-, strict IOB2 does not."""
     labels = rows("B-A I-A O", "B-B O")
     values = tagging_metrics.entity_metrics(labels, rows("I-A I-A O", "B-B O"))
-    assert values == {
-        "f1": 1.0,
-        "precision": 1.0,
-        "recall": 1.0,
-        "f1_strict": pytest.approx(2 / 3),
-        "precision_strict": 1.0,
-        "recall_strict": 0.5,
-        "accuracy": 0.8,
-    }
+    strict = {"precision_strict": 1.0, "recall_strict": 0.5, "accuracy": 0.8}
+    strict["f1_strict"] = pytest.approx(2 / 3)
+    assert values == {"f1": 1.0, "precision": 1.0, "recall": 1.0, **strict}
 
 
 def test_sentences_stay_apart():
@@ -53,7 +47,7 @@ def test_counts():
 def test_no_entity_is_no_warning(labels):
     values = tagging_metrics.entity_metrics(rows(labels), rows("O O"))
     assert values["f1"] == values["f1_strict"] == 0.0
-    assert len(tagging_metrics.per_type(rows("O O"), rows("O O"))) == 0
+    assert tagging_metrics.per_type(rows("O O"), rows("O O")) == []
 
 
 def test_distinct_entities():

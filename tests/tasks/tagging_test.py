@@ -38,7 +38,6 @@ def test_first_tokens(tokenizer):
     assert encoded.rows.first_lengths.tolist() == [len(row) for row in rows]
     a, b = len(words[0]), len(words[1])
     assert encoded.places.tolist() == [1, 1 + a, 1 + a + b, 1]
-    assert encoded.places.dtype == np.int32
     assert encoded.place_splits.tolist() == [0, 3, 4]
     assert encoded.unit_splits.tolist() == [0, 1, 2]
     assert not encoded.truncated.any() and encoded.truncated.shape == (3,)
@@ -93,7 +92,6 @@ def test_a_word_longer_than_a_row_is_cut(tokenizer):
     assert encoded.truncated.tolist() == [True, False]
     assert encoded.places.tolist() == [1, 1, 1, 1]
     assert encoded.targets[features.LABELS].tolist() == [0, 3, 0, 0]
-    assert encoded.targets[features.LABELS].dtype == np.int32
     with pytest.raises(UsageError, match="max_seq_length must be at least 3"):
         FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=2))
 
@@ -125,12 +123,9 @@ def test_answers_metrics_and_files(tokenizer):
     assert files[".tsv"] == (
         "Ann\tB-P\tB-P\nLee\tI-P\tI-P\nis\tO\tO\n\nin\tO\tO\nOslo\tB-L\tO\n\n"
     )
-    assert json.loads(files[".jsonl"].splitlines()[1]) == {
-        "id": "s1",
-        "tokens": ["in", "Oslo"],
-        "prediction": ["O", "O"],
-        "label": ["O", "B-L"],
-    }
+    expected = {"id": "s1", "tokens": ["in", "Oslo"], "prediction": ["O", "O"]}
+    second = json.loads(files[".jsonl"].splitlines()[1])
+    assert second == {**expected, "label": ["O", "B-L"]}
     report = FAMILY.report(TASK, examples, answers, encoded)
     assert report["confusion"][3] == [1, 0, 0, 0]
     assert [row["label"] for row in report["per_class"]] == ["L", "P"]

@@ -9,6 +9,7 @@ import tokenizers
 from hypothesis import strategies as st
 
 from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.normalization import to_unicode
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
 from tests.tiny import GOLDEN, SPIECE
@@ -17,6 +18,14 @@ MODEL = SPIECE.read_bytes()
 STRINGS = json.loads((GOLDEN / "tokenization/strings.json").read_text())
 TEXTS = [item["text"] for item in STRINGS]
 BPE = train_tokenizer(TEXTS * 3, model_type="byte_bpe", vocab_size=800, progress=False)
+
+
+def as_tensor(texts: list[str | bytes]):
+    """Returns strings for a graph; lone surrogates are spaces."""
+    import tensorflow as tf
+
+    texts = [t if isinstance(t, bytes) else to_unicode(t).encode() for t in texts]
+    return tf.constant(texts, tf.string, [len(texts)])
 
 
 def bpe(change: Callable[[dict], object] = lambda content: None) -> ByteBPETokenizer:

@@ -50,10 +50,8 @@ def assert_places_are_right(name, text):
 def test_plain_text_is_cut_into_its_tokens(name, text):
     tokenizer = TOKENIZERS[name]
     ids, starts, ends = tokenizer.encode_with_offsets(text)
-    if name.startswith("bpe"):
-        space, expected = "Ġ", text
-    else:
-        space, expected = "▁", text.rstrip()
+    is_bpe = name.startswith("bpe")
+    space, expected = ("Ġ", text) if is_bpe else ("▁", text.rstrip())
     spans = list(zip(starts.tolist(), ends.tolist(), strict=True))
     assert "".join(text[a:b] for a, b in spans) == expected
     for i, (a, b) in zip(ids.tolist(), spans, strict=True):
@@ -96,22 +94,16 @@ def spans(text: str, name: str = "lower") -> list[tuple[str, str]]:
 
 
 def test_digit_comma_rule_splits_the_span():
-    assert spans("In 1990, it") == [
-        ("▁in", "In"),
-        ("▁1990", " 1990"),
-        (",", ","),
-        ("▁it", " it"),
-    ]
+    places = [("▁in", "In"), ("▁1990", " 1990"), (",", ","), ("▁it", " it")]
+    assert spans("In 1990, it") == places
 
 
 def test_raw_characters_stay_whole():
     text = "the cafe\u0301."
     assert spans(text)[-2:] == [("▁cafe", " cafe\u0301"), (".", ".")]
     assert spans("x ½") == [("▁x", "x"), ("▁1", " ½"), ("<unk>", "½"), ("2", "½")]
-    assert spans("  \n hello \t\n world  ") == [
-        ("▁hello", "  \n hello"),
-        ("▁world", " \t\n world"),
-    ]
+    places = [("▁hello", "  \n hello"), ("▁world", " \t\n world")]
+    assert spans("  \n hello \t\n world  ") == places
 
 
 def test_byte_level_tokens_of_one_character_share_it():

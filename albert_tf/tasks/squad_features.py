@@ -16,7 +16,7 @@ from albert_tf import features
 from albert_tf.errors import require
 from albert_tf.tasks.squad_files import Question, Questions, leave_out
 from albert_tf.tasks.task import EncodedExamples, Options
-from albert_tf.text.inputs import EncodedTexts
+from albert_tf.text.inputs import EncodedTexts, join_segments
 from albert_tf.text.tokenizer import Tokenizer
 
 
@@ -257,15 +257,12 @@ def _place(question: Question) -> str:
 def _rows(windows: Windows, items, queries, tokenizer: Tokenizer) -> EncodedTexts:
     """Joins the tokens of the rows."""
     ids, starts, kept = queries
-    cls_id = np.array([tokenizer.cls_id], np.int32)
-    sep_id = np.array([tokenizer.sep_id], np.int32)
-    parts = []
-    columns = (windows.question, windows.first, windows.size)
-    for number, first, size in zip(*(c.tolist() for c in columns), strict=True):
-        query = ids[starts[number] : starts[number] + kept[number]]
-        context = windows.contexts[items[number].context]
-        parts += (cls_id, query, sep_id, context.ids[first : first + size], sep_id)
-    first_lengths = kept[windows.question] + 2
-    splits = np.zeros(len(first_lengths) + 1, np.int64)
-    np.cumsum(first_lengths + windows.size + 1, out=splits[1:])
-    return EncodedTexts(np.concatenate(parts), splits, first_lengths.astype(np.int32))
+    used = list(windows.contexts)
+    texts = [windows.contexts[i].ids for i in used]
+    begins = dict(zip(used, np.cumsum([0, *map(len, texts)]), strict=False))
+    begins = np.array([begins[items[i].context] for i in windows.question])
+    return join_segments(
+        tokenizer,
+        (ids, starts[windows.question], kept[windows.question]),
+        (np.concatenate(texts), begins + windows.first, windows.size),
+    )

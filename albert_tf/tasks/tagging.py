@@ -327,18 +327,13 @@ def encode_words(
     truncated = np.zeros(len(sizes), np.bool_)
     truncated[np.repeat(np.arange(len(sizes)), sizes)[full > kept]] = True
     firsts = _first_words(kept.tolist(), sizes, max_seq_length - 2)
-    counts = np.diff(firsts)  # words of each row
     before = np.append(0, np.cumsum(kept))  # tokens before each word
-    lengths = np.diff(before[firsts]) + 2
-    places = before[:-1] - np.repeat(before[firsts[:-1]], counts) + 1
-    row_splits = np.append(0, np.cumsum(lengths))
-    tokens = np.full(row_splits[-1], tokenizer.sep_id, np.int32)
-    tokens[row_splits[:-1]] = tokenizer.cls_id
-    starts = np.repeat(row_splits[:-1], counts) + places
-    tokens[inputs.ranges(starts, kept)] = ids[inputs.ranges(begins, kept)]
+    starts, counts = before[firsts[:-1]], np.diff(before[firsts])
+    places = before[:-1] - np.repeat(starts, np.diff(firsts)) + 1
+    tokens = ids[inputs.ranges(begins, kept)]
     return EncodedExamples(
-        rows=inputs.EncodedTexts(tokens, row_splits, lengths.astype(np.int32)),
-        unit_splits=np.arange(len(lengths) + 1, dtype=np.int64),
+        rows=inputs.join_segments(tokenizer, (tokens, starts, counts)),
+        unit_splits=np.arange(len(counts) + 1, dtype=np.int64),
         targets={},
         truncated=truncated,
         place_splits=firsts,

@@ -101,16 +101,31 @@ def encode_texts(
         parts[1] = tokenizer.encode_batch_flat(text_pairs)
     first, second = (np.diff(splits) for _, splits in parts)
     kept = kept_lengths(first, second, max_seq_length)
-    lengths = kept[0] + 2 + np.where(second > 0, kept[1] + 1, 0)
-    splits = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    lost = (first > kept[0]) | (second > kept[1])
+    counts = (kept[0], np.where(second > 0, kept[1], -1))
+    segments = ((a, b[:-1], n) for (a, b), n in zip(parts, counts, strict=True))
+    return dataclasses.replace(join_segments(tokenizer, *segments), truncated=lost)
+
+
+def join_segments(tokenizer: Tokenizer, *segments: tuple) -> EncodedTexts:
+    """Joins parts of tokens to rows: `[CLS]`, then each part with a `[SEP]`.
+
+    Args:
+        tokenizer: `Tokenizer`. Names the special tokens.
+        *segments: tuples of the tokens of all rows, an int32 array; and int `[B]`, the
+            place of the first token of each row, and the number of its tokens, -1 for a
+            row without this part.
+    """
+    lengths = 1 + sum(counts + 1 for _, _, counts in segments)
+    splits = np.append(0, np.cumsum(lengths)).astype(np.int64)
     ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
     ids[splits[:-1]] = tokenizer.cls_id
-    start = splits[:-1] + 1
-    for (part_ids, part_splits), count in zip(parts, kept, strict=True):
-        ids[ranges(start, count)] = part_ids[ranges(part_splits[:-1], count)]
-        start = start + count + 1
-    lost = (first > kept[0]) | (second > kept[1])
-    return EncodedTexts(ids, splits, (kept[0] + 2).astype(np.int32), lost)
+    at = splits[:-1] + 1
+    for tokens, starts, counts in segments:
+        some = np.maximum(counts, 0)
+        ids[ranges(at, some)] = tokens[ranges(starts, some)]
+        at = at + counts + 1
+    return EncodedTexts(ids, splits, (segments[0][2] + 2).astype(np.int32))
 
 
 def padded_inputs(

@@ -93,14 +93,9 @@ class MultipleChoice(Family):
         budget = options.max_seq_length - 3
         kept_b = np.minimum(full_b, min(longest, budget))
         kept_a = np.minimum(full_a, budget - kept_b)
-        splits = np.concatenate([[0], np.cumsum(kept_a + kept_b + 3)]).astype(np.int64)
-        ids = np.full(splits[-1], tokenizer.sep_id, np.int32)
-        ids[splits[:-1]] = tokenizer.cls_id
-        first = inputs.ranges(a_splits[context], kept_a)
-        ids[inputs.ranges(splits[:-1] + 1, kept_a)] = a_ids[first]
-        last = inputs.ranges(b_splits[1:] - kept_b, kept_b)
-        ids[inputs.ranges(splits[:-1] + kept_a + 2, kept_b)] = b_ids[last]
-        rows = inputs.EncodedTexts(ids, splits, (kept_a + 2).astype(np.int32))
+        first = (a_ids, a_splits[context], kept_a)
+        last = (b_ids, b_splits[1:] - kept_b, kept_b)
+        rows = inputs.join_segments(tokenizer, first, last)
         units = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         lost = (kept_a < full_a) | (kept_b < full_b)
         truncated = np.logical_or.reduceat(lost, units[:-1])

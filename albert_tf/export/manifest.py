@@ -15,7 +15,7 @@ from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import digests, files, folders
-from albert_tf.text import sentencepiece_file
+from albert_tf.text import sentencepiece
 
 FILE = "assets.extra/manifest.json"
 MODEL_FILE = "saved_model.pb"
@@ -119,7 +119,7 @@ def check_operations(path: str | os.PathLike) -> set[str]:
     saved_model = read_saved_model(path)
     models = (n.attr["model"].s for n in _nodes(saved_model) if n.op == _SENTENCEPIECE)
     for model in set(models):
-        sentencepiece_file.check(model, files.join(path, MODEL_FILE))
+        sentencepiece.check(model, files.join(path, MODEL_FILE))
     for meta_graph in saved_model.meta_graphs:
         for function in meta_graph.graph_def.library.function:
             if function.attr["_XlaMustCompile"].b:

@@ -32,7 +32,7 @@ from albert_tf.export.text_inputs import (
     token_request,
 )
 from albert_tf.models.classifiers import AlbertTokenClassifier
-from albert_tf.tasks import saved, tag_schemes, tagging_metrics
+from albert_tf.tasks import iob, saved
 from albert_tf.text import inputs_graph
 from albert_tf.text.normalization import in_pages
 from albert_tf.text.tokenizer_graph import as_utf8, look_up
@@ -190,8 +190,8 @@ class Tagger:
         self._text_inputs = text_inputs
         self.labels = np.array(labels, object)
         self._tables = None
-        if tag_schemes.mark_entities(labels):
-            self._tables = tagging_metrics.entity_tables(labels)
+        if iob.mark_entities(labels):
+            self._tables = iob.entity_tables(labels)
 
     def __call__(self, words, splits) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the tags of words, int32 `[P]`, and their probabilities.
@@ -232,7 +232,7 @@ class Tagger:
         return Groups(tf.gather(self.labels, tags), scores, places, places, splits)
 
     def entities(self, tags, scores, splits) -> Groups:
-        """Returns entities as `tagging_metrics.entities` finds them, or every word.
+        """Returns entities as `iob.entities` finds them, or every word.
 
         Args:
             tags: int32 `[P]`.

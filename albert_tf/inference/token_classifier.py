@@ -9,9 +9,8 @@ import numpy as np
 
 from albert_tf.heads import TAGS, answering
 from albert_tf.inference import predictor
-from albert_tf.tasks import tag_schemes
+from albert_tf.tasks.iob import entities, mark_entities
 from albert_tf.tasks.tagging_files import TaggedExamples
-from albert_tf.tasks.tagging_metrics import entities
 
 _NOT_SPACE = re.compile(r"\S+")
 # A word among the kinds of its characters; equal characters.
@@ -100,7 +99,7 @@ class TokenClassifier(predictor.Predictor):
         answers = self.answers(
             TaggedExamples("texts", list(map(str, numbers)), sentences, None, numbers)
         )
-        join = aggregate and tag_schemes.mark_entities(self.task.labels)
+        join = aggregate and mark_entities(self.task.labels)
         results = []
         for i, tags in enumerate(answers.tags):
             groups = entities(tags) if join else [(t, j, j) for j, t in enumerate(tags)]

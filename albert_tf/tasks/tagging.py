@@ -18,7 +18,7 @@ from absl import logging
 from albert_tf import features
 from albert_tf.errors import DataError, require
 from albert_tf.tables import class_ids
-from albert_tf.tasks import metrics, tag_schemes, tagging_metrics
+from albert_tf.tasks import iob, metrics
 from albert_tf.tasks.tagging_files import ConllSource, TaggedExamples, TaggedSource
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
@@ -86,18 +86,18 @@ class Tagging(Family):
         of words if all had the most frequent tag, which for entities is `O`.
         """
         values = dict(task.metrics(examples.labels, answers.tags))
-        if tag_schemes.mark_entities(task.labels):
-            values["f1_surface"] = tagging_metrics.surface_f1(
+        if iob.mark_entities(task.labels):
+            values["f1_surface"] = iob.surface_f1(
                 examples.tokens, examples.labels, answers.tags
             )
-        known = Counter(tagging_metrics.flat(examples.labels))
+        known = Counter(iob.flat(examples.labels))
         values["majority_accuracy"] = max(known.values()) / known.total()
         return values
 
     def metric_names(self, task, examples) -> list[str]:
         """Returns the names of the metrics that can select a model."""
         tags = [list(task.labels)]
-        marked = tag_schemes.mark_entities(task.labels)
+        marked = iob.mark_entities(task.labels)
         return [*task.metrics(tags, tags), *(["f1_surface"] if marked else [])]
 
     def strata(self, task, examples) -> list[tuple[int, list]]:
@@ -108,8 +108,8 @@ class Tagging(Family):
         """Returns how the answers show that training collapsed; see `task.Family`."""
         if examples.labels is None:
             return ""
-        predicted = set(tagging_metrics.flat(answers.tags))
-        known = set(tagging_metrics.flat(examples.labels))
+        predicted = set(iob.flat(answers.tags))
+        known = set(iob.flat(examples.labels))
         if len(predicted) == 1 and len(known) > 1:
             return f"the model gives every word the tag {predicted.pop()}"
         return ""
@@ -143,8 +143,8 @@ class Tagging(Family):
         if examples.labels is None:
             return {}
         index = {label: i for i, label in enumerate(task.labels)}
-        known = tagging_metrics.flat(examples.labels)
-        predicted = tagging_metrics.flat(answers.tags)
+        known = iob.flat(examples.labels)
+        predicted = iob.flat(answers.tags)
         cells = [[index[tag] for tag in tags] for tags in (known, predicted)]
         scores = np.concatenate(answers.scores).tolist()
         found = {
@@ -156,8 +156,8 @@ class Tagging(Family):
             ],
             "errors": _errors(task, examples, answers, encoded.truncated),
         }
-        if tag_schemes.mark_entities(task.labels):
-            found["per_class"] = tagging_metrics.per_type(examples.labels, answers.tags)
+        if iob.mark_entities(task.labels):
+            found["per_class"] = iob.per_type(examples.labels, answers.tags)
         return found
 
 
@@ -177,8 +177,8 @@ def tagging_task(
             empty if the training data defines them (see `with_labels`).
         splits: dict. `FileSource` of `TaggedExamples` by name of the split.
     """
-    marked = not labels or tag_schemes.mark_entities(labels)
-    words, entities = tagging_metrics.word_metrics, tagging_metrics.entity_metrics
+    marked = not labels or iob.mark_entities(labels)
+    words, entities = iob.word_metrics, iob.entity_metrics
     return Task(
         name=name,
         head="token_classifier",
@@ -213,11 +213,11 @@ def with_labels(
             entities and others are of another form.
     """
     if task.labels:
-        other = tag_schemes.of_no_scheme(task.labels)
+        other = iob.of_no_scheme(task.labels)
         rule = "labels: expected only O, B-type and I-type, as other labels are"
         require(not other, rule, *other[:1])
         return task
-    found = set(tagging_metrics.flat(train.labels))
+    found = set(iob.flat(train.labels))
     if class_ids.are_ids(found):
         ids = ", ".join(sorted(found, key=int))
         raise DataError(
@@ -226,7 +226,7 @@ def with_labels(
             "in a file labels.txt next to the data"
         )
     for other in others:
-        more = set(tagging_metrics.flat(other.labels or [])) - found
+        more = set(iob.flat(other.labels or [])) - found
         if more:
             names = ", ".join(sorted(more))
             logging.warning(
@@ -245,7 +245,7 @@ def with_labels(
         f"{len(found)}, such as {first!r:.80}; if they are tags, confirm with "
         "--many_labels",
     )
-    labels = sorted(found, key=lambda tag: (tag != tag_schemes.OUTSIDE, tag))
+    labels = sorted(found, key=lambda tag: (tag != iob.OUTSIDE, tag))
     new = tagging_task(task.name, labels, task.splits)
     return dataclasses.replace(new, recipe=task.recipe, options=task.options)
 
@@ -290,10 +290,10 @@ def _errors(task, examples, answers, truncated) -> list[dict]:
 
 def _in_words(task: Task, words: Sequence[str], tags: Sequence[str]) -> str:
     """Returns the entities of a sentence, or all its tags, in readable form."""
-    if tag_schemes.mark_entities(task.labels):
+    if iob.mark_entities(task.labels):
         parts = [
             f"{kind}: {' '.join(words[start : end + 1])}"
-            for kind, start, end in tagging_metrics.entities(tags)
+            for kind, start, end in iob.entities(tags)
         ]
         return ("; ".join(parts) or "no entity")[:LONGEST_TEXT]
     return " ".join(tags)[:LONGEST_TEXT]

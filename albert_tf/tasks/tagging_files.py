@@ -15,7 +15,7 @@ from albert_tf.tables.reader import read_columns
 from albert_tf.tables.settings import ColumnSettings
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import TfdsRows
-from albert_tf.tasks import tag_schemes
+from albert_tf.tasks import iob
 from albert_tf.tasks.task import Examples, FileSource
 
 _DOCUMENT = "-DOCSTART-"
@@ -146,7 +146,7 @@ def with_iob2(examples: TaggedExamples) -> TaggedExamples:
     """Returns sentences whose tags of entities are in IOB2."""
     if examples.labels is None:
         return examples
-    labels, note = tag_schemes.to_iob2(examples.labels, examples.place)
+    labels, note = iob.to_iob2(examples.labels, examples.place)
     if note:
         logging.warning("%s: %s", examples.path, note)
     return dataclasses.replace(examples, labels=labels, note=note)

@@ -16,7 +16,7 @@ from albert_tf.export.tags import Tagger
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.token_classifier import TokenClassifier
 from albert_tf.models.classifiers import AlbertTokenClassifier
-from albert_tf.tasks.tagging_metrics import entities
+from albert_tf.tasks.iob import entities
 from tests import tiny
 from tests.export import heads
 

@@ -51,6 +51,12 @@ def test_known_strings(kind):
     assert tokenizer(one).numpy().tolist() == tokenizer.encode(one)
 
 
+@pytest.mark.parametrize("kind", ["lower", "cased"])
+def test_golden(kind):
+    found = ALL[kind](tf.constant(kinds.TEXTS)).to_list()
+    assert found == [item[f"google_{kind}"]["ids"] for item in kinds.STRINGS]
+
+
 @pytest.mark.parametrize("kind", ALL)
 @settings(max_examples=100)
 @given(st.lists(kinds.TEXT | st.binary(max_size=20), max_size=5))

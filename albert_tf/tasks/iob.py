@@ -1,19 +1,116 @@
-"""Metrics of entities, by seqeval, which is imported when first used.
+"""Tags of words: schemes of entities, all of them as IOB2, and metrics by seqeval.
+
+IOB2: `B-type` starts an entity, `I-type` continues it, `O` is outside. IOB1, of the
+original release of CoNLL-2003, starts one with `I-` unless it follows another of the
+same type. IOBES and BILOU also mark the ends of entities and entities of one word.
+Tags of another form, such as parts of speech, mark words, not entities.
 
 Legend: `N` sentences. Tags are lists per sentence and stay so: in a list of all words,
-entities of neighbouring sentences would grow together.
+entities of neighbouring sentences would grow together. seqeval is imported when first
+used.
 """
 
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.tasks import tag_schemes
 from albert_tf.tasks.metrics import classification_metrics
 
 Tags = Sequence[Sequence[str]]
+
+OUTSIDE = "O"
+_TYPED = re.compile(r"([BIESLU])-(.+)", re.DOTALL)
+# S and U stand for entities of one word, E and L for the last word of an entity.
+_IOB = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
+
+
+def mark_entities(tags: Iterable[str]) -> bool:
+    """Returns whether tags mark entities: `B-type`, `I-type`, ..., or only B, I, O."""
+    tags = set(tags)
+    return (
+        any(map(_TYPED.fullmatch, tags))
+        or bool(tags & {"B", "I"})
+        and (tags <= {"B", "I", OUTSIDE})
+    )
+
+
+def of_no_scheme(tags: Iterable[str]) -> list[str]:
+    """Returns the tags that are neither `O` nor typed, if others are typed."""
+    tags = set(tags) - {OUTSIDE}
+    other = {tag for tag in tags if not _TYPED.fullmatch(tag)}
+    return sorted(other) if other < tags else []
+
+
+def to_iob2(
+    sentences: Tags, place: Callable[[int, int], str]
+) -> tuple[list[list[str]], str]:
+    """Converts the tags of sentences to IOB2; tags that mark no entities are kept.
+
+    An `I-` that starts an entity becomes `B-`, which is how conlleval, and so the
+    lenient metrics, read it.
+
+    Args:
+        sentences: sequence of sequence of str. Tags of the words of each sentence.
+        place: callable. Takes the indices of a sentence and of a word in it, and
+            returns where they are, for messages.
+
+    Returns:
+        The tags, and a note on what was converted, which may be empty.
+
+    Raises:
+        DataError: If some tags mark entities and others are neither `O` nor of their
+            form.
+    """
+    sentences = [list(tags) for tags in sentences]
+    used = {tag for tags in sentences for tag in tags}
+    if not mark_entities(used):
+        return sentences, ""
+    wrong = of_no_scheme(used)
+    for i, tags in enumerate(sentences if wrong else ()):
+        for j, tag in enumerate(tags):
+            if tag in wrong:
+                raise DataError(
+                    f"{place(i, j)}: the tag must be O, B-type or I-type, as others of "
+                    f"this file, received {tag!r:.80}"
+                )
+    converted, orphans, adjacent, starts = [], 0, 0, 0
+    for tags in sentences:
+        row, before = [], OUTSIDE
+        for tag in tags:
+            if tag == OUTSIDE:
+                row.append(tag)
+                before = OUTSIDE
+                continue
+            prefix, kind = _IOB[tag[0]], tag[1:]
+            same = before == kind
+            if prefix == "B":
+                starts += 1
+                adjacent += same
+            elif not same:
+                orphans += 1
+                prefix = "B"
+            row.append(prefix + kind)
+            # After the last word of an entity nothing continues it.
+            before = OUTSIDE if tag[0] in "ESLU" else kind
+        converted.append(row)
+    return converted, _note(used, orphans, adjacent, starts)
+
+
+def _note(used: set[str], orphans: int, adjacent: int, starts: int) -> str:
+    """Returns what a conversion did, in words."""
+    prefixes = {tag[0] for tag in used}
+    if prefixes & {*"ESLU"}:
+        scheme = "BILOU" if prefixes & {*"LU"} else "IOBES"
+        return f"tags of {scheme} are read as IOB2"
+    if not orphans:
+        return ""
+    if adjacent == starts:
+        # In IOB1 a B- only stands between two entities of one type.
+        return f"tags of IOB1 are read as IOB2 ({orphans} entities start with I-)"
+    return f"tags I- that start an entity are read as B- ({orphans} of them)"
 
 
 def entity_metrics(labels: Tags, predictions: Tags) -> dict[str, float]:
@@ -97,7 +194,7 @@ def per_type(labels: Tags, predictions: Tags) -> list[dict]:
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
     """Returns the (type, first word, last word) of the entities, as conlleval would."""
-    if all(tag == tag_schemes.OUTSIDE for tag in tags):
+    if all(tag == OUTSIDE for tag in tags):
         return []
     return _seqeval()[0].get_entities(list(tags))
 
@@ -118,8 +215,8 @@ def entity_tables(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, list[s
     tags = [(tag[0], tag[1:].split("-", 1)[-1] or "_") for tag in labels]
 
     def table(rule):
-        rows = [*tags, (tag_schemes.OUTSIDE, "")]
-        columns = [*tags, (tag_schemes.OUTSIDE, "_")]
+        rows = [*tags, (OUTSIDE, "")]
+        columns = [*tags, (OUTSIDE, "_")]
         return np.array([[rule(a, b, x, y) for b, y in columns] for a, x in rows])
 
     kinds = [kind for _, kind in tags]

@@ -8,7 +8,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from albert_tf.errors import DataError
 from albert_tf.storage import protobuf
-from albert_tf.text import sentencepiece_file
+from albert_tf.text import sentencepiece
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 MODEL = pathlib.Path(__file__).parents[1] / "golden/tokenization/spiece.model"
@@ -64,7 +64,7 @@ def mapped(at, new, field="normalizer_spec"):
 )
 def test_what_is_refused(proto, message):
     with pytest.raises(DataError, match=rf"^x: not a .* \(\d+ bytes\): .*{message}"):
-        sentencepiece_file.check(proto.SerializeToString(), "x")
+        sentencepiece.check(proto.SerializeToString(), "x")
 
 
 def test_what_another_parser_reads_differently():
@@ -74,7 +74,7 @@ def test_what_another_parser_reads_differently():
     hidden = protobuf.delimited(1 + (1 << 29), long)
     for data, message in ((twice, "at most 7999"), (hidden, "SentencePiece")):
         with pytest.raises(DataError, match=message):
-            sentencepiece_file.check(good + data, "x")
+            sentencepiece.check(good + data, "x")
 
 
 def fuzz(num_models: int) -> None:
@@ -101,6 +101,6 @@ def fuzz(num_models: int) -> None:
 
 
 def test_changed_bytes(run_python):
-    code = "from tests.text import sentencepiece_file_test as t; t.fuzz(120)"
+    code = "from tests.text import sentencepiece_test as t; t.fuzz(120)"
     done = run_python("-c", code)
     assert done.returncode == 0, done.stderr

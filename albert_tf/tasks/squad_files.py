@@ -268,38 +268,36 @@ class _Reader:
 
     def questions(self) -> Questions:
         """Returns all questions read."""
-        if not self.items:
-            raise DataError(f"{self.path}: expected questions, received none")
-        labelled = self.training or any(
-            item.answers or item.is_impossible for item in self.items
-        )
         items = self.items
-        if not self.training and labelled:
-            items = [self._scored(item) for item in items]
-        both = [x for x in items if x.answers and x.is_impossible]
-        if both and not self.training:
+        require(
+            items, f"{self.path}: expected questions, received none", error=DataError
+        )
+        known = any(item.answers or item.is_impossible for item in items)
+        if known and not self.training:
+            items = self._scored()
+        kind = (self.unanswerable, self.training, known or self.training)
+        return Questions(self.path, list(self.contexts), items, *kind)
+
+    def _scored(self) -> list[Question]:
+        """Returns questions that count as impossible if they have no answers."""
+        for item in self.items:
+            require(
+                item.answers or self.unanswerable,
+                f"{self.path}: {item.where} (id {_shown(item.id)}): expected an "
+                "answer, as every question of SQuAD 1.1 has, received none; use "
+                "--task=squad2 if a text need not answer its questions",
+                error=DataError,
+            )
+        both = [
+            item.where for item in self.items if item.answers and item.is_impossible
+        ]
+        if both:
             logging.warning(
                 "%s: %d questions are impossible but have answers, and are scored by "
                 "their answers, as by the official script; the first is %s",
-                self.path,
-                len(both),
-                both[0].where,
+                *(self.path, len(both), both[0]),
             )
-            items = [dataclasses.replace(x, is_impossible=not x.answers) for x in items]
-        kind = (self.unanswerable, self.training, labelled)
-        return Questions(self.path, list(self.contexts), items, *kind)
-
-    def _scored(self, item: Question) -> Question:
-        """Returns a question that counts as impossible if it has no answers."""
-        if item.answers:
-            return item
-        if not self.unanswerable:
-            raise DataError(
-                f"{self.path}: {item.where} (id {_shown(item.id)}): expected an "
-                "answer, as every question of SQuAD 1.1 has, received none; use "
-                "--task=squad2 if a text need not answer its questions"
-            )
-        return dataclasses.replace(item, is_impossible=True)
+        return [dataclasses.replace(x, is_impossible=not x.answers) for x in self.items]
 
     def _refuse(self, reason: Exception, where: str, title: str, name: str = ""):
         """Notes what cannot be trained on; raises an error for what is answered."""
@@ -347,9 +345,9 @@ class _Reader:
                 "expected an answer, as every question of SQuAD 1.1 has, received "
                 "is_impossible=true; use --task=squad2"
             )
+        if impossible and answers:
+            return f"is_impossible, but has the answer {_shown(answers[0][0])}"
         if impossible:
-            if answers:
-                return f"is_impossible, but has the answer {_shown(answers[0][0])}"
             return ""
         if len(answers) != 1:
             return f"expected exactly one answer in training, received {len(answers)}"

@@ -200,7 +200,7 @@ def masked_inputs(
     encoded = EncodedTexts(np.concatenate(rows), splits, lengths)
     every, length = np.arange(len(rows)), rounded_length(int(lengths.max()), longest)
     batch = padded_inputs(encoded, every, length, tokenizer.pad_id)
-    masks = [[i for i, one in enumerate(r) if one == tokenizer.mask_id] for r in rows]
+    masks = [np.flatnonzero(np.equal(r, tokenizer.mask_id)).tolist() for r in rows]
     positions = np.zeros((len(rows), max(map(len, masks))), np.int32)
     for row, columns in zip(positions, masks, strict=True):
         row[: len(columns)] = columns

@@ -17,7 +17,7 @@ import numpy as np
 import sentencepiece
 import tensorflow as tf
 
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.text import normalization
 from albert_tf.text.offsets import normal_lengths, part_places
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -74,11 +74,11 @@ class GraphOffsets(tf.Module):
 
     def __init__(self, tokenizer: Tokenizer):
         super().__init__(name="graph_offsets")
-        if not isinstance(tokenizer, AlbertTokenizer):
-            raise UsageError(
-                "tokenizer: the graph can say which characters a token comes from for "
-                f"a SentencePiece model only, received {type(tokenizer).__name__}"
-            )
+        require(
+            isinstance(tokenizer, AlbertTokenizer),
+            "tokenizer: the graph can say which characters a token comes from for a "
+            f"SentencePiece model only, received {type(tokenizer).__name__}",
+        )
         self.graph_tokenizer = tokenizer.graph
         self._space_id = tokenizer.token_to_id(_SPACE)
         pieces = tokenizer.vocabulary
@@ -91,9 +91,8 @@ class GraphOffsets(tf.Module):
                 self._parts = tf.RaggedTensor.from_row_splits(
                     tf.constant(parts), tf.constant(splits)
                 )
-                self._changed = [
-                    *map(tf.constant, _changed_characters(tokenizer.model))
-                ]
+                changed = _changed_characters(tokenizer.model)
+                self._changed = [*map(tf.constant, changed)]
 
     def __call__(self, texts: tf.Tensor) -> TokensWithOffsets:
         """Tokenizes strings `[B]`; any bytes are accepted."""
@@ -144,12 +143,10 @@ class GraphOffsets(tf.Module):
         after_word = tf.concat([tf.zeros_like(word[:1]), word[:-1]], 0)
         kept = word | (after_word & (before > 0) & (after > 0))
         places = tf.where(kept)[:, 0]
-        new = self.graph_tokenizer.fold(
-            tf.where(tf.gather(word, places), tf.gather(old, places), ord(" "))
-        )
-        splits = tf.gather(
-            new.row_splits, tf.gather(counts_before(kept), codes.row_splits)
-        )
+        chars = tf.where(tf.gather(word, places), tf.gather(old, places), ord(" "))
+        new = self.graph_tokenizer.fold(chars)
+        kept_before = tf.gather(counts_before(kept), codes.row_splits)
+        splits = tf.gather(new.row_splits, kept_before)
         # What is dropped belongs to what precedes it, except white space at the end.
         held = new.row_lengths() > 0
         holders = tf.boolean_mask(places, held)
@@ -171,9 +168,8 @@ class GraphOffsets(tf.Module):
         """Returns the spans of the parts of pieces; see `offsets._split_span`."""
         changed, lengths = self._changed
         entry = tf.searchsorted(changed, codes.values, side="right") - 1
-        lengths = tf.where(
-            tf.gather(changed, entry) == codes.values, tf.gather(lengths, entry), 1
-        )
+        is_changed = tf.gather(changed, entry) == codes.values
+        lengths = tf.where(is_changed, tf.gather(lengths, entry), 1)
         # Where each character comes from that SentencePiece makes, and one more.
         count = tf.size(codes.values, tf.int64)
         source = tf.concat([tf.repeat(tf.range(count), lengths), [count]], 0)
@@ -189,15 +185,13 @@ class GraphOffsets(tf.Module):
             tf.gather(column, piece)[:, None]
             for column in (begin, end, made, missing, length, known)
         )
-        place = tf.clip_by_value(
-            made + places - missing, 0, tf.size(source, tf.int64) - 1
-        )
+        most = tf.size(source, tf.int64) - 1
+        place = tf.clip_by_value(made + places - missing, 0, most)
         bounds = tf.where(places < missing, begin, tf.gather(source, place))
         bounds = tf.where(places == length, end, bounds)
         whole = ~known | (places == _WHOLE)
-        return tuple(
-            tf.unstack(tf.where(whole, tf.concat([begin, end], 1), bounds), axis=1)
-        )
+        spans = tf.where(whole, tf.concat([begin, end], 1), bounds)
+        return tuple(tf.unstack(spans, axis=1))
 
 
 def is_space(codes: tf.Tensor) -> tf.Tensor:
@@ -230,10 +224,8 @@ def _characters(codes: tf.RaggedTensor, starts: tf.RaggedTensor, ends):
     character_of = tf.concat([character_of, [tf.size(values, tf.int64)]], 0)
     bytes_before = tf.concat([[0], tf.cumsum(sizes)], 0)
     base = tf.gather(tf.gather(bytes_before, codes.row_starts()), starts.value_rowids())
-    return (
-        tf.gather(character_of, base + starts.values),
-        tf.gather(character_of, base + ends.values),
-    )
+    places = (base + starts.values, base + ends.values)
+    return tuple(tf.gather(character_of, place) for place in places)
 
 
 def _part_table(tokenizer: AlbertTokenizer) -> tuple[np.ndarray, np.ndarray]:
@@ -264,6 +256,5 @@ def _changed_characters(model: bytes) -> tuple[np.ndarray, np.ndarray]:
     codes = np.array([*range(0xD800), *range(0xE000, 0x110000)], np.int32)
     lengths = normal_lengths(processor, map(chr, codes.tolist()))
     changed = np.flatnonzero(lengths != 1)
-    return np.append(-1, codes[changed]).astype(np.int32), np.append(
-        1, lengths[changed]
-    )
+    codes = np.append(-1, codes[changed]).astype(np.int32)
+    return codes, np.append(1, lengths[changed])

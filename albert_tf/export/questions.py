@@ -39,14 +39,9 @@ from albert_tf.tasks.task import Options
 from albert_tf.text.offsets_graph import TokensWithOffsets, counts_before, is_space
 
 # What may be chosen when a model is exported.
-_OPTIONS = {
-    "doc_stride": int,
-    "max_query_length": int,
-    "n_best_size": int,
-    "max_answer_length": int,
-    "null_threshold": int | float,
-    "unanswerable": bool,
-}
+_SIZES = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
+_OPTIONS = dict.fromkeys(_SIZES, int)
+_OPTIONS |= {"null_threshold": int | float, "unanswerable": bool}
 _KIND_NAMES = {int: "an integer", int | float: "a number", bool: "True or False"}
 _IMPOSSIBLE = -2e6  # score of a made-up answer, see `squad_answers`
 # Two hashes of texts: (prime, base).
@@ -67,13 +62,12 @@ class Answering:
 
     def describe(self) -> dict[str, Any]:
         """Returns the entry of the manifest."""
-        described = dataclasses.asdict(self.options)
-        for name in ("max_seq_length", "max_qa_length", "on_bad_input"):
-            del described[name]
-        if not self.unanswerable:
-            del described["null_threshold"]
-        # JSON has no infinity.
-        described = {k: v if abs(v) < 1e300 else str(v) for k, v in described.items()}
+        described = {name: getattr(self.options, name) for name in _SIZES}
+        if self.unanswerable:
+            threshold = self.options.null_threshold
+            # JSON has no infinity.
+            is_finite = abs(threshold) < 1e300
+            described["null_threshold"] = threshold if is_finite else str(threshold)
         extra = {"unanswerable": self.unanswerable, "max_windows": MAX_WINDOWS}
         return described | extra
 
@@ -145,14 +139,11 @@ def make_question_signatures(
         rows = from_tokens(token_ids, lengths, segment_ids)
         width = tf.shape(token_ids)[1]
         if _is_beam(model):
-            starts, ends = model.start_n_top, model.start_n_top * model.end_n_top
-            nothing = {
-                "start_log_probs": tf.zeros([0, starts]),
-                "start_index": tf.zeros([0, starts], tf.int32),
-                "end_log_probs": tf.zeros([0, ends]),
-                "end_index": tf.zeros([0, ends], tf.int32),
-                "cls_logits": tf.zeros([0]),
-            }
+            count = model.start_n_top
+            nothing = {"cls_logits": tf.zeros([0])}
+            for name, most in (("start", count), ("end", count * model.end_n_top)):
+                nothing[f"{name}_log_probs"] = tf.zeros([0, most])
+                nothing[f"{name}_index"] = tf.zeros([0, most], tf.int32)
         else:
             names = ("start_logits", "end_logits")
             nothing = {name: tf.zeros([0, width]) for name in names}

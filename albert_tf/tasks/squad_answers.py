@@ -110,7 +110,6 @@ def make_answers(
             error=DataError,
         )
     is_beam = "start_log_probs" in outputs
-    pairs = (_beam_pairs if is_beam else _logit_pairs)(encoded, outputs, options)
     numbers = np.arange(len(questions) + 1)
     bounds = np.searchsorted(encoded.detail.question, numbers).tolist()
     best, nbest, null_scores = [], [], []
@@ -120,7 +119,7 @@ def make_answers(
             f"{questions.path}: {questions.items[number].where} was left out of the "
             "training examples and cannot be answered",
         )
-        found, null = _of_question(questions, encoded, number, rows, pairs, options)
+        found, null = _of_question(questions, encoded, number, rows, outputs, options)
         top, listed = _choose(found, null, questions.unanswerable, is_beam, options)
         nbest.append(listed)
         best.append(top)
@@ -164,58 +163,46 @@ def prediction_files(answers: Answers) -> dict[str, str]:
     }
 
 
-def _logit_pairs(encoded: EncodedExamples, outputs: Outputs, options: Options):
-    """Returns a function of a row: pairs of its best starts and its best ends.
+def _logit_pairs(outputs: Outputs, part: slice, count: int) -> tuple:
+    """Returns pairs of the best starts and the best ends of a row.
 
-    The function returns their tokens and raw logits, and those of `[CLS]` in sum.
+    Their tokens and raw logits, and those of `[CLS]` in sum.
     """
-
-    def of_row(row: int) -> tuple:
-        part = slice(*encoded.rows.splits[row : row + 2])
-        columns = (outputs["start_logits"][part], outputs["end_logits"][part])
-        start, end = (np.asarray(column, np.float64) for column in columns)
-        # A stable sort: the earlier position on a tie.
-        starts, ends = (
-            np.argsort(-column, kind="stable")[: options.n_best_size]
-            for column in (start, end)
-        )
-        starts, ends = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
-        return starts, ends, start[starts], end[ends], start[0] + end[0]
-
-    return of_row
+    columns = (outputs["start_logits"][part], outputs["end_logits"][part])
+    start, end = (np.asarray(column, np.float64) for column in columns)
+    # A stable sort: the earlier position on a tie.
+    starts, ends = (np.argsort(-x, kind="stable")[:count] for x in (start, end))
+    starts, ends = np.repeat(starts, len(ends)), np.tile(ends, len(starts))
+    return starts, ends, start[starts], end[ends], start[0] + end[0]
 
 
-def _beam_pairs(encoded: EncodedExamples, outputs: Outputs, options: Options):
-    """Returns a function of a row: the pairs of the beam head.
+def _beam_pairs(outputs: Outputs, row: int) -> tuple:
+    """Returns the pairs of the beam head of a row.
 
-    The function returns their tokens and log-probabilities, and the logit of "there is
-    no answer".
+    Their tokens and log-probabilities, and the logit of "there is no answer".
     """
-
-    def of_row(row: int) -> tuple:
-        starts, first, ends, last = (
-            np.asarray(outputs[name][row])
-            for name in ("start_index", "start_log_probs", "end_index", "end_log_probs")
-        )
-        starts, first = (np.repeat(x, len(ends) // len(x)) for x in (starts, first))
-        scores = (first.astype(np.float64), last.astype(np.float64))
-        return starts, ends, *scores, outputs["cls_logits"][row]
-
-    return of_row
+    names = ("start_index", "start_log_probs", "end_index", "end_log_probs")
+    starts, first, ends, last = (np.asarray(outputs[name][row]) for name in names)
+    starts, first = (np.repeat(x, len(ends) // len(x)) for x in (starts, first))
+    scores = (first.astype(np.float64), last.astype(np.float64))
+    return starts, ends, *scores, outputs["cls_logits"][row]
 
 
 def _of_question(
-    questions, encoded, number, rows, pairs, options
+    questions, encoded, number, rows, outputs, options
 ) -> tuple[list[Candidate], float]:
     """Returns the candidates of all windows, best first, and the lowest null score."""
     windows = encoded.detail
     item = questions.items[number]
     text, context = questions.contexts[item.context], windows.contexts[item.context]
-    part = slice(rows.start, rows.stop)
-    owner = max_context(windows.first[part], windows.size[part])
+    owner = max_context(windows.first[rows], windows.size[rows])
     found, nulls = [], []
     for window, row in enumerate(rows):
-        *columns, null = pairs(row)
+        if "start_log_probs" in outputs:
+            *columns, null = _beam_pairs(outputs, row)
+        else:
+            part = slice(*encoded.rows.splits[row : row + 2])
+            *columns, null = _logit_pairs(outputs, part, options.n_best_size)
         nulls.append(float(null))
         begin, size = windows.first[row], windows.size[row]
         shift = begin - encoded.rows.first_lengths[row]

@@ -7,8 +7,8 @@ from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.load import OPTIONS as OPTION_NAMES
 from albert_tf.text.load import check_options, load_tokenizer, warn_if_small
+from albert_tf.text.sentencepiece import OPTIONS as OPTION_NAMES
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 

@@ -11,6 +11,8 @@ import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from albert_tf.errors import DataError, require
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -97,15 +99,9 @@ def evaluate_v2(
     """
     exact, f1 = raw_scores(gold, predictions, unanswerable=True)
     answerable = {name: bool(gold[name]) for name in exact}
-    values = [
-        {
-            name: float(not answerable[name])
-            if null_scores is not None and null_scores.get(name, 0.0) > threshold
-            else score
-            for name, score in scores.items()
-        }
-        for scores in (exact, f1)
-    ]
+    null = null_scores or {}
+    empty = {n: float(not answerable[n]) for n in exact if null.get(n, 0.0) > threshold}
+    values = [{**scores, **empty} for scores in (exact, f1)]
     result = {}
     for prefix, wanted in (("", None), ("HasAns_", True), ("NoAns_", False)):
         names = [n for n in exact if wanted is None or answerable[n] == wanted]
@@ -224,14 +220,11 @@ def calibrate_threshold(
     _, scores = raw_scores(gold, predictions, unanswerable=True)
     answerable = {name: bool(gold[name]) for name in scores}
     order = sorted(scores, key=null_scores.__getitem__)
-    values = [null_scores[name] for name in order]
-    current = best = 0.0
-    cut = 0
-    for i, name in enumerate(order):
-        current += _gain(name, scores, predictions, answerable)
-        last_of_its_value = i + 1 == len(order) or values[i + 1] > values[i]
-        if last_of_its_value and current > best:
-            best, cut = current, i + 1
+    values = [float(null_scores[name]) for name in order]
+    gains = [_gain(name, scores, predictions, answerable) for name in order]
+    totals = np.append(0.0, np.cumsum(gains))
+    totals[1:-1][np.diff(values) == 0] = -np.inf
+    cut = int(totals.argmax())
     if cut == 0:
         return math.nextafter(values[0], -math.inf)
     if cut == len(order):

@@ -9,12 +9,10 @@ from absl import logging
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text.byte_bpe import ByteBPETokenizer
-from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.sentencepiece import OPTIONS, AlbertTokenizer
 from albert_tf.text.tokenizer import Tokenizer
 
 _IN_FOLDER = ("spiece.model", "tokenizer.json", "vocab.json")
-# Options of `AlbertTokenizer` that a model folder keeps.
-OPTIONS = ("do_lower_case", "keep_accents", "digit_comma_rule")
 _OPTION_FILES = {
     "config.json": lambda values: values.get("tokenizer") or {},  # ours
     "tokenizer_config.json": lambda values: values,  # Hugging Face's

@@ -21,6 +21,8 @@ from albert_tf.text import offsets
 from albert_tf.text.normalization import normalize_text, to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
+# What a model folder keeps besides the file.
+OPTIONS = ("do_lower_case", "keep_accents", "digit_comma_rule")
 _SPACE = "▁"
 # Letters and punctuation that continue a word (`_is_start_piece_sp` of the original).
 _PUNCTUATION = '!"#$%&"()*+,-./:;?@[\\]^_`{|}~'
@@ -154,11 +156,7 @@ class AlbertTokenizer(Tokenizer):
         return self.id_to_token(token_id).replace(_SPACE, "")
 
     def get_config(self) -> dict[str, bool]:
-        return {
-            "do_lower_case": self.do_lower_case,
-            "keep_accents": self.keep_accents,
-            "digit_comma_rule": self.digit_comma_rule,
-        }
+        return {name: getattr(self, name) for name in OPTIONS}
 
     def _make_graph(self):
         from albert_tf.text.sentencepiece_graph import GraphTokenizer

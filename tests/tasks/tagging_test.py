@@ -27,23 +27,6 @@ def make(tokens, labels=None):
     return TaggedExamples("x", [f"s{i}" for i in range(n)], tokens, labels, [1] * n)
 
 
-def test_first_tokens(tokenizer):
-    examples = make(["Elodie ate antidisestablishmentarianism", "", "Oslo"])
-    encoded = FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=32))
-    words = [tokenizer.encode(w) for row in examples.tokens for w in row]
-    assert len(words[0]) > 1 and len(words[2]) > 1
-    cls, sep = [tokenizer.cls_id], [tokenizer.sep_id]
-    rows = [[*cls, *words[0], *words[1], *words[2], *sep], [*cls, *words[3], *sep]]
-    assert encoded.rows.ids.tolist() == rows[0] + rows[1]
-    assert encoded.rows.first_lengths.tolist() == [len(row) for row in rows]
-    a, b = len(words[0]), len(words[1])
-    assert encoded.places.tolist() == [1, 1 + a, 1 + a + b, 1]
-    assert encoded.place_splits.tolist() == [0, 3, 4]
-    assert encoded.unit_splits.tolist() == [0, 1, 2]
-    assert not encoded.truncated.any() and encoded.truncated.shape == (3,)
-    assert encoded.targets == {}
-
-
 @pytest.mark.parametrize("word", ["\u0301", "\ufe0f", "", "\u00a0", "\ufeff"])
 def test_a_word_without_tokens_is_unknown(tokenizer, word):
     examples = TaggedExamples("x", ["0"], [["a", word, "b"]], None, [1])
@@ -57,32 +40,33 @@ def test_a_word_without_tokens_is_unknown(tokenizer, word):
 
 def test_long_sentences_continue_at_words(tokenizer):
     """Rows of 6 tokens between the special ones, against a plain loop."""
-    tokens = ["a b elodie c d e f g h", "x", "internationalization y"]
-    labels = ["O " * 9, "B-P", "B-P I-P"]
+    tokens = ["a b elodie c d e f g h", "", "x", "internationalization y"]
+    labels = ["O " * 9, "", "B-P", "B-P I-P"]
     examples = make(tokens, labels)
     options = Options(max_seq_length=8)
     encoded = FAMILY.encode(TASK, examples, tokenizer, options)
-    rows = []
+    rows, places, words = [], [], []
     for sentence in examples.tokens:
-        row = []
-        for word in sentence:
+        for i, word in enumerate(sentence):
             pieces = tokenizer.encode(word)
-            if row and len(row) + len(pieces) > 6:
-                rows.append(row)
-                row = []
-            row = row + pieces
-        rows.append(row)
-    found = [
-        encoded.rows.ids[a + 1 : b - 1].tolist()
-        for a, b in zip(encoded.rows.splits, encoded.rows.splits[1:], strict=False)
-    ]
-    assert found == rows and len(rows) > 4
-    assert encoded.place_splits[-1] == len(encoded.places) == 12
+            if i == 0 or len(rows[-1]) + len(pieces) > 7:
+                rows.append([tokenizer.cls_id])
+                words.append(0)
+            places.append(len(rows[-1]))
+            rows[-1] += pieces
+            words[-1] += 1
+    rows = [[*row, tokenizer.sep_id] for row in rows]
+    assert encoded.rows.ids.tolist() == sum(rows, []) and len(rows) > 4
+    assert encoded.rows.lengths.tolist() == encoded.rows.first_lengths.tolist()
+    assert encoded.places.tolist() == places and len(places) == 12
+    assert np.diff(encoded.place_splits).tolist() == words
+    assert encoded.unit_splits.tolist() == [*range(len(rows) + 1)]
+    assert encoded.truncated.tolist() == [False] * 4
     logits = np.eye(4, dtype=np.float32)[np.arange(12) % 4] * 9
     answers = FAMILY.answers(TASK, examples, encoded, {"logits": logits}, options)
     tags = [TASK.labels[i % 4] for i in range(12)]
-    assert answers.tags == [tags[:9], tags[9:10], tags[10:]]
-    assert [len(row) for row in answers.scores] == [9, 1, 2]
+    assert answers.tags == [tags[:9], [], tags[9:10], tags[10:]]
+    assert [len(row) for row in answers.scores] == [9, 0, 1, 2]
 
 
 def test_a_word_longer_than_a_row_is_cut(tokenizer):

@@ -63,16 +63,6 @@ def test_graph_equals_numpy(tokenizer, max_seq_length, with_pairs):
     assert_same(tokenizer, some_texts(40, seed=1), pairs, max_seq_length)
 
 
-def test_on_a_tie_b_loses_first(tokenizer):
-    texts, pairs = ["a", "the cat sat"], ["b", "the dog ran"]
-    encoded, batch = assert_same(tokenizer, texts, pairs, 8)
-    a, b = tokenizer.encode("the cat sat"), tokenizer.encode("the dog")
-    sep = tokenizer.sep_id
-    assert batch["token_ids"][1].tolist() == [tokenizer.cls_id, *a, sep, *b, sep]
-    assert batch["segment_ids"][1].tolist() == [0] * (len(a) + 2) + [1] * (len(b) + 1)
-    assert encoded.truncated.tolist() == [False, True]
-
-
 @pytest.mark.parametrize("empty", ["", " \t"])
 def test_a_second_text_without_tokens_counts_as_none(tokenizer, empty):
     texts = ["a b c d e f g h", "a", ""]

@@ -86,14 +86,6 @@ def test_hostile_sentences_are_not_dropped():
     assert tokenizer.unk_id not in tokenizer.encode("quux nul w")
 
 
-def test_long_sentences_are_split_at_spaces():
-    parts = list(train._prepare("Ab cd " * 3000, True))
-    assert all(len(p) <= 4000 for p in parts)
-    assert " ".join(parts).split() == ["ab", "cd"] * 3000
-    parts = list(train._prepare("語" * 5000, True))
-    assert "".join(parts) == "語" * 5000
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -146,19 +138,11 @@ def test_output_is_checked_first(tmp_path):
     assert _train(output=nested) == data == nested.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["--input_file={text}"], 2, "--output_model or --output_prefix"),
-        (["--input_file={text}", "--output_prefix={tmp}/m"], 1, "too small"),
-    ],
-)
-def test_command_refuses_in_one_line(tmp_path, arguments, code, message):
+def test_command_refuses_in_one_line(tmp_path):
     text = tmp_path / "t.txt"
     text.write_text("\n".join(_sentences(50)))
-    given = (a.format(text=text, tmp=tmp_path) for a in arguments)
-    done = run_command("train_tokenizer", *given)
-    assert done.code == code and message in done.error
+    done = run_command("train_tokenizer", f"--input_file={text}")
+    assert done.code == 2 and "--output_model or --output_prefix" in done.error
     assert [p.name for p in tmp_path.iterdir()] == ["t.txt"]
 
 

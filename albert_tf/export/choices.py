@@ -149,15 +149,11 @@ class ChoiceRows:
     def padded(self, first, second, numbers) -> dict[str, tf.Tensor]:
         """Returns the rows of these numbers as inputs of the model."""
         first, second = tf.gather(first, numbers), tf.gather(second, numbers)
-        tokenizer = self._text_inputs.tokenizer
-        column = tf.ones_like(numbers)[:, None]
-        cls, sep = column * tokenizer.cls_id, column * tokenizer.sep_id
-        return inputs_graph.padded_rows(
-            tf.concat([cls, first, sep, second, sep], 1),
-            tf.cast(first.row_lengths(), tf.int32) + 2,
-            tokenizer.pad_id,
+        tokenizer, length = (
+            self._text_inputs.tokenizer,
             self._text_inputs.max_seq_length,
         )
+        return inputs_graph.padded_rows(tokenizer, first, second, length)
 
     def _second(self, questions, choices, question_of) -> tf.RaggedTensor:
         """Returns segment B of each row.

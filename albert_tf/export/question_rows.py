@@ -63,8 +63,7 @@ class QuestionInputs(tf.Module):
     def __init__(self, tokenizer: Tokenizer, options: Options):
         super().__init__(name="question_inputs")
         self._offsets = GraphOffsets(tokenizer)
-        self._cls, self._sep = tokenizer.cls_id, tokenizer.sep_id
-        self._pad = tokenizer.pad_id
+        self._tokenizer = tokenizer
         self.options = options
 
     def __call__(self, question: tf.Tensor, context: tf.Tensor) -> Windows:
@@ -78,47 +77,26 @@ class QuestionInputs(tf.Module):
         length = tf.minimum(length, budget + (MAX_WINDOWS - 1) * stride)
         # Rounded up; a text without tokens has one window.
         count = 1 + tf.maximum((length - budget + stride - 1) // stride, 0)
-        windows = tf.RaggedTensor.from_row_lengths(
-            tf.zeros([tf.reduce_sum(count)]), count, validate=False
-        )
-        number = windows.value_rowids()
+        number = tf.repeat(tf.range(tf.size(count, tf.int64)), count)
         place = tf.range(tf.size(number, tf.int64))
-        first = (place - tf.gather(windows.row_starts(), number)) * stride
+        first = (place - tf.gather(tf.cumsum(count, exclusive=True), number)) * stride
         size = tf.minimum(tf.gather(length, number) - first, tf.gather(budget, number))
         begin = tf.gather(context.ids.row_starts(), number) + first
-        asked = tf.gather(asked, number)
-        query_begin = tf.gather(query.row_starts(), number)
-        inputs = self._rows(query, context.ids, asked, query_begin, begin, size)
-        return Windows(inputs, context, number, begin - asked - 2, begin, size)
+        query = tf.gather(inputs_graph.first_tokens(query, asked), number)
+        text = tf.ragged.range(begin, begin + size)
+        text = text.with_values(tf.gather(context.ids.values, text.values))
+        shift = begin - query.row_lengths() - 2
+        return Windows(self._rows(query, text), context, number, shift, begin, size)
 
-    def _rows(self, query, context, asked, query_begin, begin, size):
+    def _rows(self, query, text) -> dict[str, tf.Tensor]:
         """Returns `[CLS] question [SEP] window [SEP]` as inputs of the model."""
-        lengths = asked + size + 3
-        width = inputs_graph.rounded_length(
-            tf.reduce_max(lengths), self.options.max_seq_length
-        )
-        column = tf.range(width)[None]
-        asked, size, lengths = asked[:, None], size[:, None], lengths[:, None]
-        in_query = (column > 0) & (column <= asked)
-        in_text = (column >= asked + 2) & (column < lengths - 1)
-        from_query = _at(query.values, query_begin[:, None] + column - 1, in_query)
-        from_text = _at(context.values, begin[:, None] + column - asked - 2, in_text)
-        ids = tf.where(in_text, from_text, self._sep)
-        ids = tf.where(in_query, from_query, ids)
-        ids = tf.where(column == 0, self._cls, ids)
-        mask = tf.cast(column < lengths, tf.int32)
-        return {
-            features.TOKEN_IDS: tf.where(mask == 1, ids, self._pad),
-            features.SEGMENT_IDS: mask * tf.cast(column >= asked + 2, tf.int32),
-            features.PADDING_MASK: mask,
-            features.P_MASK: tf.cast(~in_text & (column > 0), tf.int32),
-        }
-
-
-def _at(values, places, wanted) -> tf.Tensor:
-    """Returns the values at the places that are wanted, and anything elsewhere."""
-    values = tf.concat([values, [0]], 0)
-    return tf.gather(values, tf.where(wanted, places, tf.size(values, tf.int64) - 1))
+        length = self.options.max_seq_length
+        rows = inputs_graph.padded_rows(self._tokenizer, query, text, length)
+        column = tf.range(tf.shape(rows[features.TOKEN_IDS])[1])
+        last = tf.reduce_sum(rows[features.PADDING_MASK], 1, keepdims=True) - 1
+        # Answers are tokens of the text, or `[CLS]`.
+        outside = (rows[features.SEGMENT_IDS] == 0) | (column == last)
+        return rows | {features.P_MASK: tf.cast(outside & (column > 0), tf.int32)}
 
 
 class RowCandidates(NamedTuple):

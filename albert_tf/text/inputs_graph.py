@@ -37,51 +37,50 @@ def join_segments(
         chosen when the graph runs.
     """
     inputs.check_max_seq_length(max_seq_length, pairs=second is not None)
-    column = tf.ones_like(first.row_starts(), tf.int32)[:, None]
-    cls, sep = column * tokenizer.cls_id, column * tokenizer.sep_id
     if second is None:
         first = first[:, : max_seq_length - 2]
-        ids = tf.concat([cls, first, sep], axis=1)
     else:
         kept = inputs.kept_lengths(
             first.row_lengths(), second.row_lengths(), max_seq_length, tf
         )
         first, second = first_tokens(first, kept[0]), first_tokens(second, kept[1])
-        last_sep = first_tokens(
-            tf.RaggedTensor.from_tensor(sep), tf.minimum(second.row_lengths(), 1)
-        )
-        ids = tf.concat([cls, first, sep, second, last_sep], axis=1)
-    first_lengths = tf.cast(first.row_lengths(), tf.int32) + 2
-    return padded_rows(ids, first_lengths, tokenizer.pad_id, max_seq_length, step)
+    return padded_rows(
+        tokenizer, first, second, max_seq_length, step=step, keeps_empty=False
+    )
 
 
 def padded_rows(
-    ids: tf.RaggedTensor,
-    first_lengths: tf.Tensor,
-    pad_id: int,
+    tokenizer: Tokenizer,
+    first: tf.RaggedTensor,
+    second: tf.RaggedTensor | None,
     max_seq_length: int,
+    *,
     step: int = inputs.STEP,
+    keeps_empty: bool = True,
 ) -> dict[str, tf.Tensor]:
-    """Pads rows to the length of the longest, rounded up.
+    """Builds `[CLS] A [SEP] B [SEP]` of segments that fit; see `join_segments`.
 
     Args:
-        ids: int32 `[B, None]`. Tokens with special tokens.
-        first_lengths: int32 `[B]`. Number of tokens in segment 0.
-        pad_id: int. Token id used as padding.
-        max_seq_length: int. Maximum length of a row.
-        step: int. As for `join_segments`.
-
-    Returns:
-        dict as of `join_segments`.
+        tokenizer, first, second, max_seq_length, step: As for `join_segments`.
+        keeps_empty: bool. Whether a B without tokens has its `[SEP]`, too.
     """
+    column = tf.ones_like(first.row_starts(), tf.int32)[:, None]
+    cls, sep = column * tokenizer.cls_id, column * tokenizer.sep_id
+    parts = [cls, first, sep]
+    if second is not None:
+        parts += [second, sep]
+        if not keeps_empty:
+            some = tf.minimum(second.row_lengths(), 1)
+            parts[-1] = first_tokens(tf.RaggedTensor.from_tensor(sep), some)
+    ids = tf.concat(parts, 1)
     lengths = tf.cast(ids.row_lengths(), tf.int32)
     length = rounded_length(tf.reduce_max(lengths), max_seq_length, step)
     mask = tf.sequence_mask(lengths, length, tf.int32)
-    segments = mask - tf.sequence_mask(first_lengths, length, tf.int32)
-    padded = ids.to_tensor(pad_id, shape=[None, max_seq_length])[:, :length]
+    first_lengths = tf.cast(first.row_lengths(), tf.int32) + 2
+    padded = ids.to_tensor(tokenizer.pad_id, shape=[None, max_seq_length])
     return {
-        features.TOKEN_IDS: padded,
-        features.SEGMENT_IDS: segments,
+        features.TOKEN_IDS: padded[:, :length],
+        features.SEGMENT_IDS: mask - tf.sequence_mask(first_lengths, length, tf.int32),
         features.PADDING_MASK: mask,
     }
 

@@ -149,11 +149,10 @@ class ChoiceRows:
     def padded(self, first, second, numbers) -> dict[str, tf.Tensor]:
         """Returns the rows of these numbers as inputs of the model."""
         first, second = tf.gather(first, numbers), tf.gather(second, numbers)
-        tokenizer, length = (
-            self._text_inputs.tokenizer,
-            self._text_inputs.max_seq_length,
+        texts = self._text_inputs
+        return inputs_graph.padded_rows(
+            texts.tokenizer, first, second, texts.max_seq_length
         )
-        return inputs_graph.padded_rows(tokenizer, first, second, length)
 
     def _second(self, questions, choices, question_of) -> tf.RaggedTensor:
         """Returns segment B of each row.

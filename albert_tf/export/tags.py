@@ -245,11 +245,11 @@ class Tagger:
         text_of = tf.repeat(tf.range(tf.size(splits) - 1), splits[1:] - splits[:-1])
         text_starts = tf.gather(splits, text_of)
         # A tag that does not exist stands for the place before and after a text.
-        outside = tf.constant([len(self.labels)])
+        outside = len(self.labels)
         is_first = places == text_starts
         is_last = places + 1 == tf.gather(splits, text_of + 1)
-        before = tf.where(is_first, outside, tf.concat([outside, tags], 0)[:-1])
-        after = tf.where(is_last, outside, tf.concat([tags, outside], 0)[1:])
+        before = tf.where(is_first, outside, _before(tags, outside))
+        after = tf.where(is_last, outside, _after(tags, outside))
         starts, ends, kinds = self._tables
         starts = tf.gather_nd(starts, tf.stack([before, tags], 1))
         ends = tf.gather_nd(ends, tf.stack([tags, after], 1))

@@ -213,9 +213,9 @@ def with_labels(
             entities and others are of another form.
     """
     if task.labels:
-        other = iob.of_no_scheme(task.labels)
+        odd = iob.of_no_scheme(task.labels)
         rule = "labels: expected only O, B-type and I-type, as other labels are"
-        require(not other, rule, *other[:1])
+        require(not odd, rule, *odd[:1])
         return task
     found = set(iob.flat(train.labels))
     if class_ids.are_ids(found):
@@ -313,10 +313,8 @@ def encode_words(
         tokenizer: `Tokenizer`.
         max_seq_length: int. Maximum length of a row, special tokens included.
     """
-    words, sizes = (
-        [w for row in sentences for w in row],
-        [len(row) for row in sentences],
-    )
+    words = [word for row in sentences for word in row]
+    sizes = [len(row) for row in sentences]
     distinct = {word: i for i, word in enumerate(dict.fromkeys(words))}
     ids, splits = tokenizer.encode_batch_flat(list(distinct))
     which = np.array([distinct[word] for word in words], np.int64)

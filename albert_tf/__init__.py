@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 _MODELS = {
     "AlbertBackbone": "models.backbone",
-    "AlbertPretrainer": "models.pretrainer",
+    "AlbertPretrainer": "models.masked_lm",
     "AlbertMaskedLM": "models.masked_lm",
     "AlbertTextClassifier": "models.classifiers",
     "AlbertTokenClassifier": "models.classifiers",

@@ -115,7 +115,7 @@ HEADS: dict[str, Head] = {
     for head in (
         Head(
             name="pretraining",
-            keras_class="pretrainer.AlbertPretrainer",
+            keras_class="masked_lm.AlbertPretrainer",
             layers=("mlm_head/dense", "sop_head"),
             uses_pooler=True,
             huggingface_class="ForPreTraining",

@@ -258,7 +258,7 @@ def measure_wait(
     import tensorflow as tf
 
     from albert_tf.config import AlbertConfig
-    from albert_tf.models.pretrainer import AlbertPretrainer
+    from albert_tf.models.masked_lm import AlbertPretrainer
     from albert_tf.objectives.pretraining import pretraining_loss
     from albert_tf.optimizers.create import create_optimizer
 

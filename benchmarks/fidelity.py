@@ -16,7 +16,7 @@ import tqdm
 
 from albert_tf import features
 from albert_tf.converters.load import from_pretrained
-from albert_tf.converters.tf1_names import name_table
+from albert_tf.converters.tf1 import name_table
 from albert_tf.errors import DataError
 from albert_tf.models.base import ConfiguredModel, weight_names
 from albert_tf.objectives.pretraining import ALBERT

@@ -17,7 +17,7 @@ import numpy as np
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from benchmarks import peer

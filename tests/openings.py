@@ -5,7 +5,7 @@ import collections
 import pytest
 
 from albert_tf.converters import detect
-from albert_tf.storage import archives, folders
+from albert_tf.storage import folders
 
 
 def count_openings(monkeypatch: pytest.MonkeyPatch) -> collections.Counter:
@@ -27,6 +27,6 @@ def count_openings(monkeypatch: pytest.MonkeyPatch) -> collections.Counter:
         monkeypatch.setattr(module, name, counting)
 
     count(detect, "_open", "open")
-    count(archives, "extract", "extract")
+    count(detect, "extract", "extract")
     count(folders, "verify", "verify")
     return counts

@@ -12,8 +12,8 @@ from tests.imports import ROOT, python_files
 
 WATCHED_BY = {
     # Overridden by the optimizers, which check at construction that Keras calls them.
-    "_all_reduce_sum_gradients": "tests/optimizers/base_test.py",
-    "_backend_apply_gradients": "tests/optimizers/base_test.py",
+    "_all_reduce_sum_gradients": "tests/optimizers/adamw_test.py",
+    "_backend_apply_gradients": "tests/optimizers/adamw_test.py",
     "_backend_update_step": "tests/optimizers/optimizer_test.py",
     "_get_variable_index": "tests/optimizers/optimizer_test.py",
     "_trainable_variables": "tests/optimizers/optimizer_test.py",

@@ -5,12 +5,8 @@ import os
 import pathlib
 from collections.abc import Mapping
 
-import keras
 import numpy as np
 import tensorflow as tf
-
-from albert_tf.converters.tf1_names import name_table
-from albert_tf.models.base import weight_names
 
 
 def golden_batch(stored: Mapping, prefix: str = "in/") -> dict[str, np.ndarray]:
@@ -27,16 +23,6 @@ def golden_batch(stored: Mapping, prefix: str = "in/") -> dict[str, np.ndarray]:
     if f"{prefix}next_sentence_labels" in stored:
         batch["sentence_order_labels"] = stored[f"{prefix}next_sentence_labels"][:, 0]
     return batch
-
-
-def load_golden_weights(model: keras.Model, prefix: str | os.PathLike) -> None:
-    """Assigns the tensors of a checkpoint to an `AlbertPretrainer`."""
-    reader = tf.train.load_checkpoint(os.fspath(prefix))
-    rows = {row.ours: row for row in name_table(model.config)}
-    for name, variable in weight_names(model).items():
-        value = rows[name].turn(reader.get_tensor(rows[name].theirs))
-        assert value.shape == tuple(variable.shape), name
-        variable.assign(value)
 
 
 def draw_checkpoint(description: pathlib.Path, prefix: str | os.PathLike) -> None:

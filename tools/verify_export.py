@@ -26,10 +26,10 @@ _SHA256 = flags.DEFINE_string(
 def main() -> None:
     """Checks the folder and prints the manifest's digest and the signatures."""
     from albert_tf.export import manifest
-    from albert_tf.storage import digests, files
+    from albert_tf.storage import files
 
     content = manifest.verify(_MODEL.value, _SHA256.value or None)
-    print("sha256", digests.of_file(files.join(_MODEL.value, manifest.FILE))["sha256"])
+    print("sha256", files.digest_of(files.join(_MODEL.value, manifest.FILE))["sha256"])
     print(f"{len(content['files'])} files, {len(content['operations'])} operations")
     for line in manifest.describe(_MODEL.value):
         print(line)

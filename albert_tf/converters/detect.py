@@ -3,8 +3,10 @@
 import contextlib
 import os
 import re
+import tarfile
 import tempfile
 import types
+import zipfile
 
 from absl import logging
 
@@ -18,7 +20,7 @@ from albert_tf.converters import (
 )
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.storage import archives, files, folders, hubs
+from albert_tf.storage import files, folders, hubs
 
 # Modules with `matches(path, names, config)`, `read(path, config)` and
 # `write(checkpoint, writer)`.
@@ -94,7 +96,7 @@ def check_path(path: str) -> None:
 
     It reads no weights; see `open_checkpoint`.
     """
-    is_file = archives.is_archive(path) or (
+    is_file = is_archive(path) or (
         path.endswith(own_format.KERAS_ENDING) and files.exists(path)
     )
     named = hubs.is_name(path) or tf1.is_prefix(path) or pretraining_run.find(path)
@@ -131,9 +133,9 @@ def _open(path: str, format: str | None, config: AlbertConfig | None) -> Checkpo
             return tf1.read(path, config)
         pretraining_run.refuse_unfinished(path)
         inside = path
-        if archives.is_archive(path):
+        if is_archive(path):
             temporary = tempfile.TemporaryDirectory(prefix="albert_tf-")
-            inside = archives.extract(path, resources.enter_context(temporary))
+            inside = extract(path, resources.enter_context(temporary))
         name = format or format_of(inside)
         checkpoint = FORMATS[name].read(inside, config)
         checkpoint.path = path
@@ -175,3 +177,69 @@ def format_of(path: str | os.PathLike) -> str:
     raise DataError(
         f"{path}: none of its files is of a known format ({', '.join(FORMATS)})"
     )
+
+
+ENDINGS = (".tar.gz", ".tgz", ".tar", ".zip")
+# The largest release is 0.9 GB (xxlarge); a decompression bomb is far larger.
+MAX_BYTES = 16 * 2**30
+MAX_FILES = 10_000
+
+
+def is_archive(path: str) -> bool:
+    """Returns whether a path is a file with an archive's name."""
+    return path.endswith(ENDINGS) and files.exists(path) and not files.is_folder(path)
+
+
+def extract(path: str, folder: str) -> str:
+    """Unpacks regular files and folders, and nothing else.
+
+    Args:
+        path: str. The archive, a local file.
+        folder: str. An empty folder to unpack into.
+
+    Returns:
+        The folder with the files, which is the archive's own top folder if it has one.
+
+    Raises:
+        DataError: If the archive is damaged, holds a link, a device or a path outside
+            of it, or is too large.
+    """
+    if files.is_remote(path):
+        raise DataError(f"{path}: an archive must be on this machine to be unpacked")
+    try:
+        if path.endswith(".zip"):
+            with zipfile.ZipFile(path) as f:
+                _check(path, [(m.filename, m.file_size) for m in f.infolist()])
+                f.extractall(folder)  # a link becomes a file
+        else:
+            with tarfile.open(path) as f:
+                members = f.getmembers()
+                for m in members:
+                    if not (m.isfile() or m.isdir()):
+                        raise DataError(
+                            f"{path}: {m.name!r} is neither a file nor a folder"
+                        )
+                _check(path, [(m.name, m.size) for m in members])
+                # Python 3.11.0 to 3.11.3 have no filters; the checks above need none.
+                safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+                f.extractall(folder, **safe)
+    except DataError:
+        raise
+    # What the libraries raise: TarError, BadZipFile, EOFError, zlib.error, OSError.
+    except Exception as e:
+        reason = str(e).split("\n")[0]
+        raise DataError(f"{path}: damaged archive: {reason}") from None
+    names = os.listdir(folder)
+    inner = os.path.join(folder, names[0]) if len(names) == 1 else folder
+    return inner if os.path.isdir(inner) else folder
+
+
+def _check(path: str, members: list[tuple[str, int]]) -> None:
+    if len(members) > MAX_FILES or sum(size for _, size in members) > MAX_BYTES:
+        raise DataError(
+            f"{path}: more than {MAX_FILES} files or {MAX_BYTES} bytes when unpacked"
+        )
+    for name, _ in members:
+        parts = name.replace("\\", "/").split("/")
+        if name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
+            raise DataError(f"{path}: {name!r} would be written outside of the folder")

@@ -4,7 +4,6 @@ Weights are read from safetensors or an old torch file and written as safetensor
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -25,7 +24,7 @@ from albert_tf.converters.table import (
     rows_of,
     unfold_projection,
 )
-from albert_tf.converters.tf1_names import BERT_BLOCK
+from albert_tf.converters.tf1 import BERT_BLOCK
 from albert_tf.converters.tokenizers import stored_options
 from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import all_rows, find
@@ -154,7 +153,7 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
         raise DataError(f"{path}: holds weights but no config.json")
     if config is None:
         config = AlbertConfig.from_json(config_path)
-    values = json.loads(files.read_text(config_path))
+    values = files.read_json(config_path)
     theirs = {_modern(name): t for name, t in _tensors(path).items()}
     family = FAMILIES[config.family]
     theirs, dropped = _drop_buffers(theirs)

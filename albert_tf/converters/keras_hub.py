@@ -6,8 +6,12 @@ whole model at once, and does not say which tensors it has left over.
 KerasHub differs in ways that a config cannot undo: its masked LM head has a layer norm
 epsilon of 1e-5 (kept as `mlm_layer_norm_eps` when a preset is read), its activation is
 always the tanh approximation, and its tokenizer does not normalize text, so the
-vocabulary that is written does it (`keras_hub.vocabulary`). The unchanged vocabulary
-is next to it for this package.
+vocabulary that is written does it: what `text.normalization` does before SentencePiece
+becomes part of the model's own character map, and the pieces that the digit-comma rule
+splits again are marked as unused. A character map sees no context, so final sigma
+becomes σ, not ς. A piece such as `,000` may win where our rule splits `2,` afterwards.
+Everything else has the same ids. The unchanged vocabulary is next to it for this
+package.
 
 Keras names a layer's group in an HDF5 file by its class and a count (`dense_1`), not
 by its own name. Files of an earlier Keras have other private names (`_query_dense`)
@@ -15,14 +19,18 @@ and another top group; `_standard_path` takes both.
 """
 
 import contextlib
+import functools
 import io
 import re
+import sys
+import tempfile
+import unicodedata
+from collections.abc import Iterator
 
 import h5py
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import keras_hub_vocabulary as vocabulary
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.table import (
     Row,
@@ -44,6 +52,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.heads import HEADS, find
 from albert_tf.storage import files
 from albert_tf.storage.folders import FolderWriter
+from albert_tf.text import normalization
 from albert_tf.text.sentencepiece import AlbertTokenizer
 
 NAME = "keras_hub"
@@ -181,7 +190,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         out.write(SPIECE, spiece_of(own, NAME))
         out.write_json(OPTIONS, own.get_config())
         try:
-            tokenizer = models.AlbertTokenizer(vocabulary.folded_model(own, NAME))
+            tokenizer = models.AlbertTokenizer(folded_model(own, NAME))
         except ValueError as e:
             raise UsageError(f"{NAME}: {e}") from None
         tokenizer.save_to_preset(out.path)
@@ -259,38 +268,33 @@ def _read_config(path: str, preset: dict) -> AlbertConfig:
 def _tensors(
     path: str, name: str, stem: str, resources: contextlib.ExitStack
 ) -> dict[str, Tensor]:
-    """Returns the datasets of an HDF5 file; links to other files are refused."""
+    """Returns the datasets of an HDF5 file; links, which may lead out, are not seen."""
     where = files.join(path, name)
+    found: dict[str, h5py.Dataset] = {}
+
+    def note(key, item):
+        if isinstance(item, h5py.Dataset):
+            found[key] = item
+
     try:
         source = where
         if files.is_remote(where):
             source = io.BytesIO(files.read_bytes(where))
-        f = resources.enter_context(h5py.File(source, "r"))
-        return {t.name: t for t in _datasets(f, stem, where)}
+        resources.enter_context(h5py.File(source, "r")).visititems(note)
     # h5py passes on several kinds of error from the HDF5 library.
     except (OSError, RuntimeError, KeyError, ValueError) as e:
         if isinstance(e, DataError):
             raise
         raise DataError(f"{where}: not a usable HDF5 file: {e}") from None
-
-
-def _datasets(group: h5py.Group, stem: str, where: str):
-    """Yields a `Tensor` for every dataset of a group."""
-    for key in group:
-        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise DataError(f"{where}: {stem}{key} is a link, which is not allowed")
-        item = group[key]
-        if isinstance(item, h5py.Group):
-            if stem.count("/") > 16:
-                raise DataError(f"{where}: groups are nested too deeply")
-            yield from _datasets(item, f"{stem}{key}/", where)
-        elif item.external or item.is_virtual:
+    tensors = {}
+    for key, item in found.items():
+        if item.external or item.is_virtual:
             raise DataError(f"{where}: {stem}{key} lies in another file")
-        elif item.dtype.kind not in "fiu":
+        if item.dtype.kind not in "fiu":
             raise DataError(f"{where}: {stem}{key} is not numeric")
-        else:
-            read = lambda item=item: _read(item, where)  # noqa: E731
-            yield Tensor(f"{stem}{key}", tuple(item.shape), read)
+        name, read = f"{stem}{key}", functools.partial(_read, item, where)
+        tensors[name] = Tensor(name, item.shape, read)
+    return tensors
 
 
 def _read(item: h5py.Dataset, where: str) -> np.ndarray:
@@ -352,3 +356,104 @@ def _attention(config: AlbertConfig, ours: str, stem: str) -> list[Row]:
         rows.append(Row(f"{ours}/{part}/kernel", f"{theirs}/0", shapes=kernel))
         rows.append(Row(f"{ours}/{part}/bias", f"{theirs}/1", shapes=bias))
     return rows
+
+
+def folded_model(tokenizer, format: str) -> bytes:
+    """Returns a SentencePiece model that normalizes text by itself.
+
+    Args:
+        tokenizer: `AlbertTokenizer`. Its options decide what is normalized.
+        format: str. Name of the format, for the error.
+
+    Raises:
+        UsageError: If the tokenizer is of another kind.
+    """
+    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
+
+    model = spiece_of(tokenizer, format)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    own = SentencePieceNormalizer(model_proto=model)
+    rules = _rules(own, tokenizer.do_lower_case, tokenizer.keep_accents)
+    spec = proto.normalizer_spec
+    built = sentencepiece_model_pb2.ModelProto.FromString(_train(rules))
+    spec.precompiled_charsmap = built.normalizer_spec.precompiled_charsmap
+    spec.name = "albert_tf"
+    for i in tokenizer.replacements:
+        proto.pieces[i].type = proto.pieces[i].UNUSED
+    return proto.SerializeToString()
+
+
+def _train(rules: list[tuple[str, str]]) -> bytes:
+    """Trains a model on a word, for its character map."""
+    from sentencepiece import SentencePieceTrainer
+
+    model = io.BytesIO()
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        file.writelines(f"{_hex(old)}\t{_hex(new)}\n" for old, new in rules)
+        file.flush()
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(["a"]),
+            model_writer=model,
+            model_type="char",
+            vocab_size=10,
+            hard_vocab_limit=False,
+            normalization_rule_tsv=file.name,
+            minloglevel=2,
+        )
+    return model.getvalue()
+
+
+def _rules(own, do_lower_case: bool, keep_accents: bool) -> list[tuple[str, str]]:
+    """Returns what our normalization and then the model's own map make of strings.
+
+    Args:
+        own: `SentencePieceNormalizer`. The model's own map.
+        do_lower_case: bool. As for `normalize_text`.
+        keep_accents: bool. As for `normalize_text`.
+    """
+    chars = [c for c in map(chr, range(1, sys.maxunicode + 1)) if _is_text(c)]
+    sequences = list(_sequences())
+    sources = chars + sequences
+    folded = [_fold(text, do_lower_case, keep_accents) for text in sources]
+    result = dict(zip(sources, own.normalize(folded), strict=True))
+    rules = [(char, result[char]) for char in chars if result[char] != char]
+    for text in sequences:
+        # Without a rule of its own, its characters are replaced one by one.
+        if result[text] != "".join(result[char] for char in text):
+            rules.append((text, result[text]))
+    return rules
+
+
+def _fold(text: str, do_lower_case: bool, keep_accents: bool) -> str:
+    if text.isspace():
+        return " "
+    if not keep_accents:
+        text = unicodedata.normalize("NFKD", text)
+        text = normalization.combining_pattern().sub("", text)
+    return text.lower() if do_lower_case else text
+
+
+def _is_text(char: str) -> bool:
+    return unicodedata.category(char) not in ("Cn", "Co", "Cs") or char.isspace()
+
+
+@functools.lru_cache
+def _sequences() -> tuple[str, ...]:
+    """Returns the sequences that compose to one character, in all usual spellings."""
+    return tuple(dict.fromkeys(_decomposed()))
+
+
+def _decomposed() -> Iterator[str]:
+    for char in map(chr, range(0x80, 0x30000)):
+        if not 0xD800 <= ord(char) < 0xE000:
+            full = unicodedata.normalize("NFD", char)
+            if len(full) > 1:
+                yield full
+                # All but the last character composed: LV and T of a Hangul syllable.
+                first = unicodedata.normalize("NFC", full[:-1])
+                if len(first) == 1:
+                    yield first + full[-1]
+
+
+def _hex(text: str) -> str:
+    return " ".join(f"{ord(char):X}" for char in text)

@@ -224,30 +224,17 @@ def save_pretrained(
     if tokenizer is None and getattr(model, "preprocessor", None) is not None:
         tokenizer = model.preprocessor.tokenizer
     checkpoint = keras_model.from_model(model, tokenizer, labels)
-    if push_to is None:
-        write_checkpoint(checkpoint, path, format, overwrite=overwrite)
-        return
-    text = publish.card(
-        checkpoint, getattr(model, "loaded_from", None), push_to, format
-    )
+    card = None
+    if push_to is not None:
+        loaded_from = getattr(model, "loaded_from", None)
+        card = publish.card(checkpoint, loaded_from, push_to, format)
     with folders.writing(path, overwrite) as out:
         write_files(checkpoint, out, format)
-        # After the manifest: a card may be edited on the page of the repository.
-        out.write(publish.CARD, text.encode())
-    publish.push(path, push_to)
-
-
-def write_checkpoint(
-    checkpoint: Checkpoint,
-    path: str | os.PathLike,
-    format: str,
-    *,
-    overwrite: bool = False,
-) -> None:
-    """Writes a checkpoint, tensor by tensor; see `save_pretrained`."""
-    detect.check_format(format)
-    with folders.writing(path, overwrite) as out:
-        write_files(checkpoint, out, format)
+        if card is not None:
+            # After the manifest: a card may be edited on the page of the repository.
+            out.write(publish.CARD, card.encode())
+    if push_to is not None:
+        publish.push(path, push_to)
 
 
 def write_files(

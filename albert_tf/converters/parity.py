@@ -251,9 +251,8 @@ def compare_texts(
 def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """Returns two rows of random tokens with two segments; one row has padding."""
     rng = np.random.default_rng(_SEED)
-    config = checkpoint.config
-    length = min(_LENGTH, config.max_position_embeddings)
-    rank = find(checkpoint.head).input_rank
+    config, head = checkpoint.config, find(checkpoint.head)
+    length, rank = min(_LENGTH, config.max_position_embeddings), head.input_rank
     shape = (2,) * (rank - 1) + (length,)
     segments = (np.arange(length) >= length // 2) * (config.type_vocab_size > 1)
     lengths = np.array([length, max(1, length - 5)])
@@ -265,6 +264,13 @@ def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
             mask if rank == 2 else mask[:, None], shape
         ),
     }
+    if head.has_masked_lm:
+        batch[features.MASK_POSITIONS] = np.tile(np.arange(length), (2, 1))
+    if head.has_beam:
+        # Ends are scored given a start. Nothing is masked: logits of -1e30 would hide
+        # differences of all others.
+        batch[features.START_POSITIONS] = np.zeros(2)
+        batch[features.P_MASK] = np.zeros(shape)
     return {name: value.astype(np.int32) for name, value in batch.items()}
 
 
@@ -274,7 +280,7 @@ def outputs_of(
     """Builds a model, returns the output of every layer and head, and frees it."""
     model = keras_model.build_model(checkpoint, checkpoint.head)
     backbone = getattr(model, "backbone", model)
-    flat = {k: v.reshape(-1, v.shape[-1]) for k, v in batch.items()}
+    flat = {k: batch[k].reshape(-1, batch[k].shape[-1]) for k in _HF_INPUTS}
     encoded = backbone(flat, output_hidden_states=True)
     result = {"embeddings": encoded["embedding_output"]}
     for i, state in enumerate(encoded["hidden_states"]):
@@ -282,21 +288,7 @@ def outputs_of(
     if "pooled_output" in encoded and not model.untrained_weights:
         result["pooler"] = encoded["pooled_output"]
     if checkpoint.head is not None:
-        if find(checkpoint.head).has_masked_lm:
-            rows, length = batch[features.TOKEN_IDS].shape
-            positions = np.tile(np.arange(length), (rows, 1))
-            batch = {**batch, features.MASK_POSITIONS: positions}
-        if "end_head" in find(checkpoint.head).parts:
-            # Ends are scored given a start. Nothing is masked: logits of -1e30 would
-            # hide differences of all others.
-            rows = len(batch[features.TOKEN_IDS])
-            batch = {
-                **batch,
-                features.START_POSITIONS: np.zeros(rows, np.int32),
-                features.P_MASK: np.zeros_like(batch[features.TOKEN_IDS]),
-            }
-        out = model(batch)
-        result |= _heads(out, model.untrained_weights)
+        result |= _heads(model(batch), model.untrained_weights)
     result = {k: keras.ops.convert_to_numpy(value) for k, value in result.items()}
     # Keras models are reference cycles; without this, two would be in memory.
     del model, backbone
@@ -374,7 +366,7 @@ def _run_transformers(
         use_safetensors=True,
         dtype=torch.float32,
     ).eval()
-    inputs = {_HF_INPUTS[k]: torch.tensor(v).long() for k, v in batch.items()}
+    inputs = {v: torch.tensor(batch[k]).long() for k, v in _HF_INPUTS.items()}
     with torch.no_grad():
         out = model(**inputs, output_hidden_states=True)
     result = {
@@ -408,10 +400,6 @@ def _run_keras_hub(
     cls = getattr(keras_hub.models, find(checkpoint.head).keras_hub_class)
     options = {} if checkpoint.head is None else {"preprocessor": None}
     model = cls.from_preset(path, **options)
-    if find(checkpoint.head).has_masked_lm:
-        rows, length = batch[features.TOKEN_IDS].shape
-        positions = np.tile(np.arange(length), (rows, 1))
-        batch = {**batch, features.MASK_POSITIONS: positions}
     out = model(batch)
     if checkpoint.head is not None:
         return {"logits": keras.ops.convert_to_numpy(out)}

@@ -1,8 +1,8 @@
 """Reads safetensors files with the `safetensors` library, and writes them in one pass.
 
-Writing stays by hand, because the library takes a complete dict of arrays: here a
-stream that hashes gets one tensor at a time, so that a conversion never holds a model
-twice (`test_one_tensor_is_in_memory_at_a_time`).
+Writing stays by hand, because the library takes a complete dict of arrays: here a file
+gets one tensor at a time, so that a conversion never holds a model twice
+(`test_one_tensor_is_in_memory_at_a_time`).
 """
 
 import json

@@ -58,20 +58,18 @@ class Row:
 
     def to_ours(self, tensor: Tensor) -> Tensor:
         """Returns their tensor in our layout."""
-        if self.shapes and tensor.shape == self.shapes[1]:
-            return tensor.map(self.shapes[0], lambda x: x.reshape(self.shapes[0]))
-        if self.transpose:
-            return tensor.map(tensor.shape[::-1], self.turn)
-        return tensor
+        return self._in_layout(tensor, 0)
 
     def to_theirs(self, tensor: Tensor) -> Tensor:
         """Returns our tensor in their layout and with their name."""
-        tensor = dataclasses.replace(tensor, name=self.theirs)
-        if self.shapes:
-            return tensor.map(self.shapes[1], lambda x: x.reshape(self.shapes[1]))
-        if self.transpose:
-            return tensor.map(tensor.shape[::-1], self.turn)
-        return tensor
+        return self._in_layout(dataclasses.replace(tensor, name=self.theirs), 1)
+
+    def _in_layout(self, tensor: Tensor, side: int) -> Tensor:
+        # One of another shape is refused where it is compared with the config.
+        if self.shapes and tensor.shape == self.shapes[1 - side]:
+            shape = self.shapes[side]
+            return tensor.map(shape, lambda x: x.reshape(shape))
+        return tensor.map(tensor.shape[::-1], self.turn) if self.transpose else tensor
 
 
 def rows_of(

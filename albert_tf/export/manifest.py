@@ -14,7 +14,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import digests, files, folders
+from albert_tf.storage import files, folders
 from albert_tf.text import sentencepiece
 
 FILE = "assets.extra/manifest.json"
@@ -142,7 +142,7 @@ def write_manifest(out: folders.FolderWriter, content: dict[str, Any]) -> None:
 
 def list_files(root: str | os.PathLike) -> dict[str, dict[str, Any]]:
     """Returns the size and sha256 of all files but the manifest, by relative path."""
-    found = digests.of_tree(root)
+    found = files.digests_of(root)
     found.pop(FILE, None)
     names = sorted(found, key=lambda name: name.split("/"))
     return {name: {k: found[name][k] for k in ("sha256", "size")} for name in names}
@@ -204,7 +204,7 @@ def describe(path: str | os.PathLike) -> list[str]:
 def _check_digest(file: str, sha256: str) -> None:
     if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
         raise UsageError(f"sha256: expected 64 hexadecimal digits, received {sha256}")
-    found = digests.of_file(file)["sha256"]
+    found = files.digest_of(file)["sha256"]
     if found != sha256.lower():
         raise DataError(f"{file}: expected sha256 {sha256}, found {found}")
 
@@ -236,7 +236,7 @@ def _leaves(name: str) -> bool:
 def _differences(path: str, listed: dict[str, dict[str, Any]]) -> Iterator[str]:
     """Yields each file that is not as listed, and how it differs."""
     remote = files.is_remote(path)
-    found = set(digests.tree(path)) - {FILE}
+    found = set(files.tree(path)) - {FILE}
     root = os.path.realpath(path)
 
     def is_link(name: str) -> bool:
@@ -253,7 +253,7 @@ def _differences(path: str, listed: dict[str, dict[str, Any]]) -> Iterator[str]:
             yield f"{name} is missing"
         elif is_link(name):
             yield f"{name} is a link"
-        elif digests.of_file(files.join(path, name)) != listed[name]:
+        elif files.digest_of(files.join(path, name)) != listed[name]:
             yield f"{name} was changed"
 
 

@@ -13,11 +13,7 @@ from albert_tf.layers.attention import SelfAttention, attention_bias
 from albert_tf.layers.dropout import Dropout
 from albert_tf.layers.feed_forward import FeedForward
 from albert_tf.layers.layer_norm import LayerNorm
-from albert_tf.layers.ops import (
-    ConfiguredLayer,
-    gather_places,
-    truncated_normal_dense,
-)
+from albert_tf.layers.ops import ConfiguredLayer, gather_places, plus
 
 
 class EncoderTensors(NamedTuple):
@@ -65,47 +61,46 @@ class SharedEncoder(ConfiguredLayer):
         super().__init__(config, seed, **kwargs)
         self.table = config.layer_table()
         policy = self.dtype_policy
-        seeds = _SeedCounter(seed)
         self.embedding_projection = None
         if config.has_embedding_projection:
-            self.embedding_projection = truncated_normal_dense(
-                config.hidden_size,
-                config.initializer_range,
-                seeds.take(1),
-                dtype=policy,
-                name="embedding_projection",
+            self.embedding_projection = self.add_dense(
+                config.hidden_size, "embedding_projection", 1000
             )
         count = [max(column) + 1 for column in zip(*self.table, strict=True)]
+        # Far from the seeds of other layers, and each with a number of its own.
+        first = 1000 + config.has_embedding_projection
         self.attentions = [
             SelfAttention(
                 config.hidden_size,
                 config.num_attention_heads,
                 config.initializer_range,
-                seed=seeds.take(4),
+                seed=plus(seed, first + 4 * i),
                 dtype=policy,
                 name=f"attention_{i}",
             )
             for i in range(count[0])
         ]
         self.attention_layer_norms = _layer_norms("attention", count[1], config, policy)
+        first += 4 * count[0]
         self.ffns = [
             FeedForward(
                 config.hidden_size,
                 config.intermediate_size,
                 config.hidden_act,
                 config.initializer_range,
-                seed=seeds.take(2),
+                seed=plus(seed, first + 2 * i),
                 dtype=policy,
                 name=f"ffn_{i}",
             )
             for i in range(count[2])
         ]
         self.ffn_layer_norms = _layer_norms("ffn", count[3], config, policy)
+        first += 2 * count[2]
         self.hidden_dropout = Dropout(
-            config.hidden_dropout_prob, seeds.take(1), dtype=policy
+            config.hidden_dropout_prob, plus(seed, first), dtype=policy
         )
         self.attention_dropout = Dropout(
-            config.attention_probs_dropout_prob, seeds.take(1), dtype=policy
+            config.attention_probs_dropout_prob, plus(seed, first + 1), dtype=policy
         )
 
     def build(self, input_shape=None):
@@ -212,17 +207,3 @@ def _layer_norms(part, count, config, policy):
         )
         for i in range(count)
     ]
-
-
-class _SeedCounter:
-    """Gives every weight its own seed, or none if the model has none."""
-
-    def __init__(self, seed):
-        # Far from the embedding's seeds, which count up from the same number.
-        self.next = None if seed is None else seed + 1000
-
-    def take(self, n):
-        if self.next is None:
-            return None
-        self.next += n
-        return self.next - n

@@ -119,20 +119,8 @@ class ExitHead(ConfiguredLayer):
         return {**super().get_config(), "num_labels": self.num_labels}
 
 
-class _AnswerLayer(ConfiguredLayer):
-    """What the two parts of the beam head share: a config, and float32 throughout.
-
-    Masked logits of -1e30 do not exist in float16, and log-probabilities that rank
-    answers need more than the 8 bits of bfloat16. These layers therefore compute in
-    float32 under every policy of the model.
-    """
-
-    def __init__(self, config: AlbertConfig, seed: int | None = None, **kwargs):
-        super().__init__(config, seed, **{**kwargs, "dtype": "float32"})
-
-
 @keras.saving.register_keras_serializable("albert_tf")
-class AnswerEnd(_AnswerLayer):
+class AnswerEnd(ConfiguredLayer):
     """Scores every token as the end of an answer that starts at a given token.
 
     `[h_t ; h_start]`, a tanh layer, layer norm, one output: the scope `end_logits` of
@@ -181,7 +169,7 @@ class AnswerEnd(_AnswerLayer):
 
 
 @keras.saving.register_keras_serializable("albert_tf")
-class Answerability(_AnswerLayer):
+class Answerability(ConfiguredLayer):
     """Scores that a question has no answer in a row.
 
     `[mean of h under the start's probabilities ; h_CLS]`, a tanh layer, dropout, one

@@ -13,7 +13,7 @@ from albert_tf.errors import UsageError
 from albert_tf.layers.attention import Readers
 from albert_tf.layers.embedding import FactorizedEmbedding
 from albert_tf.layers.encoder import SharedEncoder
-from albert_tf.layers.ops import gather_positions, truncated_normal_dense
+from albert_tf.layers.ops import gather_positions
 from albert_tf.models.base import ConfiguredModel, as_inputs, without_padding
 
 
@@ -90,13 +90,8 @@ class AlbertBackbone(ConfiguredModel):
         )
         self.pooler = None
         if add_pooler:
-            self.pooler = truncated_normal_dense(
-                config.hidden_size,
-                config.initializer_range,
-                self.seed_of(3),
-                activation="tanh",
-                dtype=policy,
-                name="pooler",
+            self.pooler = self.add_dense(
+                config.hidden_size, 3, "pooler", activation="tanh"
             )
         self.build((None, None))
 
@@ -239,12 +234,6 @@ class HeadModel(ConfiguredModel):
     def add_layers(self) -> None:
         """Adds the layers of the head."""
         raise NotImplementedError
-
-    def add_dense(self, units: int, part: int, name: str, **kwargs):
-        """Returns a dense layer whose initial values are those of a part."""
-        kwargs = {"dtype": self.dtype_policy, **kwargs}
-        rate, seed = self.config.initializer_range, self.seed_of(part)
-        return truncated_normal_dense(units, rate, seed, name=name, **kwargs)
 
     def get_config(self):
         config = super().get_config()

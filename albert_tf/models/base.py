@@ -14,6 +14,7 @@ from keras import ops
 from albert_tf import features, pretrained
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UntrainedWeightsWarning
+from albert_tf.layers.ops import truncated_normal_dense
 
 # Input names of Hugging Face and of the original -> ours.
 _OTHER_NAMES = {
@@ -22,6 +23,9 @@ _OTHER_NAMES = {
     "attention_mask": features.PADDING_MASK,
     features.INPUT_MASK: features.PADDING_MASK,
 }
+
+# What is set after construction, and stored in the config of a model.
+_STATE = ("labels", "problem_type", "max_seq_length", "task", "pad_id")
 
 
 class ConfiguredModel(keras.Model):
@@ -205,6 +209,12 @@ class ConfiguredModel(keras.Model):
         """Returns a seed for a part of the model, far from the other parts' seeds."""
         return None if self.seed is None else self.seed + 100_000 * part
 
+    def add_dense(self, units: int, part: int, name: str, **kwargs):
+        """Returns a dense layer whose initial values are those of a part."""
+        kwargs = {"dtype": self.dtype_policy, **kwargs}
+        rate, seed = self.config.initializer_range, self.seed_of(part)
+        return truncated_normal_dense(units, rate, seed, name=name, **kwargs)
+
     def get_config(self):
         config = {
             "name": self.name,
@@ -216,17 +226,9 @@ class ConfiguredModel(keras.Model):
         layers = _layers_by_name(self).items()
         # Layers without weights have no lasting name.
         frozen = [name for name, x in layers if x.weights and not x.trainable]
-        labels = list(self.labels) if self.labels else None
-        state = {
-            "frozen": frozen,
-            "labels": labels,
-            "problem_type": self.problem_type,
-            "max_seq_length": self.max_seq_length,
-            "task": self.task,
-            "pad_id": self.pad_id,
-        }
-        kept = {key: x for key, x in state.items() if x not in (None, [])}
-        return {**config, **kept}
+        state = {"frozen": frozen, **{name: getattr(self, name) for name in _STATE}}
+        state["labels"] = list(self.labels or ())
+        return {**config, **{k: x for k, x in state.items() if x not in (None, [])}}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -234,13 +236,11 @@ class ConfiguredModel(keras.Model):
         config["config"] = AlbertConfig.from_dict(config["config"])
         if isinstance(config.get("dtype"), dict):
             config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        frozen, labels = config.pop("frozen", ()), config.pop("labels", None)
-        names = ("problem_type", "max_seq_length", "task", "pad_id")
-        state = {name: config.pop(name, None) for name in names}
+        frozen = config.pop("frozen", ())
+        state = {name: config.pop(name) for name in _STATE if name in config}
         model = cls(**config)
-        model.labels = tuple(labels) if labels else None
         for name, value in state.items():
-            setattr(model, name, value)
+            setattr(model, name, tuple(value) if name == "labels" else value)
         layers = _layers_by_name(model)
         for name in frozen:
             layers[name].trainable = False

@@ -30,9 +30,12 @@ class _Classifier(HeadModel):
     head: str  # the name of its row in `HEADS`
     has_dropout = True
 
-    def __init__(self, config: AlbertConfig, *, num_labels: int, **kwargs):
+    def __init__(
+        self, config: AlbertConfig, *, num_labels: int | None = None, **kwargs
+    ):
         fixed = HEADS[self.head].fixed_labels
-        fits = num_labels >= 1 if fixed is None else num_labels == fixed
+        num_labels = fixed if num_labels is None else num_labels
+        fits = num_labels == fixed if fixed else (num_labels or 0) >= 1
         rule = f"num_labels must be {fixed or 'positive'}"
         require(fits, rule, num_labels, error=ValueError)
         self.num_labels = num_labels
@@ -235,9 +238,6 @@ class AlbertQuestionAnswering(_Classifier):
     head = "question_answering"
     has_dropout = False
 
-    def __init__(self, config: AlbertConfig, *, num_labels: int = 2, **kwargs):
-        super().__init__(config, num_labels=num_labels, **kwargs)
-
     def call(self, inputs, training=False, seeds=None):
         logits = self.logits(inputs, training, seeds)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
@@ -264,9 +264,6 @@ class AlbertMultipleChoice(_Classifier):
     head = "multiple_choice"
     reads_pooler = True
     input_rank = 3
-
-    def __init__(self, config: AlbertConfig, *, num_labels: int = 1, **kwargs):
-        super().__init__(config, num_labels=num_labels, **kwargs)
 
     def call(self, inputs, training=False, seeds=None):
         inputs = as_inputs(inputs)

@@ -1,6 +1,7 @@
-"""Builds ALBERT with the masked LM head alone.
+"""Models with a masked LM head: that alone, or both pretraining heads.
 
-Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary.
+Legend: `B` batch, `T` sequence, `P` predictions, `V` vocabulary, `D` hidden, `K`
+examples in a row.
 """
 
 import keras
@@ -12,8 +13,20 @@ from albert_tf.models.backbone import HeadModel
 from albert_tf.models.base import as_inputs
 
 
+class _WithMaskedLM(HeadModel):
+    def add_layers(self):
+        self.mlm_head = MaskedLMHead(
+            self.config, self.seed_of(4), dtype=self.dtype_policy, name="mlm_head"
+        )
+
+    def build(self, input_shape=None):
+        if not self.built:
+            self.mlm_head.build((None, None, self.config.hidden_size))
+        self.built = True
+
+
 @keras.saving.register_keras_serializable("albert_tf")
-class AlbertMaskedLM(HeadModel):
+class AlbertMaskedLM(_WithMaskedLM):
     """Predicts tokens.
 
     Args:
@@ -30,20 +43,59 @@ class AlbertMaskedLM(HeadModel):
         float32 logits, `[B, P, V]` at `mask_positions` or else `[B, T, V]`.
     """
 
-    def add_layers(self):
-        self.mlm_head = MaskedLMHead(
-            self.config, self.seed_of(4), dtype=self.dtype_policy, name="mlm_head"
-        )
-
-    def build(self, input_shape=None):
-        if self.built:
-            return
-        self.mlm_head.build((None, None, self.config.hidden_size))
-        self.built = True
-
     def call(self, inputs, training=False, seeds=None):
         inputs = as_inputs(inputs)
         x = self.backbone(inputs, training=training, seeds=seeds)["sequence_output"]
         if features.MASK_POSITIONS in inputs:
             x = gather_positions(x, inputs[features.MASK_POSITIONS])
         return self.mlm_head(x, self.backbone.word_embeddings)
+
+
+@keras.saving.register_keras_serializable("albert_tf")
+class AlbertPretrainer(_WithMaskedLM):
+    """Masked language model and sentence order prediction (ALBERT, section 3.1).
+
+    What the two classes of a pair of segments mean is decided by the objective: with
+    BERT's, `sop_logits` predict the next sentence.
+
+    Args:
+        config: `AlbertConfig`. Sizes of the model.
+        seed: int or None. Seed of the initial values.
+
+    Call arguments:
+        inputs: dict as for `AlbertBackbone`, and `mask_positions` int32 `[B, P]`.
+            Other keys of a pretraining batch are ignored.
+        training, seeds: As for `AlbertBackbone`.
+
+    Returns:
+        dict with `mlm_logits` float32 `[B, P, V]`, `sop_logits` float32 `[B, 2]`
+        (`[B, K, 2]` for packed rows; class 0 in order, 1 swapped; with BERT's
+        objective, 0 next sentence, 1 random), `sequence_output` and `pooled_output`.
+    """
+
+    needed_inputs = (features.MASK_POSITIONS,)
+
+    reads_pooler = True
+
+    def add_layers(self):
+        super().add_layers()
+        # Without dropout, as in the original; Hugging Face's model has 0.1 here.
+        self.sop_head = self.add_dense(2, 5, "sop_head")
+
+    def build(self, input_shape=None):
+        if not self.built:
+            self.sop_head.build((None, self.config.hidden_size))
+        super().build(input_shape)
+
+    def call(self, inputs, training=False, seeds=None):
+        inputs = as_inputs(inputs, *self.needed_inputs)
+        outputs = self.backbone(inputs, training=training, seeds=seeds)
+        masked = gather_positions(
+            outputs["sequence_output"], inputs[features.MASK_POSITIONS]
+        )
+        sop_logits = self.sop_head(outputs["pooled_output"])
+        return {
+            "mlm_logits": self.mlm_head(masked, self.backbone.word_embeddings),
+            "sop_logits": keras.ops.cast(sop_logits, "float32"),
+            **outputs,
+        }

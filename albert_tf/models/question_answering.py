@@ -11,7 +11,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.layers.heads import Answerability, AnswerEnd
 from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import HeadModel
-from albert_tf.models.base import as_inputs, without_padding
+from albert_tf.models.base import as_inputs
 
 _MASKED = -1e30  # the original's, see its `create_v2_model`
 
@@ -72,9 +72,11 @@ class AlbertBeamQuestionAnswering(HeadModel):
 
     def add_layers(self):
         self.start_head = self.add_dense(1, 7, "start_head", dtype="float32")
-        self.end_head = AnswerEnd(self.config, self.seed_of(8), name="end_head")
+        self.end_head = AnswerEnd(
+            self.config, self.seed_of(8), dtype="float32", name="end_head"
+        )
         self.answer_head = Answerability(
-            self.config, self.seed_of(9), name="answer_head"
+            self.config, self.seed_of(9), dtype="float32", name="answer_head"
         )
 
     def build(self, input_shape=None):
@@ -138,9 +140,7 @@ class AlbertBeamQuestionAnswering(HeadModel):
                 f"derive it from, received {sorted(inputs)}"
             )
         text = ops.cast(ops.equal(inputs[features.SEGMENT_IDS], 1), "int32")
-        mask = inputs.get(features.PADDING_MASK)
-        if mask is None and self.pad_id is not None:
-            mask = without_padding(inputs[features.TOKEN_IDS], self.pad_id)
+        mask = self.backbone.mask_of(inputs)
         if mask is not None:
             text *= ops.cast(mask, "int32")
         # Counted from the right, the last [SEP] is the first token of the text.

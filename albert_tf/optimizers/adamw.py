@@ -1,9 +1,323 @@
-"""Implements AdamW as BERT and ALBERT define it."""
+"""AdamW, and what it shares with LAMB: the order of a step and Adam's moments.
+
+A step is: dense gradients -> sum over replicas -> clip by global norm -> update.
+Keras 3.15 does each of the first three differently, and each difference changes the
+trained weights:
+
+* It squares the rows of a sparse embedding gradient before adding up the rows with the
+  same id (sum of squares instead of square of the sum): with two segment ids and 4096
+  tokens Adam's first step is 45 times too large. Here gradients become dense first.
+* It clips every replica's share of the gradient before the sum over replicas, so the
+  result depends on the number of replicas. Here the sum comes first.
+* The norm of a sparse gradient counts rows with the same id separately.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
-from albert_tf.optimizers.base import AdamStyleOptimizer
+from albert_tf.errors import UsageError, require
+from albert_tf.optimizers.arguments import at_least_0, finite, fraction
+
+# Names of the original's and of our variables that get neither decay nor LAMB's
+# trust ratio: gamma and beta of every layer normalization, and all biases.
+DEFAULT_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
+# Private methods of Keras that are overridden here and in `lamb` -> its methods that
+# must call them.
+_CALLERS = {
+    "_backend_apply_gradients": "apply",
+    "_all_reduce_sum_gradients": "_backend_update_step",
+}
+
+
+class AdamStyleOptimizer(keras.optimizers.Optimizer):
+    """Moments without bias correction, decay by name, dense reduced clipped gradients.
+
+    Subclasses implement `_scaled_update`.
+
+    Under a `tf.distribute` strategy `apply` sums the gradients of all replicas, so
+    each replica's loss must already be divided by the global count (`fit` does so). A
+    training step that sums them itself sets `sum_over_replicas = False` once; it must
+    do so with `LossScaleOptimizer`, which looks for overflow in one replica only.
+
+    Args:
+        learning_rate: float or `LearningRateSchedule`.
+        weight_decay_rate: float >= 0. Decoupled: added to the update, not the gradient.
+        beta_1: float in `[0, 1)`. Decay of the first moment.
+        beta_2: float in `[0, 1)`. Decay of the second moment.
+        epsilon: float > 0. Added outside the root.
+        clip_norm: float > 0, or None (or 0) for no clipping by global norm.
+        exclude_from_weight_decay: regular expressions, searched in the variable's path
+            without the model's name.
+        learning_rate_multipliers: dict or None. By regular expression, searched in the
+            same path: what the learning rate of the variable is multiplied by. The
+            first expression that is found decides; without one, the rate is as it is.
+        ema_decay: float in `[0, 1)`. Decay of an exponential moving average of the
+            weights, the slot `average`; 0 for none. It is corrected for its beginning
+            as Adam's moments are: after t updates it is the mean of the t weights that
+            followed them, update i with weight `ema_decay ** (t - i)`. The initial
+            weights have no part in it.
+        name: str or None.
+        loss_scale_factor: float or None. A constant loss scale, as in Keras.
+
+    Attributes:
+        sum_over_replicas: bool. False if `apply` is given gradients that are already
+            summed over all replicas. True at first; not part of the config.
+
+    Raises:
+        UsageError: If an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        weight_decay_rate: float = 0.01,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        epsilon: float = 1e-6,
+        clip_norm: float | None = 1.0,
+        exclude_from_weight_decay: Sequence[str] = DEFAULT_EXCLUSIONS,
+        learning_rate_multipliers: Mapping[str, float] | None = None,
+        ema_decay: float = 0.0,
+        name: str | None = None,
+        loss_scale_factor: float | None = None,
+    ):
+        if isinstance(learning_rate, int):
+            learning_rate = float(learning_rate)
+        _check_keras()
+        super().__init__(
+            learning_rate=learning_rate, name=name, loss_scale_factor=loss_scale_factor
+        )
+        self.weight_decay_rate = at_least_0("weight_decay_rate", weight_decay_rate)
+        self.beta_1 = fraction("beta_1", beta_1)
+        self.beta_2 = fraction("beta_2", beta_2)
+        self.epsilon = finite("epsilon", epsilon)
+        require(self.epsilon > 0, "epsilon must be > 0", epsilon)
+        self.clip_norm = at_least_0("clip_norm", clip_norm or 0) or None
+        self._decay_exclusions = checked_patterns(
+            "exclude_from_weight_decay", exclude_from_weight_decay
+        )
+        self._decay_flags = frozenset()
+        multipliers = dict(learning_rate_multipliers or {})
+        checked_patterns("learning_rate_multipliers", tuple(multipliers))
+        self._rate_patterns = tuple(
+            (pattern, at_least_0("learning_rate_multipliers", value))
+            for pattern, value in multipliers.items()
+        )
+        self._rates: tuple[float, ...] = ()
+        self.ema_decay = fraction("ema_decay", ema_decay)
+        self.sum_over_replicas = True
+        self._last_global_norm = self.add_variable(
+            shape=(),
+            dtype="float32",
+            aggregation="only_first_replica",
+            name="last_global_norm",
+        )
+
+    def build(self, variables: Sequence[keras.Variable]) -> None:
+        """Creates the slots `m` and `v` (the original's `adam_m`, `adam_v`).
+
+        And `average`, if there is an `ema_decay`.
+        """
+        if self.built:
+            return
+        super().build(variables)
+        self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
+        if self.ema_decay:
+            # A variable that no gradient reaches is its own average.
+            value_of = lambda v: lambda shape, dtype: ops.convert_to_tensor(v)  # noqa: E731
+            self._averages = [
+                self.add_variable_from_reference(v, "average", value_of(v))
+                for v in variables
+            ]
+        self._decay_flags = self._included(variables, self._decay_exclusions)
+        self._rates = tuple(map(self._multiplier_of, variables))
+
+    @property
+    def last_global_norm(self) -> keras.Variable:
+        """float32 scalar: norm of the last step's gradients, before clipping.
+
+        0 before the first step, and always when `clip_norm` is None.
+        """
+        return self._last_global_norm
+
+    def slot(self, variable: keras.Variable, name: str) -> keras.Variable:
+        """Returns the slot `m` (first moment) or `v` (second moment) of a variable.
+
+        Or `average`, its exponential moving average, if there is an `ema_decay`.
+        """
+        slots = {"m": self._m, "v": self._v} if self.built else {}
+        if self.built and self.ema_decay:
+            slots["average"] = self._averages
+        known = ", ".join(slots) or "none before build"
+        require(name in slots, f"slot must be one of {known}", name)
+        return slots[name][self._get_variable_index(variable)]
+
+    def has_updated(self, variable: keras.Variable) -> bool:
+        """Returns whether a variable has ever had a gradient other than zeros."""
+        moments = (self.slot(variable, name) for name in ("m", "v"))
+        return any(ops.convert_to_numpy(m.value).any() for m in moments)
+
+    def uses_weight_decay(self, variable: keras.Variable) -> bool:
+        """Returns whether the built optimizer decays this variable."""
+        return self._get_variable_index(variable) in self._decay_flags
+
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Refused: the names are an argument of the constructor."""
+        raise UsageError(
+            "exclude_from_weight_decay must be given to the constructor as regular "
+            f"expressions, received var_list={var_list!r}, var_names={var_names!r}"
+        )
+
+    def apply(self, grads, trainable_variables=None) -> None:
+        """Updates the variables; see `sum_over_replicas` on several replicas."""
+        grads = list(grads)
+        if trainable_variables is None:
+            variables = self._trainable_variables
+        else:
+            variables = trainable_variables = list(trainable_variables)
+        if len(grads) == len(variables):  # Keras reports a mismatch.
+            grads = [_dense(g, v) for g, v in zip(grads, variables, strict=True)]
+        super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient, variable, learning_rate) -> None:
+        """Updates one variable and its slots."""
+        dtype = variable.dtype
+        gradient = ops.cast(gradient, dtype)
+        index = self._get_variable_index(variable)
+        m, v = self._m[index], self._v[index]
+        next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
+        next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
+        update = next_m / (ops.sqrt(next_v) + self.epsilon)
+        if self.weight_decay_rate and self.uses_weight_decay(variable):
+            update = update + self.weight_decay_rate * variable
+        update = self._scaled_update(update, variable)
+        self.assign(m, next_m)
+        self.assign(v, next_v)
+        rate = ops.cast(learning_rate, dtype)
+        if self._rates[index] != 1:
+            rate = rate * self._rates[index]
+        self.assign_sub(variable, rate * update)
+        self._update_average(variable, index)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        base = super().get_config()
+        kept = ("name", "learning_rate", "loss_scale_factor")
+        own = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "clip_norm")
+        return {
+            **{name: base[name] for name in kept},
+            **{name: getattr(self, name) for name in (*own, "ema_decay")},
+            "exclude_from_weight_decay": list(self._decay_exclusions),
+            "learning_rate_multipliers": dict(self._rate_patterns),
+        }
+
+    def _scaled_update(self, update, variable):
+        """Returns the update, which is multiplied by the learning rate afterwards."""
+        return update
+
+    def _update_average(self, variable, index: int) -> None:
+        """Moves the average of a variable, which was just updated, towards it."""
+        if not self.ema_decay:
+            return
+        updates = ops.cast(self.iterations, "float32") + 1.0
+        # 1 - decay ** updates, with all its digits; the first update replaces.
+        total = -ops.expm1(updates * math.log(self.ema_decay))
+        share = ops.minimum((1.0 - self.ema_decay) / total, 1.0)
+        average = self._averages[index]
+        share = ops.cast(share, average.dtype)
+        self.assign(average, average + share * (variable - average))
+
+    def _multiplier_of(self, variable) -> float:
+        path = canonical_path(variable)
+        found = (rate for p, rate in self._rate_patterns if re.search(p, path))
+        return next(found, 1.0)
+
+    def _included(self, variables, patterns) -> frozenset[int]:
+        """Returns the indices of the variables whose name matches no pattern."""
+        # A frozenset, because Keras wraps lists and dicts to track what is in them.
+        return frozenset(
+            index
+            for index, variable in enumerate(variables)
+            if not any(re.search(p, canonical_path(variable)) for p in patterns)
+        )
+
+    def _backend_apply_gradients(self, grads, trainable_variables) -> None:
+        # Keras clips here and sums in `_backend_update_step`; the order matters.
+        pairs = list(zip(grads, trainable_variables, strict=True))
+        if self.sum_over_replicas and keras.backend.backend() == "tensorflow":
+            pairs = super()._all_reduce_sum_gradients(pairs)
+        grads = [gradient for gradient, _ in pairs]
+        if self.clip_norm:
+            grads = self._clip_by_global_norm(grads)
+        self._backend_update_step(grads, trainable_variables, self.learning_rate)
+
+    def _all_reduce_sum_gradients(self, grads_and_vars):
+        # Called by Keras after the clipping: the gradients are already summed.
+        return list(grads_and_vars)
+
+    def _clip_by_global_norm(self, grads):
+        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in grads]
+        norm = ops.sqrt(ops.sum(ops.stack(squares)))
+        self._last_global_norm.assign(norm)
+        scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm)
+        # As tf.clip_by_global_norm: one infinity makes every gradient NaN, rather
+        # than silently zero.
+        scale = scale + (norm - norm)
+        return [g * ops.cast(scale, g.dtype) for g in grads]
+
+
+def _check_keras() -> None:
+    """Checks that Keras still calls what is overridden here.
+
+    Otherwise gradients would be summed and clipped as Keras does, without a word.
+    """
+    for name, caller in _CALLERS.items():
+        if caller != "apply" and keras.backend.backend() != "tensorflow":
+            continue  # only TensorFlow sums over replicas
+        method = getattr(keras.optimizers.Optimizer, caller, None)
+        if name not in getattr(getattr(method, "__code__", None), "co_names", ()):
+            raise RuntimeError(
+                f"Keras {keras.__version__}: Optimizer.{caller} does not call {name}, "
+                "which albert_tf overrides; install the version in requirements.txt"
+            )
+
+
+def canonical_path(variable: keras.Variable) -> str:
+    """Returns the variable's path without the model's own name.
+
+    Otherwise a model called "bias_study" would turn off weight decay. Keras starts a
+    path with the model's name, but with `backbone/` for the weights of a backbone that
+    was built first, and with the layer's name (`layer/weight`) in functional models.
+    """
+    path = getattr(variable, "path", None) or variable.name
+    outermost, _, rest = path.partition("/")
+    return rest if "/" in rest and outermost != "backbone" else path
+
+
+def _dense(gradient, variable):
+    """Adds up the rows of a sparse gradient (`tf.IndexedSlices`, by its attributes)."""
+    if not (hasattr(gradient, "values") and hasattr(gradient, "dense_shape")):
+        return gradient
+    return ops.segment_sum(gradient.values, gradient.indices, variable.shape[0])
+
+
+def checked_patterns(name: str, patterns: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the regular expressions as a tuple; `name` is the argument's."""
+    if isinstance(patterns, str):
+        patterns = (patterns,)
+    for pattern in patterns or ():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(
+                f"{name} must hold regular expressions, received {pattern!r}: {error}"
+            ) from None
+    return tuple(patterns or ())
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -14,7 +328,7 @@ class AdamW(AdamStyleOptimizer):
     decay * w)`. Used for fine-tuning. See `AdamStyleOptimizer` for the arguments.
 
     Differs from `keras.optimizers.AdamW`: no bias correction, epsilon 1e-6, names
-    excluded from decay by default, and the order of a step (see `base.py`).
+    excluded from decay by default, and the order of a step (see the module).
     """
 
     def update_step(self, gradient, variable, learning_rate) -> None:

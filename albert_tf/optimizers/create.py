@@ -3,9 +3,8 @@
 from typing import Any
 
 from albert_tf.errors import require
-from albert_tf.optimizers.adamw import AdamW
+from albert_tf.optimizers.adamw import AdamStyleOptimizer, AdamW
 from albert_tf.optimizers.arguments import check_schedule_arguments
-from albert_tf.optimizers.base import AdamStyleOptimizer
 from albert_tf.optimizers.lamb import Lamb
 from albert_tf.optimizers.schedules import DECAYS
 

@@ -1,12 +1,13 @@
 """Implements LAMB as used to pretrain ALBERT."""
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from albert_tf.optimizers.base import AdamStyleOptimizer, checked_patterns
+from albert_tf.optimizers.adamw import AdamStyleOptimizer, checked_patterns
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -24,7 +25,7 @@ class Lamb(AdamStyleOptimizer):
         **kwargs: See `AdamStyleOptimizer`.
 
     Differs from `keras.optimizers.Lamb`: no bias correction, epsilon 1e-6, decay before
-    the ratio, exclusions, and the order of a step (see `base.py`).
+    the ratio, exclusions, and the order of a step (see `adamw.py`).
     """
 
     def __init__(
@@ -40,7 +41,8 @@ class Lamb(AdamStyleOptimizer):
             "exclude_from_layer_adaptation", exclude_from_layer_adaptation
         )
         self._adaptation_flags = frozenset()
-        self._step = _Step()
+        # Of the step that is computed; Keras would track a bare dict.
+        self._step = types.SimpleNamespace(ratios={})
 
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the slots and selects the variables that get a trust ratio."""
@@ -110,10 +112,3 @@ class Lamb(AdamStyleOptimizer):
         index = self._get_variable_index(variable)
         self._step.ratios[index] = ops.cast(ratio, "float32")
         return ratio * update
-
-
-class _Step:
-    """Holds the ratios of the step that is computed; Keras would track a bare dict."""
-
-    def __init__(self):
-        self.ratios: dict[int, Any] = {}

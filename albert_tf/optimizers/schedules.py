@@ -1,5 +1,6 @@
 """Learning-rate schedules: the original one, linear, cosine and trapezoid."""
 
+import inspect
 import math
 from typing import Any
 
@@ -55,13 +56,8 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "end_learning_rate": self.end_learning_rate,
-            "step_offset": self.step_offset,
-        }
+        names = inspect.signature(type(self)).parameters
+        return {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -143,15 +139,6 @@ class WarmupPolynomialDecay(WarmupSchedule):
         if self.start_warmup_step and not self.allow_negative_rate:
             warmup = ops.maximum(warmup, 0.0)
         return ops.where(since_start < float(self.num_warmup_steps), warmup, rate)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {
-            **super().get_config(),
-            "poly_power": self.poly_power,
-            "start_warmup_step": self.start_warmup_step,
-            "allow_negative_rate": self.allow_negative_rate,
-        }
 
 
 # By default, a trapezoid decays in the last fifth of the run.
@@ -269,10 +256,6 @@ class WarmupTrapezoid(_WarmupDecay):
             f"{most}",
             num_decay_steps,
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "num_decay_steps": self.num_decay_steps}
 
     def _part(self, step):
         if not self.num_decay_steps:

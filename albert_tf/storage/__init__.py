@@ -1,1 +1,1 @@
-"""Reading and writing files, folders and archives, local or in a bucket."""
+"""Reading and writing files and folders, local or in a bucket."""

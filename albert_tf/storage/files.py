@@ -8,6 +8,7 @@ knows one answer only, and repeats no call.
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
@@ -382,6 +383,37 @@ def _unreadable(path: str | os.PathLike, error: OSError) -> DataError:
     if isinstance(error, IsADirectoryError):
         return DataError(f"{path}: expected a file, found a folder")
     return DataError(f"{path}: cannot be read: {reason_of(error)}")
+
+
+def digest_of(path: str | os.PathLike) -> dict[str, int | str]:
+    """Returns the size in bytes and the sha256 of a file.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
+    with reading(path) as f:
+        sha256 = hashlib.file_digest(f, "sha256").hexdigest()
+        return {"size": f.tell(), "sha256": sha256}
+
+
+def digests_of(root: str | os.PathLike) -> dict[str, dict[str, int | str]]:
+    """Returns the digests of all files below a folder, by relative path."""
+    return {name: digest_of(join(root, name)) for name in tree(root)}
+
+
+def tree(root: str | os.PathLike) -> list[str]:
+    """Returns the relative paths of all files below a folder, sorted.
+
+    Links to folders are left out: they may lead in a circle.
+    """
+    found = []
+    for name in list_folder(root):
+        inner = join(root, name)
+        if not is_folder(inner):
+            found.append(name)
+        elif not os.path.islink(inner):
+            found += [f"{name}/{below}" for below in tree(inner)]
+    return sorted(found)
 
 
 def rename(source: str, target: str) -> None:

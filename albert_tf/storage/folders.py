@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator
 from typing import BinaryIO
 
 from albert_tf.errors import DataError, UsageError
-from albert_tf.storage import digests, files
+from albert_tf.storage import files
 from albert_tf.storage.calls import as_os_error
 
 MANIFEST = "manifest.json"
@@ -46,7 +46,7 @@ class DamagedError(DataError):
 
 
 class FolderWriter:
-    """Writes the files of a folder and remembers their digests.
+    """Writes the files of a folder.
 
     Args:
         path: str. An existing local folder. Code that writes files by itself, such as
@@ -55,17 +55,12 @@ class FolderWriter:
 
     def __init__(self, path: str):
         self.path = path
-        self.digests: dict[str, dict] = {}
 
-    @contextlib.contextmanager
-    def open(self, name: str) -> Iterator[BinaryIO]:
+    def open(self, name: str) -> BinaryIO:
         """Opens a binary file of this name for writing."""
         target = os.path.join(self.path, name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "wb") as f:
-            writer = digests.HashingWriter(f)
-            yield writer
-        self.digests[name] = writer.digest()
+        return open(target, "wb")
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a small file."""
@@ -78,10 +73,7 @@ class FolderWriter:
 
     def write_manifest(self) -> None:
         """Writes the size and sha256 of all files in the folder so far."""
-        listed = dict(self.digests)
-        for name in digests.tree(self.path):
-            if name not in listed:
-                listed[name] = digests.of_file(os.path.join(self.path, name))
+        listed = files.digests_of(self.path)
         self.write_json(MANIFEST, {"version": 1, "files": listed})
 
 
@@ -273,7 +265,7 @@ def upload(
         DataError: If the upload fails.
     """
     local = os.fspath(local)
-    names = sorted(digests.tree(local), key=lambda name: (name == last, name))
+    names = sorted(files.tree(local), key=lambda name: (name == last, name))
     marker = files.join(target, INCOMPLETE)
     # Listed like a file; there is none of this name.
     token = f".upload-{uuid.uuid4().hex}"
@@ -297,7 +289,7 @@ def upload(
             for name in names:
                 copy(name, files.join(target, stage))
         own = {*own_names, *_top(interrupted)} - stages
-        old = {name for name in digests.tree(target) if name.split("/")[0] in own}
+        old = {name for name in files.tree(target) if name.split("/")[0] in own}
         old.discard(INCOMPLETE)
         # An interrupted second upload must still be recognized as ours.
         listed = sorted({*names, *old, *stages, token})
@@ -342,7 +334,7 @@ def adding(path: str, last: Collection[str] = ()) -> Iterator[FolderWriter]:
         files.make_folder(stage)
         yield FolderWriter(stage)
         _sync(stage)
-        for name in sorted(digests.tree(stage), key=lambda n: (order.get(n, -1), n)):
+        for name in sorted(files.tree(stage), key=lambda n: (order.get(n, -1), n)):
             new, target = os.path.join(stage, name), files.join(path, name)
             folder, base = os.path.split(target)
             files.make_folder(folder)
@@ -392,7 +384,7 @@ def verify(path: str | os.PathLike) -> set[str]:
         if os.path.isabs(name) or ".." in name.split("/"):
             raise DamagedError(f"{where}: names a file outside the folder: {name!r}")
         _check_there(files.join(path, name))
-        actual = digests.of_file(files.join(path, name))
+        actual = files.digest_of(files.join(path, name))
         if actual != {"size": size, "sha256": sha256}:
             raise DamagedError(
                 f"{files.join(path, name)}: is not the file the manifest lists "

@@ -19,7 +19,7 @@ from albert_tf.storage import files
 LOCK_FILE = ".lock"
 _RENEWED_AFTER = 60.0
 _STALE_AFTER = 600.0
-# Without hard links, a lock is empty for a moment after its creation.
+# A lock is empty for a moment after its creation.
 _WRITTEN_WITHIN = 0.5
 
 
@@ -32,13 +32,13 @@ def locked(folder: str | os.PathLike) -> Iterator[None]:
     once, that of another host when it has not been renewed for ten minutes, so a run
     that was killed can be resumed.
 
-    On a local file system a free lock is taken by one process only: it is a hard link,
-    or where there are none (exFAT, SMB, FUSE) a file created exclusively. In a bucket,
-    two processes that start within the same moment may both get it, because
-    TensorFlow's file systems cannot create a file only if it does not exist. So may two
-    machines that have mounted a bucket which does not keep that promise (s3fs), and,
-    anywhere, two that take over the same stale lock. One that starts later is refused.
-    Hosts of the same name, as containers may have, are taken for one host.
+    On a local file system a free lock is taken by one process only: the file is created
+    exclusively. In a bucket, two processes that start within the same moment may both
+    get it, because TensorFlow's file systems cannot create a file only if it does not
+    exist. So may two machines that have mounted a bucket which does not keep that
+    promise (s3fs), and, anywhere, two that take over the same stale lock. One that
+    starts later is refused. Hosts of the same name, as containers may have, are taken
+    for one host.
 
     Args:
         folder: str. An existing folder.
@@ -112,25 +112,14 @@ def _take(path: str, owner: dict[str, Any]) -> None:
 
 
 def _create(path: str, text: str) -> None:
-    """Creates a local lock, complete from the beginning, unless there is one."""
-    temporary = f"{path}-{uuid.uuid4().hex[:8]}"
+    """Creates a local lock unless there is one."""
     try:
-        with open(temporary, "x", encoding="utf-8") as file:
+        with open(path, "x", encoding="utf-8") as file:
             file.write(text)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            raise
-        except OSError:  # no hard links
-            with open(path, "x", encoding="utf-8") as file:
-                file.write(text)
     except FileExistsError:
         _refuse(path, _owner_of(path))
     except OSError as e:
         raise files.unwritable(path, e) from None
-    finally:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
 
 
 def _owner_of(path: str) -> dict[str, Any]:

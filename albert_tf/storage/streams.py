@@ -26,22 +26,8 @@ _INDEX = re.compile(r"step-(\d+)\.index")
 _ESCAPED = re.compile(r"\[([*?[])\]")
 
 
-def size(path: str) -> int:
-    """Returns the size of a file in bytes."""
-    return _status(path).size
-
-
-def is_regular(path: str) -> bool:
-    """Returns whether a path can be read repeatedly: not a pipe or a device."""
-    return _status(path).is_regular
-
-
-def modified(path: str) -> int:
-    """Returns the modification time in nanoseconds; 0 where none is kept."""
-    return _status(path).modified
-
-
-def _status(path: str) -> files.Status:
+def status(path: str) -> files.Status:
+    """Returns what is known about a file; a `DataError` if there is none."""
     found = files.status(path)
     if found is None:
         raise DataError(f"{path}: cannot be read: {os.strerror(errno.ENOENT)}")

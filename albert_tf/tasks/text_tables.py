@@ -97,7 +97,7 @@ class TextFileSettings(ColumnSettings):
         """Returns the texts in a file, to be read in portions; its start is checked."""
         reader = TableReader(path, self, labelled=False)
         # A pipe cannot be read twice.
-        if streams.is_regular(path) or not files.exists(path):
+        if streams.status(path).is_regular or not files.exists(path):
             next(reader.columns.portions(1))
         return reader
 

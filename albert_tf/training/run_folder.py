@@ -22,7 +22,7 @@ from albert_tf.reports.environment import (
     describe_environment,
     versions,
 )
-from albert_tf.storage import digests, files, folders
+from albert_tf.storage import files, folders
 from albert_tf.storage.lock import LOCK_FILE, locked
 from albert_tf.training.settings import TrainingSettings
 
@@ -283,9 +283,9 @@ def describe_command(settings: TrainingSettings) -> dict[str, Any]:
 def _source() -> str:
     """Returns a digest of the package's code, which its version may not tell apart."""
     package, sha256 = os.path.dirname(os.path.dirname(__file__)), hashlib.sha256()
-    for name in digests.tree(package):
+    for name in files.tree(package):
         if name.endswith(".py"):
-            digest = digests.of_file(os.path.join(package, name))
+            digest = files.digest_of(os.path.join(package, name))
             sha256.update(f"{name} {digest}".encode())
     return sha256.hexdigest()
 

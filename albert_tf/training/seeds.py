@@ -16,7 +16,7 @@ from albert_tf.errors import UsageError
 from albert_tf.figure import drawn_if_possible
 from albert_tf.reports.run_files import read_run
 from albert_tf.reports.run_page import render_run
-from albert_tf.storage import digests, files
+from albert_tf.storage import files
 from albert_tf.training import finetune_folder
 from albert_tf.training.callbacks import lower_is_better
 from albert_tf.training.evaluation import CollapsedError
@@ -120,7 +120,7 @@ def _finish(folder: RunFolder, trials: list[dict]) -> dict[str, Any]:
     left_out = (".lock", RUN_FILE, finetune_folder.REPORT)
     contents = {
         name: files.read_bytes(files.join(source, name))
-        for name in digests.tree(source)
+        for name in files.tree(source)
         if not name.startswith(left_out)
     }
     for name, content in (

@@ -16,7 +16,7 @@ GOLDEN = pathlib.Path(__file__).parents[1] / "golden/tf1_curve"
 OPTIMIZERS = ["lamb", "adamw"]
 # The unit in the last place of these losses is 9.5e-7, so that 1e-5 is ten of them. It
 # cannot see a missing weight decay, which moves the loss by 9e-6 in 60 steps;
-# tests/optimizers/golden_update_test.py does.
+# tests/optimizers/optimizer_test.py does.
 TOLERANCES = {
     "loss": {"rtol": 0, "atol": 1e-5},
     "mlm_loss": {"rtol": 0, "atol": 1e-5},

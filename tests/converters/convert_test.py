@@ -166,16 +166,6 @@ def test_each_checkpoint_is_opened_once(kind, model_folder, tmp_path, monkeypatc
         assert ("extract", source) in counts or kind == "folder"
 
 
-def test_the_tokenizer_is_built_once(model_folder, tmp_path):
-    built = []
-    with load.open_checkpoint(model_folder("masked_lm")) as checkpoint:
-        build = checkpoint.tokenizer
-        checkpoint.tokenizer = lambda: built.append(1) or build()
-        load.write_checkpoint(checkpoint, tmp_path / "m", "huggingface")
-        assert checkpoint.make_tokenizer() is checkpoint.make_tokenizer()
-    assert len(built) == 1
-
-
 def texts_of(**options):
     """A checkpoint with a tokenizer of these options."""
     tokenizer = AlbertTokenizer(SPIECE, **options)
@@ -193,9 +183,3 @@ def test_texts_that_differ_are_counted_and_shown(lower):
     count = f"{len(differ)} of {len(parity.TEXTS)}"
     assert line.startswith(f"texts with other ids, re-loaded: {count}")
     assert (", such as 'The" in line) == (not lower)
-
-
-def test_without_tokenizers_nothing_is_said():
-    bare = Checkpoint("tf1", "m", CONFIG, {})
-    assert parity.compare_texts(bare, bare) == {}
-    assert "texts" not in parity.Report("a", "b", "tf1", "tf1", None).to_text()

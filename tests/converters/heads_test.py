@@ -9,13 +9,13 @@ import pytest
 
 import albert_tf
 from albert_tf.converters import keras_model, load
-from albert_tf.converters.checkpoint import Checkpoint, Tensor
 from albert_tf.converters.convert import convert_checkpoint
 from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
 from albert_tf.heads import HEADS, find
 from albert_tf.models.base import weight_names
+from albert_tf.storage import folders
 from tests import exits
-from tests.tiny import CONFIG, make_model, randomize
+from tests.tiny import make_model, randomize
 
 # What a fine-tuned model says about itself, by its head.
 KINDS = {
@@ -113,22 +113,6 @@ def test_what_a_format_cannot_express(format, changes, message, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("parts", "head"),
-    [
-        ((), None),
-        (("mlm_head",), "masked_lm"),
-        (("mlm_head", "sop_head"), "pretraining"),
-        (("sop_head",), None),
-        (("classifier",), None),  # four heads have one
-    ],
-)
-def test_the_tensors_show_the_head(parts, head):
-    names = [f"{part}/bias" for part in ("backbone", *parts)]
-    tensors = {name: Tensor.of(name, np.zeros(1, np.float32)) for name in names}
-    assert Checkpoint("tf1", "m", CONFIG, tensors).guess_head() == head
-
-
 @pytest.fixture(scope="module")
 def beam(tmp_path_factory):
     """A folder with a head that Hugging Face and KerasHub do not have."""
@@ -156,7 +140,8 @@ def test_a_conversion_compares_every_score_and_keeps_the_options(beam, tmp_path)
 def test_a_damaged_option_is_refused(beam, format, tmp_path):
     with load.open_checkpoint(beam) as checkpoint:
         checkpoint.head_options["end_n_top"] = True
-        load.write_checkpoint(checkpoint, tmp_path / "m", format)
+        with folders.writing(tmp_path / "m") as out:
+            load.write_files(checkpoint, out, format)
     with pytest.raises(DataError, match="end_n_top must be a positive integer"):
         albert_tf.from_pretrained(tmp_path / "m")
 
@@ -219,6 +204,7 @@ def test_formats_that_cannot_express_exits(with_exits, tmp_path, format):
 def test_a_wrong_number_of_exits(with_exits, tmp_path):
     with keras_model.from_model(with_exits) as checkpoint:
         checkpoint.head_options["num_exits"] = 2
-        load.write_checkpoint(checkpoint, tmp_path / "m", "albert_tf")
+        with folders.writing(tmp_path / "m") as out:
+            load.write_files(checkpoint, out)
     with pytest.raises(DataError, match="num_exits must be 3, .* received 2"):
         load.from_pretrained(tmp_path / "m")

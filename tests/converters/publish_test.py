@@ -1,6 +1,5 @@
 """The card of an uploaded model has numbers of its own weights only."""
 
-import numpy as np
 import pytest
 
 import albert_tf
@@ -45,17 +44,6 @@ def test_the_card_of_the_run_is_kept_as_long_as_its_weights_are(run):
     assert NUMBERS not in card_of(model)
     # Without its head, the model is another one.
     assert NUMBERS not in card_of(albert_tf.from_pretrained(run, head=None))
-
-
-def test_a_card_from_the_config(run):
-    model = albert_tf.AlbertTextClassifier(CONFIG, num_labels=2, seed=1)
-    model.labels = ("bad", "good")
-    text = card_of(model)
-    assert text.startswith("---\nlibrary_name: albert_tf\n---\n\n# my-model\n")
-    assert f"{sum(int(np.prod(v.shape)) for v in model.weights):,} parameters" in text
-    assert "Labels: bad, good." in text
-    assert 'albert_tf.from_pretrained("hf://owner/my-model")' in text
-    assert "license" not in text
 
 
 def test_the_license_of_a_card_is_kept(run, tmp_path):

@@ -1,19 +1,22 @@
-import pathlib
+"""Which tokenizer is used, and what other formats make of it."""
+
+import json
 
 import pytest
+import sentencepiece
+import tokenizers
 
-from albert_tf.converters import load
+import albert_tf
+from albert_tf.converters import huggingface_tokenizer, load, parity
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import FORMATS
+from albert_tf.converters.keras_hub import VOCABULARY, folded_model
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.text.train import train_tokenizer
-from tests.tiny import CONFIG
-from tests.tiny import SPIECE as MODEL
-
-GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+from tests.tiny import CONFIG, GOLDEN, SPIECE
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def foreign():
     return train_tokenizer(lines, vocab_size=300, progress=False)
 
 
-def _checkpoint(options=None, tokenizer=MODEL):
+def _checkpoint(options=None, tokenizer=SPIECE):
     build = tokenizer and (lambda: AlbertTokenizer(tokenizer, **(options or {})))
     return Checkpoint(
         "tf1", "m", CONFIG, {}, tokenizer=build, tokenizer_options=options or {}
@@ -31,13 +34,13 @@ def _checkpoint(options=None, tokenizer=MODEL):
 
 def test_the_same_file_under_another_name_is_accepted(tmp_path):
     path = tmp_path / "other.model"
-    path.write_bytes(MODEL.read_bytes())
+    path.write_bytes(SPIECE.read_bytes())
     chosen = choose_tokenizer(_checkpoint({"do_lower_case": False}), path)
     assert not chosen.do_lower_case  # the checkpoint's option holds for the file too
 
 
 def test_a_foreign_tokenizer_is_refused_under_the_same_name(tmp_path, foreign):
-    path = tmp_path / MODEL.name
+    path = tmp_path / SPIECE.name
     path.write_bytes(foreign)
     for given in (path, AlbertTokenizer(foreign)):
         with pytest.raises(UsageError, match="is not the tokenizer of m"):
@@ -56,7 +59,7 @@ def test_options_that_contradict_the_checkpoint_are_refused():
     with pytest.raises(UsageError, match="m was made with do_lower_case=false"):
         choose_tokenizer(checkpoint, do_lower_case=True)
     with pytest.raises(UsageError, match="m was made with do_lower_case=false"):
-        choose_tokenizer(checkpoint, AlbertTokenizer(MODEL))
+        choose_tokenizer(checkpoint, AlbertTokenizer(SPIECE))
 
 
 def test_a_far_smaller_vocabulary_is_said(foreign, caplog):
@@ -82,9 +85,127 @@ def model():
 def test_every_format_keeps_case_and_accents(tmp_path, model, format):
     options = {"do_lower_case": False, "keep_accents": True, "digit_comma_rule": True}
     path = tmp_path / "m"
-    tokenizer = AlbertTokenizer(MODEL, **options)
+    tokenizer = AlbertTokenizer(SPIECE, **options)
     load.save_pretrained(model, path, format, tokenizer=tokenizer)
     with load.open_checkpoint(path) as checkpoint:
         assert checkpoint.make_tokenizer().get_config() == options
         assert checkpoint.make_tokenizer().sha256 == tokenizer.sha256
         assert checkpoint.tokenizer_options == options
+
+
+STRINGS = [
+    item["text"]
+    for item in json.loads((GOLDEN / "tokenization/strings.json").read_text())
+]
+SPECIAL = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
+PROSE = (GOLDEN / "tf1_data/input.txt").read_text().splitlines()
+TEXTS = [
+    "ΟΔΥΣΣΕΥΣ ΟΔΟΣ, ΣΑΣ. Σ",  # final sigma
+    "In 1990, 1,000,000 of 10,000 people; 9, 8,7",
+    "don't `quote'' ''this``",
+    "e\u0301te\u0301 naïve 1\ufe0f\u20e3 ﬁne Ⅷ ½",
+    "tab\tline\nfeed\x0bvertical\x1cfile\x85next\u2003wide\u200bzero",
+    "한국어 日本語 العربية हिन्दी",
+    "[mask] [cls] <PAD> < pad >",
+    "    ",
+    "",
+    "trailing space ",
+    '(a) - b – c. £5 €6 "x"',
+]
+
+
+def pair(**options):
+    ours = AlbertTokenizer(SPIECE, **options)
+    text = json.dumps(huggingface_tokenizer.to_json(ours))
+    return ours, tokenizers.Tokenizer.from_str(text)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_pair():
+    return pair()
+
+
+def ids(theirs, text):
+    return theirs.encode(text, add_special_tokens=False).ids
+
+
+def test_golden_strings_and_prose(tokenizer_pair):
+    ours, theirs = tokenizer_pair
+    texts = [text for text in STRINGS if not any(s in text for s in SPECIAL)]
+    assert len(texts) >= 110
+    assert len(PROSE) > 100
+    for text in texts + TEXTS + PROSE:
+        assert ids(theirs, text) == ours.encode(text), repr(text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"do_lower_case": False}, {"keep_accents": True}, {"digit_comma_rule": False}],
+    ids=str,
+)
+def test_options(options):
+    ours, theirs = pair(**options)
+    for text in TEXTS + PROSE[:100]:
+        assert ids(theirs, text) == ours.encode(text), repr(text)
+
+
+def test_special_pieces_in_the_text_are_special(tokenizer_pair):
+    """Fill-mask pipelines need it; ours wants them to be named."""
+    ours, theirs = tokenizer_pair
+    for text in ("The cat is so [MASK] .", "[MASK].", "a [MASK] b[MASK]c [MASK]"):
+        expected = ours.encode_masked(text)
+        assert ids(theirs, text) == expected, text
+
+
+def test_special_tokens_around(tokenizer_pair):
+    ours, theirs = tokenizer_pair
+    a, b = ours.encode("one text"), ours.encode("another")
+    encoded = theirs.encode("one text", "another")
+    cls, sep = ours.cls_id, ours.sep_id
+    assert encoded.ids == [cls, *a, sep, *b, sep]
+    assert encoded.type_ids == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    assert theirs.decode(encoded.ids) == "one text another"
+
+
+def test_the_same_tokenizer_is_made_of_the_json_alone(tmp_path, tokenizer_pair):
+    model = albert_tf.AlbertBackbone(CONFIG, seed=1)
+    ours, _ = tokenizer_pair
+    albert_tf.save_pretrained(
+        model, tmp_path / "m", format="huggingface", tokenizer=ours
+    )
+    assert load.load_tokenizer(tmp_path / "m").sha256 == ours.sha256
+    (tmp_path / "m/spiece.model").unlink()
+    again = load.load_tokenizer(tmp_path / "m")
+    assert again.get_config() == ours.get_config()
+    assert again.special_ids == ours.special_ids
+    for text in STRINGS + TEXTS + PROSE[:100]:
+        assert again.encode(text) == ours.encode(text), repr(text)
+
+
+def _ids(model, texts):
+    processor = sentencepiece.SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    return processor.encode(list(texts))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"do_lower_case": False}, {"keep_accents": True}]
+)
+def test_raw_text_gets_our_ids(options):
+    tokenizer = AlbertTokenizer(SPIECE, **options)
+    texts = [text for text in (*STRINGS, *parity.TEXTS) if "Σ" not in text]
+    got = _ids(folded_model(tokenizer, "x"), texts)
+    ours = tokenizer.encode_batch(texts)
+    wrong = [t for t, a, b in zip(texts, ours, got, strict=True) if a != b]
+    assert not wrong
+    plain = _ids(tokenizer.model, texts)
+    assert sum(a != b for a, b in zip(plain, ours, strict=True)) > 5
+
+
+def test_a_preset_gives_back_the_unchanged_vocabulary(tmp_path):
+    model = albert_tf.AlbertBackbone(CONFIG, seed=1)
+    path = tmp_path / "m"
+    albert_tf.save_pretrained(model, path, "keras_hub", tokenizer=SPIECE)
+    assert load.load_tokenizer(path).model == SPIECE.read_bytes()
+    ids = _ids((path / VOCABULARY).read_bytes(), ["Berlin"])
+    assert ids == [AlbertTokenizer(SPIECE).encode("Berlin")]

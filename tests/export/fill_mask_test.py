@@ -11,8 +11,7 @@ from albert_tf.export import signatures, text_inputs
 from albert_tf.export.signatures import make_signatures
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.fill_mask import FillMask
-from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertMaskedLM, AlbertPretrainer
 from tests import tiny
 
 K = 3

@@ -12,7 +12,7 @@ from albert_tf.export import runtimes
 from albert_tf.export.runtimes import Runtime, TokensGraph
 from albert_tf.export.settings import PACKAGES, QUANTIZATIONS
 from albert_tf.heads import all_rows
-from albert_tf.storage import digests
+from albert_tf.storage import files
 from tests.export.runtime_models import (
     FORMATS,
     classifier,
@@ -33,7 +33,7 @@ HEADS = [
 def test_every_head_is_written_and_compared(head, format, tmp_path):
     content = export(head, format, tmp_path / "m")
     assert content["max_difference"] < 1e-4
-    found = digests.of_tree(tmp_path / "m")
+    found = files.digests_of(tmp_path / "m")
     del found["manifest.json"]
     assert {"example.py", "spiece.model", "tokenizer_config.json"} < found.keys()
     assert content["files"] == found

@@ -18,7 +18,7 @@ from albert_tf.inference.classifier import Classifier
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import AlbertTextClassifier
-from albert_tf.storage import digests
+from albert_tf.storage import files
 from tests import tiny
 from tests.export import heads
 
@@ -224,7 +224,7 @@ def test_no_path_of_this_machine(folder):
 
 def test_manifest(folder):
     found = json.loads((folder / manifest.FILE).read_text())
-    listed = digests.of_tree(folder)
+    listed = files.digests_of(folder)
     del listed[manifest.FILE]
     assert found["files"] == listed
     assert manifest.verify(folder) == found

@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest
-from albert_tf.storage import digests, files, folders, protobuf
+from albert_tf.storage import files, folders, protobuf
 
 TOOL = pathlib.Path(__file__).parents[2] / "tools/verify_export.py"
 
@@ -57,7 +57,7 @@ def edit(folder, **changes):
 
 def list_anew(folder):
     """Makes the manifest list the files as they are now."""
-    found = digests.of_tree(folder)
+    found = files.digests_of(folder)
     del found[manifest.FILE]
     edit(folder, files=found)
 
@@ -65,7 +65,7 @@ def list_anew(folder):
 def test_what_was_exported(folder):
     content = manifest.verify(folder)
     assert "saved_model.pb" in content["files"]
-    assert manifest.verify(folder, digests.of_file(folder / manifest.FILE)["sha256"])
+    assert manifest.verify(folder, files.digest_of(folder / manifest.FILE)["sha256"])
     assert manifest.describe(folder) == [
         "serving_default(text: string [None]) -> answer: string [None]"
     ]
@@ -177,7 +177,7 @@ def test_a_manifest_that_does_not_match(folder, changes, message):
 
 
 def test_a_manifest_that_was_exchanged(folder):
-    sha256 = digests.of_file(folder / manifest.FILE)["sha256"]
+    sha256 = files.digest_of(folder / manifest.FILE)["sha256"]
     edit(folder, labels=["good", "bad"])
     manifest.verify(folder)
     with pytest.raises(DataError, match=f"expected sha256 {sha256}, found"):
@@ -199,7 +199,7 @@ def test_no_manifest(folder, content):
 def test_the_command(folder, run_python):
     done = run_python(TOOL, f"--model={folder}")
     assert done.returncode == 0, done.stderr
-    sha256 = digests.of_file(folder / manifest.FILE)["sha256"]
+    sha256 = files.digest_of(folder / manifest.FILE)["sha256"]
     lines = done.stdout.splitlines()
     assert lines[0] == f"sha256 {sha256}"
     assert lines[-1].startswith("serving_default(text: string [None]) -> ")

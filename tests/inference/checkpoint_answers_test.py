@@ -12,7 +12,7 @@ from albert_tf.inference import checkpoint_answers
 from albert_tf.inference.checkpoint_answers import answer_all
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.base import weight_names
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertPretrainer
 from tests import tiny
 
 PROMPTS = ["a [MASK] b", "the [MASK] [MASK]"]

@@ -49,13 +49,6 @@ def by_hand(layer, x, visible):
     return output @ w["output"][0] + w["output"][1], probs
 
 
-def test_without_a_mask(layer, x):
-    output, probs = layer(x)
-    expected, expected_probs = by_hand(layer, x, np.ones((B, T, T), bool))
-    np.testing.assert_allclose(output, expected, atol=1e-5)
-    np.testing.assert_allclose(probs, expected_probs, atol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["int32", "int64", "bool", "float32"])
 def test_padding_is_not_attended(layer, x, dtype):
     mask = np.ones((B, T), dtype)
@@ -77,21 +70,6 @@ def test_packed_examples_see_themselves_only(layer, x):
     np.testing.assert_allclose(probs, expected_probs, atol=1e-6)
 
 
-def test_a_row_without_tokens_attends_as_if_unmasked(layer, x):
-    mask = np.ones((B, T), "int32")
-    mask[1] = 0
-    probs = layer(x, bias=attention_bias(mask))[1]
-    # Scores near -10000 keep three decimals.
-    np.testing.assert_allclose(probs, layer(x)[1], atol=1e-3)
-
-
-def test_weights_read_before_give_the_same(layer, x):
-    weights = layer.read()
-    assert weights.qkv_kernel.shape == (D, 3 * D)
-    for now, before in zip(layer(x), layer(x, weights=weights), strict=True):
-        np.testing.assert_array_equal(now, before)
-
-
 def test_probs_dropout_acts_on_the_probabilities_but_not_on_those_returned(layer, x):
     output, probs = layer(x, probs_dropout=lambda p: p * 0)
     bias = np.broadcast_to(layer.dense["output"].bias, (B, T, D))
@@ -111,15 +89,3 @@ def test_half_precision_keeps_the_softmax_exact(x, policy):
     assert layer.dense["query"].kernel.dtype == "float32"
     np.testing.assert_array_equal(keras.ops.cast(probs, "float32")[..., 5:], 0)
     assert np.isfinite(keras.ops.cast(output, "float32")).all()
-
-
-def test_double_precision_is_kept(x):
-    layer = SelfAttention(D, N, initializer_range=0.5, seed=3, dtype="float64")
-    layer.build()
-    mask = np.ones((B, T), "int32")
-    mask[:, 5:] = 0
-    output, probs = layer(np.float64(x), bias=attention_bias(mask))
-    visible = np.broadcast_to(mask[:, None] > 0, (B, T, T))
-    expected, expected_probs = by_hand(layer, np.float64(x), visible)
-    np.testing.assert_allclose(output, expected, atol=1e-13)
-    np.testing.assert_allclose(probs, expected_probs, atol=1e-13)

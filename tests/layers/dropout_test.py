@@ -112,10 +112,3 @@ def test_off_at_inference_and_at_rate_0():
     np.testing.assert_array_equal(Dropout(0.5)(X, training=False), X)
     np.testing.assert_array_equal(Dropout(0.0)(X, training=True), X)
     assert Dropout(0.0).seed_generator is None
-
-
-def test_without_seeds_every_call_draws_anew_from_the_seed():
-    first, second = Dropout(0.5, seed=3), Dropout(0.5, seed=3)
-    a, b = (np.array(first(X, training=True)) != 0 for _ in range(2))
-    assert_unrelated(a, b)
-    np.testing.assert_array_equal(np.array(second(X, training=True)) != 0, a)

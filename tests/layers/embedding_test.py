@@ -22,21 +22,6 @@ def ids():
     return np.random.default_rng(0).integers(0, V, (B, T)).astype("int32")
 
 
-def by_hand(layer, ids, segments, positions):
-    tables = [keras.ops.convert_to_numpy(w) for w in layer.weights[:3]]
-    x = tables[0][ids] + tables[1][positions] + tables[2][segments]
-    x = x.astype("float64")
-    x = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
-    return x + np.arange(E)
-
-
-def test_the_sum_of_three_tables(ids):
-    segments = np.array([[0, 0, 1, 1, 2, 2, 2], [1, 1, 1, 1, 0, 0, 0]], "int32")
-    layer = make()
-    expected = by_hand(layer, ids, segments, np.arange(T))
-    np.testing.assert_allclose(layer(ids, segments), expected, atol=1e-5)
-
-
 def test_too_long_a_sequence_is_refused():
     layer = make()
     assert layer(np.zeros((1, P), "int32")).shape == (1, P, E)

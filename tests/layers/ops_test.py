@@ -43,25 +43,6 @@ def test_the_gradient_of_gelu_equals_the_derived_one():
     )
 
 
-def test_the_second_derivative_of_gelu_equals_the_derived_one():
-    x = tf.constant(np.linspace(-4, 4, 161))
-
-    def second(function):
-        with tf.GradientTape() as outer:
-            outer.watch(x)
-            with tf.GradientTape() as inner:
-                inner.watch(x)
-                y = function(x)
-            slope = inner.gradient(y, x)
-        return outer.gradient(slope, x)
-
-    np.testing.assert_allclose(
-        second(get_activation("gelu_new")),
-        second(lambda x: tf.nn.gelu(x, approximate=True)),
-        atol=1e-9,
-    )
-
-
 RNG = np.random.default_rng(0)
 
 

@@ -23,23 +23,6 @@ def tokens():
     return np.random.default_rng(0).integers(5, 53, (B, T)).astype("int32")
 
 
-def test_text_classifier(tokens):
-    model = AlbertTextClassifier(CONFIG, num_labels=C, seed=3)
-    logits = model({"token_ids": tokens})
-    assert logits.shape == (B, C)
-    pooled = model.backbone(tokens)["pooled_output"]
-    np.testing.assert_allclose(logits, model.classifier(pooled), atol=1e-6)
-    assert AlbertTextClassifier(CONFIG)(tokens).shape == (B, 2)
-
-
-def test_question_answering(tokens):
-    model = AlbertQuestionAnswering(CONFIG, seed=3)
-    out = model(tokens)
-    both = model.classifier(model.backbone(tokens)["sequence_output"])
-    np.testing.assert_allclose(out["start_logits"], both[..., 0], atol=1e-6)
-    np.testing.assert_allclose(out["end_logits"], both[..., 1], atol=1e-6)
-
-
 def test_multiple_choice_scores_each_choice_by_itself(tokens):
     model = AlbertMultipleChoice(CONFIG, seed=3)
     choices = np.random.default_rng(1).integers(5, 53, (B, K, T)).astype("int32")

@@ -9,8 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from albert_tf.errors import UsageError
+from albert_tf.models import exit_rules
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier, AlbertTokenClassifier
+from albert_tf.models.exit_rules import ExitRule, check_exit
 from albert_tf.models.exits import ElasticClassifier
 from tests import exits
 
@@ -70,15 +72,6 @@ def test_each_row_has_the_layers_it_asks_for(depths):
     every = exits.every_logit(model, inputs)
     chosen = every[np.arange(len(depths)), asked - 1]
     np.testing.assert_allclose(logits, chosen, rtol=1e-5, atol=1e-5)
-
-
-def test_all_layers_are_the_ordinary_model(model):
-    inputs = exits.make_inputs(4)
-    logits, layers = run(model, f"layers:{exits.LAYERS}", inputs)
-    np.testing.assert_allclose(logits, model(inputs), rtol=1e-6, atol=1e-6)
-    assert set(layers.tolist()) == {exits.LAYERS}
-    never, _ = run(model, "entropy:0", inputs)
-    np.testing.assert_allclose(never, model(inputs), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("depth", range(1, exits.LAYERS))
@@ -148,3 +141,62 @@ def test_a_model_with_exits_in_a_keras_file(model, tmp_path):
     one, other = (exits.every_logit(m, inputs) for m in (model, again))
     np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-6)
     assert "num_exits" not in AlbertTextClassifier(exits.CONFIG).get_config()
+
+
+@given(st.sampled_from(exit_rules.KINDS), st.floats(0, 1e6), st.integers(1, 99))
+def test_a_rule_is_what_it_is_written_as(kind, threshold, count):
+    rule = ExitRule(kind, threshold if kind == "entropy" else count)
+    assert ExitRule.parse(str(rule)) == rule == ExitRule.parse(rule)
+
+
+@given(st.text())
+def test_any_text_is_a_rule_or_refused(text):
+    try:
+        rule = ExitRule.parse(text)
+    except UsageError as e:
+        assert "exit: " in str(e)
+    else:
+        assert rule.kind == text.partition(":")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected entropy:H .*, received ''"),
+        ("entropy", "expected entropy:H .*, received 'entropy'"),
+        ("entropy:x", "expected entropy:H .*, received 'entropy:x'"),
+        ("entropy:-1", "entropy must be a number of at least 0, received -1.0"),
+        ("entropy:nan", "entropy must be a number of at least 0, received nan"),
+        ("patience:0", "patience must be a positive integer, received 0"),
+        ("patience:1.5", "received 'patience:1.5'"),
+        ("layers:-2", "layers must be a positive integer, received -2"),
+        ("depth:3", "received 'depth:3'"),
+    ],
+)
+def test_refused_rules(text, message):
+    with pytest.raises(UsageError, match=message):
+        ExitRule.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("rule", "problem_type", "message"),
+    [
+        ("layers:6", "regression", "layers must be from 1 to 5 .* received 6"),
+        ("patience:5", "multi_label_classification", "patience must be from 1 to 4 "),
+        ("patience:2", "regression", "patience compares labels, .* regression"),
+        ("entropy:1", "regression", "entropy needs probabilities"),
+        ("entropy:1", "multi_label_classification", "entropy needs probabilities"),
+    ],
+)
+def test_models_that_cannot_follow(rule, problem_type, message):
+    with pytest.raises(UsageError, match=message):
+        ExitRule.parse(rule).check(5, problem_type)
+
+
+def test_flags():
+    assert check_exit(None, "") is None
+    assert check_exit("layers:2", "") == ExitRule("layers", 2)
+    with pytest.raises(UsageError, match="exit: exits_curve compares"):
+        check_exit("layers:2", "a.json")
+    with pytest.raises(UsageError, match=r"exits_curve: expected a name with .json"):
+        check_exit(None, "a.png")

@@ -57,65 +57,6 @@ def model():
     return made
 
 
-def numpy_head(model, batch, p_mask, start_of_row):
-    """The head of the original's `create_v2_model` in float64, written anew."""
-    h = np.asarray(model.backbone(batch)["sequence_output"], "float64")
-    w = {k: np.asarray(v, "float64") for k, v in weight_names(model).items()}
-
-    def dense(x, name):
-        return x @ w[f"{name}/kernel"] + w.get(f"{name}/bias", 0.0)
-
-    def log_softmax(x):
-        x = np.where(p_mask > 0, -1e30, x)
-        x = x - x.max(-1, keepdims=True)
-        return x - np.log(np.exp(x).sum(-1, keepdims=True))
-
-    start = log_softmax(dense(h, "start_head")[..., 0])
-    chosen = h[np.arange(len(h)), start_of_row(start)]
-    x = np.concatenate([h, np.repeat(chosen[:, None], h.shape[1], 1)], -1)
-    x = np.tanh(dense(x, "end_head/dense_0"))
-    x = x - x.mean(-1, keepdims=True)
-    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-12)
-    x = x * w["end_head/layer_norm/gamma"] + w["end_head/layer_norm/beta"]
-    end = log_softmax(dense(x, "end_head/dense_1")[..., 0])
-    mean = np.einsum("bt,btd->bd", np.exp(start), h)
-    x = np.tanh(dense(np.concatenate([mean, h[:, 0]], -1), "answer_head/dense_0"))
-    return start, end, dense(x, "answer_head/dense_1")[:, 0]
-
-
-def test_with_the_correct_starts(model, batch):
-    gold = np.array([4, 5, 0], "int32")
-    out = model({**batch, "p_mask": P_MASK, "start_positions": gold})
-    start, end, answerability = numpy_head(model, batch, P_MASK, lambda _: gold)
-    assert set(out) == {"start_logits", "end_logits", "cls_logits"}
-    for name, expected in (("start", start), ("end", end)):
-        found = tf.nn.log_softmax(out[f"{name}_logits"])
-        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-6)
-    np.testing.assert_allclose(out["cls_logits"], answerability, atol=1e-5)
-
-
-def test_with_the_best_starts(model, batch):
-    out = {k: np.asarray(v) for k, v in model({**batch, "p_mask": P_MASK}).items()}
-    assert out["start_index"].shape == (B, S)
-    assert out["end_index"].shape == (B, S * E)
-    for i in range(2):  # the first two rows have at least S starts
-        for rank in range(S):
-            nth = lambda start, r=rank: np.argsort(-start, 1, kind="stable")[:, r]  # noqa: E731
-            start, end, answerability = numpy_head(model, batch, P_MASK, nth)
-            place = nth(start)[i]
-            assert out["start_index"][i, rank] == place
-            assert out["start_log_probs"][i, rank] == pytest.approx(
-                start[i, place], abs=1e-5
-            )
-            ends = np.argsort(-end[i], kind="stable")[:E]
-            columns = slice(rank * E, rank * E + E)
-            np.testing.assert_array_equal(out["end_index"][i, columns], ends)
-            np.testing.assert_allclose(
-                out["end_log_probs"][i, columns], end[i, ends], atol=1e-5
-            )
-            assert out["cls_logits"][i] == pytest.approx(answerability[i], abs=1e-5)
-
-
 def test_places_that_are_masked_never_come_before_others(model, batch):
     out = {k: np.asarray(v) for k, v in model({**batch, "p_mask": P_MASK}).items()}
     assert out["start_index"][2, 0] == 0  # only [CLS] is allowed there
@@ -208,11 +149,3 @@ def test_gradients_reach_every_weight(model, batch):
         assert np.isfinite(gradient).all(), name
         if name not in CONSTANT:
             assert np.abs(gradient).max() > 1e-6, name
-
-
-def test_saved_sizes(model, tmp_path):
-    model.save(tmp_path / "m.keras")
-    again = keras.saving.load_model(tmp_path / "m.keras")
-    assert (again.start_n_top, again.end_n_top) == (S, E)
-    assert again.backbone.pooler is None
-    assert again.get_config() == model.get_config()

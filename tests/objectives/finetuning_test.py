@@ -18,6 +18,7 @@ from albert_tf.objectives.finetuning import (
     Span,
     Tagging,
     for_task,
+    with_exits,
 )
 
 U, C, K, L, T = 6, 5, 4, 7, 9
@@ -298,3 +299,20 @@ def test_every_head_that_is_fine_tuned_has_an_objective():
 def test_what_has_no_objective(arguments, message):
     with pytest.raises(UsageError, match=message):
         for_task(*arguments)
+
+
+@pytest.mark.parametrize("mode", ["joint", "frozen"])
+@pytest.mark.parametrize("name", ["single", "multi", "regression"])
+def test_losses_of_exits(name, mode, rng):
+    task, first, batch = examples(rng)[name]
+    layers = [first, *(rng.normal(size=(2, *first.shape)).astype("float32"))]
+    outputs = {"logits": layers[2], "exit_logits": tuple(layers[:2])}
+    found = metrics_of(with_exits(task, 2, mode), outputs, batch)
+    losses = [expected_loss(name, x, batch) for x in layers]
+    weights = {"joint": [1, 2, 3], "frozen": [1, 1, 0]}[mode]
+    assert found["loss"] == pytest.approx(np.average(losses, weights=weights), rel=1e-5)
+    names = ("exit_1_loss", "exit_2_loss", "final_loss")
+    np.testing.assert_allclose([found[n] for n in names], losses, rtol=1e-5)
+    alone = metrics_of(task, layers[2], batch)
+    assert found | alone | {"loss": found["loss"]} == found
+    assert with_exits(task, 2, "none") is task

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from albert_tf.objectives.pretraining import ALBERT, cross_entropy, pretraining_loss
+from albert_tf.objectives.pretraining import ALBERT, pretraining_loss
 
 B, P, V = 3, 5, 11
 
@@ -40,14 +40,6 @@ def log_softmax(x):
 
 def numbers(values):
     return {k: float(v) for k, v in values.items()}
-
-
-def test_cross_entropy_of_any_size(rng):
-    logits = rng.normal(size=(2, 3, V)) * 1e3
-    labels = rng.integers(0, V, (2, 3))
-    value = cross_entropy(logits.astype("float32"), labels)
-    expected = -np.take_along_axis(log_softmax(logits), labels[..., None], -1)[..., 0]
-    np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_means_are_those_of_the_original(outputs, batch):

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import albert_tf
 from albert_tf import features
-from albert_tf.config import AlbertConfig
-from albert_tf.converters.tf1_names import name_table
+from albert_tf.converters.tf1 import name_table
 from albert_tf.models.base import weight_names
-from albert_tf.models.pretrainer import AlbertPretrainer
 from albert_tf.objectives.pretraining import pretraining_loss
 from albert_tf.optimizers.create import create_optimizer
-from tests.tf1_weights import load_golden_weights
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 RUN = GOLDEN / "tf1_train/lamb_ordered"
@@ -43,8 +41,7 @@ def read_batches(count):
 def trained():
     """Returns (model, optimizer, the run's log, what our run logged)."""
     log = json.loads((RUN / "log.json").read_text())
-    model = AlbertPretrainer(AlbertConfig.from_json(START / "albert_config.json"))
-    load_golden_weights(model, str(START / "albert_model.ckpt"))
+    model = albert_tf.from_pretrained(START)
     optimizer = create_optimizer(
         "lamb",
         learning_rate=log["init_lr"],

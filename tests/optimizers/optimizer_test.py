@@ -1,6 +1,7 @@
 """Updates, exclusions, serialization, and use in compile and fit."""
 
 import json
+import types
 
 import keras
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.optimizers.adamw import AdamW
+from albert_tf.optimizers.adamw import AdamW, canonical_path
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.optimizers.lamb import Lamb
 
@@ -312,3 +313,86 @@ def test_misuse_is_named():
         optimizer.slot(variable, "velocity")
     with pytest.raises(UsageError, match="constructor"):
         optimizer.exclude_from_weight_decay(var_names=["bias"])
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("bias_study/sop_head/kernel", "sop_head/kernel"),
+        ("bias_study/mlm_head/dense/kernel", "mlm_head/dense/kernel"),
+        ("my_backbone/embeddings/layer_norm/gamma", "embeddings/layer_norm/gamma"),
+        ("backbone/pooler/kernel", "backbone/pooler/kernel"),
+        ("layer_norm/gamma", "layer_norm/gamma"),
+        ("kernel", "kernel"),
+    ],
+)
+def test_names_leave_out_the_name_of_the_model(path, expected):
+    assert canonical_path(types.SimpleNamespace(path=path)) == expected
+
+
+@pytest.mark.parametrize("caller", ["apply", "_backend_update_step"])
+def test_keras_must_call_what_is_overridden(caller, monkeypatch):
+    monkeypatch.setattr(keras.optimizers.Optimizer, caller, lambda *args: None)
+    with pytest.raises(RuntimeError, match=f"Optimizer.{caller} does not call _"):
+        Lamb(0.1)
+
+
+def test_exclusions_are_arguments():
+    variables = [keras.Variable(np.ones(3), name=n) for n in ("a_kernel", "b_kernel")]
+    optimizer = create_optimizer(
+        "lamb",
+        learning_rate=0.1,
+        num_train_steps=9,
+        exclude_from_weight_decay=["^a_"],
+        exclude_from_layer_adaptation="^b_",
+    )
+    optimizer.build(variables)
+    assert [optimizer.uses_weight_decay(v) for v in variables] == [False, True]
+    assert [optimizer.uses_layer_adaptation(v) for v in variables] == [True, False]
+
+
+STEPS = 9
+
+
+def train(name, **arguments):
+    """Returns the weights after every update, the optimizer and its variables."""
+    rng = np.random.default_rng(4)
+    variables = [
+        keras.Variable(rng.normal(size=shape), dtype="float32", name=path)
+        for shape, path in (((3, 5), "kernel"), ((5,), "bias"))
+    ]
+    optimizer = create_optimizer(
+        name, learning_rate=0.1, num_train_steps=2 * STEPS, **arguments
+    )
+    history = []
+    for _ in range(STEPS):
+        gradients = [rng.normal(size=v.shape).astype("float32") for v in variables]
+        gradients = [keras.ops.convert_to_tensor(g) for g in gradients]
+        optimizer.apply(gradients, variables)
+        history.append([v.numpy() for v in variables])
+    return history, optimizer, variables
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.9, 0.9999])
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_average_is_the_weighted_mean_of_the_weights(name, decay):
+    history, optimizer, variables = train(name, ema_decay=decay)
+    parts = decay ** np.arange(STEPS - 1, -1, -1, dtype="float64")
+    for index, variable in enumerate(variables):
+        past = np.stack([weights[index] for weights in history]).astype("float64")
+        expected = np.tensordot(parts, past, 1) / parts.sum()
+        found = optimizer.slot(variable, "average").numpy()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert np.abs(found - variable.numpy()).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["lamb", "adamw"])
+def test_the_updates_are_those_without_an_average(name):
+    plain, optimizer, variables = train(name)
+    averaged, *_ = train(name, ema_decay=0.9)
+    for one, other in zip(plain[-1], averaged[-1], strict=True):
+        np.testing.assert_array_equal(one, other)
+    # And nothing is kept that nobody asked for.
+    assert not [v for v in optimizer.variables if "average" in v.path]
+    with pytest.raises(UsageError, match="slot must be one of m, v, received"):
+        optimizer.slot(variables[0], "average")

@@ -86,15 +86,6 @@ def test_equals_the_rates_the_original_logged():
     assert log["lr_effective"][0] == 0.0
 
 
-def test_peak_of_the_defaults_is_never_reached():
-    schedule = WarmupPolynomialDecay(0.00176, 125000, 3125)
-    np.testing.assert_allclose(
-        rates(schedule, [3124, 3125, 125000, 200000]),
-        [0.00176 * 3124 / 3125, 0.00176 * (1 - 3125 / 125000), 0, 0],
-        rtol=1e-6,
-    )
-
-
 @pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
 def test_power_and_end(power):
     schedule = WarmupPolynomialDecay(

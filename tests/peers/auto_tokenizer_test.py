@@ -37,14 +37,6 @@ def test_ids(both):
         assert theirs(text, add_special_tokens=False).input_ids == ours.encode(text)
 
 
-def test_pairs_have_segments_by_default(both):
-    ours, theirs, _ = both
-    encoded = theirs("one text", "another")
-    a, b = ours.encode("one text"), ours.encode("another")
-    assert encoded.input_ids == [ours.cls_id, *a, ours.sep_id, *b, ours.sep_id]
-    assert encoded.token_type_ids == [0] * (len(a) + 2) + [1] * (len(b) + 1)
-
-
 def test_special_tokens(both):
     ours, theirs, _ = both
     for role in ("pad", "unk", "cls", "sep", "mask"):

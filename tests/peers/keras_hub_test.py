@@ -9,7 +9,6 @@ import albert_tf
 from albert_tf.converters import load
 from albert_tf.converters.parity import TEXTS
 from albert_tf.errors import UsageError
-from albert_tf.models.base import weight_names
 from tests.tiny import SPIECE, make_model
 
 keras_hub = pytest.importorskip("keras_hub")
@@ -134,17 +133,6 @@ def test_a_preset_with_its_tokenizer(tmp_path):
         assert [int(i) for i in tokenizer(text)] == ours.encode(text), text
 
 
-def test_through_hugging_face_keeps_every_bit(tmp_path):
-    peer = make_peer("masked_lm")
-    peer.save_to_preset(str(tmp_path / "0"))
-    model = albert_tf.from_pretrained(tmp_path / "0", head="auto")
-    albert_tf.save_pretrained(model, tmp_path / "1", format="albert_tf")
-    again = albert_tf.from_pretrained(tmp_path / "1", head="auto")
-    assert again.config.mlm_layer_norm_eps == 1e-5
-    albert_tf.save_pretrained(again, tmp_path / "2", format="keras_hub")
-    assert_same_weights(peer, from_preset("masked_lm", tmp_path / "2"))
-
-
 def test_masked_lm_without_pooler_gets_an_unused_one(tmp_path):
     model = make_model("masked_lm", vocab_size=61, mlm_layer_norm_eps=1e-5)
     albert_tf.save_pretrained(model, tmp_path / "m", format="keras_hub")
@@ -164,10 +152,3 @@ def test_what_it_cannot_express(changes, message, tmp_path):
     model = make_model(**{"num_hidden_layers": 4} | changes)
     with pytest.raises(UsageError, match=message):
         albert_tf.save_pretrained(model, tmp_path / "m", format="keras_hub")
-
-
-def test_seed_of_new_heads(tmp_path):
-    make_peer(None).save_to_preset(str(tmp_path / "m"))
-    model = albert_tf.from_pretrained(tmp_path / "m", head="text_classifier", seed=1)
-    assert model.untrained_weights == ["classifier/bias", "classifier/kernel"]
-    assert weight_names(model)["classifier/kernel"].numpy().std() > 0

@@ -37,7 +37,7 @@ def questions(folder):
         (lambda: shards.find_shards(files.join(folder, "t")), [shard]),
         (lambda: shards.find_shards(files.join(folder, "t-*")), [shard]),
         (lambda: shards.find_shards(folder), [shard]),
-        (lambda: streams.size(shard), 4),
+        (lambda: streams.status(shard).size, 4),
         (lambda: files.read_text(shard), "text"),
     )
 
@@ -67,7 +67,7 @@ def test_files_survive_a_flaky_file_system(folder, monkeypatch):
         with files.open_binary(files.join(inner, "x")) as file:
             file.seek(-900, os.SEEK_END)
             assert file.read(10) + file.read() == content[100:]
-            assert streams.size(files.join(inner, "x")) == 1000
+            assert streams.status(files.join(inner, "x")).size == 1000
             file.seek(50)
             assert file.read(7) == content[50:57] and file.tell() == 57
         files.rename(files.join(inner, "x"), files.join(inner, "y"))

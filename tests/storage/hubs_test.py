@@ -122,19 +122,6 @@ def test_a_missing_library_is_named(monkeypatch):
             load.open_checkpoint(name)
 
 
-def test_nothing_is_imported_before_it_is_used(run_python):
-    code = """
-import sys
-from albert_tf.storage import hubs
-try:
-    hubs.download("hf://owner")
-except ValueError:
-    heavy = {"huggingface_hub", "kagglehub", "tensorflow", "keras"}
-    sys.exit(", ".join(heavy & set(sys.modules)) or 0)
-"""
-    assert run_python("-c", code).returncode == 0
-
-
 def test_only_files_that_cannot_run_are_downloaded(hub, name):
     found = hubs.download(f"hf://{name}")
     assert names_in(found.folder) == set(SAFE)
@@ -143,14 +130,6 @@ def test_only_files_that_cannot_run_are_downloaded(hub, name):
     commit = hub.commit_of(name, "main")
     assert found.origin == f"hf://{name}@{commit}"
     assert {token for _, _, token in hub.requests} == {hub_server.TOKEN}
-
-
-def test_sharded_weights_are_downloaded(hub, name):
-    shards = {f"model-0000{i}-of-00002.safetensors": bytes(9) for i in (1, 2)}
-    index = {"model.safetensors.index.json": b"{}", "config.json": b"{}"}
-    hub.repositories[name]["main"] = shards | index | PROGRAMS
-    found = hubs.download(f"hf://{name}")
-    assert names_in(found.folder) == {*shards, *index}
 
 
 def test_a_revision_is_a_branch_a_tag_or_a_commit(hub, name):

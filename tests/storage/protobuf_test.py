@@ -21,13 +21,6 @@ def test_delimited_fields(content):
     assert list(protobuf.fields(message)) == [(1, content.encode())]
 
 
-def test_a_field_number_of_two_bytes():
-    message = protobuf.delimited(12, b"proto3") + protobuf.delimited(999, b"?")
-    parsed = descriptor_pb2.FileDescriptorProto.FromString(message)
-    assert parsed.syntax == "proto3"
-    assert [number for number, _ in protobuf.fields(message)] == [12, 999]
-
-
 def test_embedded_messages():
     shape = tensor_shape_pb2.TensorShapeProto(dim=[{"size": 300, "name": "B"}, {}])
     (first, second) = protobuf.fields(shape.SerializeToString())

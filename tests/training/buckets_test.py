@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.converters.load import from_pretrained, load_tokenizer
 from albert_tf.errors import DataError, UsageError
 from albert_tf.inference.predictor import Predictor
-from albert_tf.storage import digests, files, folders
+from albert_tf.storage import files, folders
 from albert_tf.storage.lock import LOCK_FILE
 from albert_tf.training.evaluation import Evaluator
 from tests.training.runs import Killed, execute, finetuning, run
@@ -23,7 +23,7 @@ def arguments(tables, pretrained):
 
 def contents(path):
     """The files that are the same each time; times and paths are in the others."""
-    names = digests.tree(path)
+    names = files.tree(path)
     kept = [
         n
         for n in names
@@ -88,7 +88,7 @@ def test_an_upload_that_dies_is_no_model_and_is_completed(
     folders.verify(path)
     # Nothing else is left, except that each attempt has events of its own.
     left = [
-        {name for name in digests.tree(folder) if "tfevents" not in name}
+        {name for name in files.tree(folder) if "tfevents" not in name}
         for folder in (path, f"{bucket}/other")
     ]
     assert left[0] == left[1]

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from albert_tf.converters.load import save_pretrained
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertPretrainer
 from tests.training import runs
 
 

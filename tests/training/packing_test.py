@@ -7,7 +7,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.models.base import weight_names
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT, pretraining_loss
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.step import TrainStep, distribute

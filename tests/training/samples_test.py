@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.inference.fill_mask import FillMask
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training import samples
 from albert_tf.training.tensorflow.checkpoints import WeightAverages

@@ -31,7 +31,7 @@ from albert_tf.data.corpus.documents import (
 )
 from albert_tf.errors import DataError, require
 from albert_tf.settings import check_fields, setting
-from albert_tf.storage import digests, files, streams
+from albert_tf.storage import files, streams
 from albert_tf.tables.columns import BadRows
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.settings import LayoutSettings, ReadingSettings
@@ -193,7 +193,7 @@ class Corpus:
             yield from formats.read_rows(reader, field, bad)
         size, sha256 = stream.size, stream.sha256.hexdigest()
         if kind == "parquet":
-            size, sha256 = digests.of_file(name).values()
+            size, sha256 = files.digest_of(name).values()
         self._check_unchanged(source, size, sha256)
 
     def _check_unchanged(self, source: Source, size: int, sha256: str) -> None:
@@ -205,7 +205,7 @@ class Corpus:
                 f"{name}: changed while it was read: had {source.size} bytes at the "
                 f"start, {size} were read"
             )
-        if source.modified and streams.modified(name) != source.modified:
+        if source.modified and streams.status(name).modified != source.modified:
             raise DataError(f"{name}: changed while it was read")
 
 

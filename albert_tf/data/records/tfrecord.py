@@ -195,7 +195,7 @@ def shard_borders(path: str) -> np.ndarray:
     sidecar = index_path(path)
     if not files.exists(path):
         raise DataError(f"{path}: no such file")
-    size = streams.size(path)
+    size = streams.status(path).size
     offsets = None
     if files.exists(sidecar):
         data = files.read_bytes(sidecar)
@@ -230,7 +230,7 @@ def scan(path: str) -> np.ndarray:
     Raises:
         DataError: If the walk fails; names the record and its byte offset.
     """
-    size, at, offsets = streams.size(path), 0, []
+    size, at, offsets = streams.status(path).size, 0, []
     with files.reading(path) as file:
         while at < size:
             where = f"{path}: record {len(offsets)} at byte {at}"

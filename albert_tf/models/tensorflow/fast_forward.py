@@ -26,7 +26,7 @@ from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.layers.attention import MASKED_SCORE
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.base import as_inputs, without_padding
+from albert_tf.models.base import as_inputs
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.models.exits import ElasticClassifier, Start
 from albert_tf.models.tensorflow import packed_blocks
@@ -181,9 +181,7 @@ class FastForward:
 
     def _bias(self, inputs) -> tf.Tensor | None:
         """Returns what is added to the scores, `[B, 1, 1, T]`."""
-        mask = inputs.get(features.PADDING_MASK)
-        if mask is None and self._backbone.pad_id is not None:
-            mask = without_padding(inputs[features.TOKEN_IDS], self._backbone.pad_id)
+        mask = self._backbone.mask_of(inputs)
         if mask is None:
             return None
         hidden = tf.cast(tf.equal(mask, 0), tf.float32)
@@ -276,14 +274,16 @@ class FastForward:
         """Returns query, key and value as one, the queries scaled for the scores."""
         layers = [dense[name] for name in ("query", "key", "value")]
         scale = np.float32(1.0 / math.sqrt(self._config.head_size))
+
+        def join(read: Callable, concat: Callable) -> _Linear:
+            kernels = [read(layer.kernel) for layer in layers]
+            biases = [read(layer.bias) for layer in layers]
+            kernel = concat([kernels[0] * scale, *kernels[1:]], axis=1)
+            return _Linear(kernel, concat([biases[0] * scale, *biases[1:]], axis=0))
+
         if self._is_live:
-            return functools.partial(_joined_now, layers, scale)
-        kernels = [_numpy(layer.kernel) for layer in layers]
-        biases = [_numpy(layer.bias) for layer in layers]
-        return self._constants(
-            np.concatenate([kernels[0] * scale, *kernels[1:]], axis=1),
-            np.concatenate([biases[0] * scale, *biases[1:]]),
-        )
+            return lambda: join(tf.convert_to_tensor, tf.concat)
+        return self._constants(*join(_numpy, np.concatenate))
 
     def _constants(self, kernel: np.ndarray, bias: np.ndarray) -> _Linear:
         # Not constants: they were no faster in float32, and without a loop each layer
@@ -294,16 +294,6 @@ class FastForward:
 
 def _read(weights: _Weights) -> _Linear:
     return weights if isinstance(weights, _Linear) else weights()
-
-
-def _joined_now(layers, scale: np.float32) -> _Linear:
-    """Returns what `FastForward._joined` does, of the weights as they are now."""
-    kernels = [tf.convert_to_tensor(layer.kernel) for layer in layers]
-    biases = [tf.convert_to_tensor(layer.bias) for layer in layers]
-    return _Linear(
-        tf.concat([kernels[0] * scale, *kernels[1:]], axis=1),
-        tf.concat([biases[0] * scale, *biases[1:]], axis=0),
-    )
 
 
 def _normalize(x: tf.Tensor, layer) -> tf.Tensor:

@@ -36,12 +36,12 @@ CONFIGS = {
 }
 
 
-def make_backbone(changes=None, **kwargs):
+def make_backbone(changes=None, scale=0.2, **kwargs):
     """Returns a backbone whose biases and layer norms have no initial values either."""
     model = AlbertBackbone(tiny.CONFIG.replace(**(changes or {})), seed=3, **kwargs)
     rng = np.random.default_rng(3)
     for weight in model.weights:
-        noise = rng.normal(0, 0.2, weight.shape).astype("float32")
+        noise = rng.normal(0, scale, weight.shape).astype("float32")
         weight.assign(weight.numpy() + noise)
     return model
 

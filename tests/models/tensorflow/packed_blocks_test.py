@@ -11,9 +11,9 @@ import tensorflow as tf
 from albert_tf import features
 from albert_tf.config import ACTIVATIONS
 from albert_tf.export import cpu
-from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.tensorflow import fast_forward, packed_blocks
-from tests import tiny
+from tests.models.tensorflow import fast_forward_test
+from tests.models.tensorflow.fast_forward_test import make_inputs
 
 CONFIGS = {
     "as it is": {},
@@ -23,39 +23,24 @@ CONFIGS = {
     "epsilon": {"layer_norm_eps": 0.1},
     **{name: {"hidden_act": name} for name in ACTIVATIONS},
 }
-LENGTHS = [9, 5, 1, 2]
 
 
 def make_backbone(**changes):
     changes = {"num_hidden_layers": 4, "initializer_range": 0.1, **changes}
-    model = AlbertBackbone(tiny.CONFIG.replace(**changes), seed=3)
-    rng = np.random.default_rng(3)
-    for weight in model.weights:
-        noise = rng.normal(0, 0.1, weight.shape).astype("float32")
-        weight.assign(weight.numpy() + noise)
-    return model
-
-
-def make_inputs(with_mask=True):
-    rng = np.random.default_rng(5)
-    ids = rng.integers(0, 30000, (len(LENGTHS), max(LENGTHS)))
-    inputs = {features.TOKEN_IDS: tf.constant(ids, tf.int32)}
-    if with_mask:
-        mask = tf.sequence_mask(LENGTHS, max(LENGTHS), tf.int32)
-        inputs[features.PADDING_MASK] = mask
-    return inputs
+    return fast_forward_test.make_backbone(changes, scale=0.1)
 
 
 @pytest.mark.parametrize("changes", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("with_mask", [True, False])
 def test_equals_keras(changes, with_mask):
     model = make_backbone(**changes)
-    inputs = make_inputs(with_mask)
+    inputs = make_inputs()
+    is_token = inputs[features.PADDING_MASK].numpy().astype(bool)
+    if not with_mask:
+        del inputs[features.PADDING_MASK]
+        is_token = np.ones_like(is_token)
     forward = fast_forward.choose(model, "bfloat16")
     got, expected = forward(inputs), model(inputs)
-    is_token = np.ones((len(LENGTHS), max(LENGTHS)), bool)
-    if with_mask:
-        is_token = inputs[features.PADDING_MASK].numpy().astype(bool)
     error = (got["sequence_output"] - expected["sequence_output"])[is_token].numpy()
     scale = np.std(expected["sequence_output"][is_token])
     # A bfloat16 has 8 bits, so what is rounded is wrong by up to 0.002.

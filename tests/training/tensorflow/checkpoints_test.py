@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import DataError
 from albert_tf.models.base import weight_names
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.checkpoints import (
     TrainingCheckpoints,

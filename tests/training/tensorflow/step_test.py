@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.models.backbone import AlbertBackbone
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
 from albert_tf.training.tensorflow.step import TrainStep

@@ -15,7 +15,6 @@ from albert_tf.converters import (
     huggingface,
     keras_hub,
     own_format,
-    pretraining_run,
     tf1,
 )
 from albert_tf.converters.checkpoint import Checkpoint
@@ -99,7 +98,7 @@ def check_path(path: str) -> None:
     is_file = is_archive(path) or (
         path.endswith(own_format.KERAS_ENDING) and files.exists(path)
     )
-    named = hubs.is_name(path) or tf1.is_prefix(path) or pretraining_run.find(path)
+    named = hubs.is_name(path) or tf1.is_prefix(path) or own_format.find_run(path)
     if not is_file and not named:
         format_of(path)
 
@@ -122,29 +121,24 @@ def _download(path: str, format: str | None, config: AlbertConfig | None) -> Che
 
 
 def _open(path: str, format: str | None, config: AlbertConfig | None) -> Checkpoint:
-    resources = contextlib.ExitStack()
-    try:
-        run = None if format else pretraining_run.find(path)
-        if run:
-            return pretraining_run.read(*run, config)
-        if path.endswith(own_format.KERAS_ENDING) and not format:
-            return own_format.read_keras(path, config)
-        if tf1.is_prefix(path):
-            return tf1.read(path, config)
-        pretraining_run.refuse_unfinished(path)
+    run = None if format else own_format.find_run(path)
+    if run:
+        return own_format.read_run(*run, config)
+    if path.endswith(own_format.KERAS_ENDING) and not format:
+        return own_format.read_keras(path, config)
+    if tf1.is_prefix(path):
+        return tf1.read(path, config)
+    own_format.refuse_unfinished(path)
+    with contextlib.ExitStack() as resources:
         inside = path
         if is_archive(path):
             temporary = tempfile.TemporaryDirectory(prefix="albert_tf-")
             inside = extract(path, resources.enter_context(temporary))
-        name = format or format_of(inside)
-        checkpoint = FORMATS[name].read(inside, config)
+        checkpoint = FORMATS[format or format_of(inside)].read(inside, config)
         checkpoint.path = path
-        resources.push(checkpoint.resources.pop_all())
-        checkpoint.resources = resources
+        resources.push(checkpoint.resources)
+        checkpoint.resources = resources.pop_all()
         return checkpoint
-    except BaseException:
-        resources.close()
-        raise
 
 
 def format_of(path: str | os.PathLike) -> str:

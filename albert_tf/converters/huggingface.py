@@ -156,7 +156,8 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     values = files.read_json(config_path)
     theirs = {_modern(name): t for name, t in _tensors(path).items()}
     family = FAMILIES[config.family]
-    theirs, dropped = _drop_buffers(theirs)
+    dropped = [name for name in theirs if name.endswith(_NO_WEIGHTS)]
+    theirs = {name: t for name, t in theirs.items() if name not in dropped}
     has_stem = any(name.startswith(family.stem) for name in theirs)
     prefix = family.stem if has_stem else ""
     _untie(path, theirs, family, prefix)
@@ -217,9 +218,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     ours = _with_pooler(checkpoint)
     if family.embedding_projection is not None:
         ours = unfold_projection(config, ours)
-    theirs, left = rename(name_table(config, prefix, head), ours)
-    if left:
-        raise UsageError(f"{NAME} has no name for {left[0]}")
+    theirs = rename(name_table(config, prefix, head), ours, NAME)
     with out.open(WEIGHTS) as f:
         safetensors_file.write(f, theirs, {"format": "pt"})
     out.write_json("config.json", _config(checkpoint, config, family))
@@ -314,14 +313,12 @@ def _modern(name: str) -> str:
     return _LEGACY.sub(lambda m: f"{m[1]}.{new[m[2]]}", name)
 
 
-def _drop_buffers(theirs: dict[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
-    dropped = [name for name in theirs if name.endswith(_NO_WEIGHTS)]
-    return {k: t for k, t in theirs.items() if k not in dropped}, dropped
-
-
 def _untie(path: str, theirs: dict[str, Tensor], family: Family, prefix: str) -> None:
     """Removes second names of tied weights after checking that they are equal."""
-    for second, first in _tied_names(family, prefix).items():
+    table = f"{prefix}embeddings.word_embeddings.weight"
+    decoder, bias = f"{family.mlm_head}.decoder", f"{family.mlm_head}.bias"
+    tied = {f"{decoder}.bias": bias, f"{decoder}.weight": table}
+    for second, first in tied.items():
         if second not in theirs:
             continue
         tensor = theirs.pop(second)
@@ -389,13 +386,3 @@ def name_table(config: AlbertConfig, prefix: str, head: str | None) -> list[Row]
     layers["sop_head"] = family.sop_head
     rows += rows_of(layers, _PARTS, _PARTS, transpose=True)
     return [*rows, Row("mlm_head/output_bias", f"{family.mlm_head}.bias")]
-
-
-def _tied_names(family: Family, prefix: str) -> dict[str, str]:
-    """Returns the second names of tied weights and the names they stand for."""
-    return {
-        f"{family.mlm_head}.decoder.bias": f"{family.mlm_head}.bias",
-        f"{family.mlm_head}.decoder.weight": (
-            f"{prefix}embeddings.word_embeddings.weight"
-        ),
-    }

@@ -122,14 +122,11 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     head = _HEADS.get(task.get("registered_name"))
     rows = _name_table(config, head)
     known = {_standard_path(row.theirs): row.theirs for row in rows}
-    resources = contextlib.ExitStack()
-    try:
-        theirs = _tensors(path, WEIGHTS, "", resources)
+    with contextlib.ExitStack() as opened:
+        theirs = _tensors(path, WEIGHTS, "", opened)
         if head and files.exists(files.join(path, TASK_WEIGHTS)):
-            theirs.update(_tensors(path, TASK_WEIGHTS, _TASK, resources))
-    except BaseException:
-        resources.close()
-        raise
+            theirs.update(_tensors(path, TASK_WEIGHTS, _TASK, opened))
+        resources = opened.pop_all()
     theirs = {known.get(_standard_path(k), k): t for k, t in theirs.items()}
     ours, unknown = match(rows, theirs)
     dropped = [name for name in unknown if _NO_WEIGHTS.search(name)]
@@ -179,9 +176,7 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
         for name, shape in (("kernel", (size, size)), ("bias", (size,))):
             full = f"backbone/pooler/{name}"
             ours[full] = Tensor.of(full, np.zeros(shape, np.float32))
-    theirs, left = rename(_name_table(config, head), ours)
-    if left:
-        raise UsageError(f"{NAME} has no name for {left[0]}")
+    theirs = rename(_name_table(config, head), ours, NAME)
     import keras_hub
 
     tokenizer, models = None, keras_hub.models
@@ -412,7 +407,8 @@ def _rules(own, do_lower_case: bool, keep_accents: bool) -> list[tuple[str, str]
         keep_accents: bool. As for `normalize_text`.
     """
     chars = [c for c in map(chr, range(1, sys.maxunicode + 1)) if _is_text(c)]
-    sequences = list(_sequences())
+    # What composes to one character, in all usual spellings.
+    sequences = list(dict.fromkeys(_decomposed()))
     sources = chars + sequences
     folded = [_fold(text, do_lower_case, keep_accents) for text in sources]
     result = dict(zip(sources, own.normalize(folded), strict=True))
@@ -435,12 +431,6 @@ def _fold(text: str, do_lower_case: bool, keep_accents: bool) -> str:
 
 def _is_text(char: str) -> bool:
     return unicodedata.category(char) not in ("Cn", "Co", "Cs") or char.isspace()
-
-
-@functools.lru_cache
-def _sequences() -> tuple[str, ...]:
-    """Returns the sequences that compose to one character, in all usual spellings."""
-    return tuple(dict.fromkeys(_decomposed()))
 
 
 def _decomposed() -> Iterator[str]:

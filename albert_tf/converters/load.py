@@ -1,6 +1,14 @@
-"""Loads and saves models in every format (`from_pretrained`, `save_pretrained`)."""
+"""Loads and saves models in every format (`from_pretrained`, `save_pretrained`).
 
+An upload to Hugging Face gets a model card. The numbers of a run describe its weights
+and no others. So the card of the run, or its results, are taken over only if the model
+still has the weights that the run wrote.
+"""
+
+import contextlib
+import math
 import os
+import re
 import sys
 import warnings
 
@@ -9,16 +17,25 @@ from absl import logging
 
 from albert_tf import heads
 from albert_tf.config import AlbertConfig
-from albert_tf.converters import detect, keras_model, publish
+from albert_tf.converters import detect, huggingface, keras_model, own_format
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.detect import open_checkpoint
-from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError
+from albert_tf.errors import DataError, UntrainedWeightsWarning, UsageError, require
 from albert_tf.models.base import ConfiguredModel
-from albert_tf.storage import folders
+from albert_tf.reports import cards
+from albert_tf.storage import files, folders, hubs
 from albert_tf.text import inputs
 from albert_tf.text import load as tokenizers
 from albert_tf.text.preprocessor import Preprocessor
 from albert_tf.text.tokenizer import Tokenizer
+
+_CARD = "README.md"
+# What may be downloaded again: the other formats' weights are not.
+_FORMATS = (own_format.NAME, huggingface.NAME)
+_LIBRARY = "library_name: albert_tf"
+_FRONT_MATTER = re.compile(r"---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
+_FIGURE = re.compile(r"^!\[[^\]]*\]\((?!https?://)[^)]*\)\n+", re.MULTILINE)
+_RUN_FILE, _METRICS_FILE = "run.json", "metrics.json"
 
 
 def from_pretrained(
@@ -218,7 +235,7 @@ def save_pretrained(
         DataError: If the upload fails; the folder is complete then.
     """
     if push_to is not None:
-        publish.check(push_to, path, format)
+        _check_push(push_to, path, format)
     if isinstance(tokenizer, (str, os.PathLike)):
         tokenizer = tokenizers.load_tokenizer(tokenizer)
     if tokenizer is None and getattr(model, "preprocessor", None) is not None:
@@ -227,14 +244,14 @@ def save_pretrained(
     card = None
     if push_to is not None:
         loaded_from = getattr(model, "loaded_from", None)
-        card = publish.card(checkpoint, loaded_from, push_to, format)
+        card = model_card(checkpoint, loaded_from, push_to, format)
     with folders.writing(path, overwrite) as out:
         write_files(checkpoint, out, format)
         if card is not None:
             # After the manifest: a card may be edited on the page of the repository.
-            out.write(publish.CARD, card.encode())
+            out.write(_CARD, card.encode())
     if push_to is not None:
-        publish.push(path, push_to)
+        _push(path, push_to)
 
 
 def write_files(
@@ -249,3 +266,98 @@ def write_files(
     """
     detect.check_format(format)
     detect.FORMATS[format].write(checkpoint, out)
+
+
+def _check_push(push_to: str, path: str | os.PathLike, format: str) -> None:
+    """Raises a UsageError if a folder of that format cannot be uploaded."""
+    hubs.check_upload(push_to)
+    require(
+        format in _FORMATS,
+        f"push_to: format must be one of {', '.join(_FORMATS)}, whose files may be "
+        "downloaded again",
+        format,
+    )
+    require(
+        not files.is_remote(path), "push_to: needs a folder on this machine", str(path)
+    )
+
+
+def _push(path: str | os.PathLike, push_to: str) -> None:
+    """Uploads a complete folder in one commit.
+
+    Raises:
+        DataError: If the upload fails.
+    """
+    origin = hubs.upload(os.fspath(path), push_to, "Upload a model of albert_tf")
+    logging.info("uploaded %s", origin)
+
+
+def model_card(
+    checkpoint: Checkpoint, loaded_from: str | None, push_to: str, format: str
+) -> str:
+    """Returns the model card: that of the run, or else a short one.
+
+    Args:
+        checkpoint: `Checkpoint`. The model to be uploaded.
+        loaded_from: str or None. Path that it was loaded from.
+        push_to: str. Name that it gets.
+        format: str. Name of the format that it is written in.
+    """
+    text, metrics = "", {}
+    if loaded_from and _holds_same_weights(loaded_from, checkpoint):
+        text = _card_of(loaded_from)
+        metrics = _metrics_of(loaded_from)
+    return _with_front_matter(
+        text
+        or cards.render(
+            "uploaded_card",
+            title=push_to.removeprefix(hubs.HUGGING_FACE).partition("/")[2],
+            config=checkpoint.config,
+            head=checkpoint.head,
+            parameters=sum(math.prod(t.shape) for t in checkpoint.tensors.values()),
+            format=format,
+            labels=checkpoint.labels,
+            push_to=push_to,
+            metrics=metrics,
+        )
+    )
+
+
+def _holds_same_weights(path: str, checkpoint: Checkpoint) -> bool:
+    # It may be gone, or have been opened with arguments that are not known here.
+    refused = contextlib.suppress(DataError, UsageError)
+    with refused, open_checkpoint(path) as stored:
+        return stored.digest() == checkpoint.digest()
+    return False
+
+
+def _card_of(path: str) -> str:
+    """Returns the card of a model folder, or of the pretraining run that it lies in."""
+    parent, name = os.path.split(path.rstrip("/"))
+    folders = [path]
+    if name == "model" and files.exists(files.join(parent, _RUN_FILE)):
+        folders.append(parent)
+    for folder in folders:
+        where = files.join(folder, _CARD)
+        if files.exists(where):
+            return _FIGURE.sub("", files.read_text(where))
+    return ""
+
+
+def _metrics_of(path: str) -> dict[str, str | int | float]:
+    """Returns the results of a fine-tuning run, if the folder is that of one."""
+    where = files.join(path, _METRICS_FILE)
+    if not files.exists(where):
+        return {}
+    found = files.read_json(where)
+    return {k: v for k, v in found.items() if isinstance(v, str | int | float)}
+
+
+def _with_front_matter(text: str) -> str:
+    """Names the library in a card's front matter, and keeps what else it says."""
+    match = _FRONT_MATTER.match(text)
+    if match is None:
+        return f"---\n{_LIBRARY}\n---\n\n{text}"
+    lines = match[1].splitlines()
+    kept = [line for line in lines if not line.startswith("library_name:")]
+    return "\n".join(["---", _LIBRARY, *kept, "---", text[match.end() :]])

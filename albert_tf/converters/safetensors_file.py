@@ -18,7 +18,7 @@ import numpy as np
 import safetensors
 
 from albert_tf.converters.checkpoint import Tensor
-from albert_tf.errors import DataError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 
 _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
@@ -110,10 +110,8 @@ def write(f: BinaryIO, tensors: Mapping[str, Tensor], metadata: Mapping[str, str
     f.write(text)
     for name, tensor in tensors.items():
         array = np.asarray(tensor.read(), "<f4", order="C")
-        if array.shape != tuple(tensor.shape):
-            raise DataError(
-                f"{name}: expected shape {tensor.shape}, received {array.shape}"
-            )
+        rule = f"{name}: expected shape {tensor.shape}"
+        require(array.shape == tensor.shape, rule, array.shape, error=DataError)
         # GFile takes bytes only, and not a view of the array.
         f.write(array.tobytes())
         del array  # before the next one is read

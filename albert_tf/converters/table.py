@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig, LayerWeights
 from albert_tf.converters.checkpoint import Checkpoint, Tensor
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 
 _FIELDS = [field.name for field in dataclasses.fields(AlbertConfig)]
 # What the config files of all formats say: the fields from `sharing` on are our own.
@@ -107,13 +107,18 @@ def match(
 
 
 def rename(
-    rows: Iterable[Row], ours: Mapping[str, Tensor]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Returns our tensors by their names, and our names that no row has."""
-    rows = [row for row in rows if row.ours in ours]
-    theirs = {row.theirs: row.to_theirs(ours[row.ours]) for row in rows}
-    known = {row.ours for row in rows}
-    return theirs, sorted(set(ours) - known)
+    rows: Iterable[Row], ours: Mapping[str, Tensor], format: str
+) -> dict[str, Tensor]:
+    """Returns our tensors by the names of a format.
+
+    Raises:
+        UsageError: If no row has one of our names.
+    """
+    by_name = {row.ours: row for row in rows}
+    if left := sorted(ours.keys() - by_name):
+        raise UsageError(f"{format} has no name for {left[0]}")
+    used = (row for row in by_name.values() if row.ours in ours)
+    return {row.theirs: row.to_theirs(ours[row.ours]) for row in used}
 
 
 def as_groups(config: AlbertConfig, format: str, rule: str) -> AlbertConfig:
@@ -223,11 +228,9 @@ def grow(checkpoint: Checkpoint, config: AlbertConfig) -> Checkpoint:
             f"{checkpoint.path}: cannot grow into another size, has "
             f"{'; '.join(others.values())}"
         )
-    if config.num_hidden_layers < old.num_hidden_layers:
-        raise UsageError(
-            f"{checkpoint.path}: has num_hidden_layers={old.num_hidden_layers}, and "
-            f"can only grow, received {config.num_hidden_layers}"
-        )
+    layers = config.num_hidden_layers
+    has = f"{checkpoint.path}: has num_hidden_layers={old.num_hidden_layers}"
+    require(layers >= old.num_hidden_layers, f"{has}, and can only grow", layers)
     sources = _sources(checkpoint, config)
     tensors = {}
     for name, tensor in checkpoint.tensors.items():

@@ -25,7 +25,7 @@ from albert_tf.converters.table import (
     rows_of,
 )
 from albert_tf.converters.tokenizers import OPTIONS, finder, spiece_of, stored_options
-from albert_tf.errors import DataError, MissingFileError, UsageError
+from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.storage import files, streams
 from albert_tf.storage.folders import FolderWriter
 from albert_tf.text.sentencepiece import AlbertTokenizer
@@ -158,9 +158,8 @@ def write(checkpoint: Checkpoint, out: FolderWriter) -> None:
     config = checkpoint.config
     has_groups = config.family == "albert"
     _check_expressible(checkpoint)
-    theirs, left = rename(name_table(config, checkpoint.head), checkpoint.tensors)
-    if left:
-        raise UsageError(f"{NAME} has no name for {left[0]}")
+    rows = name_table(config, checkpoint.head)
+    theirs = rename(rows, checkpoint.tensors, NAME)
     import tensorflow as tf
 
     tf.raw_ops.SaveV2(
@@ -355,11 +354,9 @@ def _read_head(checkpoint: Checkpoint, folder: str) -> None:
     values = files.read_json(path)
     shown = checkpoint.head
     fitting = _CLASSIFIERS if shown in _CLASSIFIERS else (shown,)
-    if values.get("head") not in fitting:
-        raise DataError(
-            f"{path}: head must be one of {', '.join(map(str, fitting))} by the "
-            f"tensors' names, received {values.get('head')!r}"
-        )
+    known = f"one of {', '.join(map(str, fitting))} by the tensors' names"
+    rule, name = f"{path}: head must be {known}", values.get("head")
+    require(name in fitting, rule, name, error=DataError)
     checkpoint.set_head(values, path)
 
 

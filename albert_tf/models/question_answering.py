@@ -8,6 +8,7 @@ from keras import ops
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.errors import require
 from albert_tf.layers.heads import Answerability, AnswerEnd
 from albert_tf.layers.ops import gather_positions
 from albert_tf.models.backbone import HeadModel
@@ -64,8 +65,9 @@ class AlbertBeamQuestionAnswering(HeadModel):
         **kwargs,
     ):
         for name, value in (("start_n_top", start_n_top), ("end_n_top", end_n_top)):
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be a positive integer, not {value!r}")
+            fits = type(value) is int and value >= 1
+            rule = f"{name} must be a positive integer"
+            require(fits, rule, value, error=ValueError)
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
         super().__init__(config, **kwargs)

@@ -106,7 +106,8 @@ def writing(
     if files.is_remote(path):
         with tempfile.TemporaryDirectory(prefix="albert_tf-") as temporary:
             yield FolderWriter(temporary)
-            if not unfinished and not overwrite and _is_taken(path):
+            is_free = not files.exists(path) or not files.list_folder(path)
+            if not (unfinished or overwrite or is_free):
                 raise _taken(path)
             upload(temporary, path, last, own_names)
         return
@@ -120,7 +121,12 @@ def writing(
         if overwrite or unfinished:
             _replace(temporary, path)
         else:
-            _rename_new(temporary, path)
+            try:
+                files.rename(temporary, path)  # refused if a folder with files is there
+            except OSError as e:
+                if e.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+                raise _taken(path) from None
     except BaseException as e:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(e, Exception):
@@ -149,15 +155,6 @@ def _sync(path: str) -> None:
     for folder, _, names in os.walk(path):
         for name in [*names, ""]:
             files.sync(os.path.join(folder, name))
-
-
-def _rename_new(temporary: str, path: str) -> None:
-    try:
-        files.rename(temporary, path)  # refused if a folder with files is there
-    except OSError as e:
-        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise
-        raise _taken(path) from None
 
 
 def _replace(temporary: str, path: str) -> None:
@@ -231,10 +228,6 @@ def restore(path: str | os.PathLike) -> None:
         old = [left for left in found if ".old-" in os.path.basename(left)]
         if len(old) == 1:
             files.rename(old[0], path)
-
-
-def _is_taken(path: str) -> bool:
-    return files.exists(path) and bool(files.list_folder(path))
 
 
 def _taken(path: str) -> UsageError:

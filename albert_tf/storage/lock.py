@@ -102,24 +102,19 @@ def _take(path: str, owner: dict[str, Any]) -> None:
     if files.exists(path):
         _check_stale(path, owner["host"])
         files.remove(path)
-    if files.is_remote(path):
-        files.write_text(path, _text(owner))
-    else:
-        _create(path, _text(owner))
-    # Another process may have found the same stale lock.
-    if files.read_record(path).get("id") != owner["id"]:
-        _refuse(path, files.read_record(path))
-
-
-def _create(path: str, text: str) -> None:
-    """Creates a local lock unless there is one."""
     try:
-        with open(path, "x", encoding="utf-8") as file:
-            file.write(text)
+        if files.is_remote(path):
+            files.write_text(path, _text(owner))
+        else:
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(_text(owner))
     except FileExistsError:
         _refuse(path, _owner_of(path))
     except OSError as e:
         raise files.unwritable(path, e) from None
+    # Another process may have found the same stale lock.
+    if files.read_record(path).get("id") != owner["id"]:
+        _refuse(path, files.read_record(path))
 
 
 def _owner_of(path: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import albert_tf
 from albert_tf.errors import DataError, UsageError
 from albert_tf.models.base import weight_names
 from tests import tiny
-from tests.tiny import SPIECE, assert_same_weights
+from tests.tiny import SPIECE
 
 CONFIG = tiny.CONFIG.replace(vocab_size=41, num_hidden_layers=3, initializer_range=0.02)
 
@@ -24,17 +24,6 @@ def folder(tmp_path_factory):
     model = albert_tf.AlbertTextClassifier(CONFIG, num_labels=3, seed=1)
     albert_tf.save_pretrained(model, path, labels=["x", "y", "z"])
     return path
-
-
-def test_the_default_is_the_head_in_the_files(folder, tmp_path):
-    model = albert_tf.from_pretrained(folder)
-    assert type(model) is albert_tf.AlbertTextClassifier
-    assert model.labels == ("x", "y", "z")
-    backbone = albert_tf.from_pretrained(folder, head=None)
-    backbone.save_pretrained(tmp_path / "m")
-    again = albert_tf.from_pretrained(tmp_path / "m")
-    assert type(again) is albert_tf.AlbertBackbone
-    assert_same_weights(backbone, again)
 
 
 def test_a_manifest_must_list_the_config(folder, tmp_path):

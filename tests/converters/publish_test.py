@@ -3,7 +3,7 @@
 import pytest
 
 import albert_tf
-from albert_tf.converters import publish
+from albert_tf.converters import load
 from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import UsageError
 from albert_tf.training.pretrain_settings import PretrainSettings
@@ -28,7 +28,7 @@ def run(tmp_path_factory):
 
 
 def card_of(model, format="albert_tf"):
-    return publish.card(from_model(model), model.loaded_from, NAME, format)
+    return load.model_card(from_model(model), model.loaded_from, NAME, format)
 
 
 def test_the_card_of_the_run_is_kept_as_long_as_its_weights_are(run):

@@ -23,7 +23,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import features
-from albert_tf.errors import UsageError
+from albert_tf.errors import UsageError, require
 from albert_tf.layers.attention import MASKED_SCORE
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import as_inputs
@@ -318,10 +318,8 @@ def choose(
     Raises:
         UsageError: If the precision is unknown or needs an unavailable forward.
     """
-    if precision not in PRECISIONS:
-        raise UsageError(
-            f"precision: must be one of {', '.join(PRECISIONS)}, received {precision!r}"
-        )
+    rule = f"precision: must be one of {', '.join(PRECISIONS)}"
+    require(precision in PRECISIONS, rule, precision)
     backbone = _backbone_of(model)
     reason = _reason_against(backbone)
     if reason is None:

@@ -12,8 +12,8 @@ from tests.imports import ROOT, python_files
 
 WATCHED_BY = {
     # Overridden by the optimizers, which check at construction that Keras calls them.
-    "_all_reduce_sum_gradients": "tests/optimizers/adamw_test.py",
-    "_backend_apply_gradients": "tests/optimizers/adamw_test.py",
+    "_all_reduce_sum_gradients": "tests/optimizers/optimizer_test.py",
+    "_backend_apply_gradients": "tests/optimizers/optimizer_test.py",
     "_backend_update_step": "tests/optimizers/optimizer_test.py",
     "_get_variable_index": "tests/optimizers/optimizer_test.py",
     "_trainable_variables": "tests/optimizers/optimizer_test.py",
@@ -24,7 +24,7 @@ WATCHED_BY = {
     "tensorflow.python.tools": "tests/tools/export_test.py",
 }
 # Documented in spite of the underscore.
-PUBLIC = {"_asdict", "_exit"}
+PUBLIC = {"_asdict", "_exit", "_fields"}
 MODULES = r"\b(?:tensorflow\.(?:python|core)|keras\.src|tf\.__internal__)\.?\w*"
 BASES = (keras.Model, keras.optimizers.Optimizer, keras.random.SeedGenerator)
 

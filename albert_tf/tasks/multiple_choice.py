@@ -188,12 +188,12 @@ class MultipleChoice(Family):
         labels, predictions = np.array(examples.labels, np.int64), answers.predictions
         size = max(len(row) for row in examples.choices)
         right = labels == predictions
-        scores = np.array([row.max() for row in answers.probabilities], np.float64)
-        worst = [i for i in np.argsort(-scores, kind="stable").tolist() if not right[i]]
+        scores = [float(row.max()) for row in answers.probabilities]
+        worst = sorted(np.flatnonzero(~right).tolist(), key=lambda i: -scores[i])
         return {
             "labels": [examples.choice_name(i) for i in range(size)],
             "confusion": metrics.confusion(labels, predictions, size),
-            "calibration": np.stack([scores, right], -1).tolist(),
+            "calibration": [[x, int(y)] for x, y in zip(scores, right, strict=True)],
             "groups": [
                 {"name": group, **task.metrics(labels[members], predictions[members])}
                 for group, members in _groups(examples).items()
@@ -204,7 +204,7 @@ class MultipleChoice(Family):
                     "text": _question(examples, i),
                     "label": _choice(examples, i, labels[i]),
                     "prediction": _choice(examples, i, predictions[i]),
-                    "score": float(scores[i]),
+                    "score": scores[i],
                     "truncated": bool(encoded.truncated[i]),
                 }
                 for i in worst[:MOST_ERRORS]

@@ -66,6 +66,7 @@ class ColumnReader:
         kind: str or None. Result of `file_format` for a name that does not say.
         text: `TextStream` or None. The file, if it is read in another way than usual.
         halves: bool. Whether text may hold half of a surrogate pair, as JSON can.
+        may_be_empty: bool. Whether JSON Lines and Parquet may have no rows.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ColumnReader:
         kind: str | None = None,
         text: TextStream | None = None,
         halves: bool = False,
+        may_be_empty: bool = False,
     ):
         self.path = os.fspath(path)
         self._columns = columns
@@ -94,6 +96,7 @@ class ColumnReader:
         self._kind = kind or file_format(self.path)
         self._text = text or TextStream(self.path)
         self._halves = halves
+        self._may_be_empty = may_be_empty
         self._share = 0.0  # of the rows of Parquet that were read
 
     def fraction(self) -> float:
@@ -120,7 +123,7 @@ class ColumnReader:
         rows = (typed or (self._classes if is_folder else self._cells))(size)
         unit, names, index, expected = next(rows)
         places = range(len(index)) if typed else index.values()
-        is_empty = True
+        is_empty = not self._may_be_empty
         while True:
             lines: list = []
             values: dict[str, list] = {key: [] for key in index}

@@ -220,9 +220,8 @@ class PretrainingData:
         if not self.keeps_masks:
             keys = keyed_random.row_keys(self._seed, epochs, numbers, TENSORFLOW)
             vocab = self._reader.vocab
-            batch |= mask_batch(batch, keys, self._config, vocab, TENSORFLOW)
-        for name in (features.TOKEN_BOUNDARY, features.MASK_NGRAMS):
-            batch.pop(name, None)
+            batch |= mask_batch(batch, keys, self._config, vocab, TENSORFLOW, False)
+        batch.pop(features.TOKEN_BOUNDARY, None)
         return batch
 
     def _assignment(self, epoch: int) -> np.ndarray:

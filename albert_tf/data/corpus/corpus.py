@@ -38,6 +38,12 @@ from albert_tf.tables.settings import LayoutSettings, ReadingSettings
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import prepared_folder
 
+_LINE_COUNTS = {
+    "rows that are not JSON": "lines_not_json",
+    "rows that are not objects": "lines_without_text",
+    "rows_with_nul_bytes": "lines_with_nul_bytes",
+    "rows_without_text": "lines_without_text",
+}
 FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "table")
 # Of these formats, the name that `ColumnReader` has for them.
 _ROW_FORMATS = {"jsonl": "json", "parquet": "parquet", "table": None}
@@ -174,9 +180,10 @@ class Corpus:
 
     def _file_texts(self, source: Source) -> Iterator[str | None]:
         """Yields the texts of a file, and keeps the digest of its bytes."""
-        name, kind, bad, settings = *source[:2], self._bad, self.settings
+        name, kind, settings = *source[:2], self.settings
         is_lines = kind not in _ROW_FORMATS
         most = formats.MAX_LINE_BYTES if is_lines else formats.MAX_JSON_BYTES
+        bad = self._bad if is_lines else BadRows(self._bad.action)
         stream = TextStream(name, bad, most, cuts=is_lines, hashes=True)
         if kind == "wikiextractor":
             yield from formats.read_wikiextractor(stream.lines(), self.counts)
@@ -188,9 +195,13 @@ class Corpus:
             field = settings.text_field
             layout = {"kind": _ROW_FORMATS[kind], **settings.layout}
             # Numbers stay numbers, which are no text.
-            layout |= {"exact": [field], "halves": True}
+            layout |= {"exact": [field], "halves": True, "may_be_empty": True}
             reader = ColumnReader(name, [field], bad=bad, text=stream, **layout)
             yield from formats.read_rows(reader, field, bad)
+            # As the data card calls them.
+            names = _LINE_COUNTS if kind == "jsonl" else {}
+            for reason, number in bad.counts.items():
+                self.counts[names.get(reason, reason)] += number
         size, sha256 = stream.size, stream.sha256.hexdigest()
         if kind == "parquet":
             size, sha256 = files.digest_of(name).values()

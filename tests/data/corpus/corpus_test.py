@@ -82,7 +82,7 @@ def test_what_was_left_out_is_counted(tmp_path):
     assert _counts(found) == {"documents_empty": 1, "lines_outside_documents": 2}
 
 
-LEFT_OUT = ("surrogates_replaced", "rows_with_nul_bytes", "rows_without_text")
+LEFT_OUT = ("surrogates_replaced", "lines_with_nul_bytes", "lines_without_text")
 TABLE = 'text{0}label\n"A film,\nseen. Twice."{0}1\nShort.\n'
 FILM = (
     [["A film,", "seen. Twice."]],
@@ -105,9 +105,10 @@ FILM = (
             "a.jsonl",
             '{"text": "One."}\n[' + "[" * 100_000,
             [["One."]],
-            {"rows that are not JSON": 1},
+            {"lines_not_json": 1},
             "line 2: not JSON",
         ),
+        ("a.jsonl", '{"a":\n', [], {"lines_not_json": 1}, "line 1: not JSON"),
         (
             "a.txt",
             b"Good line.\nBad \xff line.\nGood again.\nNUL \0 in it.\n",
@@ -121,7 +122,7 @@ FILM = (
 )
 def test_bad_rows_stop_or_are_skipped(tmp_path, name, content, texts, counts, message):
     path = _write(tmp_path / name, content)
-    kind = "lines" if name == "a.txt" else "auto"
+    kind = {"a.txt": "lines", "a.jsonl": "jsonl"}.get(name, "auto")
     with pytest.raises(DataError, match=f"{name}: {message}.*--on_bad_input=skip"):
         list(Corpus(path, kind).documents())
     found = Corpus(path, kind, on_bad_input="skip")

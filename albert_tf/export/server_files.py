@@ -15,6 +15,7 @@ from typing import Any
 
 from albert_tf.errors import UsageError, require
 from albert_tf.storage import files
+from albert_tf.storage.templates import templates
 
 # A release whose TensorFlow Text has every operation of the models: all since 2.13.
 SERVING_VERSION = "2.20.0"
@@ -27,16 +28,7 @@ _FILES = ("models.config", "batching.config", "Dockerfile", "kserve.yaml")
 
 def fill(file: str, /, **values: Any) -> str:
     """Returns what the template of a file becomes with these values."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("albert_tf.export"),
-        keep_trailing_newline=True,
-        lstrip_blocks=True,
-        trim_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template(f"{file}.j2").render(values)
+    return templates("export/templates").get_template(f"{file}.j2").render(values)
 
 
 def make_server_files(path: str | os.PathLike) -> dict[str, str]:

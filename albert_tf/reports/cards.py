@@ -10,6 +10,7 @@ from albert_tf.objectives.pretraining import Objective
 from albert_tf.reports.environment import describe_environment
 from albert_tf.reports.metrics_file import METRICS_FILE, read_metrics
 from albert_tf.storage import files
+from albert_tf.storage.templates import templates
 
 
 def render(template: str, **values: Any) -> str:
@@ -110,15 +111,7 @@ def _sizes(config: AlbertConfig) -> str:
 
 @functools.cache
 def _environment():
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("albert_tf", "reports"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates("reports")
     environment.filters["thousands"] = "{:,}".format
     environment.globals["sizes"] = _sizes
     return environment

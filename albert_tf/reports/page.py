@@ -18,6 +18,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from albert_tf.figure import PAGE_DPI
+from albert_tf.storage.templates import templates
 
 # Files of the script, in the order in which they build on each other.
 _SCRIPTS = ("numbers", "view", "chart", "controls")
@@ -296,19 +297,13 @@ def _escape(match: re.Match) -> str:
 @functools.cache
 def _template():
     """Returns the template; values that it shows are cleaned, then escaped."""
-    import jinja2
 
     def printable(value: Any) -> Any:
         # What a macro returns is HTML already, an object of markupsafe.
         return value if hasattr(value, "__html__") else clean(str(value))
 
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("albert_tf", "reports"),
-        autoescape=True,
-        finalize=printable,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
+    blocks = {"trim_blocks": False, "lstrip_blocks": False}
+    environment = templates("reports", autoescape=True, finalize=printable, **blocks)
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["text"] = as_text
     compact = {"allow_nan": False, "ensure_ascii": False, "separators": (",", ":")}

@@ -37,13 +37,16 @@ def finetune_once(settings: FinetuneSettings, read: tuple | None = None) -> dict
     """
     settings = finetune_folder.prepared(settings)
     with devices(settings) as strategy:
-        return Finetuning(settings, strategy, read).execute() or {}
+        run = Finetuning(settings, strategy)
+        run.read = read
+        return run.execute() or {}
 
 
 class Finetuning(Run):
-    """One fine-tuning run; `read` is as in `finetune_once`.
+    """One fine-tuning run.
 
     Attributes:
+        read: tuple or None. Result of `examples.read_task`, if it has been called.
         start: `Start`. Config, tokenizer and weights.
         data: `RunExamples`. The task and its examples.
         shape: `BatchShape`. Of training batches, for one input pipeline.
@@ -51,15 +54,7 @@ class Finetuning(Run):
     """
 
     title = "finetune"
-
-    def __init__(
-        self,
-        settings: FinetuneSettings,
-        strategy: tf.distribute.Strategy,
-        read: tuple | None = None,
-    ):
-        super().__init__(settings, strategy)
-        self._read = read
+    read: tuple | None = None
 
     @contextlib.contextmanager
     def open_inputs(self) -> Iterator[Mapping[str, Any]]:
@@ -75,7 +70,7 @@ class Finetuning(Run):
 
         Yields what else decides the result, ready for JSON.
         """
-        settings, task, parts = self._read or examples.read_task(self.settings)
+        settings, task, parts = self.read or examples.read_task(self.settings)
         with start.open_start(settings) as self.start:
             begin, tokenizer = self.start, self.start.tokenizer
             task = begin.choose_head(task)

@@ -52,7 +52,8 @@ def finetune(settings: FinetuneSettings, read: tuple | None = None) -> dict[str,
             "distribution=multi_worker, whose workers would have to agree on them"
         )
     settings = finetune_folder.prepared(settings)
-    command = Finetuning(settings, tf.distribute.get_strategy(), read)
+    command = Finetuning(settings, tf.distribute.get_strategy())
+    command.read = read
     with command.read_inputs() as content:
         origin = command.start.origin
     # As given: each seed resolves the settings for itself.

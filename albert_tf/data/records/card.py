@@ -10,6 +10,7 @@ import numpy as np
 
 from albert_tf.figure import draw_lengths
 from albert_tf.storage import files
+from albert_tf.storage.templates import templates
 from albert_tf.wording import count_of, list_counts
 
 CARD_NAME = "dataset.json"
@@ -202,14 +203,7 @@ def summary_lines(data_card: dict) -> list[str]:
 
 def to_markdown(data_card: dict) -> str:
     """Returns the card as Markdown."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("albert_tf.data", "records"),
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates("data/records")
     environment.filters |= {
         "basename": os.path.basename,
         "count_of": count_of,

@@ -1,0 +1,23 @@
+"""Texts from templates: files `*.j2` next to the modules that fill them."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def templates(folder: str, **options: Any) -> "jinja2.Environment":
+    """Returns the templates in a folder; jinja2 is imported when the first is needed.
+
+    Args:
+        folder: str. The folder in `albert_tf`, such as "reports".
+        **options: Options of `jinja2.Environment` that differ from those of plain text.
+    """
+    import jinja2
+
+    text = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("albert_tf", folder),
+        undefined=jinja2.StrictUndefined,
+        **{**text, **options},
+    )

@@ -159,3 +159,20 @@ def test_questions_to_answer_are_never_left_out(caplog):
     asked = squad_files.ask(["what?", "who?"], [text, text], unanswerable=True)
     encoded = squad_features.encode_questions(asked, TOKENIZER, OPTIONS)
     assert not encoded.targets and len(encoded.detail.contexts) == 1
+
+
+def test_a_target_is_the_whole_answer_or_nothing():
+    words = ["one", "two", "three", "four", "five", "six", "seven"] * 11
+    options = dataclasses.replace(OPTIONS, max_seq_length=24, doc_stride=3)
+    for number in range(0, 70, 7):
+        start = len(" ".join([*words[:number], ""]))
+        questions = one(" ".join(words), " ".join(words[number : number + 4]), start)
+        encoded = squad_features.encode_questions(questions, TOKENIZER, options)
+        windows, held = encoded.detail, 0
+        for r, first in enumerate(windows.first):
+            inside = first <= number and number + 3 < first + windows.size[r]
+            at = number + encoded.rows.first_lengths[r] - first
+            expected = [at, at + 3, 0] if inside else [0, 0, 1]
+            assert [encoded.targets[k][r] for k in TARGETS] == expected
+            held += inside
+        assert held > (number > 10)

@@ -34,16 +34,6 @@ class Context:
     starts: np.ndarray
     ends: np.ndarray
 
-    def tokens_of(self, first: int, last: int) -> tuple[int, int]:
-        """Returns the first and the last token of a span of characters, inclusive.
-
-        Args:
-            first: int. First character.
-            last: int. Last character, inclusive.
-        """
-        start = int(np.searchsorted(self.ends, first, side="right"))
-        return start, int(np.searchsorted(self.starts, last, side="right")) - 1
-
 
 @dataclasses.dataclass(frozen=True)
 class Windows:
@@ -146,18 +136,6 @@ def encode_questions(
     )
 
 
-def window_starts(length: int, budget: int, stride: int) -> list[int]:
-    """Returns the token at which each window of a text begins.
-
-    Args:
-        length: int. Number of tokens of the text. Without any there is one window.
-        budget: int. Number of tokens that a window holds.
-        stride: int. Tokens from one start to the next, at most `budget`.
-    """
-    count = 1 + max(0, -(-(length - budget) // stride))
-    return [k * stride for k in range(count)]
-
-
 def max_context(first: np.ndarray, size: np.ndarray) -> np.ndarray:
     """Returns the window that gives each token of a text the most context.
 
@@ -206,7 +184,9 @@ def _cut(
             misplaced.append(_place(question))
         budget, length = options.max_seq_length - query - 3, len(context.ids)
         windows = []
-        for first in window_starts(length, budget, options.doc_stride):
+        stride = options.doc_stride
+        # Up to the window that holds the last token; a text without any has one.
+        for first in range(0, max(length - budget + stride, 1), stride):
             size = min(length - first, budget)
             held = answer and first <= answer[0] and answer[1] < first + size
             shift = query + 2 - first
@@ -233,7 +213,9 @@ def _answer(question: Question, text: str, context: Context) -> tuple[int, int] 
     if question.answers:
         answer, start = question.answers[0]
         if answer and 0 <= start <= len(text) and text.startswith(answer, start):
-            first, last = context.tokens_of(start, start + len(answer) - 1)
+            first = int(np.searchsorted(context.ends, start, side="right"))
+            end = start + len(answer) - 1
+            last = int(np.searchsorted(context.starts, end, side="right")) - 1
             if first <= last:
                 return first, last
     return None

@@ -133,9 +133,9 @@ class _Worker:
             self.pipe.send(self.job)
 
     def end(self, now: bool) -> None:
-        self.pipe.close()
-        if now:
+        if now:  # before its pipe is closed, of which it would write a traceback
             self.process.kill()
+        self.pipe.close()
         self.process.join(10)
         if self.process.is_alive():
             self.process.kill()

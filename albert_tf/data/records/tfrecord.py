@@ -193,22 +193,16 @@ def shard_borders(path: str) -> np.ndarray:
         DataError: If the file is missing, truncated, or not a TFRecord file.
     """
     sidecar = index_path(path)
-    if not files.exists(path):
-        raise DataError(f"{path}: no such file")
+    require(files.exists(path), f"{path}: no such file", error=DataError)
     size = streams.status(path).size
-    offsets = None
-    if files.exists(sidecar):
-        data = files.read_bytes(sidecar)
-        offsets = np.frombuffer(data[: len(data) // 8 * 8], "<u8").astype(np.int64)
-        if len(data) % 8 == 0 and _describes(path, offsets, size):
-            return np.append(offsets, size)
-    scanned = scan(path)
-    if offsets is not None and len(scanned) < len(offsets):
-        raise DataError(
-            f"{path}: contains only {len(scanned)} of the {len(offsets)} records that "
-            f"its index lists: the file is truncated (if that is intended, remove "
-            f"{sidecar})"
-        )
+    data = files.read_bytes(sidecar) if files.exists(sidecar) else b""
+    offsets = np.frombuffer(data[: len(data) // 8 * 8], "<u8").astype(np.int64)
+    if len(data) % 8 == 0 and _describes(path, offsets, size):
+        return np.append(offsets, size)
+    scanned = scan(path, size)
+    rule = f"{path}: contains only {len(scanned)} of the {len(offsets)} records that "
+    rule += "its index lists: the file is truncated (if that is intended, remove "
+    require(len(scanned) >= len(offsets), f"{rule}{sidecar})", error=DataError)
     return np.append(scanned, size)
 
 
@@ -224,13 +218,13 @@ def _describes(path: str, offsets: np.ndarray, size: int) -> bool:
     return last + _FRAMING + length == size
 
 
-def scan(path: str) -> np.ndarray:
+def scan(path: str, size: int) -> np.ndarray:
     """Returns the offset of each record by walking over the length headers.
 
     Raises:
         DataError: If the walk fails; names the record and its byte offset.
     """
-    size, at, offsets = streams.status(path).size, 0, []
+    at, offsets = 0, []
     with files.reading(path) as file:
         while at < size:
             where = f"{path}: record {len(offsets)} at byte {at}"

@@ -114,20 +114,15 @@ def test_resume_equals_continuing(pattern, packing):
         assert_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    ("training", "packing", "number"),
-    [(True, False, 4), (True, True, 4), (False, False, 2), (False, True, 2)],
-)
-def test_pipelines_share_each_global_batch(pattern, training, packing, number):
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("packing", [True, False])
+def test_pipelines_share_each_global_batch(pattern, training, packing):
     def part(**changes):
         changes |= {"is_training": training, "packing": packing}
         return take(make(pattern, global_batch_size=4, **changes), 12)
 
-    whole = part()
-    parts = [
-        part(num_input_pipelines=number, input_pipeline_id=j) for j in range(number)
-    ]
-    for expected, *shares in zip(whole, *parts, strict=True):
+    parts = [part(num_input_pipelines=2, input_pipeline_id=j) for j in range(2)]
+    for expected, *shares in zip(part(), *parts, strict=True):
         assert_equal(join(shares), expected)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files, folders
 from albert_tf.text import sentencepiece
 
@@ -58,30 +58,6 @@ _ALLOWED = """
 ALLOWED_OPS = frozenset(re.sub("#.*", "", _ALLOWED).split())
 
 
-def operations(path: str | os.PathLike) -> set[str]:
-    """Returns the names of all operations in a SavedModel, without loading it.
-
-    Raises:
-        DataError: If the folder does not contain a SavedModel.
-    """
-    saved_model = read_saved_model(path)
-    names = {node.op for node in _nodes(saved_model)}
-    # Calls of the graph's own functions are listed under the functions' names.
-    own = {
-        function.signature.name
-        for meta_graph in saved_model.meta_graphs
-        for function in meta_graph.graph_def.library.function
-    }
-    return names - own
-
-
-def _nodes(saved_model: saved_model_pb2.SavedModel) -> Iterator[Any]:
-    for meta_graph in saved_model.meta_graphs:
-        yield from meta_graph.graph_def.node
-        for function in meta_graph.graph_def.library.function:
-            yield from function.node_def
-
-
 def read_saved_model(path: str | os.PathLike) -> saved_model_pb2.SavedModel:
     """Reads and parses `saved_model.pb`."""
     file = files.join(path, MODEL_FILE)
@@ -112,21 +88,22 @@ def check_operations(path: str | os.PathLike) -> set[str]:
         DataError: If the SavedModel contains another operation or a damaged
             SentencePiece model.
     """
-    found = operations(path)
-    if strangers := sorted(found - ALLOWED_OPS):
-        names = ", ".join(strangers)
-        raise DataError(f"{path}: operations that are not allowed: {names}")
     saved_model = read_saved_model(path)
-    models = (n.attr["model"].s for n in _nodes(saved_model) if n.op == _SENTENCEPIECE)
-    for model in set(models):
+    graphs = [meta_graph.graph_def for meta_graph in saved_model.meta_graphs]
+    functions = [one for graph in graphs for one in graph.library.function]
+    nodes = [node for graph in graphs for node in graph.node]
+    nodes += [node for one in functions for node in one.node_def]
+    # Calls of the graph's own functions are listed under the functions' names.
+    found = {node.op for node in nodes} - {one.signature.name for one in functions}
+    strangers = ", ".join(sorted(found - ALLOWED_OPS))
+    rule = f"{path}: operations that are not allowed: {strangers}"
+    require(not strangers, rule, error=DataError)
+    for model in {n.attr["model"].s for n in nodes if n.op == _SENTENCEPIECE}:
         sentencepiece.check(model, files.join(path, MODEL_FILE))
-    for meta_graph in saved_model.meta_graphs:
-        for function in meta_graph.graph_def.library.function:
-            if function.attr["_XlaMustCompile"].b:
-                raise DataError(
-                    f"{path}: {function.signature.name} is jit-compiled, which a "
-                    "default TensorFlow Serving refuses"
-                )
+    for one in functions:
+        rule = f"{path}: {one.signature.name} is jit-compiled, which a default "
+        rule += "TensorFlow Serving refuses"
+        require(not one.attr["_XlaMustCompile"].b, rule, error=DataError)
     return found
 
 
@@ -171,20 +148,35 @@ def verify(path: str | os.PathLike, sha256: str | None = None) -> dict[str, Any]
     """
     path = os.fspath(path).rstrip("/")
     file = files.join(path, FILE)
-    if files.exists(files.join(path, folders.INCOMPLETE)):
-        raise DataError(f"{path}: incomplete, its upload was interrupted; repeat it")
+    is_whole = not files.exists(files.join(path, folders.INCOMPLETE))
+    rule = f"{path}: incomplete, its upload was interrupted; repeat it"
+    require(is_whole, rule, error=DataError)
     content = files.read_json(file)
     if sha256 is not None:
-        _check_digest(file, sha256)
+        rule = f"sha256: expected 64 hexadecimal digits, received {sha256}"
+        require(re.fullmatch("[0-9a-fA-F]{64}", sha256), rule)
+        found = files.digest_of(file)["sha256"]
+        rule = f"{file}: expected sha256 {sha256}, found {found}"
+        require(found == sha256.lower(), rule, error=DataError)
     listed = _listed(file, content)
-    if problems := list(_differences(path, listed)):
-        raise DataError(f"{path}: not what was exported: {'; '.join(problems)}")
-    if sorted(check_operations(path)) != content.get("operations"):
-        raise DataError(f"{file}: lists other operations than {MODEL_FILE}")
+    problems = "; ".join(_differences(path, listed))
+    rule = f"{path}: not what was exported: {problems}"
+    require(not problems, rule, error=DataError)
+    is_same = sorted(check_operations(path)) == content.get("operations")
+    rule = f"{file}: lists other operations than {MODEL_FILE}"
+    require(is_same, rule, error=DataError)
     for meta_graph in read_saved_model(path).meta_graphs:
-        _check_assets(path, meta_graph, listed)
-        if _inputs(meta_graph) != content.get("signatures"):
-            raise DataError(f"{file}: lists other signatures than {MODEL_FILE}")
+        # The loader passes these files to the graph.
+        for name in (asset.filename for asset in meta_graph.asset_file_def):
+            is_listed = f"assets/{name}" in listed and not _leaves(name)
+            rule = f"{files.join(path, MODEL_FILE)}: reads an asset that is not in the "
+            require(is_listed, f"{rule}manifest: {name!r}", error=DataError)
+        found = {
+            name: {key: _spec(info) for key, info in signature.inputs.items()}
+            for name, signature in _signatures(meta_graph)
+        }
+        rule = f"{file}: lists other signatures than {MODEL_FILE}"
+        require(found == content.get("signatures"), rule, error=DataError)
     return content
 
 
@@ -201,14 +193,6 @@ def describe(path: str | os.PathLike) -> list[str]:
     return lines
 
 
-def _check_digest(file: str, sha256: str) -> None:
-    if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
-        raise UsageError(f"sha256: expected 64 hexadecimal digits, received {sha256}")
-    found = files.digest_of(file)["sha256"]
-    if found != sha256.lower():
-        raise DataError(f"{file}: expected sha256 {sha256}, found {found}")
-
-
 def _listed(file: str, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Returns the files that a manifest lists.
 
@@ -223,8 +207,8 @@ def _listed(file: str, content: dict[str, Any]) -> dict[str, dict[str, Any]]:
     except (KeyError, TypeError, ValueError, AttributeError):
         raise DataError(f"{file}: not the manifest of an exported model") from None
     for name in listed:
-        if _leaves(name):
-            raise DataError(f"{file}: names a file outside the folder: {name!r}")
+        rule = f"{file}: names a file outside the folder: {name!r}"
+        require(not _leaves(name), rule, error=DataError)
     return listed
 
 
@@ -257,29 +241,9 @@ def _differences(path: str, listed: dict[str, dict[str, Any]]) -> Iterator[str]:
             yield f"{name} was changed"
 
 
-def _check_assets(
-    path: str, meta_graph: meta_graph_pb2.MetaGraphDef, listed: dict[str, Any]
-) -> None:
-    """Checks the files that the loader passes to the graph: all are in `assets`."""
-    for asset in meta_graph.asset_file_def:
-        if _leaves(asset.filename) or f"assets/{asset.filename}" not in listed:
-            raise DataError(
-                f"{files.join(path, MODEL_FILE)}: reads an asset that is not "
-                f"in the manifest: {asset.filename!r}"
-            )
-
-
 def _signatures(meta_graph: meta_graph_pb2.MetaGraphDef) -> list[tuple[str, Any]]:
     found = sorted(meta_graph.signature_def.items())
     return [(name, value) for name, value in found if not name.startswith(_CALLABLE)]
-
-
-def _inputs(meta_graph: meta_graph_pb2.MetaGraphDef) -> dict[str, dict[str, str]]:
-    """Returns the inputs of each signature as the manifest describes them."""
-    return {
-        name: {key: _spec(info) for key, info in signature.inputs.items()}
-        for name, signature in _signatures(meta_graph)
-    }
 
 
 def _spec(info: meta_graph_pb2.TensorInfo) -> str:

@@ -5,7 +5,7 @@ import importlib.metadata
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -36,13 +36,6 @@ from albert_tf.text.tokenizer import Tokenizer
 
 EXITS = "exits.json"
 EXITS_PICTURE = "assets.extra/exits.png"
-
-
-class Curve(NamedTuple):
-    """What `evaluate --exits_curve` wrote."""
-
-    numbers: dict[str, Any]
-    picture: bytes | None
 
 
 def export_saved_model(
@@ -107,7 +100,7 @@ def export_saved_model(
     length = checked_length(model, tokenizer, max_seq_length)
     forward = fast_forward.choose(model, precision)
     elastic = fast_forward.choose_elastic(model, forward, exit)
-    curve = read_exits(exits_curve, model)
+    exits, picture = read_exits(exits_curve, model)
     answers = None
     if head.answers_spans:
         answers = answering_of(model, max_seq_length, answering or {})
@@ -122,28 +115,26 @@ def export_saved_model(
         )
     requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
     cpu.check(precision, will_run=bool(warmup_batch_sizes))
+    content = _content(model, tokenizer, labels, signatures, length)
+    content |= {"precision": precision, "forward": fast_forward.describe(forward)}
+    if answers is not None:
+        content["answering"] = answers.describe()
+    if exit:
+        content["exit"] = str(elastic.rule)
+    if exits is not None:
+        content["exits"] = exits
     # A server waits for saved_model.pb: it must never find a part of a model.
     with folders.writing(target, last=manifest.MODEL_FILE) as out:
         with fast_forward.replacing(model, forward):
             _write(text_inputs, signatures, out.path)
-        content = _content(model, tokenizer, labels, signatures, length)
-        if answers is not None:
-            content["answering"] = answers.describe()
-        if exit:
-            content["exit"] = str(elastic.rule)
-        content["precision"] = precision
-        content["forward"] = fast_forward.describe(forward)
         content["operations"] = sorted(manifest.check_operations(out.path))
-        extra = os.path.join(out.path, "assets.extra")
-        os.makedirs(extra)
+        os.makedirs(os.path.join(out.path, "assets.extra"))
         if warmup_batch_sizes:
-            file = os.path.join(extra, warmup.FILE)
+            file = os.path.join(out.path, "assets.extra", warmup.FILE)
             warmup.write_requests(file, requests)
             _run_requests(out.path, file)
-        if curve is not None:
-            content["exits"] = curve.numbers
-            if curve.picture:
-                out.write(EXITS_PICTURE, curve.picture)
+        if picture is not None:
+            out.write(EXITS_PICTURE, picture)
         manifest.write_manifest(out, content)
     return target
 
@@ -164,19 +155,16 @@ def _target(path: str | os.PathLike, version: int | None) -> str:
 
 def _check_arguments(model, labels, top_k: int | None, answering) -> None:
     """Raises a UsageError if an argument is for another kind of model."""
-    head = find(head_of(model))
-    unused = {
-        "labels": labels is not None and not head.has_labels,
-        "top_k": top_k is not None and not head.has_masked_lm,
+    head, kind = find(head_of(model)), type(model).__name__
+    has_use = {
+        "labels": labels is None or head.has_labels,
+        "top_k": top_k is None or head.has_masked_lm,
     }
-    kind = type(model).__name__
-    for name, is_unused in unused.items():
-        require(not is_unused, f"{name}: {kind} has no use for it")
-    require(
-        head.answers_spans or not answering,
-        f"answering: {kind} does not answer questions, received "
-        f"{', '.join(answering or ())}",
-    )
+    for name, fits in has_use.items():
+        require(fits, f"{name}: {kind} has no use for it")
+    given = ", ".join(answering or ())
+    rule = f"answering: {kind} does not answer questions, received {given}"
+    require(head.answers_spans or not answering, rule)
 
 
 def checked_length(
@@ -195,7 +183,12 @@ def checked_length(
     longest = model.config.max_position_embeddings
     length = max_seq_length
     if length is None:
-        length = _trained_length(model) or longest
+        # That of fine-tuning, as the classes in Python take it.
+        head = head_of(model)
+        if find(head).answers in (CHOICES, TAGS):
+            length = saved.task_of(model, head, None).options.max_seq_length
+        else:
+            length = getattr(model, "max_seq_length", None) or longest
     inputs.check_max_seq_length(length, pairs=True, longest=longest)
     require(
         tokenizer.vocab_size <= model.config.vocab_size,
@@ -206,20 +199,15 @@ def checked_length(
     return length
 
 
-def _trained_length(model) -> int | None:
-    """Returns the length of rows in fine-tuning, as the classes in Python take it."""
-    head = head_of(model)
-    if find(head).answers in (CHOICES, TAGS):
-        return saved.task_of(model, head, None).options.max_seq_length
-    return getattr(model, "max_seq_length", None)
-
-
 def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any]:
     """Returns the manifest's content except files and operations."""
     content = {
         "format": "albert_tf",
         "kind": type(model).__name__,
-        "signatures": _describe(signatures),
+        "signatures": {
+            name: {x.name: f"{x.dtype.name} {x.shape.as_list()}" for x in one.inputs}
+            for name, one in signatures.items()
+        },
         "max_seq_length": length,
         "tokenizer_sha256": tokenizer.sha256,
         "tokenizer": tokenizer.get_config(),
@@ -227,12 +215,13 @@ def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any
             name: importlib.metadata.version(name) for name in ("tensorflow", "keras")
         },
     }
-    answers = find(head_of(model)).answers
-    if answers in (LABELS, TAGS):
+    head = find(head_of(model))
+    if head.has_labels:
         content["labels"] = names_of_labels(model, labels)
-    if answers == LABELS and problem_type_of(model) != "single_label_classification":
-        content["problem_type"] = problem_type_of(model)
-    if answers == CHOICES:
+    kind = problem_type_of(model) if head.answers == LABELS else None
+    if kind not in (None, "single_label_classification"):
+        content["problem_type"] = kind
+    if head.answers == CHOICES:
         content |= choice_options(model)
     return content
 
@@ -305,16 +294,6 @@ def _run_requests(folder: str, file: str) -> None:
                 )
 
 
-def _describe(signatures: dict[str, Signature]) -> dict[str, dict[str, str]]:
-    return {
-        name: {
-            spec.name: f"{spec.dtype.name} {spec.shape.as_list()}"
-            for spec in signature.inputs
-        }
-        for name, signature in signatures.items()
-    }
-
-
 def find_exits(model: str) -> str | None:
     """Returns the file in a model folder, or None if it is missing."""
     if hubs.is_name(model) or not files.is_folder(model):
@@ -323,30 +302,34 @@ def find_exits(model: str) -> str | None:
     return path if files.exists(path) else None
 
 
-def read_exits(path: str | os.PathLike | None, model: keras.Model) -> Curve | None:
+def read_exits(
+    path: str | os.PathLike | None, model: keras.Model
+) -> tuple[dict[str, Any] | None, bytes | None]:
     """Reads the measurements of a model; those of other weights are not taken.
 
     Args:
         path: str, path or None. The JSON file, or None for none.
         model: keras.Model. The model that is exported.
 
+    Returns:
+        The numbers and the picture that `evaluate --exits_curve` wrote.
+
     Raises:
         DataError: If the file is damaged.
         UsageError: If it is about other weights.
     """
     if path is None:
-        return None
+        return None, None
     numbers = files.read_json(path)
     is_curve = isinstance(numbers, dict) and "weights" in numbers
     message = f"{path}: not written by evaluate --exits_curve"
     require(is_curve, message, error=DataError)
     with from_model(model) as checkpoint:
-        digest = checkpoint.digest()
-    if numbers["weights"] != digest:
-        message = f"exits_curve: {path} is about other weights than the model's"
-        require(os.path.basename(path) == EXITS, message)
+        is_ours = numbers["weights"] == checkpoint.digest()
+    message = f"exits_curve: {path} is about other weights than the model's"
+    require(is_ours or os.path.basename(path) == EXITS, message)
+    if not is_ours:
         logging.warning("%s; it is left out of the manifest", message)
-        return None
+        return None, None
     picture = os.fspath(path).removesuffix(".json") + ".png"
-    data = files.read_bytes(picture) if files.exists(picture) else None
-    return Curve(numbers, data)
+    return numbers, files.read_bytes(picture) if files.exists(picture) else None

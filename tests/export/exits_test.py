@@ -126,7 +126,7 @@ def test_the_manifest_says_it(folder):
 def test_measurements_of_other_weights(model, tmp_path, caplog):
     assert find_exits(str(tmp_path)) is None
     assert find_exits("hf://owner/name") is None
-    assert read_exits(curve(tmp_path / "exits.json", "0"), model) is None
+    assert read_exits(curve(tmp_path / "exits.json", "0"), model) == (None, None)
     assert "is about other weights" in caplog.text
     with pytest.raises(UsageError, match="is about other weights than the model's"):
         read_exits(curve(tmp_path / "given.json", "0"), model)

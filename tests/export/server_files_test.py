@@ -10,8 +10,6 @@ import pytest
 from albert_tf.errors import UsageError
 from albert_tf.export import server_files
 
-TOOL = pathlib.Path(__file__).parents[2] / "tools/export.py"
-
 
 def fields(text):
     """The numbers, strings and names of a text proto, by the name of the field."""
@@ -128,9 +126,3 @@ def test_an_edited_file_is_kept(base):
 def test_a_name_that_no_server_takes(tmp_path, name):
     with pytest.raises(UsageError, match="output_dir: expected a last name"):
         server_files.write_server_files(tmp_path / name)
-
-
-def test_the_command_needs_a_version(run_python):
-    done = run_python(TOOL, "--model=m", "--output_dir=o/a", "--server_files")
-    assert done.returncode == 2
-    assert "--server_files: needs --version" in done.stderr

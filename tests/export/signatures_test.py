@@ -47,11 +47,3 @@ def test_multi_label_probabilities_are_independent():
     expected = 1 / (1 + np.exp(-outputs["logits"]))
     np.testing.assert_allclose(outputs["probabilities"], expected, rtol=1e-5)
     assert "classify" in signatures
-
-
-def test_single_label_probabilities_sum_to_one():
-    _, outputs = answers(3, None)
-    np.testing.assert_allclose(outputs["probabilities"].sum(-1), 1, rtol=1e-5)
-    assert outputs["label"].tolist() == [
-        f"LABEL_{i}".encode() for i in outputs["logits"].argmax(-1)
-    ]

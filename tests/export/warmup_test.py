@@ -1,20 +1,14 @@
 """Warm-up requests: what the server reads is what was meant."""
 
-import numpy as np
-
 from albert_tf.export import warmup
 from albert_tf.export.signatures import make_signatures
 from albert_tf.models.classifiers import AlbertTextClassifier
 from tests.export.signatures_test import CONFIG
 
 
-def requests():
-    signatures = make_signatures(AlbertTextClassifier(CONFIG, num_labels=2), None, None)
-    return warmup.make_requests(signatures, 100, (1, 8))
-
-
 def test_every_length_and_batch():
-    made = requests()
+    signatures = make_signatures(AlbertTextClassifier(CONFIG, num_labels=2), None, None)
+    made = warmup.make_requests(signatures, 100, (1, 8))
     shapes = {x["token_ids"].shape for name, x in made if name == "tokens"}
     lengths = (16, 32, 64, 100)
     assert shapes == {(size, length) for size in (1, 8) for length in lengths}
@@ -27,15 +21,3 @@ def test_every_length_and_batch():
         "embed_layer",
     }
     assert len(made) == 2 * 2 * 4 + 4
-
-
-def test_written_and_read_back(tmp_path):
-    path = str(tmp_path / warmup.FILE)
-    warmup.write_requests(path, requests())
-    for (name, inputs), (other_name, others) in zip(
-        requests(), warmup.read_requests(path), strict=True
-    ):
-        assert name == other_name
-        assert inputs.keys() == others.keys()
-        for key, value in inputs.items():
-            np.testing.assert_array_equal(value, others[key])

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from albert_tf.errors import DataError, UsageError
+from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.storage.lock import LOCK_FILE, locked_workplace
 
@@ -86,35 +86,38 @@ class Workplace:
 
     def _prepare(self, existing: Sequence[str], overwrite: bool) -> None:
         self._check_ours()
-        where = self.join(_SETTINGS)
         is_same = False
-        if files.exists(where):
-            before = files.read_record(where)
-            claimed = before.pop(_CLAIMED, [])
+        if files.exists(self.join(_SETTINGS)):
+            before, claimed = self._recorded()
             differences = _differences(before, self._settings)
             if is_same := not differences:
                 existing = [p for p in existing if os.path.basename(p) not in claimed]
-            elif self._has_parts() and not overwrite:
-                raise UsageError(
-                    f"output_file: {self.path} holds parts of a run that was stopped, "
-                    f"with other settings: {'; '.join(differences)}; repeat that run, "
-                    "or give --overwrite to start anew"
-                )
+            rule = f"output_file: {self.path} holds parts of a run that was stopped, "
+            rule += f"with other settings: {'; '.join(differences)}; repeat that run, "
+            rule += "or give --overwrite to start anew"
+            require(is_same or overwrite or not self._has_parts(), rule)
         _check_new(existing, overwrite)
-        if is_same:
-            return
-        self.remove()
-        files.write_text(where, self._settings_text)
+        if not is_same:
+            self.remove()
+            files.write_text(self.join(_SETTINGS), self._settings_text)
+
+    def _recorded(self) -> tuple[dict[str, Any], list[str]]:
+        """Returns the settings on record, and the names that were claimed."""
+        record = files.read_record(self.join(_SETTINGS))
+        claimed = record.pop(_CLAIMED, [])
+        names = isinstance(claimed, list) and all(isinstance(x, str) for x in claimed)
+        rule = f"{self.join(_SETTINGS)}: {_CLAIMED} must be a list of names"
+        require(names, rule, claimed, error=DataError)
+        return record, claimed
 
     def claim(self, paths: Sequence[str]) -> None:
         """Records the files that this job is going to write or replace.
 
         If it is stopped meanwhile, they are not in the way of the one that goes on.
         """
-        where = self.join(_SETTINGS)
-        before = files.read_record(where).get(_CLAIMED, ())
-        names = {*before, *map(os.path.basename, paths)}
-        files.write_text(where, json.dumps(self._settings | {_CLAIMED: sorted(names)}))
+        names = {*self._recorded()[1], *map(os.path.basename, paths)}
+        text = json.dumps(self._settings | {_CLAIMED: sorted(names)})
+        files.write_text(self.join(_SETTINGS), text)
 
     def join(self, name: str) -> str:
         """Returns the path of a file in the folder."""
@@ -168,20 +171,18 @@ class Workplace:
         if _SETTINGS not in names:
             # Every run writes them first and removes them last.
             others += [name for name in names if _PART.fullmatch(name)]
-        if others:
-            raise UsageError(
-                f"output_file: {self.path} must be free for the parts of the output, "
-                f"received a folder with {others[0]}, which is not a part; move it, or "
-                "give another name of the output"
-            )
+        rule = f"output_file: {self.path} must be free for the parts of the output, "
+        rule += f"received a folder with {', '.join(others[:1])}, which is not a part; "
+        rule += "move it, or give another name of the output"
+        require(not others, rule)
 
     def _name(self, index: int) -> str:
         return self.join(f"part-{index:06d}")
 
     def _read(self, index: int) -> tuple[dict[str, Any], bytes]:
         path = self._name(index)
-        if not files.exists(path):
-            raise DataError(f"{path}: missing; the same command makes it again")
+        rule = f"{path}: missing; the same command makes it again"
+        require(files.exists(path), rule, error=DataError)
         line, _, content = files.read_bytes(path).partition(b"\n")
         try:
             header = json.loads(line)
@@ -213,11 +214,9 @@ def split_evenly(total: int, count: int) -> list[tuple[int, int]]:
 
 
 def _check_new(existing: Sequence[str], overwrite: bool) -> None:
-    if existing and not overwrite:
-        raise UsageError(
-            f"output_file: {existing[0]} exists already; give --overwrite or "
-            "another name"
-        )
+    names = ", ".join(existing[:1])
+    rule = f"output_file: {names} exists already; give --overwrite or another name"
+    require(overwrite or not existing, rule)
 
 
 def _is_ours(name: str) -> bool:

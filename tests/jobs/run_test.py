@@ -118,6 +118,15 @@ def test_a_damaged_part_is_computed_again(tmp_path, damage):
     assert (tmp_path / "out.txt").read_text() == EXPECTED
 
 
+@pytest.mark.parametrize("claimed", [5, [["a"]], {"a": 1}, "a"])
+def test_a_damaged_record_of_claimed_files_is_one_line(tmp_path, claimed):
+    interrupted(tmp_path)
+    path = tmp_path / "out.txt.parts/settings.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"claimed": claimed}))
+    with pytest.raises(DataError, match="settings.json: claimed must be a list of na"):
+        answer(tmp_path, TEXTS)
+
+
 def test_parts_of_another_run_are_named_and_replaced_only_if_asked(tmp_path):
     interrupted(tmp_path, model="a" * 64, layer=1)
     with pytest.raises(UsageError) as caught:

@@ -67,7 +67,7 @@ def main(paths: list[str]) -> None:
     files.check_new("output_file", output_file, _OVERWRITE.value)
     answers = {}
     if _SAMPLES.value:
-        from albert_tf.inference import checkpoint_answers
+        from albert_tf.inference import fill_mask
 
         pretraining = [run for run in runs if run.kind == run_files.PRETRAINING]
         if not pretraining:
@@ -75,7 +75,7 @@ def main(paths: list[str]) -> None:
                 f"--samples: needs a pretraining run, received {', '.join(paths)}"
             )
         for one in pretraining:
-            found = checkpoint_answers.answer_all(one.path, prompts, _TOP_K.value)
+            found = fill_mask.answer_all(one.path, prompts, _TOP_K.value)
             answers[one.name] = list(found)
     page = render_runs(runs, _COST_PER_HOUR.value, prompts, answers)
     files.write_bytes(output_file, page, overwrite=_OVERWRITE.value)

@@ -7,8 +7,7 @@ Legend: `N` examples, `L` layers, `C` labels.
 """
 
 import math
-import statistics
-import time
+import timeit
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +15,9 @@ import numpy as np
 from absl import logging
 from keras import ops
 
+from albert_tf import features
 from albert_tf.converters.keras_model import from_model
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 from albert_tf.figure import drawn_if_possible
 from albert_tf.heads import problem_type_of
 from albert_tf.inference.forward import as_forward
@@ -61,7 +61,12 @@ def measure_exits(
     kind = problem_type_of(model)
     rules = rules_of(model.config.num_hidden_layers, model.num_labels, kind)
     encoded = predictor.encoded(examples)
-    every = as_forward(_EveryLayer(model), predictor.head)
+
+    def every_layer(inputs, training):
+        outputs = model.every_exit(inputs, training=training)
+        return ops.stack([*outputs["exit_logits"], outputs["logits"]], axis=1)
+
+    every = as_forward(every_layer, predictor.head)
     logits = predictor.outputs(encoded, every)["logits"]
     name = predictor.task.selecting_metric
 
@@ -93,7 +98,7 @@ def measure_exits(
         "task": predictor.task.name,
         "metric": name,
         "examples": len(logits),
-        "timed_rows": sum(_size(batch) for batch in batches),
+        "timed_rows": _num_rows(batches),
         "rounds": rounds,
         "batch_size": predictor.batch_size,
         "num_layers": model.config.num_hidden_layers,
@@ -122,11 +127,8 @@ def check_curve(
     if not path:
         return
     ElasticClassifier(predictor.model)  # has exits, or says what is missing
-    if len(splits) > 1:
-        raise UsageError(
-            f"exits_curve: measures one split; choose with --split, received "
-            f"{', '.join(splits)}"
-        )
+    rule = "exits_curve: measures one split; choose with --split, received "
+    require(len(splits) == 1, f"{rule}{', '.join(splits)}")
     files.check_new("exits_curve", _picture(path), overwrite)
 
 
@@ -192,29 +194,22 @@ def layers_of(rule: ExitRule, logits: np.ndarray, problem_type: str) -> np.ndarr
     return stops.argmax(1) + 1
 
 
-class _EveryLayer:
-    """Calls a model for the logits of every layer, `[N, L, C]`."""
-
-    def __init__(self, model):
-        self._model = model
-
-    def __call__(self, inputs, training=False):
-        outputs = self._model.every_exit(inputs, training=training)
-        return ops.stack([*outputs["exit_logits"], outputs["logits"]], axis=1)
-
-
 def _some_batches(predictor, encoded, max_timed: int) -> list[dict]:
     """Returns batches of all lengths, as evaluation makes them."""
     batches: list[dict] = []
 
     def keep(batch):
         batches.append(batch)
-        return np.zeros((_size(batch), 1), np.float32)
+        return np.zeros((_num_rows([batch]), 1), np.float32)
 
     predictor.outputs(encoded, keep)
     count = min(len(batches), -(-max_timed // predictor.batch_size))
     numbers = np.linspace(0, len(batches) - 1, count).round().astype(int)
     return [batches[number] for number in numbers]
+
+
+def _num_rows(batches: list[dict]) -> int:
+    return sum(len(batch[features.TOKEN_IDS]) for batch in batches)
 
 
 def _times(predictor, rules, batches, rounds) -> tuple[float, list[float]]:
@@ -225,18 +220,9 @@ def _times(predictor, rules, batches, rounds) -> tuple[float, list[float]]:
     for run in runs:
         for batch in (batches[0], batches[-1]):  # traced, and used once
             run(batch)
-    found = np.array([[_seconds(run, batches) for run in runs] for _ in range(rounds)])
-    rows = sum(_size(batch) for batch in batches)
-    shares = [statistics.median(part) for part in (found[:, 1:] / found[:, :1]).T]
-    return float(np.median(found[:, 0])) / rows, [float(share) for share in shares]
-
-
-def _seconds(run: Callable, batches) -> float:
-    start = time.perf_counter()
-    for batch in batches:
-        run(batch)
-    return time.perf_counter() - start
-
-
-def _size(batch: dict) -> int:
-    return len(next(iter(batch.values())))
+    calls = [lambda run=run: [run(batch) for batch in batches] for run in runs]
+    found = np.array(
+        [[timeit.timeit(call, number=1) for call in calls] for _ in range(rounds)]
+    )
+    shares = np.median(found[:, 1:] / found[:, :1], axis=0).tolist()
+    return float(np.median(found[:, 0])) / _num_rows(batches), shares

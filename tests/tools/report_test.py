@@ -2,7 +2,7 @@
 
 import pytest
 
-from albert_tf.inference import checkpoint_answers
+from albert_tf.inference import fill_mask
 from albert_tf.reports.samples import PROMPTS, read_prompts
 from tests.commands import run_command
 from tests.imports import ROOT
@@ -69,7 +69,7 @@ def test_samples_of_a_run(tmp_path, run_report, monkeypatch):
         print(run, prompts, top_k)
         yield {"name": "step 5", "answers": [[[("cat", 0.5)]]]}
 
-    monkeypatch.setattr(checkpoint_answers, "answer_all", answer_all)
+    monkeypatch.setattr(fill_mask, "answer_all", answer_all)
     done = run_report("f", "a", "--samples", "--top_k=1", "--prompts_file=p.txt")
     assert done.out == "a ['a [MASK] .'] 1\n", done.err
     assert "cat 50.0%" in (tmp_path / "f_report.html").read_text()

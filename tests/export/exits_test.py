@@ -150,6 +150,8 @@ def test_refused(model, tokenizer, tmp_path):
         ExportSettings(**given, exit="x")
     with pytest.raises(UsageError, match="exit: only with --format=saved_model"):
         ExportSettings(**given, exit="layers:1", format="litert")
+    with pytest.raises(UsageError, match="server_files: needs --version"):
+        ExportSettings(**given, server_files=True)
 
 
 def make(model, tokenizer, rule=None, fast=True):

@@ -13,8 +13,7 @@ from albert_tf.errors import UsageError
 from albert_tf.inference.fill_mask import FillMask, _sources, answer_all
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.base import weight_names
-from albert_tf.models.masked_lm import AlbertMaskedLM
-from albert_tf.models.pretrainer import AlbertPretrainer
+from albert_tf.models.masked_lm import AlbertMaskedLM, AlbertPretrainer
 from albert_tf.text.byte_bpe import ByteBPETokenizer
 from albert_tf.text.train import train_tokenizer
 from tests.tiny import CONFIG, SPIECE

@@ -429,7 +429,7 @@ def _objects(path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _questions(where: str, article: Any, need_answers: bool) -> tuple[str, list[tuple]]:
-    """Returns the id of an article, and of its questions the `_FIELDS` but the ends."""
+    """Returns the id of an article, and its questions: `_FIELDS` without id, group."""
     if not isinstance(article, Mapping):
         kind = type(article).__name__
         raise DataError(f"{where}: expected a JSON object, received {kind}")

@@ -100,6 +100,8 @@ def test_the_training_table_defines_the_task():
     assert (scores.labels, scores.selecting_metric) == ((), "pearson")
     several = with_labels(table_task(), table([("b", "a"), (), ("c",)]))
     assert (several.labels, several.selecting_metric) == (("a", "b", "c"), "f1")
+    # Whole numbers are sorted as such.
+    assert with_labels(table_task(), table(["10", "9", "10"])).labels == ("9", "10")
     numbers = with_labels(table_task(), table(["1", "2"]), problem_type=REGRESSION)
     assert numbers.problem_type == REGRESSION
     given = with_labels(table_task(["c", "b", "a"]), table([("b", "a"), ()]))

@@ -118,7 +118,7 @@ TWO = [[0, 1], [1, 0], [1, 0], [0, 1]]
     ],
 )
 def test_metrics_with_their_baseline(task, labels, logits, expected):
-    """Which metrics there are, but for those of constant answers, needs no model."""
+    """Names of metrics, without those of constant answers, need no model."""
     rows = table(labels)
     values = metrics_of(task, logits, rows)
     assert {k: values[k] for k in expected} == pytest.approx(expected, rel=1e-4)

@@ -8,8 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from albert_tf.errors import DataError
-from albert_tf.tasks.labels import find_labels, make_targets
-from albert_tf.tasks.text_classification import table_task
+from albert_tf.tasks.labels import find_labels
 from albert_tf.tasks.text_tables import (
     LabelledTableSettings,
     TableSettings,
@@ -39,15 +38,6 @@ def test_pairs_gzip_bom_delimiter(tmp_path):
     )
     assert (table.texts, table.text_pairs, table.labels) == (["x"], ["y"], None)
     assert (table.ids, table.lines) == (["0"], [2])
-
-
-def test_labels(tmp_path):
-    table = read_table(write(tmp_path, "a.csv", "text,label\na,10\nb,9\nc,10\n"))
-    assert find_labels(table) == ("9", "10")
-    assert make_targets(table_task(["9", "10"]), table).tolist() == [1, 0, 1]
-    empty = read_table(write(tmp_path, "b.csv", "text,label\na,x\nb,\n"))
-    with pytest.raises(DataError, match="line 3: the label is empty"):
-        find_labels(empty)
 
 
 PAIRS = [
@@ -129,12 +119,9 @@ def test_labels_of_odd_types(tmp_path):
     nested = '{"text": "a", "label": [["x"]]}\n{"text": "b", "label": ["y"]}\n'
     with pytest.raises(DataError, match="line 1: expected a list of label names"):
         read_table(write(tmp_path, "a.jsonl", nested))
-    path = write(tmp_path, "b.jsonl", '{"text": "a", "label": null}\n')
-    with pytest.raises(DataError, match="line 1: the label is empty"):
-        find_labels(read_table(path))
-    rows = '{"text": "a", "label": 1}\n{"text": 5, "label": 0}'
+    rows = '{"text": "a", "label": 1}\n{"text": 5, "label": null}'
     table = read_table(write(tmp_path, "c.jsonl", rows))
-    assert find_labels(table) == ("0", "1") and table.texts == ["a", "5"]
+    assert (table.labels, table.texts) == (["1", ""], ["a", "5"])
 
 
 def test_one_column_cannot_be_text_and_label(tmp_path):

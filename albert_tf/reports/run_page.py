@@ -93,10 +93,11 @@ def render_runs(
     drawn = make_charts(runs)
     data = {"runs": [run_data(run) for run in runs], "charts": drawn}
     left_out = rollback_table(runs)
-    times = (
-        _TIMES if cost_per_hour is None else _TIMES + _COST.format(price=cost_per_hour)
-    )
-    times += "" if all(run.is_finished for run in runs) else _STOPPED
+    times = _TIMES
+    if cost_per_hour is not None:
+        times += _COST.format(price=cost_per_hour)
+    if not all(run.is_finished for run in runs):
+        times += _STOPPED
     samples = sample_tables({run.name: run.samples for run in runs})
     everything = [Folded(run.name, _details(run)) for run in runs]
     sections = [
@@ -436,16 +437,14 @@ def _answers(
 
 def _details(run: RunFiles) -> list[Block]:
     """Returns everything that a run was made of."""
+    kept = {
+        name: value
+        for name, value in run.data_card.items()
+        if name in _CARD_PARTS or (isinstance(value, str | int) and name != "format")
+    }
     card = {
         name.replace("_", " "): value
-        for name, value in flatten(
-            {
-                name: value
-                for name, value in run.data_card.items()
-                if name in _CARD_PARTS
-                or (isinstance(value, str | int) and name != "format")
-            }
-        ).items()
+        for name, value in flatten(kept).items()
         if not isinstance(value, list)
     }
     if run.kind == PRETRAINING and not card:

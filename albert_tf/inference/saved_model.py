@@ -26,7 +26,7 @@ from albert_tf.storage import files, hubs, streams
 from albert_tf.tables.columns import Columns
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.text_stream import TextStream
-from albert_tf.tasks.outputs import in_threads
+from albert_tf.tasks.outputs import in_threads, sorted_batches
 
 _ROWS_PER_FILE = 100_000
 _MODEL_FILE = "saved_model.pb"
@@ -380,11 +380,10 @@ class ServedModel:
             batch_size: int. Maximum number of rows in a batch.
         """
         sizes = [sum(map(_length, row)) for row in zip(*inputs.values(), strict=True)]
-        order = sorted(range(len(sizes)), key=lambda k: (sizes[k], k))
+        batches = sorted_batches(np.array(sizes, int), batch_size)
         answers: list[dict[str, Any]] = [{} for _ in sizes]
 
-        def compute(begin: int) -> None:
-            rows = order[begin : begin + batch_size]
+        def compute(rows: np.ndarray) -> None:
             chosen = {name: [v[k] for k in rows] for name, v in inputs.items()}
             tensors = {k: self._tf.constant(_filled(v)) for k, v in chosen.items()}
             found = {k: v.numpy() for k, v in self._ask(**tensors).items()}
@@ -392,7 +391,7 @@ class ServedModel:
                 texts = [values[at] for values in chosen.values()]
                 answers[k] = _row(found, at, texts)
 
-        list(in_threads(compute, range(0, len(order), batch_size), self._num_threads))
+        list(in_threads(compute, batches, self._num_threads))
         return answers
 
 

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from albert_tf.converters import safetensors_file
 from albert_tf.converters.checkpoint import Tensor
@@ -143,31 +141,6 @@ def test_one_tensor_is_in_memory_at_a_time():
     tensors = {name: Tensor(name, (4,), read) for name in names}
     safetensors_file.write(stream, tensors, {})
     assert stream.size > 3 * 16
-
-
-VALID = safetensors.numpy.save(ARRAYS)
-
-
-def read_all(path):
-    """Reads a file; only a DataError may come of it."""
-    try:
-        for tensor in safetensors_file.read(path).values():
-            assert tensor.read().shape == tensor.shape
-    except DataError as e:
-        assert "\n" not in str(e)
-
-
-@settings(max_examples=3000)
-@given(st.data())
-def test_fuzz_bytes(tmp_path_factory, data):
-    content = bytearray(VALID)
-    for _ in range(data.draw(st.integers(1, 6))):
-        place = data.draw(st.integers(0, len(content) - 1))
-        content[place] = data.draw(st.integers(0, 255))
-    content = content[: data.draw(st.integers(0, len(content)))]
-    path = tmp_path_factory.getbasetemp() / "fuzz_bytes.safetensors"
-    path.write_bytes(bytes(content))
-    read_all(path)
 
 
 @pytest.mark.parametrize(

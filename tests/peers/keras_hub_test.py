@@ -8,7 +8,6 @@ import pytest
 import albert_tf
 from albert_tf.converters import load
 from albert_tf.converters.parity import TEXTS
-from albert_tf.errors import UsageError
 from tests.tiny import SPIECE, make_model
 
 keras_hub = pytest.importorskip("keras_hub")
@@ -137,18 +136,3 @@ def test_masked_lm_without_pooler_gets_an_unused_one(tmp_path):
     model = make_model("masked_lm", vocab_size=61, mlm_layer_norm_eps=1e-5)
     albert_tf.save_pretrained(model, tmp_path / "m", format="keras_hub")
     assert_same_outputs(from_preset("masked_lm", tmp_path / "m"), model, "masked_lm")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden_act": "gelu"}, "computes gelu_new only"),
-        ({"num_hidden_layers": 5, "num_hidden_groups": 2}, "multiple of"),
-        ({"sharing": "ffn"}, "sharing='ffn'"),
-        ({"share_layer_norm": False}, "share_layer_norm=False"),
-    ],
-)
-def test_what_it_cannot_express(changes, message, tmp_path):
-    model = make_model(**{"num_hidden_layers": 4} | changes)
-    with pytest.raises(UsageError, match=message):
-        albert_tf.save_pretrained(model, tmp_path / "m", format="keras_hub")

@@ -263,15 +263,6 @@ def test_sharded_and_torch_files(tmp_path):
     assert_same_logits(peer, model, make_batch(), "pretraining")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_files(dtype, tmp_path):
-    peer = make_peer("Model").to(getattr(torch, dtype))
-    peer.save_pretrained(tmp_path)
-    model = albert_tf.from_pretrained(tmp_path, head=None)
-    table = peer.embeddings.word_embeddings.weight.float().detach().numpy()
-    np.testing.assert_array_equal(model.word_embeddings.numpy(), table)
-
-
 def test_a_pickle_that_is_more_than_tensors_is_refused(tmp_path):
     class Evil:
         def __reduce__(self):

@@ -70,7 +70,7 @@ _JOB: dict[str, Job] = {}
 
 
 def write_job(place: Workplace, job: Job) -> str:
-    """Returns the file of a job, whose name differs from that of any other job."""
+    """Writes a job for other processes; returns its file, whose name no other has."""
     content = pickle.dumps(job)
     path = place.join(f"job-{hashlib.sha256(content).hexdigest()[:16]}.pickle")
     files.write_bytes(path, content)

@@ -1,4 +1,4 @@
-"""Blocks of documents to serialized records."""
+"""Blocks of documents to serialized records, as the settings say."""
 
 import numpy as np
 import pytest
@@ -9,6 +9,7 @@ from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.blocks import RecordConfig
 from albert_tf.data.prepare.pairs import PairConfig
+from albert_tf.data.prepare.settings import CreateSettings
 from albert_tf.errors import UsageError
 from tests.data.synthetic_records import parse
 from tests.tiny import TEXT
@@ -148,3 +149,22 @@ def test_blocks_hold_whole_documents(monkeypatch):
 def test_wrong_settings_are_refused(kind, settings, message):
     with pytest.raises(UsageError, match=message):
         kind(**settings)
+
+
+def probabilities(**changes):
+    settings = CreateSettings("in.txt", "out", "spiece.model", **changes)
+    return settings.record_config().mask.ngram_probabilities()
+
+
+def test_lengths_of_ngrams_are_those_of_the_original():
+    np.testing.assert_allclose(probabilities() * 11, [6, 3, 2])
+    for policy in ("original", "clean"):
+        reversed_ = probabilities(favor_shorter_ngram=False, pair_policy=policy)
+        np.testing.assert_allclose(reversed_ * 11, [2, 3, 6])
+    named = probabilities(ngram_distribution="uniform")
+    np.testing.assert_allclose(named * 3, [1, 1, 1])
+
+
+def test_two_flags_that_disagree_about_ngrams():
+    with pytest.raises(UsageError, match="is the same as --ngram_distribution=rev"):
+        probabilities(favor_shorter_ngram=False, ngram_distribution="uniform")

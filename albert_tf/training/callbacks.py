@@ -36,20 +36,12 @@ class Callback:
     # Whether the run is to end before the next call of the step.
     should_stop = False
 
-    def on_step(
-        self,
-        done: int,
-        losses: Sequence[float],
-        norms: Sequence[float],
-        learning_rate: float,
-    ) -> None:
+    def on_step(self, done: int, results: Mapping[str, Any]) -> None:
         """Is called after every call of the step, in every worker.
 
         Args:
             done: int. Number of updates before them.
-            losses: Loss of each step.
-            norms: Global gradient norm of each step, before clipping.
-            learning_rate: float. The last rate.
+            results: dict. What `TrainStep.train` has returned.
 
         Raises:
             DivergedError: If training is not to go on from here.
@@ -117,16 +109,11 @@ class DivergenceGuard(Callback):
             if name in values:
                 usual.append(values[name])
 
-    def on_step(
-        self,
-        done: int,
-        losses: Sequence[float],
-        norms: Sequence[float],
-        learning_rate: float,
-    ) -> None:
-        """Judges the steps of one call."""
+    def on_step(self, done: int, results: Mapping[str, Any]) -> None:
+        """Judges the loss and the norm of each step of one call."""
+        pairs = zip(results["losses"], results["grad_norms"], strict=True)
         limits = {name: self._limit(name) for name in _MEASURES}
-        for step, pair in enumerate(zip(losses, norms, strict=True), done + 1):
+        for step, pair in enumerate(pairs, done + 1):
             values = {name: float(v) for name, v in zip(_MEASURES, pair, strict=True)}
             for name, title in _MEASURES.items():
                 value, limit = values[name], limits[name]
@@ -136,9 +123,10 @@ class DivergenceGuard(Callback):
                 if math.isfinite(value):
                     usual = limit / self.ratios[name]
                     text += f", {value / usual:.1f} times the usual {usual:g}"
+                rate = results["learning_rate"]
                 raise DivergedError(
-                    f"{text} (learning rate {learning_rate:g}): lower --learning_rate "
-                    "or lengthen --num_warmup_steps",
+                    f"{text} (learning rate {rate:g}): lower --learning_rate or "
+                    "lengthen --num_warmup_steps",
                     step,
                     values,
                 )

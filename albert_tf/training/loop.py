@@ -161,7 +161,7 @@ def _decide(
     signals: StopSignals,
     callbacks: Sequence[Callback],
     done: int,
-    found: Mapping[str, Any],
+    results: Mapping[str, Any],
 ) -> bool:
     """Returns whether a signal ends the run; all workers decide alike.
 
@@ -171,8 +171,7 @@ def _decide(
     error = None
     try:
         for callback in callbacks:
-            losses, norms = found["losses"], found["grad_norms"]
-            callback.on_step(done, losses, norms, found["learning_rate"])
+            callback.on_step(done, results)
     except DivergedError as e:
         error = [str(e), e.step, e.values]
     decisions = share(strategy, [error, bool(signals.received)])

@@ -198,7 +198,7 @@ def write_outputs(run: Any) -> None:
     metrics = read_metrics(folder.join(METRICS_FILE))
     text = model_card(
         *(run.settings, run.config, run.objective, metrics, run.tokenizer),
-        *(run.data.keeps_masks, run.data.skipped.entries),
+        *(run.data.keeps_masks, run.skipped.entries),
     )
     files.write_text(folder.join("README.md"), text)
 

@@ -4,17 +4,13 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.converters.keras_model import build_model
 from albert_tf.converters.load import open_checkpoint, save_pretrained
-from albert_tf.converters.table import GROWABLE, differences, grow
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.data.batches.reader import data_errors
 from albert_tf.errors import DataError, require
-from albert_tf.heads import find as find_head
 from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
@@ -22,7 +18,6 @@ from albert_tf.training import loop, outputs, pretrain_inputs
 from albert_tf.training.callbacks import (
     Callback,
     DivergedError,
-    DivergenceGuard,
     KeepModel,
 )
 from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
@@ -37,6 +32,7 @@ from albert_tf.training.run_folder import (
     tidy_finished,
 )
 from albert_tf.training.samples import Samples
+from albert_tf.training.start import make_pretrainer
 from albert_tf.training.tensorflow.checkpoints import (
     TrainingCheckpoints,
     WeightAverages,
@@ -108,6 +104,10 @@ class Pretraining(Run):
         self.asynchronous = settings.async_checkpoint
         if self.asynchronous is None:
             self.asynchronous = settings.distribution in ("one_device", "mirrored")
+        self.limits = {
+            "max_loss_ratio": settings.max_loss_ratio,
+            "max_norm_ratio": settings.max_grad_norm_ratio,
+        }
         self._error: DivergedError | None = None
 
     @contextlib.contextmanager
@@ -180,31 +180,15 @@ class Pretraining(Run):
             settings.num_train_steps,
         )
         return self.build_step(
-            self._make_model,
+            lambda dtype: make_pretrainer(
+                settings, self.start, self.config, self.objective.head, dtype
+            ),
             self.objective,
             fuse=settings.fuse_elementwise,
             learning_rate=settings.peak_learning_rate,
             poly_power=settings.poly_power,
             start_warmup_step=settings.start_warmup_step,
         )
-
-    def _make_model(self, dtype: str) -> keras.Model:
-        settings, start = self.settings, self.start
-        if start is None:
-            kind = find_head(self.objective.head).load_class()
-            model = kind(self.config, seed=settings.seed, dtype=dtype)
-            model.mark_untrained()
-            return model
-        if settings.grow:
-            start = grow(start, self.config)
-        found = differences(start.config, self.config)
-        hint = "; --grow allows it" if set(found) <= set(GROWABLE) else ""
-        require(
-            not found,
-            f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
-            f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}",
-        )
-        return build_model(start, self.objective.head, seed=settings.seed, dtype=dtype)
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
@@ -224,9 +208,9 @@ class Pretraining(Run):
 
     def train(self) -> None:
         """Trains; a run that is stopped leaves a page of what it has reached."""
-        skipped = SkippedBatches(self.folder.path, writes=not self.helper)
-        self.data.skipped = skipped
-        self.facts = {"batches left out": skipped.entries}
+        writes = not self.helper
+        self.skipped = SkippedBatches(self.folder.path, self.data.phases, writes)
+        self.facts = {"batches left out": self.skipped.entries}
         with contextlib.ExitStack() as stack:
             if not self.helper:
                 stack.enter_context(outputs.report_of_a_stopped_run(self.folder))
@@ -235,17 +219,20 @@ class Pretraining(Run):
 
     def batches(self, start: int, pipelines: int, pipeline: int) -> tf.data.Dataset:
         """Returns the batches of an input pipeline, without those left out."""
-        return self.data.train(start, pipelines, pipeline)
+        return self.data.train(start, self.skipped, pipelines, pipeline)
 
     def began(
         self, progress: Progress, checkpoints: TrainingCheckpoints, first: int | None
     ) -> None:
         """Says what is trained on, or leaves out the batch at which it diverged."""
         if self._error:
-            phase = self.data.phase_of(self._error.step - 1).first_step
-            left_out = self.data.skipped.add(self._error, checkpoints.step, phase)
-            progress.log(f"warning: {self.data.skipped.describe(left_out)}")
-            progress.note("skipped", checkpoints.step, left_out)
+            left_out = self.skipped.name(self._error)
+            entry = self.skipped.add(self._error, checkpoints.step)
+            progress.log(
+                f"warning: diverged at step {self._error.step:,}: {left_out} is left "
+                f"out, and training goes on from step {checkpoints.step:,}"
+            )
+            progress.note("skipped", checkpoints.step, entry)
             return
         if first is None and self.settings.on_divergence == "rollback":
             checkpoints.save(wait=True)  # what the run can go back to at first
@@ -273,21 +260,12 @@ class Pretraining(Run):
             found.append(kept)
         return found
 
-    def guard(self, lines: Sequence[Mapping[str, Any]]) -> DivergenceGuard:
-        """Returns what judges the steps after `lines`."""
-        return DivergenceGuard(
-            lines,
-            max_loss_ratio=self.settings.max_loss_ratio,
-            max_norm_ratio=self.settings.max_grad_norm_ratio,
-        )
-
     def diverged(self, error: DivergedError) -> None:
         """Ends the run, or lets it go back to the last checkpoint."""
         if self.settings.on_divergence == "stop":
-            phase = self.data.phase_of(error.step - 1).first_step
+            left_out = self.skipped.name(error)
             raise DataError(
-                f"{error}; --on_divergence=rollback leaves "
-                f"{self.data.skipped.name(error, phase)} out"
+                f"{error}; --on_divergence=rollback leaves {left_out} out"
             ) from error
         self._error = error
 

@@ -6,7 +6,7 @@ others in the same order, so with the list on record a resumed run does the same
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,49 +32,49 @@ _MAX_FROM_ONE_STEP = 5
 
 
 class SkippedBatches:
-    """The batches that a run leaves out, numbered from 0 in their order.
+    """The batches that a run leaves out; those of each phase are numbered from 0.
 
     Args:
         folder: str. Folder of the run, with the record.
+        phases: sequence of `Phase`. More than one if sequences grow longer.
         writes: bool. Whether this process writes the record; others keep it in memory.
     """
 
-    def __init__(self, folder: str, writes: bool):
+    def __init__(self, folder: str, phases: Sequence[Phase], writes: bool):
         self._path = files.join(folder, SKIPPED_FILE)
+        self._phases = phases
         self._writes = writes
         self.entries: list[dict[str, Any]] = []
         if files.exists(self._path):
             self.entries = list(files.read_json(self._path)["skipped"])
 
-    def batch_after(self, step: int, phase: int = 0) -> int:
-        """Returns the number of the batch that follows `step` updates.
+    def phase_of(self, step: int) -> Phase:
+        """Returns the phase that the update after `step` updates belongs to."""
+        return next((p for p in self._phases if step < p.last_step), self._phases[-1])
 
-        Args:
-            step: int.
-            phase: int. Step at which the phase began, if sequences grow longer during
-                the run. The batches of each phase are numbered from 0.
-        """
-        number = step - phase
-        for batch in self._of(phase):
+    def batch_after(self, step: int) -> int:
+        """Returns the number of the batch that follows `step` updates, in its phase."""
+        number = step - self.phase_of(step).first_step
+        for batch in self._of_phase(step):
             number += batch <= number
         return number
 
-    def _of(self, phase: int) -> list[int]:
-        return sorted(e["batch"] for e in self.entries if e.get("phase", 0) == phase)
+    def _of_phase(self, step: int) -> list[int]:
+        first = self.phase_of(step).first_step
+        return sorted(e["batch"] for e in self.entries if e.get("phase", 0) == first)
 
-    def name(self, error: DivergedError, phase: int = 0) -> str:
-        """Returns the batch of a divergence for people; see `add`."""
-        return _name(self.batch_after(error.step - 1, phase), phase)
+    def name(self, error: DivergedError) -> str:
+        """Returns the batch of a divergence for people."""
+        phase = self.phase_of(error.step - 1).first_step
+        of_phase = f" of the phase from step {phase:,}" if phase else ""
+        return f"batch {self.batch_after(error.step - 1):,}{of_phase}"
 
-    def add(
-        self, error: DivergedError, restored_step: int, phase: int = 0
-    ) -> dict[str, Any]:
+    def add(self, error: DivergedError, restored_step: int) -> dict[str, Any]:
         """Records that the batch of a divergence is left out from now on.
 
         Args:
             error: `DivergedError`.
             restored_step: int. Step of the checkpoint that the run goes back to.
-            phase: int. Step at which the phase of the divergence began.
 
         Returns:
             The entry, ready for JSON.
@@ -89,8 +89,8 @@ class SkippedBatches:
                 f"{restored_step}, each time at another batch; the last time, {error}"
             ) from error
         entry = {
-            "batch": self.batch_after(error.step - 1, phase),
-            "phase": phase,
+            "batch": self.batch_after(error.step - 1),
+            "phase": self.phase_of(error.step - 1).first_step,
             "diverged_at": error.step,
             "restored_step": restored_step,
             **{k: v if math.isfinite(v) else None for k, v in error.values.items()},
@@ -102,25 +102,10 @@ class SkippedBatches:
             files.write_text(self._path, text)
         return entry
 
-    def describe(self, entry: Mapping[str, Any]) -> str:
-        """Returns a line for people about an entry."""
-        return (
-            f"diverged at step {entry['diverged_at']:,}: "
-            f"{_name(entry['batch'], entry['phase'])} is left out, and training goes "
-            f"on from step {entry['restored_step']:,}"
-        )
-
-    def leave_out(
-        self, dataset: tf.data.Dataset, first: int, phase: int = 0
-    ) -> tf.data.Dataset:
-        """Returns a dataset without these batches.
-
-        Args:
-            dataset: Batches, in order.
-            first: int. Number of the first one.
-            phase: int. Step at which their phase began.
-        """
-        batches = [batch for batch in self._of(phase) if batch >= first]
+    def leave_out(self, dataset: tf.data.Dataset, step: int) -> tf.data.Dataset:
+        """Returns the batches from the one after `step` updates without these."""
+        first = self.batch_after(step)
+        batches = [batch for batch in self._of_phase(step) if batch >= first]
         if not batches:
             return dataset
         left_out = tf.constant(sorted(set(batches)), tf.int64)
@@ -128,11 +113,6 @@ class SkippedBatches:
             lambda number, _: tf.reduce_all(number != left_out)
         )
         return kept.map(lambda _, batch: batch)
-
-
-def _name(batch: int, phase: int) -> str:
-    of_phase = f" of the phase from step {phase:,}" if phase else ""
-    return f"batch {batch:,}{of_phase}"
 
 
 # Settings of what is masked, by the flag of the records.
@@ -155,7 +135,6 @@ class RunBatches:
         phases: list of `Phase`. More than one if sequences grow longer.
         records: dict. `RecordSet` of the training by the length of its rows.
         summary: str. Number of examples, for people.
-        skipped: `SkippedBatches` or None. Those that a run leaves out.
         keeps_masks: bool. Whether the masks are those in the training records.
 
     Raises:
@@ -173,7 +152,6 @@ class RunBatches:
     ):
         self.settings = settings
         self.objective = objective
-        self.skipped: SkippedBatches | None = None
         self.phases = phases_of(settings)
         masking = _masking(settings, settings.masked_lm_prob, settings.ngram)
         self._training = []
@@ -217,13 +195,10 @@ class RunBatches:
                 replicas,
             )
 
-    def phase_of(self, step: int) -> Phase:
-        """Returns the phase that the update after `step` updates belongs to."""
-        return next((p for p in self.phases if step < p.last_step), self.phases[-1])
-
     def train(
         self,
-        start_step: int,
+        step: int,
+        skipped: SkippedBatches,
         num_pipelines: int = 1,
         pipeline: int = 0,
     ) -> tf.data.Dataset:
@@ -231,19 +206,14 @@ class RunBatches:
 
         They are those of the step's phase, without end and without those skipped.
         """
-        phase, skipped = self.phase_of(start_step), self.skipped
-        number = start_step - phase.first_step
-        if skipped:
-            number = skipped.batch_after(start_step, phase.first_step)
+        phase = skipped.phase_of(step)
         dataset = self._training[self.phases.index(phase)].batches(
             phase.settings.train_batch_size,
-            start_step=number,
+            start_step=skipped.batch_after(step),
             num_input_pipelines=num_pipelines,
             input_pipeline_id=pipeline,
         )
-        if skipped:
-            dataset = skipped.leave_out(dataset, number, phase.first_step)
-        return dataset
+        return skipped.leave_out(dataset, step)
 
     def eval(self, num_pipelines: int = 1, pipeline: int = 0) -> tf.data.Dataset:
         """Returns one pass over the held-out examples of one input pipeline."""

@@ -76,6 +76,7 @@ class Run(abc.ABC):
         folder: `RunFolder`. Known while the inputs are open.
         step: `TrainStep`. Known once the inputs are known to be valid.
         facts: dict. What workers compare before the run is restored.
+        limits: dict. Arguments of `DivergenceGuard`.
     """
 
     title: str
@@ -86,6 +87,7 @@ class Run(abc.ABC):
         self.strategy = strategy
         self.helper = helper_name(strategy)
         self.facts: dict[str, Any] = {}
+        self.limits: dict[str, float] = {}
         self.folder: RunFolder
         self.step: TrainStep
 
@@ -133,10 +135,6 @@ class Run(abc.ABC):
         averages: WeightAverages,
     ) -> list[Callback]:
         """Returns what the loop calls; `lines` are the metrics on record."""
-
-    def guard(self, lines: Sequence[Mapping[str, Any]]) -> DivergenceGuard:
-        """Returns what judges the steps after `lines`."""
-        return DivergenceGuard(lines)
 
     def began(
         self, progress: Progress, checkpoints: TrainingCheckpoints, first: int | None
@@ -266,13 +264,14 @@ class Run(abc.ABC):
                     continue
                 # Longer sequences have another usual loss.
                 usual = [line for line in lines if line["step"] > phase.first_step]
+                guard = DivergenceGuard(usual, **self.limits)
                 batches = distribute(
                     self.strategy, functools.partial(self.batches, start)
                 )
                 try:
                     loop.train(
                         *(step, batches, phase.intervals(), checkpoints, progress),
-                        *(evaluate, [*callbacks, self.guard(usual)], lines, signals),
+                        *(evaluate, [*callbacks, guard], lines, signals),
                         end=last,
                     )
                 except DivergedError as e:

@@ -1,4 +1,4 @@
-"""The model that a fine-tuning run starts from, and the weights in its loss."""
+"""The model that a run starts from, and the weights in the loss of fine-tuning."""
 
 import contextlib
 import dataclasses
@@ -15,6 +15,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.converters import load
 from albert_tf.converters.checkpoint import Checkpoint
 from albert_tf.converters.keras_model import build_model
+from albert_tf.converters.table import GROWABLE, differences, grow
 from albert_tf.converters.tokenizers import choose_tokenizer
 from albert_tf.errors import MissingFileError, require
 from albert_tf.heads import FROZEN, NONE
@@ -23,6 +24,7 @@ from albert_tf.tasks import labels
 from albert_tf.tasks.task import SINGLE_LABEL, EncodedExamples, Task
 from albert_tf.text.load import load_tokenizer, warn_if_small
 from albert_tf.training.finetune_settings import FinetuneSettings
+from albert_tf.training.pretrain_settings import PretrainSettings
 
 # What a config says that does not belong to the weights.
 _FOR_TRAINING = (
@@ -179,6 +181,41 @@ class Start:
         checkpoint.tensors = {k: tensors[k] for k in tensors if not owns(k)}
         checkpoint.head = checkpoint.labels = checkpoint.problem_type = None
         checkpoint.task = None
+
+
+def make_pretrainer(
+    settings: PretrainSettings,
+    start: Checkpoint | None,
+    config: AlbertConfig,
+    head: str,
+    dtype: str,
+) -> keras.Model:
+    """Builds the model of a pretraining run with the weights to start from.
+
+    Args:
+        settings: `PretrainSettings`.
+        start: `Checkpoint` or None. The initial weights, open; may be grown.
+        config: `AlbertConfig`. Config of the model.
+        head: str. A name in `heads.HEADS`.
+        dtype: str. Keras dtype policy.
+
+    Raises:
+        UsageError: If the weights are those of another config.
+    """
+    if start is None:
+        model = find_head(head).load_class()(config, seed=settings.seed, dtype=dtype)
+        model.mark_untrained()
+        return model
+    if settings.grow:
+        start = grow(start, config)
+    found = differences(start.config, config)
+    hint = "; --grow allows it" if set(found) <= set(GROWABLE) else ""
+    require(
+        not found,
+        f"--init_checkpoint={settings.init_checkpoint}: its config differs from "
+        f"--preset or --albert_config_file, has {'; '.join(found.values())}{hint}",
+    )
+    return build_model(start, head, seed=settings.seed, dtype=dtype)
 
 
 @contextlib.contextmanager

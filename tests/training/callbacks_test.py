@@ -33,8 +33,10 @@ def lines(*losses, norm=1.0):
 
 
 def find(guard, losses, norms=None, done=10):
+    norms = norms or [1.0] * len(losses)
+    results = {"losses": losses, "grad_norms": norms, "learning_rate": 0.1}
     try:
-        guard.on_step(done, losses, norms or [1.0] * len(losses), 0.1)
+        guard.on_step(done, results)
     except DivergedError as e:
         return e
     return None

@@ -218,7 +218,7 @@ def test_a_stopped_run_measures_as_one_that_was_not(stops):
     guards = [DivergenceGuard(x, max_loss_ratio=2) for x in (lines, whole.lines)]
     for guard in guards:
         with pytest.raises(DivergedError, match="2.2 times the usual 6.75"):
-            guard.on_step(13, [15.0], [1.0], 0.1)
+            guard.on_step(13, CountingStep(15).train(None, 1, None))
 
 
 def test_the_time_of_a_stopped_run_counts(monkeypatch):

@@ -13,6 +13,7 @@ from albert_tf.errors import DataError, UsageError
 from albert_tf.objectives.pretraining import ALBERT, OBJECTIVES
 from albert_tf.training.pretrain_batches import (
     RunBatches,
+    SkippedBatches,
     _eval_masking,
     check_pair_policy,
 )
@@ -33,6 +34,10 @@ def make(settings, tokenizer):
         return RunBatches(settings(**changes), ALBERT, tokenizer, replicas)
 
     return make
+
+
+def train(data, step):
+    return data.train(step, SkippedBatches("no-folder", data.phases, False))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +102,7 @@ def test_evaluations_may_mask_otherwise_than_training(make, records):
         evaluated_on.append(batches.evaluated_on())
         return [
             next(iter(found))[features.MASK_POSITIONS].numpy()
-            for found in (batches.train(0), batches.eval())
+            for found in (train(batches, 0), batches.eval())
         ]
 
     train, held_out = positions()
@@ -162,7 +167,7 @@ def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
     )
     expected_shapes = {0: (6, 32, 5), 3: (6, 32, 5), 4: (2, 64, 10), 6: (2, 64, 10)}
     for step, (rows, length, predictions) in expected_shapes.items():
-        batch = next(data.train(step).as_numpy_iterator())
+        batch = next(train(data, step).as_numpy_iterator())
         assert batch["token_ids"].shape == (rows, length)
         assert batch["mask_ids"].shape == (rows, predictions)
         alone = PretrainingData(
@@ -180,8 +185,8 @@ def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
         for name, value in expected.items():
             np.testing.assert_array_equal(batch[name], value, name)
     # Static shapes in each phase, as a TPU needs them.
-    assert data.train(0).element_spec["token_ids"].shape == (6, 32)
-    assert data.train(4).element_spec["token_ids"].shape == (2, 64)
+    assert train(data, 0).element_spec["token_ids"].shape == (6, 32)
+    assert train(data, 4).element_spec["token_ids"].shape == (2, 64)
     assert list(data.records) == [32, 64]
     assert data.summary.startswith("32 tokens until step 4: ")
     assert "; 64 tokens until step 7: " in data.summary

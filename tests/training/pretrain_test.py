@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from albert_tf.training import loop, outputs, pretrain
 from albert_tf.training.pretrain_batches import RunBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress
+from albert_tf.training.start import make_pretrainer
 from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.openings import count_openings
 from tests.reports.parsed_page import ParsedPage
@@ -248,11 +250,8 @@ def fake(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, DataError("the loss is nan")])
 def test_a_stopped_run_leaves_a_page_and_its_error(fake, tmp_path, error):
-    def end():
-        raise error
-
     with pytest.raises((KeyboardInterrupt, DataError)):
-        fake(12, end)
+        fake(12, mock.Mock(side_effect=error))
     page = ParsedPage((tmp_path / "run/report.html").read_bytes())
     assert "40% done" in page.text and "The same command continues" in page.text
     assert {"Overview", "Curves", "Values"} <= set(page.titles)
@@ -275,9 +274,7 @@ def test_a_finished_run_has_the_page_of_the_command(fake, tmp_path):
 def test_a_picture_that_cannot_be_drawn_costs_no_model(
     fake, tmp_path, monkeypatch, caplog
 ):
-    def fail(*args, **kwargs):
-        raise ValueError("no\nfonts")
-
+    fail = mock.Mock(side_effect=ValueError("no\nfonts"))
     monkeypatch.setattr(outputs, "render_run", fail)
     monkeypatch.setattr(outputs, "draw_curves", fail)
     with caplog.at_level("WARNING"):
@@ -386,9 +383,7 @@ def test_the_model_keeps_the_case_of_its_records(records, tmp_path):
 
 
 def test_the_initial_checkpoint_is_opened_once(small, tmp_path, monkeypatch):
-    def stop(run):
-        raise KeyboardInterrupt
-
+    stop = mock.Mock(side_effect=KeyboardInterrupt)
     monkeypatch.setattr(pretrain.Pretraining, "train", stop)
     counts, path = count_openings(monkeypatch), small["init_checkpoint"]
     with pytest.raises(KeyboardInterrupt):
@@ -469,11 +464,10 @@ def test_a_new_head_is_drawn_from_the_seed(tmp_path):
         values = runs.pretraining(
             tmp_path, SMALL, init_checkpoint=tmp_path / "start", seed=seed
         )
-        strategy = tf.distribute.get_strategy()
-        run = pretrain.Pretraining(PretrainSettings(**values), strategy, ALBERT)
-        run.config = config
-        with open_checkpoint(values["init_checkpoint"]) as run.start:
-            found = weight_names(run._make_model("float32"))
+        with open_checkpoint(values["init_checkpoint"]) as start:
+            settings, head = PretrainSettings(**values), ALBERT.head
+            model = make_pretrainer(settings, start, config, head, "float32")
+        found = weight_names(model)
         return {name: value.numpy().tobytes() for name, value in found.items()}
 
     one = weights(1)

@@ -10,6 +10,7 @@ from albert_tf.data.batches.pretraining import PretrainingData
 from albert_tf.errors import DataError
 from albert_tf.training.callbacks import DivergedError
 from albert_tf.training.pretrain_batches import SkippedBatches
+from albert_tf.training.settings import Phase
 from tests.training.runs import run_pretraining
 
 
@@ -17,9 +18,15 @@ def diverged(step, loss=float("nan")):
     return DivergedError("the loss is nan", step, {"loss": loss, "grad_norm": 2.0})
 
 
-def test_batches_are_counted_without_those_left_out(tmp_path):
-    folder = str(tmp_path)
-    skipped = SkippedBatches(folder, writes=True)
+@pytest.fixture
+def make(tmp_path):
+    """Opens the record of a run with two phases."""
+    phases = [Phase(0, 10, None), Phase(10, 20, None)]
+    return lambda writes=True: SkippedBatches(str(tmp_path), phases, writes)
+
+
+def test_batches_are_counted_without_those_left_out(make):
+    skipped = make()
     assert [skipped.batch_after(n) for n in range(3)] == [0, 1, 2]
     skipped.add(diverged(3), 2)  # the third update used batch 2
     assert [skipped.batch_after(n) for n in range(5)] == [0, 1, 3, 4, 5]
@@ -27,31 +34,31 @@ def test_batches_are_counted_without_those_left_out(tmp_path):
     assert entry["batch"] == 3 and entry["loss"] is None and entry["grad_norm"] == 2.0
     skipped.add(diverged(1), 0)
     assert [skipped.batch_after(n) for n in range(4)] == [1, 4, 5, 6]
-    again = SkippedBatches(folder, writes=False)
+    again = make(writes=False)
     assert again.entries == skipped.entries
-    for first, kept in ((4, [4, 5, 6, 7, 8]), (1, [1, 4, 5, 6, 7, 8])):
-        natural = tf.data.Dataset.range(first, 9).map(lambda n: {"n": n})
-        found = [int(batch["n"]) for batch in again.leave_out(natural, first)]
-        assert found == kept
+    for step, kept in ((1, [4, 5, 6, 7, 8]), (0, [1, 4, 5, 6, 7, 8])):
+        natural = tf.data.Dataset.range(kept[0], 9).map(lambda n: {"n": n})
+        assert [int(x["n"]) for x in again.leave_out(natural, step)] == kept
     # The batches of a later phase have numbers of their own.
-    assert skipped.batch_after(11, phase=10) == 1
-    assert skipped.add(diverged(12), 10, phase=10)["batch"] == 1
-    assert [skipped.batch_after(n, phase=10) for n in (10, 11)] == [0, 2]
+    assert skipped.batch_after(11) == 1
+    assert skipped.name(diverged(12)) == "batch 1 of the phase from step 10"
+    assert skipped.add(diverged(12), 10)["batch"] == 1
+    assert [skipped.batch_after(n) for n in (10, 11)] == [0, 2]
     assert [skipped.batch_after(n) for n in range(4)] == [1, 4, 5, 6]
 
 
-def test_other_workers_keep_no_record(tmp_path):
-    skipped = SkippedBatches(str(tmp_path), writes=False)
+def test_other_workers_keep_no_record(make, tmp_path):
+    skipped = make(writes=False)
     skipped.add(diverged(3), 2)
     assert skipped.batch_after(2) == 3
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_does_not_go_back_for_ever(tmp_path):
-    skipped = SkippedBatches(str(tmp_path), writes=True)
+def test_a_run_does_not_go_back_for_ever(make):
+    skipped = make()
     for _ in range(5):
         skipped.add(diverged(9), 4)
-    skipped.add(diverged(12), 8)  # another checkpoint
+    skipped.add(diverged(10), 8)  # another checkpoint
     with pytest.raises(DataError, match="diverged 6 times after step 4, each time at"):
         skipped.add(diverged(9), 4)
 

@@ -1,7 +1,7 @@
 """Checkpoints: whole or not at all, whatever happens to their files; averages."""
 
-import dataclasses
 import errno
+import functools
 import os
 
 import numpy as np
@@ -30,12 +30,17 @@ CONFIG = AlbertConfig(
 )
 
 
-@pytest.fixture
-def run():
-    model = AlbertPretrainer(CONFIG, seed=1)
-    optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=5)
+def make_run(name="lamb", config=CONFIG, seed=1, **options):
+    """Returns the first arguments of `TrainingCheckpoints`."""
+    model = AlbertPretrainer(config, seed=seed)
+    optimizer = create_optimizer(name, learning_rate=0.1, num_train_steps=5, **options)
     optimizer.build(model.trainable_variables)
     return {"model": model, "optimizer": optimizer, "seed": 3}
+
+
+@pytest.fixture
+def run():
+    return make_run()
 
 
 def test_a_helper_leaves_nothing(run, tmp_path):
@@ -54,7 +59,7 @@ def test_a_helper_leaves_nothing(run, tmp_path):
     assert latest_step(tmp_path / "worker-2") == latest_step(tmp_path) == 0
 
 
-@pytest.mark.parametrize("name", ["run[1]", "run*", "a?b", "{x}", "a b", "ünï", "a\\b"])
+@pytest.mark.parametrize("name", ["run[1]", "a?b*", "{x} ünï", "a\\b"])
 def test_a_folder_of_any_name(run, tmp_path, name):
     other = tmp_path / "run1" / "c"
     for folder in (other, tmp_path / name / "c"):
@@ -128,19 +133,16 @@ def damage_a_bit(folder, step):
     path.write_bytes(content)
 
 
-def damage_index(folder, step):
+def damage_index(folder, step, length=20):
     path = folder / f"step-{step}.index"
-    path.write_bytes(path.read_bytes()[:20])
-
-
-def empty_index(folder, step):
-    (folder / f"step-{step}.index").write_bytes(b"")
+    path.write_bytes(path.read_bytes()[:length])
 
 
 def remove_data(folder, step):
     (folder / f"step-{step}.data-00000-of-00001").unlink()
 
 
+empty_index = functools.partial(damage_index, length=0)
 DAMAGES = [damage_data, damage_a_bit, damage_index, empty_index, remove_data]
 
 
@@ -171,10 +173,7 @@ def test_a_checkpoint_of_another_model_is_no_damaged_one(run, tmp_path):
     checkpoints = make(run, tmp_path)
     train_to(run, 2)
     checkpoints.save()
-    model = AlbertPretrainer(dataclasses.replace(CONFIG, hidden_size=6))
-    optimizer = create_optimizer("lamb", learning_rate=0.1, num_train_steps=5)
-    optimizer.build(model.trainable_variables)
-    other = {"model": model, "optimizer": optimizer, "seed": 3}
+    other = make_run(config=CONFIG.replace(hidden_size=6))
     with pytest.raises(DataError, match="must be a checkpoint of this model"):
         make(other, tmp_path).restore(tmp_path)
     with pytest.raises(DataError, match="was trained with --seed=3, received --seed=4"):
@@ -286,20 +285,16 @@ def test_a_checkpoint_that_cannot_be_written(run, tmp_path, asynchronous):
     assert latest_step(tmp_path) == 2
 
 
-def make_run(ema_decay, seed=1):
-    model = AlbertPretrainer(CONFIG, seed=seed)
-    optimizer = create_optimizer(
-        "adamw", learning_rate=0.1, num_train_steps=5, ema_decay=ema_decay
-    )
-    optimizer.build(model.trainable_variables)
-    gradients = [tf.ones(v.shape) for v in model.trainable_variables]
+def averaged_run(ema_decay, seed=1):
+    run = make_run("adamw", seed=seed, ema_decay=ema_decay)
+    gradients = [tf.ones(v.shape) for v in run["model"].trainable_variables]
     for _ in range(3):
-        optimizer.apply(gradients)
-    return {"model": model, "optimizer": optimizer, "seed": 3}
+        run["optimizer"].apply(gradients)
+    return run
 
 
 def test_a_checkpoint_holds_them_only_if_there_are_any(tmp_path):
-    plain, averaged = make_run(0.0), make_run(0.9)
+    plain, averaged = averaged_run(0.0), averaged_run(0.9)
     before = plain["model"].get_weights()
     with (averages := WeightAverages(plain["model"], plain["optimizer"])).in_place():
         averages.replace_weights()
@@ -319,9 +314,9 @@ def test_a_checkpoint_holds_them_only_if_there_are_any(tmp_path):
 
 
 def test_restored_averages_are_the_same_bits(tmp_path):
-    run = make_run(0.9)
+    run = averaged_run(0.9)
     TrainingCheckpoints(tmp_path, **run).save()
-    other = make_run(0.9, seed=2)
+    other = averaged_run(0.9, seed=2)
     checkpoints = TrainingCheckpoints(tmp_path, **other)
     assert "averages" in checkpoints.facts()
     checkpoints.restore(tmp_path)

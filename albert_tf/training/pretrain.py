@@ -15,11 +15,7 @@ from albert_tf.objectives.pretraining import OBJECTIVES, Objective
 from albert_tf.storage import files, folders
 from albert_tf.text.load import warn_if_small
 from albert_tf.training import loop, outputs, pretrain_inputs
-from albert_tf.training.callbacks import (
-    Callback,
-    DivergedError,
-    KeepModel,
-)
+from albert_tf.training.callbacks import Callback, DivergedError, KeepModel
 from albert_tf.training.pretrain_batches import RunBatches, SkippedBatches
 from albert_tf.training.pretrain_settings import PretrainSettings
 from albert_tf.training.progress import Progress

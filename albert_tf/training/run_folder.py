@@ -16,12 +16,7 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import DataError, UsageError, require
-from albert_tf.reports.environment import (
-    CODE,
-    ONEDNN,
-    describe_environment,
-    versions,
-)
+from albert_tf.reports.environment import CODE, ONEDNN, describe_environment, versions
 from albert_tf.storage import files, folders
 from albert_tf.storage.lock import LOCK_FILE, locked
 from albert_tf.training.settings import TrainingSettings

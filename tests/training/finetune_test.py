@@ -14,10 +14,7 @@ from albert_tf.inference.predictor import Predictor
 from albert_tf.models.base import weight_names
 from albert_tf.models.classifiers import AlbertTextClassifier
 from albert_tf.storage import hubs
-from albert_tf.tasks.text_classification import (
-    make_answers,
-    table_task,
-)
+from albert_tf.tasks.text_classification import make_answers, table_task
 from albert_tf.tasks.text_tables import LabelledTableSettings
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from albert_tf.training.callbacks import KeepWeights

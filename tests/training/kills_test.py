@@ -1,7 +1,6 @@
 """A run of either command that is killed at any moment ends as one that is not."""
 
 import json
-import os
 import pathlib
 import random
 import re
@@ -13,8 +12,7 @@ import time
 import pytest
 
 from albert_tf.converters.load import from_pretrained
-from albert_tf.errors import DataError, Stopped, UsageError
-from albert_tf.training.tensorflow.step import TrainStep
+from albert_tf.errors import DataError, UsageError
 from tests.training import runs
 from tests.training.runs import assert_same_run, execute, family, lines_of, run
 
@@ -171,25 +169,3 @@ def test_a_command_that_is_ended_continues_to_the_same_bits(whole, tmp_path, num
     before = model.stat().st_mtime_ns
     assert subprocess.run(command, capture_output=True).returncode == 0
     assert model.stat().st_mtime_ns == before
-
-
-@pytest.mark.broad
-def test_a_run_stopped_between_two_lines_measures_the_same(
-    longer, tmp_path, monkeypatch
-):
-    values = family("texts", tmp_path, longer) | {"num_train_steps": 4}
-    train, calls = TrainStep.train, []
-
-    def train_and_signal(self, iterator, count, totals=None):
-        result = train(self, iterator, count, totals)
-        calls.append(count)
-        if len(calls) == 1:  # after a single step, and lines are due at even ones
-            os.kill(os.getpid(), signal.SIGTERM)
-        return result
-
-    run(tmp_path / "whole", **values)
-    with monkeypatch.context() as patch, pytest.raises(Stopped, match="at step 1 of 4"):
-        patch.setattr(TrainStep, "train", train_and_signal)
-        run(tmp_path / "stopped", **values)
-    run(tmp_path / "stopped", **values)
-    assert_same_run(tmp_path / "whole", tmp_path / "stopped")

@@ -13,7 +13,6 @@ from albert_tf.converters.load import open_checkpoint
 from albert_tf.data.records import card
 from albert_tf.data.records.tfrecord import RecordSet
 from albert_tf.errors import UsageError
-from albert_tf.text.train import train_tokenizer
 from albert_tf.training import pretrain_inputs
 from albert_tf.training.pretrain_inputs import (
     check_batches,
@@ -23,7 +22,7 @@ from albert_tf.training.pretrain_inputs import (
 from albert_tf.training.pretrain_settings import PretrainSettings
 from tests import tiny
 from tests.data import synthetic_records
-from tests.training.runs import pretraining, run_pretraining
+from tests.training.runs import pretraining
 
 
 @pytest.fixture
@@ -133,16 +132,6 @@ def test_old_records_read_as_before(cased, change):
         cased.card.write_text(json.dumps(content))
     assert load_run_tokenizer(cased()).do_lower_case
     assert not load_run_tokenizer(cased(do_lower_case=False)).do_lower_case
-
-
-def test_initial_weights_of_another_tokenizer_are_refused(tmp_path):
-    path = tmp_path / "spiece.model"
-    lines = tiny.TEXT.read_text().splitlines()
-    train_tokenizer(lines, path, vocab_size=300, progress=False)
-    model = tiny.make_model()
-    albert_tf.save_pretrained(model, tmp_path / "m", tokenizer=path)
-    with pytest.raises(UsageError, match="is not the tokenizer of"):
-        run_pretraining(tmp_path, init_checkpoint=tmp_path / "m")
 
 
 BASE = AlbertConfig.from_preset("albert_base_v2")

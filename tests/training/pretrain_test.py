@@ -30,7 +30,6 @@ from albert_tf.training.tensorflow.checkpoints import TrainingCheckpoints
 from tests.openings import count_openings
 from tests.reports.parsed_page import ParsedPage
 from tests.training import runs
-from tests.training.run_folder_test import edit_version
 from tests.training.runs import lines_of, run_pretraining
 
 WEIGHTS = "model/model.safetensors"
@@ -353,10 +352,6 @@ def test_a_run_knows_its_data_by_content_and_may_go_on(tmp_path, capfd):
     np.testing.assert_array_equal(
         *(kernel(run / name) for name in ("checkpoints/step-3", "model"))
     )
-    edit_version(run, "keras", "1.0")
-    with pytest.raises(UsageError, match=r"the run began with keras 1.0 \(here"):
-        run_pretraining(tmp_path, **longer, num_train_steps=4)
-    longer["allow_other_versions"] = True
     with pytest.raises(UsageError, match="--num_train_steps must be at least 3"):
         run_pretraining(tmp_path, **longer, num_train_steps=2)
     # Other data under the same name.

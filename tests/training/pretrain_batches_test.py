@@ -36,7 +36,7 @@ def make(settings, tokenizer):
     return make
 
 
-def train(data, step):
+def training(data, step):
     return data.train(step, SkippedBatches("no-folder", data.phases, False))
 
 
@@ -102,7 +102,7 @@ def test_evaluations_may_mask_otherwise_than_training(make, records):
         evaluated_on.append(batches.evaluated_on())
         return [
             next(iter(found))[features.MASK_POSITIONS].numpy()
-            for found in (train(batches, 0), batches.eval())
+            for found in (training(batches, 0), batches.eval())
         ]
 
     train, held_out = positions()
@@ -167,7 +167,7 @@ def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
     )
     expected_shapes = {0: (6, 32, 5), 3: (6, 32, 5), 4: (2, 64, 10), 6: (2, 64, 10)}
     for step, (rows, length, predictions) in expected_shapes.items():
-        batch = next(train(data, step).as_numpy_iterator())
+        batch = next(training(data, step).as_numpy_iterator())
         assert batch["token_ids"].shape == (rows, length)
         assert batch["mask_ids"].shape == (rows, predictions)
         alone = PretrainingData(
@@ -185,8 +185,8 @@ def test_batches_of_a_phase_are_those_of_a_run_of_its_length(
         for name, value in expected.items():
             np.testing.assert_array_equal(batch[name], value, name)
     # Static shapes in each phase, as a TPU needs them.
-    assert train(data, 0).element_spec["token_ids"].shape == (6, 32)
-    assert train(data, 4).element_spec["token_ids"].shape == (2, 64)
+    assert training(data, 0).element_spec["token_ids"].shape == (6, 32)
+    assert training(data, 4).element_spec["token_ids"].shape == (2, 64)
     assert list(data.records) == [32, 64]
     assert data.summary.startswith("32 tokens until step 4: ")
     assert "; 64 tokens until step 7: " in data.summary

@@ -91,7 +91,10 @@ def test_evaluate_gives_the_same_numbers_to_the_last_bit(longer, tmp_path, name)
             write_table(file, 40, seed=1, labels=("0.5", "1.5"))
     results, model = run(tmp_path / "out", **given), f"--model={tmp_path}/out"
     bad = "--on_bad_input=skip" if name == "questions" else "--on_bad_input=stop"
-    done = run_command("evaluate", model, bad, eval_file=given["dev_file"])
+    page = tmp_path / "page.html"
+    files = {"eval_file": given["dev_file"], "report_file": page}
+    done = run_command("evaluate", model, bad, **files)
+    assert ParsedPage(page.read_bytes()).titles == ["Results", "Answers on dev"]
     found = json.loads(done.out)
     assert found.pop("task") == results["task"] and len(found) > 3
     assert found == {name: results[f"dev_{name}"] for name in found}

@@ -25,10 +25,10 @@ BACKEND_FREE = (
 )
 # Beam workers run these without TensorFlow.
 WITHOUT_TENSORFLOW = (
-    "albert_tf/data",
     "albert_tf/data/corpus",
     "albert_tf/data/prepare",
     "albert_tf/data/records",
+    "albert_tf/names",
 )
 # Modules that must stay independent, whatever their layers.
 APART = [
@@ -63,8 +63,9 @@ def evaluate(node: ast.expr):
     if isinstance(node, ast.Call):
         assert node.func.id == "glob", ast.unparse(node)
         patterns = ast.literal_eval(node.args[0])
-        paths = [path for pattern in patterns for path in ROOT.glob(pattern)]
-        return sorted(path.relative_to(ROOT).as_posix() for path in paths)
+        paths = {path for pattern in patterns for path in ROOT.glob(pattern)}
+        found = {path.relative_to(ROOT).as_posix() for path in paths}
+        return sorted(found.difference(*(evaluate(k.value) for k in node.keywords)))
     return ast.literal_eval(node)
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from albert_tf.errors import require
+
 OURS = "albert_tf"
 ORIGINAL = "original"
 HUGGINGFACE = "huggingface"
@@ -125,18 +127,14 @@ def _family(values: dict[str, Any], kind: str) -> str | None:
     if kind == ORIGINAL:
         return guessed
     if model_type := values.get("model_type"):
-        if model_type not in FAMILIES:
-            raise ValueError(
-                f"model_type must be {' or '.join(FAMILIES)}, received {model_type!r}"
-            )
+        known = f"model_type must be {' or '.join(FAMILIES)}"
+        require(model_type in FAMILIES, known, model_type, error=ValueError)
         return model_type
     # Hugging Face's first files have no model_type; RoBERTa's look like BERT's.
     classes = values.get("architectures")
     for name in classes if isinstance(classes, list) else ():
-        if not _CLASS.match(str(name)):
-            raise ValueError(
-                f"architectures must be of {' or '.join(FAMILIES)}, received {name!r}"
-            )
+        known = f"architectures must be of {' or '.join(FAMILIES)}"
+        require(_CLASS.match(str(name)), known, name, error=ValueError)
     return guessed
 
 

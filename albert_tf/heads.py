@@ -8,7 +8,7 @@ import importlib
 from typing import Any
 
 from albert_tf import features
-from albert_tf.errors import UsageError
+from albert_tf.errors import require
 
 # What a model answers: the labels of a text, the tags of its words, the place of an
 # answer in it, one of several choices, the tokens at its masks, or its vectors.
@@ -220,9 +220,6 @@ def problem_type_of(model: Any) -> str:
     found = getattr(model, "problem_type", None)
     if found is None:
         return PROBLEM_TYPES[0] if model.num_labels == 1 else PROBLEM_TYPES[2]
-    if found not in PROBLEM_TYPES:
-        raise UsageError(
-            f"problem_type must be one of {', '.join(PROBLEM_TYPES)}, received "
-            f"{found!r}"
-        )
+    known = f"problem_type must be one of {', '.join(PROBLEM_TYPES)}"
+    require(found in PROBLEM_TYPES, known, found)
     return found

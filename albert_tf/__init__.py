@@ -11,7 +11,6 @@ import importlib.util
 import sys
 
 from albert_tf import import_hook as _import_hook
-from albert_tf import pretrained as _pretrained
 
 __version__ = "0.1.0"
 
@@ -83,6 +82,14 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
+def _loader():
+    """Returns `converters.load`, with which classes of lower layers load themselves.
+
+    They must not import it: it is above them, and would import TensorFlow.
+    """
+    return importlib.import_module("albert_tf.converters.load")
+
+
 def _execute_and_register(execute, keras) -> None:
     execute(keras)
     _register(keras)
@@ -105,7 +112,6 @@ def _stand_in(name: str, home: str) -> type:
     return type(name, (), {"from_config": classmethod(from_config)})
 
 
-_pretrained.provide(lambda: importlib.import_module("albert_tf.converters.load"))
 if "keras" in sys.modules:
     _register(sys.modules["keras"])
 else:

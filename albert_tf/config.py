@@ -9,7 +9,8 @@ import numbers
 import os
 from typing import Any, NamedTuple
 
-from albert_tf import config_json, heads, pretrained
+import albert_tf
+from albert_tf import config_json, heads
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 
@@ -169,7 +170,7 @@ class AlbertConfig:
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike) -> "AlbertConfig":
         """Reads the config of a checkpoint in any format `from_pretrained` reads."""
-        return pretrained.loader().load_config(path)
+        return albert_tf._loader().load_config(path)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "AlbertConfig":

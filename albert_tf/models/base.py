@@ -11,7 +11,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from albert_tf import features, pretrained
+import albert_tf
+from albert_tf import features
 from albert_tf.config import AlbertConfig
 from albert_tf.errors import UntrainedWeightsWarning
 from albert_tf.layers.ops import truncated_normal_dense
@@ -74,11 +75,11 @@ class ConfiguredModel(keras.Model):
             path: str or path. As for `albert_tf.from_pretrained`.
             **kwargs: Other arguments of `albert_tf.from_pretrained`, except `head`.
         """
-        return pretrained.loader().from_pretrained_as(cls, path, **kwargs)
+        return albert_tf._loader().from_pretrained_as(cls, path, **kwargs)
 
     def save_pretrained(self, path: str | os.PathLike, *args, **kwargs) -> None:
         """Writes the model as a folder; see `albert_tf.save_pretrained`."""
-        pretrained.loader().save_pretrained(self, path, *args, **kwargs)
+        albert_tf._loader().save_pretrained(self, path, *args, **kwargs)
 
     @property
     def pad_id(self) -> int | None:
@@ -203,7 +204,7 @@ class ConfiguredModel(keras.Model):
     def load_assets(self, dir_path: str | None) -> None:
         """Reads what `save_assets` wrote, if anything; called by Keras."""
         if dir_path is not None:
-            self.preprocessor = pretrained.loader().Preprocessor.load_assets(dir_path)
+            self.preprocessor = albert_tf._loader().Preprocessor.load_assets(dir_path)
 
     def seed_of(self, part: int) -> int | None:
         """Returns a seed for a part of the model, far from the other parts' seeds."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import pretrained
+import albert_tf
 from albert_tf.errors import require
 from albert_tf.storage import files
 from albert_tf.text import inputs
@@ -68,7 +68,7 @@ class Preprocessor:
             max_seq_length: int or None. Length of a row. Default: the length the model
                 was fine-tuned with, or else the longest it can read.
         """
-        return pretrained.loader().load_preprocessor(path, max_seq_length)
+        return albert_tf._loader().load_preprocessor(path, max_seq_length)
 
     def save_assets(self, folder: str) -> None:
         """Writes the tokenizer and the length of rows into a folder."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf import pretrained
+import albert_tf
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
 from albert_tf.text.normalization import to_unicode
@@ -97,7 +97,7 @@ class Tokenizer(abc.ABC):
         Raises:
             DataError: If the folder holds no tokenizer of this class.
         """
-        return pretrained.loader().load_tokenizer_as(cls, path)
+        return albert_tf._loader().load_tokenizer_as(cls, path)
 
     def encode(self, text: str | bytes) -> list[int]:
         """Returns the ids of a text, without special tokens around it.

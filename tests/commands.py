@@ -77,11 +77,11 @@ def run_command(verb: str, *arguments: object, **given: object) -> Done:
     """Runs `albert-tf VERB ARGUMENTS --NAME=VALUE...`.
 
     Args:
-        verb: str. Name of a file in `tools/`.
+        verb: str. Name of a file in `tools/`, or the path of another one.
         *arguments: Arguments and flags, as on a command line.
         **given: Values of flags by name.
     """
-    tool = str(ROOT / "tools" / f"{verb}.py")
+    tool = verb if verb.endswith(".py") else str(ROOT / "tools" / f"{verb}.py")
     words = [tool, *map(str, arguments)]
     words += [f"--{name}={value}" for name, value in given.items()]
     before, code = sys.argv, 0

@@ -263,7 +263,7 @@ def _serve(pipe, work: Work, num_threads: int) -> None:
     while True:
         try:
             job = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):  # the parent has died, perhaps while it sent a job
             return
         try:
             compute = compute or work.open(num_threads)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import keras
 import numpy as np
 
-from albert_tf.errors import require
+from albert_tf.errors import UsageError, require
 from albert_tf.heads import LABELS, answering, problem_type_of
 from albert_tf.inference import predictor
 from albert_tf.models.classifiers import label_names
@@ -115,6 +115,23 @@ class Classifier(predictor.Predictor):
         """Returns the score of every label, float32 `[N, C]`; see the class."""
         found = self._answers(texts, text_pairs)
         return found.logits if self.problem_type == REGRESSION else found.scores
+
+    def probabilities(
+        self,
+        texts: str | Sequence[str],
+        text_pairs: str | Sequence[str] | None = None,
+    ) -> np.ndarray:
+        """Returns the probability of every label, float32 `[N, C]`.
+
+        Raises:
+            UsageError: If the model is a regression model.
+        """
+        if self.problem_type == REGRESSION:
+            raise UsageError(
+                "probabilities: expected a classification model, received a regression "
+                "model; use scores"
+            )
+        return self.scores(texts, text_pairs)
 
     def logits(
         self,

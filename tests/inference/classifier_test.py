@@ -85,13 +85,15 @@ def test_regression_returns_the_value(tokenizer, problem_type):
     expected = regress.logits(texts)[:, 0].tolist()
     assert len(set(expected)) == 2
     assert [row["score"] for row in regress(texts)] == expected
+    with pytest.raises(UsageError, match="received a regression model; use scores"):
+        regress.probabilities(texts)
 
 
 def test_multi_label_probabilities_are_independent(tokenizer):
     classify = make_classifier(tokenizer, 3, "multi_label_classification")
     texts = ["a b", "something else"]
     expected = 1 / (1 + np.exp(-classify.logits(texts)))
-    np.testing.assert_allclose(classify.scores(texts), expected, rtol=1e-5)
+    np.testing.assert_allclose(classify.probabilities(texts), expected, rtol=1e-5)
     scores = {row["label"]: row["score"] for row in classify(texts, top_k=None)[0]}
     np.testing.assert_allclose(
         [scores[f"LABEL_{i}"] for i in range(3)], expected[0], rtol=1e-5

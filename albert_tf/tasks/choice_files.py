@@ -301,8 +301,8 @@ def codah_source(split: str) -> EndingsSource:
             quoting=False,
         ),
         hint=(
-            "; full_data.tsv has no split; name one of the folders fold_0 to fold_4 "
-            "to choose a fold"
+            "; name one of the folders fold_0 to fold_4 to choose a fold "
+            "(full_data.tsv has no split)"
         ),
     )
 

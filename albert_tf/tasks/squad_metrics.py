@@ -140,7 +140,7 @@ def raw_scores(
     for name, answers in gold.items():
         given = predictions.get(name)
         if unanswerable:
-            if given is None:
+            if name not in predictions:
                 continue
             answers = [text for text in answers if normalize_answer(text)] or [""]
         require(

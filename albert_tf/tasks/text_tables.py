@@ -274,8 +274,10 @@ class TableSource(FileSource):
             fits = not self.classes or set(classes) <= set(self.classes)
             require(fits, rule, error=DataError)
             names = {str(i): self.classes.get(x, x) for i, x in enumerate(classes)}
+            # A class may have any name, the id of a missing one too.
+            names |= {_NO_CLASS: None} if classes else {}
             labels = values[label] = renamed(values[label], names)
-            missing = _NO_CLASS if classes else _NO_SCORE
+            missing = None if classes else _NO_SCORE
             kept = [i for i in numbers if labels[i] != missing]
             if not kept:
                 del values[label]

@@ -132,6 +132,9 @@ def _train_unigram(sentences, vocab_size, character_coverage, limit) -> bytes:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=sentences,
             model_writer=model,
+            # Both are defaults, which the bytes of the model tell from no value.
+            model_type="unigram",
+            shuffle_input_sentence=True,
             vocab_size=vocab_size,
             character_coverage=character_coverage,
             input_sentence_size=limit,

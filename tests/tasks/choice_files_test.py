@@ -58,7 +58,7 @@ def test_codah(tmp_path):
     assert (dev.labels, dev.questions) == ([3, 0], ["", ""])
     other = codah_source("dev").read(str(tmp_path / "cv_split" / "fold_1"))
     assert other.labels == [0]
-    with pytest.raises(DataError, match=r"full_data\.tsv has no split; name one of"):
+    with pytest.raises(DataError, match="name one of the folders fold_0"):
         codah_source("train").read(str(tmp_path))
 
 

@@ -59,6 +59,7 @@ def write_glue(path):
     )
     write("glue", "rte", pair, np.float32, "1.0.0", train=[1.0])
     write("glue", "sst2", one, CLASSES(names=["positive", "negative"]), train=[0])
+    write("signs", None, one, CLASSES(names=["-1", "1"]), "1.0.0", train=[0, 1, -1, 0])
     write("other", "sst2", one, CLASSES(names=["good", "bad"]), train=[0])
 
 
@@ -177,6 +178,12 @@ def test_scores_that_stand_for_none(folder):
     assert [float(x) for x in examples["train"].labels] == [-1.0, 0.5, 1.0]
     assert [float(x) for x in examples["test"].labels] == [-1.0, 0.25]
     assert not examples["train"].skipped
+
+
+def test_a_class_may_have_the_name_that_is_the_number_of_none(folder):
+    chosen = settings(folder, "tfds:signs", text_column="sentence")
+    _, examples = opening.open_task(chosen)
+    assert list(examples["train"].labels) == ["-1", "1", "-1"]
 
 
 def test_a_table_of_classes(folder):

@@ -38,6 +38,9 @@ def test_settings_are_albert_s():
     assert spec.character_coverage == pytest.approx(0.99995)
     assert spec.input == [] and spec.model_prefix == ""
     assert proto.normalizer_spec.name == "nmt_nfkc"
+    # What is set is part of the bytes, also where it is the default.
+    given = {field.name for field, _ in proto.trainer_spec.ListFields()}
+    assert {"model_type", "shuffle_input_sentence"} <= given
     tokenizer = AlbertTokenizer(data)
     assert tokenizer.vocab_size == 80
     pieces = [tokenizer.id_to_token(i) for i in range(13)]

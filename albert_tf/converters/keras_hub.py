@@ -263,19 +263,27 @@ def _read_config(path: str, preset: dict) -> AlbertConfig:
 def _tensors(
     path: str, name: str, stem: str, resources: contextlib.ExitStack
 ) -> dict[str, Tensor]:
-    """Returns the datasets of an HDF5 file; links, which may lead out, are not seen."""
+    """Returns the datasets of an HDF5 file; links, which may lead out, are refused."""
     where = files.join(path, name)
     found: dict[str, h5py.Dataset] = {}
-
-    def note(key, item):
-        if isinstance(item, h5py.Dataset):
-            found[key] = item
-
     try:
         source = where
         if files.is_remote(where):
             source = io.BytesIO(files.read_bytes(where))
-        resources.enter_context(h5py.File(source, "r")).visititems(note)
+        groups = [("", resources.enter_context(h5py.File(source, "r")))]
+        while groups:
+            prefix, group = groups.pop()
+            for key in group:
+                if not isinstance(group.get(key, getlink=True), h5py.HardLink):
+                    rule = "is a link, which is not allowed"
+                    raise DataError(f"{where}: {stem}{prefix}{key} {rule}")
+                item = group[key]
+                if isinstance(item, h5py.Dataset):
+                    found[f"{prefix}{key}"] = item
+                elif prefix.count("/") > 16:
+                    raise DataError(f"{where}: groups are nested too deeply")
+                elif isinstance(item, h5py.Group):
+                    groups.append((f"{prefix}{key}/", item))
     # h5py passes on several kinds of error from the HDF5 library.
     except (OSError, RuntimeError, KeyError, ValueError) as e:
         if isinstance(e, DataError):

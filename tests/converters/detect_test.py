@@ -214,7 +214,19 @@ def test_hdf5_with_links(preset, tmp_path, kind):
             group.create_dataset(
                 "0", (41, 6), "f4", external=[(str(secret), 0, 41 * 6 * 4)]
             )
-    refused(preset, "no tensor for|lies in another file")
+    refused(preset, "link, which is not allowed|lies in another file")
+
+
+def test_hdf5_with_groups_in_groups(preset):
+    with h5py.File(preset / "model.weights.h5", "a") as f:
+        f.create_group("/".join("a" * 2000))
+    refused(preset, "nested too deeply")
+
+
+def test_hdf5_with_one_dataset_under_two_names(preset):
+    with h5py.File(preset / "model.weights.h5", "a") as f:
+        f["layers/dense_1/vars/2"] = f["layers/dense_1/vars/0"]
+    refused(preset, "unknown tensor layers/dense_1/vars/2")
 
 
 @pytest.mark.parametrize(

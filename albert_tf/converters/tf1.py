@@ -8,7 +8,7 @@ SavedModels (only their `variables/`; the graph is never loaded), and writes wha
 import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -66,9 +66,10 @@ _NO_WEIGHTS = re.compile(
     r"|LAMBOptimizer(_\d+)?|AdamWeightDecayOptimizer(_\d+)?)$"
     r"|^_CHECKPOINTABLE_OBJECT_GRAPH$|^save_counter"
 )
-# Layer norms that are not shared, which Keras numbered over the whole graph; see
-# google-research/albert issue 241.
-_OWN_NORMS = re.compile(r"/inner_group_\d+/layer_normalization(_\d+)?/")
+# The scope of a layer norm that is not shared, without the group, and its number.
+_OWN_NORM = re.compile(
+    r"(?:.+/group_\d+(?:_\d+)?/)?(.+)/layer_normalization(?:_(\d+))?/(?:gamma|beta)"
+)
 # Under `bert/encoder/transformer/group_g/inner_group_i/`: the feed-forward's output
 # stands under `intermediate`, and layer norms carry default scope names.
 _ALBERT_BLOCK = {
@@ -121,11 +122,12 @@ def read(path: str, config: AlbertConfig | None = None) -> Checkpoint:
     dropped = sorted(filter(_NO_WEIGHTS.search, theirs))
     theirs = {k: t for k, t in theirs.items() if k not in set(dropped)}
     config = config or _find_config(folder, theirs)
-    if any(map(_OWN_NORMS.search, theirs)):
+    if any("/inner_group_" in scope for scope in _own_norms(theirs)):
         config = config.replace(share_layer_norm=False)
     config = read_groups(config, "original")
     head = _head(theirs)
-    ours, unknown = match(name_table(config, head), theirs)
+    rows = name_table(config, head)
+    ours, unknown = match(rows, _numbered(theirs, [row.theirs for row in rows]))
     options = stored_options(folder)
     checkpoint = Checkpoint(
         format=NAME,
@@ -452,3 +454,30 @@ def _without_scope(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     inside = next((name for name in stored if "/bert/embeddings/" in name), "")
     scope = inside.partition("bert/embeddings/")[0]
     return {name.removeprefix(scope): tensor for name, tensor in stored.items()}
+
+
+def _own_norms(names: Iterable[str]) -> dict[str, list[str]]:
+    """Returns the layer norms that are not shared by their scope, in Keras's order."""
+    found: dict[str, set[tuple[int, str]]] = {}
+    for name in names:
+        if norm := _OWN_NORM.fullmatch(name):
+            numbered = (int(norm[2] or 0), name.rpartition("/")[0])
+            found.setdefault(norm[1], set()).add(numbered)
+    return {scope: [norm for _, norm in sorted(found[scope])] for scope in found}
+
+
+def _numbered(stored: Mapping[str, Tensor], standard: list[str]) -> dict[str, Tensor]:
+    """Gives layer norms that are not shared their standard names.
+
+    Keras numbered them over the whole graph, with all that was built before; within a
+    layer the lower number is the attention's. See google-research/albert issue 241.
+    """
+    new, norms = {}, _own_norms(stored)
+    for scope, names in _own_norms(standard).items():
+        if len(names) == len(norms.get(scope, ())):
+            new |= zip(norms[scope], names, strict=True)
+    parts = {name: name.rpartition("/") for name in stored}
+    return {
+        f"{new.get(norm, norm)}{slash}{weight}": stored[name]
+        for name, (norm, slash, weight) in parts.items()
+    }

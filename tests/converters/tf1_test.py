@@ -1,6 +1,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import tarfile
 
@@ -308,6 +309,25 @@ def test_names_of_own_layer_norms():
     ):
         assert stem + name in names
     assert not any("LayerNorm" in name for name in names)
+
+
+@pytest.mark.parametrize("numbers", [lambda n: n + 5, lambda n: 3 * n + n // 4])
+def test_own_layer_norms_are_told_apart_by_the_order_of_their_numbers(
+    tmp_path, numbers
+):
+    config = CONFIG.replace(share_layer_norm=False)
+    model = randomize(albert_tf.AlbertPretrainer(config))
+    albert_tf.save_pretrained(model, tmp_path / "m", format="tf1")
+    prefix = tmp_path / "m" / tf1.PREFIX
+
+    def renumbered(name):
+        norm = re.fullmatch(r"(.*/layer_normalization)(?:_(\d+))?(/\w+)", name)
+        return f"{norm[1]}_{numbers(int(norm[2] or 0))}{norm[3]}" if norm else name
+
+    tensors = {renumbered(k): v for k, v in stored_tensors(prefix).items()}
+    assert len(tensors.keys() - stored_tensors(prefix).keys()) >= 8
+    save_tf1(prefix, tensors)
+    assert_same_weights(model, albert_tf.from_pretrained(tmp_path / "m", head="auto"))
 
 
 def flipped(content):

@@ -240,8 +240,10 @@ class ConfiguredModel(keras.Model):
         frozen = config.pop("frozen", ())
         state = {name: config.pop(name) for name in _STATE if name in config}
         model = cls(**config)
+        if labels := state.pop("labels", None):
+            model.labels = tuple(labels)
         for name, value in state.items():
-            setattr(model, name, tuple(value) if name == "labels" else value)
+            setattr(model, name, value)
         layers = _layers_by_name(model)
         for name in frozen:
             layers[name].trainable = False

@@ -1,6 +1,5 @@
 """Learning-rate schedules: the original one, linear, cosine and trapezoid."""
 
-import inspect
 import math
 from typing import Any
 
@@ -56,8 +55,13 @@ class WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names}
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "end_learning_rate": self.end_learning_rate,
+            "step_offset": self.step_offset,
+        }
 
 
 @keras.saving.register_keras_serializable("albert_tf")
@@ -121,6 +125,15 @@ class WarmupPolynomialDecay(WarmupSchedule):
         self.start_warmup_step = whole("start_warmup_step", start_warmup_step)
         self.allow_negative_rate = bool(allow_negative_rate)
         require(self.poly_power > 0, "poly_power must be > 0", poly_power)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {
+            **super().get_config(),
+            "poly_power": self.poly_power,
+            "start_warmup_step": self.start_warmup_step,
+            "allow_negative_rate": self.allow_negative_rate,
+        }
 
     def __call__(self, step):
         """Returns the rate of the update that follows `step` updates."""
@@ -256,6 +269,10 @@ class WarmupTrapezoid(_WarmupDecay):
             f"{most}",
             num_decay_steps,
         )
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        return {**super().get_config(), "num_decay_steps": self.num_decay_steps}
 
     def _part(self, step):
         if not self.num_decay_steps:

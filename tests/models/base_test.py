@@ -228,6 +228,12 @@ def test_the_pad_id_belongs_to_the_backbone_and_is_saved(tmp_path):
         assert again.pad_id == again.backbone.pad_id == pad_id
 
 
+@pytest.mark.parametrize("labels", [None, []])
+def test_a_config_may_have_labels_without_names(labels):
+    config = AlbertTextClassifier(CONFIG, num_labels=2).get_config()
+    assert AlbertTextClassifier.from_config({**config, "labels": labels}).labels is None
+
+
 def test_masked_lm_is_the_pretrainer_without_its_other_head():
     pretrainer, model = AlbertPretrainer(CONFIG, seed=3), AlbertMaskedLM(CONFIG)
     inputs, theirs = make_inputs(AlbertPretrainer), weight_names(pretrainer)

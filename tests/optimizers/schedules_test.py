@@ -141,6 +141,16 @@ def test_serialization_round_trip(name):
     assert rates(again, range(25)).tolist() == rates(schedule, range(25)).tolist()
 
 
+@pytest.mark.parametrize("kind", ALL.values())
+def test_config_of_a_subclass_with_other_arguments(kind):
+    class Mine(kind):
+        def __init__(self, *args, extra=None, **kwargs):
+            super().__init__(*args, **kwargs)
+
+    config = kind(PEAK, 29, 7).get_config()
+    assert Mine(PEAK, 29, 7, extra=1).get_config() == config
+
+
 def test_optimizer_has_the_named_schedule():
     arguments = dict(learning_rate=0.1, num_train_steps=20, num_warmup_steps=4)
     assert tuple(ALL) == SCHEDULES

@@ -84,6 +84,15 @@ def test_damaged_files_are_named(tmp_path, damage, message):
         tfrecord.RecordSet(str(path)).read([2, 3])
 
 
+def test_an_index_with_a_wrong_offset_in_the_middle_may_be_at_fault(tmp_path):
+    (path,) = _make(tmp_path, [4])
+    offsets = np.fromfile(tfrecord.index_path(path), "<u8")
+    offsets[1] += 1
+    offsets.tofile(tfrecord.index_path(path))
+    with pytest.raises(DataError, match="record 0 .*the file or its index is damaged"):
+        tfrecord.RecordSet(path).read([0])
+
+
 def test_a_file_that_is_cut_or_gone_after_it_was_opened(tmp_path, monkeypatch):
     monkeypatch.setattr(open_files, "MAX_OPEN", 1)
     first, second = _make(tmp_path, [4, 4])

@@ -98,3 +98,12 @@ def test_evaluate_gives_the_same_numbers_to_the_last_bit(longer, tmp_path, name)
     found = json.loads(done.out)
     assert found.pop("task") == results["task"] and len(found) > 3
     assert found == {name: results[f"dev_{name}"] for name in found}
+
+
+def test_a_run_whose_outputs_are_not_finite_ends(tables, pretrained, tmp_path, caplog):
+    settings = {"init_checkpoint": pretrained, "num_train_steps": 1}
+    results = run(tmp_path / "run", **tables, **settings, learning_rate=1e38)
+    assert "its logits are not finite" in caplog.text
+    assert results["dev_accuracy"] is not None
+    found = {path.name for path in (tmp_path / "run").iterdir()}
+    assert found >= {"model.safetensors", "metrics.json", "report.html"}

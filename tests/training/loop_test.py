@@ -354,6 +354,8 @@ ends = os.pipe()
 os.dup2(ends[1], 2)
 for end in ends:
     os.close(end)
+# Tests that are a shell's background job ignore it, and so do their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with StopSignals() as signals:
     os.kill(os.getpid(), signal.SIGINT)
     print("saved", file=sys.stderr, flush=True)

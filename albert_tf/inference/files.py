@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import tqdm
 from absl import logging
 
@@ -321,16 +322,17 @@ def model_digest(path: str | os.PathLike) -> str:
             checkpoint.head_options,
             tokenizer.sha256,
             tokenizer.get_config(),
-            checkpoint.digest(),
         ]
-    return _sha256(about, str)
+        # Stopped runs have this digest on record, which is older than that of files.
+        digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
+        for name in sorted(checkpoint.tensors):
+            value = np.ascontiguousarray(checkpoint.tensors[name].read())
+            digest.update(f"{name} {value.dtype} {value.shape}".encode())
+            digest.update(value.data)
+    return digest.hexdigest()
 
 
 def _digest(rows: Any) -> str:
     content = {k: v for k, v in vars(rows).items() if k not in _PLACES}
-    return _sha256(content, vars)
-
-
-def _sha256(value: Any, default: Callable) -> str:
-    text = json.dumps(value, sort_keys=True, default=default)
+    text = json.dumps(content, sort_keys=True, default=vars)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -78,7 +78,8 @@ class Loadable:
         """
         heads = cls.heads if head is None else (head,)
         names = ", ".join(map(str, cls.heads))
-        require(set(heads) <= set(cls.heads), f"head must be one of {names}", head)
+        is_known = all(one in cls.heads for one in heads)
+        require(is_known, f"head must be one of {names}", head)
         with open_checkpoint(path) as checkpoint:
             head = choose_head(checkpoint, heads)
             tokenizer = choose_tokenizer(
@@ -168,10 +169,10 @@ def check_list(name: str, value: Any) -> None:
         value: Its value.
     """
     single = isinstance(value, str | bytes | Mapping | Set)
-    require(
-        isinstance(value, Iterable) and not single,
-        f"{name} must be a list, received {type(value).__name__} {value!r:.60}",
-    )
+    if single or not isinstance(value, Iterable):
+        # Not `require`: a long list takes time to be described.
+        kind = type(value).__name__
+        raise UsageError(f"{name} must be a list, received {kind} {value!r:.60}")
 
 
 def check_count(name: str, value: Any) -> None:

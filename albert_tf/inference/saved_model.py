@@ -142,6 +142,7 @@ class Shards(Output):
         if self.ending == "jsonl":
             return [self.path]
         count = self.num_shards or math.ceil(rows / _ROWS_PER_FILE)
+        require(count <= rows, f"num_shards: {count} files, but only {rows} texts")
         return [f"{self.path}-{k:05d}-of-{count:05d}.jsonl" for k in range(count)]
 
     def write(self, parts: Parts, place: Workplace) -> list[str]:

@@ -1,5 +1,6 @@
 """A SavedModel in Python answers as it is asked, to the last digit."""
 
+import dataclasses
 import gzip
 import json
 import pathlib
@@ -131,7 +132,12 @@ def test_files_of_texts_are_answered(tags, tmp_path, num_workers):
     with pytest.raises(UsageError, match="of-00009.jsonl exists already"):
         saved_model.predict_served(*given)
     given = tags, f"{tmp_path}/?.jsonl", *given[2:]
+    many = dataclasses.replace(served, num_shards=9)
+    with pytest.raises(UsageError, match="num_shards: 9 files, but only 8 texts"):
+        saved_model.predict_served(*given[:3], many, bulk, overwrite=True)
+    # The answers are kept for a command with fewer.
     done = saved_model.predict_served(*given, overwrite=True)
+    assert done.resumed == 8
     names = [f"{tmp_path}/out-{k:05d}-of-00003.jsonl" for k in range(3)]
     assert done.paths == names and done.rows == 8
     texts = [pathlib.Path(name).read_text().splitlines() for name in names]

@@ -271,7 +271,7 @@ def make_batch(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
         # differences of all others.
         batch[features.START_POSITIONS] = np.zeros(2)
         batch[features.P_MASK] = np.zeros(shape)
-    return {name: value.astype(np.int32) for name, value in batch.items()}
+    return {k: value.astype(np.int32, order="C") for k, value in batch.items()}
 
 
 def outputs_of(

@@ -50,6 +50,12 @@ def test_heads_that_are_there_are_compared_without_those_that_are_not(tmp_path):
     assert {*report.outputs} == {*PARTS[:-1], "mlm_logits"}
 
 
+def test_a_batch_of_choices_lies_in_one_piece_as_transformers_needs_it():
+    checkpoint = Checkpoint("huggingface", "x", CONFIG, {}, head="multiple_choice")
+    batch = parity.make_batch(checkpoint)
+    assert all(value.flags.c_contiguous for value in batch.values())
+
+
 def test_a_model_by_name_is_reported_with_its_commit(tmp_path, monkeypatch):
     found = hubs.Download(str(HF), "hf://owner/name@0123")
     monkeypatch.setattr(hubs, "download", {"hf://owner/name": found}.get)

@@ -5,7 +5,6 @@ What the columns mean is decided by those who read them.
 
 import contextlib
 import csv
-import functools
 import io
 import itertools
 import json
@@ -65,7 +64,8 @@ class ColumnReader:
         bad: `BadRows`. What to do with a row that cannot be read. Default: stop.
         kind: str or None. Result of `file_format` for a name that does not say.
         text: `TextStream` or None. The file, if it is read in another way than usual.
-        halves: bool. Whether text may hold half of a surrogate pair, as JSON can.
+        raw: bool. Of JSON: the columns are fields of exactly these names, which no row
+            need have, and values stay what they are, of any kind.
         may_be_empty: bool. Whether JSON Lines and Parquet may have no rows.
     """
 
@@ -83,7 +83,7 @@ class ColumnReader:
         bad: BadRows | None = None,
         kind: str | None = None,
         text: TextStream | None = None,
-        halves: bool = False,
+        raw: bool = False,
         may_be_empty: bool = False,
     ):
         self.path = os.fspath(path)
@@ -95,7 +95,7 @@ class ColumnReader:
         self._bad = bad or BadRows("stop")
         self._kind = kind or file_format(self.path)
         self._text = text or TextStream(self.path)
-        self._halves = halves
+        self._raw = raw
         self._may_be_empty = may_be_empty
         self._share = 0.0  # of the rows of Parquet that were read
 
@@ -204,12 +204,17 @@ class ColumnReader:
         objects = self._objects(unit, items)
         start = list(itertools.islice(objects, size))
         names = list(dict.fromkeys(name for _, one in start for name in one))
+        if self._raw:
+            names = list(self._columns or names)
         index = self._find(names) if start else {}
         yield unit, names, index, "rows of JSON objects"
         wanted = [names[i] for i in index.values()]
         objects = itertools.chain(start, objects)
         rows = ((number, map(one.get, wanted)) for number, one in objects)
-        yield from self._plain_rows(unit, index, rows)
+        if self._raw:
+            yield from ((number, list(row)) for number, row in rows)
+        else:
+            yield from self._plain_rows(unit, index, rows)
 
     def _objects(
         self, unit: str, items: Iterable[tuple[int, Any]]
@@ -262,10 +267,9 @@ class ColumnReader:
     ) -> Iterator[tuple[int, list]]:
         """Yields rows of strings, lists and None; reports those of other values."""
         exact = [key in self._exact for key in index]
-        plain = functools.partial(_plain, halves=self._halves)
         for number, row in rows:
             try:
-                values = list(map(plain, row, exact))
+                values = list(map(_plain, row, exact))
             except (ValueError, RecursionError) as e:
                 reason = str(e) if isinstance(e, ValueError) else "nested too deeply"
                 where = f"{self.path}: {unit} {number}"
@@ -393,10 +397,10 @@ def _json_lines(pieces: Iterable[str]) -> Iterator[tuple[int, Any]]:
             yield number, item
 
 
-def _plain(value: Any, exact: bool = False, halves: bool = False) -> Any:
+def _plain(value: Any, exact: bool = False) -> Any:
     """Returns a str, a list or None; if `exact`, also a bool or a finite number."""
     if isinstance(value, str):
-        if not (halves or value.isascii()):
+        if not value.isascii():
             value.encode()  # refuses half of a surrogate pair
         return value
     if value is None or (exact and isinstance(value, int)):
@@ -404,7 +408,7 @@ def _plain(value: Any, exact: bool = False, halves: bool = False) -> Any:
     if exact and isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, (list, tuple)):
-        return [_plain(item, exact, halves) for item in value]
+        return [_plain(item, exact) for item in value]
     if isinstance(value, bytes):
         return value.decode()
     if isinstance(value, bool):

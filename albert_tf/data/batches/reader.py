@@ -93,9 +93,11 @@ class ExampleReader:
             length = len(first[features.INPUT_IDS].int64_list.value)
             most = len(first[features.MASKED_LM_POSITIONS].int64_list.value)
             self._num_predictions = most
+            if max_predictions_per_seq is None:
+                max_predictions_per_seq = most
             for name, stored, given in (
                 ("max_seq_length", length, max_seq_length),
-                ("max_predictions_per_seq", most, max_predictions_per_seq or most),
+                ("max_predictions_per_seq", most, max_predictions_per_seq),
             ):
                 rule = f"{where}: was written with {name}={stored}, which cannot be "
                 require(stored == given, f"{rule}changed", given, error=DataError)

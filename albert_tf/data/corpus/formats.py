@@ -199,7 +199,7 @@ def read_rows(reader: ColumnReader, column: str, bad: BadRows) -> Iterator[str |
 
     Raises:
         UsageError: If pyarrow is needed and not installed.
-        DataError: If the file is damaged or has no such column.
+        DataError: If the file is damaged, or not JSON Lines and has no such column.
     """
     for rows in reader.portions(_ROWS):
         for number, text in enumerate(rows.values[column]):

@@ -7,6 +7,7 @@ as much disk space as the records themselves.
 """
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -200,13 +201,19 @@ def _make_parts(
     )
     tokens = 0
 
+    def left() -> float:
+        return math.inf if bar.total is None else bar.total - bar.n
+
     def show(block: _Block, done: tuple[int, int]) -> None:
         nonlocal tokens
         tokens += done[1]
         rate = tokens / (bar.format_dict["elapsed"] or 1e-9)
         bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
-        bar.update(done[0])
+        # Markup and white space are part of no document, and of a document more may be
+        # counted than is in the file.
+        bar.update(min(done[0], left()))
 
     with bar:
         run(make_blocks(), show)
+        bar.update(left() if bar.total else 0)
     return paths

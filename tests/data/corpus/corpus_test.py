@@ -110,6 +110,20 @@ FILM = (
         ),
         ("a.jsonl", '{"a":\n', [], {"lines_not_json": 1}, "line 1: not JSON"),
         (
+            "a.jsonl",
+            70 * '{"x": 1, "text2": "no"}\n' + '{"text": "One."}\n',
+            [["One."]],
+            {"lines_without_text": 70},
+            "line 1: column 'text' .* must contain strings, received None",
+        ),
+        (
+            "a.jsonl",
+            '{"text": {"a": 1}}\n{"text": "One."}\n',
+            [["One."]],
+            {"lines_without_text": 1},
+            "line 1: column 'text' .--text_column. must contain strings, received {",
+        ),
+        (
             "a.txt",
             b"Good line.\nBad \xff line.\nGood again.\nNUL \0 in it.\n",
             [["Good line.", "Good again."]],
@@ -131,6 +145,13 @@ def test_bad_rows_stop_or_are_skipped(tmp_path, name, content, texts, counts, me
     assert len(found.sha256[path]) == 64
 
 
+@pytest.mark.parametrize("field", ["1", "tags"])
+def test_a_field_of_json_lines_has_exactly_the_name_given(tmp_path, field):
+    path = _write(tmp_path / "a.jsonl", _json([{"text": "x", "ner_tags": "y"}]))
+    with pytest.raises(DataError, match=f"line 1: column {field!r} .* received None"):
+        list(Corpus(path, text_field=field).documents())
+
+
 def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "MAX_JSON_BYTES", 5000)
     monkeypatch.setattr(text_stream, "_BLOCK", 1000)
@@ -149,7 +170,7 @@ def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
         ("a.jsonl", '{"text": "broken\n{"text": "b"}\n', "looks like JSON"),
         ("a.json", '// made by me\n{"text": "b"}\n', "looks like JSON"),
         ("a.txt", '[{"text":\n "b"}]\n', "looks like JSON"),
-        ("a.jsonl", '{"body": "b"}\n', "no column 'text'; expected one of body"),
+        ("a.jsonl", '{"body": "b"}\n', "a.jsonl: line 1: column 'text' .* received None"),
         ("a.csv", "id,content\n1,One.\n", "no column 'text'; .*one of id, content"),
         ("a.txt", "BZh91AY&SY", "is compressed with bzip2"),
         ("a.txt", b"\xfd7zXZ\0abc", "is compressed with xz"),

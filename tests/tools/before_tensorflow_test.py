@@ -63,6 +63,7 @@ MISTAKES = {
         ),
         ("--random_next_sentence --pair_policy=none", 2, "not with --pair_policy=none"),
         ("--beam_option=--x=1", 2, "beam_option requires --runner"),
+        ("--input_file=empty.txt", 1, "contains no training example"),
     ],
     "create_pretraining_data": [("", 2, "--input_file: required")],
     FINETUNE: [
@@ -208,6 +209,7 @@ def test_mistakes(tmp_path, run_python, model_folder):
     (tmp_path / "served/saved_model.pb").touch()
     (tmp_path / "a.tsv").write_text("text\tlabel\na good film\t1\na bad one\t0\n")
     (tmp_path / "r.tfrecord").write_bytes(b"")
+    (tmp_path / "empty.txt").touch()
     (tmp_path / "a.pq").write_bytes(b"PAR1")
     (tmp_path / "binary.txt").write_bytes(b"ab\xffcd\n")
     write_run(tmp_path / "a")

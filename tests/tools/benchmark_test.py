@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.commands import run_command
 from tests.imports import ROOT
 
 GOLDEN = ROOT / "tests/golden"
@@ -34,3 +35,15 @@ def test_data(tmp_path, run_python):
     assert rows["ours in 1 process, times that algorithm"] == pytest.approx(one)
     done = run_python(str(ROOT / "tools/benchmark.py"), *arguments)
     assert done.returncode == 2 and "data.json exists already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--topic=step --shapes=8x128,8", "--shapes: expected rows x tokens, such"),
+        ("--topic=fidelity", "--recording_dir: required for benchmark fidelity"),
+    ],
+)
+def test_wrong_flags(arguments, message):
+    done = run_command("benchmark", *arguments.split())
+    assert done.code == 2 and message in done.error

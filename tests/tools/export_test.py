@@ -47,3 +47,9 @@ def test_litert_is_compared_on_a_table(tmp_path, model_folder, run_python):
     pytest.importorskip("ai_edge_litert")
     answer = run_python(out / "example.py", "a text")
     assert answer.stdout.split()[0] in ("no", "yes"), answer.stderr
+
+
+def test_at_least_one_answer_is_served(tmp_path, model_folder):
+    given = {"model": model_folder("question_answering"), "output_dir": tmp_path / "o"}
+    done = run_command("export", **given, n_best_size=0)
+    assert done.code == 2 and "n_best_size must be at least 1" in done.error

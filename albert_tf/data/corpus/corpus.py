@@ -194,7 +194,7 @@ class Corpus:
         else:
             field = settings.text_field
             layout = {"kind": _ROW_FORMATS[kind], **settings.layout}
-            # Numbers stay numbers, which are no text. A line of JSON may lack the field.
+            # Numbers stay numbers, which are no text. JSON may lack the field.
             layout |= {"exact": [field], "raw": True, "may_be_empty": True}
             reader = ColumnReader(name, [field], bad=bad, text=stream, **layout)
             yield from formats.read_rows(reader, field, bad)

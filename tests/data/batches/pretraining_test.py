@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf import features
+from albert_tf.data.batches.reader import ExampleReader
 from albert_tf.data.masking import apply
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.records import tfrecord
@@ -269,6 +270,11 @@ def test_as_many_predictions_as_there_can_be(pattern):
 def test_arguments_that_do_not_fit(changes, message):
     with pytest.raises((DataError, UsageError), match=message):
         make_original(**changes)
+
+
+def test_no_predictions_do_not_fit_records_with_masks():
+    with pytest.raises(DataError, match="max_predictions_per_seq=20, .* received 0"):
+        ExampleReader(ORIGINAL, ORIGINAL_VOCAB, 128, 0)
 
 
 def test_batches_are_made_ahead_when_operations_are_deterministic(pattern, run_python):

@@ -170,7 +170,11 @@ def test_a_json_line_too_long_is_left_out(tmp_path, monkeypatch):
         ("a.jsonl", '{"text": "broken\n{"text": "b"}\n', "looks like JSON"),
         ("a.json", '// made by me\n{"text": "b"}\n', "looks like JSON"),
         ("a.txt", '[{"text":\n "b"}]\n', "looks like JSON"),
-        ("a.jsonl", '{"body": "b"}\n', "a.jsonl: line 1: column 'text' .* received None"),
+        (
+            "a.jsonl",
+            '{"body": "b"}\n',
+            "a.jsonl: line 1: column 'text' .* received None",
+        ),
         ("a.csv", "id,content\n1,One.\n", "no column 'text'; .*one of id, content"),
         ("a.txt", "BZh91AY&SY", "is compressed with bzip2"),
         ("a.txt", b"\xfd7zXZ\0abc", "is compressed with xz"),

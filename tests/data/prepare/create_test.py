@@ -290,6 +290,29 @@ def test_repeated_documents_can_be_dropped(tokenizer, tmp_path):
     assert card["corpus"]["documents"] == card["corpus"]["duplicate_documents"] == 33
 
 
+@pytest.mark.parametrize(
+    "text", ["a b c d e f g h i j.\n\n" * 999, "Hm.  \n \n\n" * 99 + PROSE]
+)
+def test_the_progress_bar_ends_at_its_total(tokenizer, tmp_path, monkeypatch, text):
+    bars = []
+
+    class Bar(create.tqdm.tqdm):
+        def __init__(self, **options):
+            super().__init__(**options)
+            bars.append(self)
+
+        def update(self, n=1):
+            assert self.n + n <= self.total
+            return super().update(n)
+
+    monkeypatch.setattr(create.tqdm, "tqdm", Bar)
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    job = [Corpus(str(path), "lines"), str(tmp_path / "t"), tokenizer, _config()]
+    create.create_pretraining_data(*job, num_shards=1, num_processes=1)
+    assert [bar.n for bar in bars] == [len(text.encode()), bars[1].total]
+
+
 def test_too_little_text(tokenizer, tmp_path):
     path = tmp_path / "a.txt"
     for text, found in (("\n\n", "0 documents"), ("Hi.\n", "1 document with 2 tok")):

@@ -239,7 +239,6 @@ def read_run(
     skipped = files.join(path, SKIPPED_FILE)
     if files.exists(skipped):
         log["rollbacks"] = files.read_json(skipped).get("skipped")
-    trials = _json(path, "metrics.json").get("trials") if kind else None
     return RunFiles(
         path=path,
         name=name or _name_of(path),
@@ -249,8 +248,8 @@ def read_run(
         config=_config(path, model, record.get("content")),
         environment={k: v for k, v in record.items() if k not in _NOT_ENVIRONMENT},
         data_card={} if kind else _data_card(path, settings),
-        report=_json(path, REPORT_FILE) if kind else {},
-        trials=trials if isinstance(trials, Mapping) else {},
+        report=_report(path) if kind else {},
+        trials=_trials(path) if kind else {},
         samples=() if kind else read_samples(path),
         **{**log, "rollbacks": list(_readable(log["rollbacks"]))},
     )
@@ -260,6 +259,30 @@ def _json(*names: str) -> Mapping[str, Any]:
     """Returns the content of a file; nothing if there is none."""
     path = files.join(*names)
     return files.read_json(path) if files.exists(path) else {}
+
+
+def _report(path: str) -> Mapping[str, Any]:
+    report = _json(path, REPORT_FILE)
+    lengths = report.get("lengths", {})
+    names = {"values", "max_seq_length", "examples", "truncated"}
+    complete = isinstance(lengths, Mapping) and all(
+        isinstance(one, Mapping) and names <= one.keys() for one in lengths.values()
+    )
+    rule = f"{files.join(path, REPORT_FILE)}: must be the report of a run: lengths"
+    require(complete, rule, error=DataError)
+    return report
+
+
+def _trials(path: str) -> Mapping[str, Any]:
+    """Returns the seeds on record; nothing if the runs are not."""
+    trials = _json(path, "metrics.json").get("trials")
+    if not isinstance(trials, Mapping) or "runs" not in trials:
+        return {}
+    runs = trials["runs"]
+    listed = isinstance(runs, list) and all(isinstance(run, Mapping) for run in runs)
+    rule = f"{files.join(path, 'metrics.json')}: trials: runs must be a list of objects"
+    require(listed, rule, error=DataError)
+    return trials
 
 
 def _config(path: str, model: str, content: Any) -> Mapping[str, Any]:

@@ -20,6 +20,7 @@ A report is a dict, as in `report.json`. All of it is optional:
 - `useful_token_rate`: share of the tokens of the training batches that are no padding.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -107,18 +108,23 @@ def seed_blocks(trials: Mapping[str, Any]) -> list[Block]:
             `runs`, each with `name`, `seed` and `value`, None if there is no metric.
     """
     metric, runs = trials.get("metric") or "result", trials["runs"]
-    values = [run["value"] for run in runs if run["value"] is not None]
-    summary = {"seeds": len(runs)}
-    summary |= {k: trials[k] for k in ("median", "lowest", "highest") if values}
+    found = [run.get("value") for run in runs]
+    values = [v for v in found if isinstance(v, int | float) and math.isfinite(v)]
+    summary: dict[str, Any] = {"seeds": len(runs)}
+    if values:
+        summary["median"] = statistics.median(values)
+        summary |= {"lowest": min(values), "highest": max(values)}
     if len(values) > 1:
         summary["standard deviation"] = statistics.stdev(values)
-    kept = [run["name"] == trials["best"] for run in runs]
+    names = [run.get("name") for run in runs]
+    kept = [name is not None and name == trials.get("best") for name in names]
     rows = [
-        {"name": run["name"], "seed": as_setting(run["seed"]), metric: run["value"]}
+        {"name": name, "seed": as_setting(run.get("seed")), metric: run.get("value")}
         | {"selected": is_best}
-        for run, is_best in zip(runs, kept, strict=True)
+        for run, name, is_best in zip(runs, names, kept, strict=True)
     ]
-    table = Table.of("Results by seed", rows)._replace(marked=kept.index(True))
+    marked = next((i for i, is_best in enumerate(kept) if is_best), None)
+    table = Table.of("Results by seed", rows)._replace(marked=marked)
     return [Facts(f"The {metric} over seeds", summary), table]
 
 
@@ -220,7 +226,7 @@ def _lengths(report: Mapping[str, Any]) -> list[Block]:
             "longest row": max(one["values"]),
             "limit": one["max_seq_length"],
             "cut examples": one["truncated"],
-            "share of the examples": f"{one['truncated'] / one['examples']:.2%}",
+            "share of the examples": f"{one['truncated'] / (one['examples'] or 1):.2%}",
         }
         for split, one in found.items()
     ]

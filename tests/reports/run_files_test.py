@@ -14,6 +14,7 @@ from albert_tf.reports.run_files import (
     read_run,
     read_runs,
 )
+from albert_tf.reports.run_page import render_runs
 from albert_tf.storage import files
 from tests.reports.runs import CONFIG, SETTINGS, lines, rollback, write_run
 
@@ -144,6 +145,29 @@ def test_a_damaged_log_is_named(tmp_path):
     (tmp_path / "a/metrics.jsonl").write_text('{"step": 1}\nx\n{"step": 2}\n')
     with pytest.raises(DataError, match=r"metrics\.jsonl: line 2 must be JSON"):
         read_runs([path])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("report.json", {"lengths": {"dev": {"values": [1]}}}),
+        ("metrics.json", {"trials": {"best": "seed_1", "runs": ["seed_1"]}}),
+    ],
+)
+def test_changed_results_are_named(tmp_path, name, content):
+    path = write_run(tmp_path / "a", kind="finetune", finished=True)
+    (tmp_path / "a" / name).write_text(json.dumps(content))
+    with pytest.raises(DataError, match=f"{name}: "):
+        read_runs([path])
+
+
+@pytest.mark.parametrize("runs", [{}, {"runs": [{"name": "seed_2", "value": 0.5}] * 2}])
+def test_what_is_missing_of_the_seeds_is_not_shown(tmp_path, runs):
+    path = write_run(tmp_path / "a", kind="finetune", finished=True)
+    content = json.dumps({"trials": {"best": "seed_1", **runs}})
+    (tmp_path / "a/metrics.json").write_text(content)
+    page = render_runs(read_runs([path]))
+    assert (b"Results by seed" in page) == (b">median<" in page) == bool(runs)
 
 
 def test_a_remote_run(tmp_path, bucket):

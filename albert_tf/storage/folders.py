@@ -208,8 +208,12 @@ def tidy(path: str | os.PathLike) -> None:
         DataError: If a remote folder cannot be written.
     """
     restore(path)
+    # Else an old folder beside it may be all there is.
+    whole = any(files.exists(files.join(path, n)) for n in (MANIFEST, "run.json"))
     for left in leftovers(path):
         folder, name = os.path.split(left)
+        if ".old-" in name and not whole:
+            continue
         # Without the dot it may be the user's, as `run.old-<commit>`; not inside a run.
         if name[0] == "." or files.exists(files.join(folder, "run.json")):
             files.remove_tree(left)

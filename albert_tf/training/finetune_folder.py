@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import re
-import tempfile
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +22,7 @@ from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.run_folder import (
     BEST_FOLDER,
     CHECKPOINT_FOLDER,
+    FREE,
     RUN_FILE,
     RunFolder,
     held,
@@ -34,12 +35,14 @@ METRICS = "metrics.json"
 REPORT = "report.html"
 # What only an unfinished run needs.
 _TEMPORARY = (CHECKPOINT_FOLDER, BEST_FOLDER, TRIALS_FOLDER, METRICS_FILE + PARTS)
-# Files of a run in addition to those of its model; the last two are what
-# `evaluate --exits_curve` writes. Predictions are recognized by their names.
+# Files of a run and of its model; the last two are what `evaluate --exits_curve`
+# writes. Predictions are recognized by their names; those of the first dev set have no
+# other name before them.
 _RUN_NAMES = {METRICS, METRICS_FILE, REPORT, REPORT_FILE, TRIALS_FILE}
-_RUN_NAMES |= {"curves.png", "tensorboard", "exits.json", "exits.png"}
+_RUN_NAMES |= {"config.json", "model.safetensors", "spiece.model", "tokenizer.json"}
+_RUN_NAMES |= {folders.MANIFEST, "curves.png", "tensorboard", "exits.json", "exits.png"}
 _PREDICTIONS = re.compile(
-    r"((dev|test|ax)(_(mis)?matched)?_)?predictions"
+    r"((dev_mismatched|test(_(mis)?matched)?|ax)_)?predictions"
     r"(\.(tsv|jsonl|json)|_nbest\.json|_null_odds\.json)"
 )
 
@@ -62,16 +65,18 @@ def prepared(settings: FinetuneSettings) -> FinetuneSettings:
     settings.check_source()
     settings.check_given()
     path = settings.output_dir.rstrip("/") or "/"
-    path = path if files.is_remote(path) else os.path.realpath(path)
+    if not files.is_remote(path):
+        path = os.path.realpath(path)
+        folders.restore(path)  # an earlier version may have been killed renaming it
     names = files.list_folder(path) if files.is_folder(path) else [path]
-    used = any(name != ".lock" and not files.is_leftover(name) for name in names)
+    used = any(not (name in FREE or files.is_leftover(name)) for name in names)
     if used and files.exists(path) and not is_run(path):
         raise UsageError(
             f"output_dir: {path} is not a fine-tuning run and is therefore not "
             "overwritten"
             if settings.overwrite
-            else f"output_dir: {path} exists already; give another folder, or "
-            "--overwrite to replace a fine-tuning run"
+            else f"output_dir: {path} exists already and is not a fine-tuning run; "
+            "give a new or an empty folder"
         )
     if not files.is_remote(path):
         _check_writable(path)
@@ -86,9 +91,11 @@ def _check_writable(path: str) -> None:
     parent = path
     while not os.path.lexists(parent):
         parent = os.path.dirname(parent)
+    # Processes that start at the same moment know this name, and tidy it.
+    probe = os.path.join(parent, f".lock-{uuid.uuid4().hex[:8]}")
     try:
-        with tempfile.TemporaryDirectory(prefix=".albert_tf-", dir=parent):
-            pass
+        os.mkdir(probe)
+        files.remove_empty_folder(probe)
     except OSError as e:
         cannot = "written" if parent == path else f"created in {parent}"
         raise UsageError(
@@ -192,7 +199,7 @@ def _remove_run(path: str) -> None:
     # Whatever happens now, this is not a finished run any more.
     record = {"kind": FinetuneSettings.kind, "settings": {}}
     files.write_text(files.join(path, RUN_FILE), json.dumps(record) + "\n")
-    own = {*folders.OWN_NAMES, *_RUN_NAMES, *_TEMPORARY}
+    own = {*_RUN_NAMES, *_TEMPORARY}
     for name in sorted(files.list_folder(path)):
         if name in own or files.is_leftover(name) or _PREDICTIONS.fullmatch(name):
             files.remove_tree(files.join(path, name))

@@ -33,9 +33,11 @@ _OUTDATED = "model_is_outdated"
 _VERSIONS = "versions"
 # How a setting is compared: itself, itself after the others, or by what it names.
 _BY_VALUE = (True, "follows")
-# The lock, and half-written files, also those of earlier versions.
+# What a folder may hold that is free: a lock, and what a new disk has.
+FREE = (LOCK_FILE, "lost+found")
+# Locks never taken, and half-written files, also those of earlier versions.
 _LEFTOVER = re.compile(
-    r"\.lock(-[0-9a-f]{8})?|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
+    r"\.lock-[0-9a-f]{8}|\.(run\.json|\.lock)\.[0-9a-f]{8}\.partial"
     r"|run\.json\.tmp-[0-9a-f]{8}"
 )
 
@@ -109,7 +111,7 @@ class RunFolder:
         require(is_free, f"{where}: must be a folder, is a file")
         found = files.list_folder(self.path) if is_folder else []
         # What a process killed at its start leaves behind.
-        found = [name for name in found if not _LEFTOVER.fullmatch(name)]
+        found = [n for n in found if n not in FREE and not _LEFTOVER.fullmatch(n)]
         self._recorded: dict[str, Any] = {"settings": {}, "content": {}}
         self._was_begun = RUN_FILE in found and not replaces
         if not self._was_begun:

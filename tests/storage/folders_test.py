@@ -286,6 +286,14 @@ def test_a_replacement_that_is_killed(tmp_path, count):
     assert os.listdir(tmp_path) == ["model"]
 
 
+def test_what_may_be_the_only_copy_is_kept(tmp_path):
+    write(tmp_path / ".model.old-0123abcd")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/.lock").write_text("")
+    folders.tidy(tmp_path / "model")
+    assert folders.verify(tmp_path / ".model.old-0123abcd")
+
+
 def test_everything_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     done = []
     fsync, replace = os.fsync, os.replace

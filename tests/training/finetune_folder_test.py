@@ -5,7 +5,10 @@ import errno
 import functools
 import json
 import os
+import re
 import shutil
+import subprocess
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -17,7 +20,7 @@ from albert_tf.training import finetune
 from albert_tf.training import finetune_folder as folder
 from albert_tf.training.finetune_settings import FinetuneSettings
 from albert_tf.training.tensorflow.step import TrainStep
-from tests.training.runs import run
+from tests.training.runs import command_line, finetuning, run
 
 
 def test_the_folder(finished, tables):
@@ -110,10 +113,15 @@ def test_overwriting(once, finished, tmp_path, monkeypatch):
         with pytest.raises(UsageError, match="several workers cannot replace"):
             once(tmp_path / "new", overwrite=True, seed=9)
     assert (tmp_path / "new" / "model.safetensors").read_bytes() == before
-    (tmp_path / "new" / "thesis.txt").write_text("mine")
+    precious = "thesis.txt", "README.md", "labels.txt", "dev_predictions.tsv"
+    for name in (*precious, "assets/photo.png"):
+        (tmp_path / "new" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "new" / name).write_text("mine")
     once(tmp_path / "new", overwrite=True, seed=9)
     assert (tmp_path / "new" / "run.json").read_text() != first
-    assert (tmp_path / "new" / "thesis.txt").read_text() == "mine"
+    for name in (*precious, "assets/photo.png"):
+        assert (tmp_path / "new" / name).read_text() == "mine"
+    assert not (tmp_path / "new" / "test_predictions.tsv").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "other"]
 
 
@@ -180,6 +188,80 @@ def test_a_link_to_the_folder_stays_a_link(once, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "real" / ".lock-0123abcd").write_text("")
+    (tmp_path / "real" / "lost+found").mkdir()  # as on a new disk
     once(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("old", ["new.old-0123abcd", ".new.old-0123abcd"])
+def test_an_interrupted_replacement_is_undone(once, finished, tmp_path, old):
+    shutil.copytree(finished[0], tmp_path / old)
+    with pytest.raises(UsageError, match="holds another run"):
+        once(tmp_path / "new")
+    assert (tmp_path / "new" / "model.safetensors").exists()
+
+
+def test_runs_that_start_together_do_not_refuse_each_other(tables, tmp_path):
+    values = {**tables, "output_dir": str(tmp_path), "init_checkpoint": "unread"}
+    settings = FinetuneSettings(**values)
+    with futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(folder.prepared, [settings] * 200))
+    assert not list(tmp_path.iterdir())
+
+
+FULL = """
+mount -t tmpfs -o size=1m tmpfs "$1" || exit 99
+shift
+for size in 1m 4m 6m 8m 10m 99m; do
+  mount -o remount,size=$size "$FOLDER"
+  "$@" 2> "$RESULTS/$size.txt"
+  echo $? > "$RESULTS/$size.code"
+  ls -A "$FOLDER" "$FOLDER/model" > "$RESULTS/$size.list" 2>&1
+done
+cp -r "$FOLDER/model" "$RESULTS/model"
+"""
+
+
+def can_mount():
+    command = ["unshare", "-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    if not shutil.which("unshare"):
+        return False
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.broad
+@pytest.mark.skipif(not can_mount(), reason="a disk of a given size cannot be made")
+def test_a_disk_that_is_full(tables, pretrained, tmp_path):
+    """On a disk that grows from attempt to attempt, the last one ends as any run."""
+    disk, found = tmp_path / "disk", tmp_path / "results"
+    disk.mkdir()
+    found.mkdir()
+    values = {**tables, "init_checkpoint": pretrained, "num_train_steps": 6}
+    values |= {"eval_steps": 3, "save_checkpoints_steps": 2}
+    command = command_line("finetune", finetuning(disk / "model", **values))
+    environment = {**os.environ, "FOLDER": str(disk), "RESULTS": str(found)}
+    subprocess.run(
+        ["unshare", "-rm", "sh", "-c", FULL, "sh", str(disk), *command],
+        env=environment,
+        check=True,
+        timeout=900,
+    )
+    failed = 0
+    for file in found.glob("*.code"):
+        errors = file.with_suffix(".txt").read_text()
+        if file.stem == "99m":
+            assert file.read_text() == "0\n", errors
+            continue
+        assert file.read_text() in ("0\n", "1\n"), errors
+        if file.read_text() == "1\n":
+            failed += 1
+            assert "Traceback" not in errors
+            (line,) = re.findall(r"^error: .*", errors, re.M)
+            assert re.search("No space left|disk is full", line), line
+            assert "config.json" not in file.with_suffix(".list").read_text()
+    assert failed >= 3
+    run(tmp_path / "whole", **values)
+    for name in ("metrics.json", "model.safetensors", "predictions.tsv"):
+        whole = (tmp_path / "whole" / name).read_bytes()
+        assert (found / "model" / name).read_bytes() == whole

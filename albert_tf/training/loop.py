@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.errors import DataError, Stopped, require
@@ -233,14 +232,15 @@ def evaluate_batches(
     Raises:
         DataError: If there is no batch.
     """
-    totals: dict[str, np.float32] = {}
+    # Tensors until the end: a number would wait for the device.
+    totals: dict[str, tf.Tensor] = {}
     for number, batch in enumerate(batches, 1):
         for name, value in step.evaluate(batch).items():
-            totals[name] = totals.get(name, 0) + value
+            totals[name] = totals.get(name, 0.0) + value
         if number == max_steps:
             break
     require(totals, "the evaluation data holds no batch", error=DataError)
-    return step.objective.metrics(totals)
+    return step.objective.metrics({k: v.numpy() for k, v in totals.items()})
 
 
 def _evaluate(

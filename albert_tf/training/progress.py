@@ -1,6 +1,7 @@
 """What a person watches during a run: a progress bar, JSON lines, TensorBoard."""
 
 import contextlib
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -179,6 +180,12 @@ def _begin_session(folder: str, first_step: int) -> None:
         first_step: int. Number of steps already done.
     """
     tf.io.gfile.makedirs(folder)
+    # Names of event files tell whole seconds, so those of two starts must differ.
+    found = [
+        re.search(r"tfevents\.(\d+)", name) for name in tf.io.gfile.listdir(folder)
+    ]
+    newest = max((int(name[1]) for name in found if name), default=0)
+    time.sleep(min(max(newest + 1 - time.time(), 0.0), 1.0))
     # It reads files in the order of their names: before the one that TensorFlow makes,
     # whose name goes on with that of the machine.
     name = f"events.out.tfevents.{int(time.time()):010d}.+start"

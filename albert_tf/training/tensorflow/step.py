@@ -119,7 +119,7 @@ class TrainStep:
             iterator, tf.constant(num_steps, tf.int32), tf.constant(before, tf.float32)
         )
         results = {
-            **self._named(sums),
+            **self._named(sums.numpy()),
             "learning_rate": rate.numpy(),
             "losses": losses.numpy(),
             "grad_norms": norms.numpy(),
@@ -130,9 +130,9 @@ class TrainStep:
             results["trust_ratios"] = dict(zip(self._ratio_names, ratios, strict=True))
         return results
 
-    def evaluate(self, batch) -> dict[str, np.float32]:
+    def evaluate(self, batch) -> dict[str, tf.Tensor]:
         """Returns `sum_names` of one distributed batch, without training."""
-        return self._named(self._evaluate(batch))
+        return self._named(tf.unstack(self._evaluate(batch)))
 
     def predict(self, batch: Mapping[str, np.ndarray]) -> Any:
         """Returns the model's outputs for a batch, without training.
@@ -201,7 +201,7 @@ class TrainStep:
         return tf.stack([tf.cast(sums[name], tf.float32) for name in self.sum_names])
 
     def _named(self, sums):
-        return dict(zip(self.sum_names, sums.numpy(), strict=True))
+        return dict(zip(self.sum_names, sums, strict=True))
 
     def _replica_step(self, batch):
         """Updates the weights; returns this replica's loss, followed by its sums."""

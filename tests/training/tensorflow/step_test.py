@@ -13,6 +13,7 @@ from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.masked_lm import AlbertPretrainer
 from albert_tf.objectives.pretraining import ALBERT
 from albert_tf.optimizers.create import create_optimizer
+from albert_tf.training.loop import evaluate_batches
 from albert_tf.training.tensorflow.step import TrainStep
 from albert_tf.training.tensorflow.strategy import create_strategy
 from benchmarks.step_speed import random_batch
@@ -292,6 +293,16 @@ def compiled_functions(**options) -> list[str]:
         for function in graph.library.function
         if function.attr["_XlaMustCompile"].b
     ]
+
+
+def test_an_evaluation_waits_for_the_device_only_at_its_end():
+    model = AlbertPretrainer(tiny.CONFIG, seed=1)
+    optimizer = create_optimizer("adamw", learning_rate=1e-3, num_train_steps=10)
+    step = TrainStep(model, ALBERT, optimizer, tf.distribute.get_strategy())
+    batch = {k: tf.constant(v) for k, v in random_batch(tiny.CONFIG, 2, 12).items()}
+    assert all(map(tf.is_tensor, step.evaluate(batch).values()))
+    once, twice = (evaluate_batches(step, [batch] * n, 0) for n in (1, 2))
+    assert twice == pytest.approx(once, rel=1e-4)
 
 
 def test_only_chains_of_element_wise_operations():

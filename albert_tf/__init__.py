@@ -87,7 +87,7 @@ def _loader():
 
     They must not import it: it is above them, and would import TensorFlow.
     """
-    return importlib.import_module("albert_tf.converters.load")
+    return importlib.import_module(f"albert_tf.{_HOME['from_pretrained']}")
 
 
 def _execute_and_register(execute, keras) -> None:

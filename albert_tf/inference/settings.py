@@ -56,7 +56,7 @@ class BulkSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServedSettings:
-    """What of a SavedModel is asked, and how its answers are written.
+    """Which answers a SavedModel gives, and how they are written.
 
     Attributes:
         signature: Of a SavedModel: signature to call; it must take strings, such as

@@ -41,7 +41,7 @@ class Lamb(AdamStyleOptimizer):
             "exclude_from_layer_adaptation", exclude_from_layer_adaptation
         )
         self._adaptation_flags = frozenset()
-        # Of the step that is computed; Keras would track a bare dict.
+        # Ratios of the current step; Keras would track a bare dict.
         self._step = types.SimpleNamespace(ratios={})
 
     def build(self, variables: Sequence[keras.Variable]) -> None:

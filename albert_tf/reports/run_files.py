@@ -298,7 +298,7 @@ def _data_card(run: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
     pattern = settings.get("input_file")
     if not isinstance(pattern, str) or not pattern:
         return {}
-    # Of several lengths the records of the longest.
+    # With several lengths: the records of the longest one.
     pattern = pattern.replace("{length}", str(settings.get("max_seq_length")))
     if files.is_remote(pattern) and not files.is_remote(run):
         return {}  # reading it would take TensorFlow

@@ -17,7 +17,7 @@ A report is a dict, as in `report.json`. All of it is optional:
 - `lengths`: by split, `values`, tokens of each row, of which an example may have
   several; `max_seq_length`; `examples` and `truncated`, how many there are and how many
   of them lost text,
-- `useful_token_rate`: share of the tokens of the training batches that are no padding.
+- `useful_token_rate`: share of the tokens of the training batches that are not padding.
 """
 
 import math

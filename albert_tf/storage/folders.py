@@ -208,7 +208,7 @@ def tidy(path: str | os.PathLike) -> None:
         DataError: If a remote folder cannot be written.
     """
     restore(path)
-    # Else an old folder beside it may be all there is.
+    # Otherwise, an old folder next to it may be the only copy.
     whole = any(files.exists(files.join(path, n)) for n in (MANIFEST, "run.json"))
     for left in leftovers(path):
         folder, name = os.path.split(left)

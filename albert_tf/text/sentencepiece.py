@@ -21,7 +21,7 @@ from albert_tf.text import offsets
 from albert_tf.text.normalization import normalize_text, to_unicode
 from albert_tf.text.tokenizer import Tokenizer
 
-# What a model folder keeps besides the file.
+# Options that a model folder stores next to the tokenizer file.
 OPTIONS = ("do_lower_case", "keep_accents", "digit_comma_rule")
 _SPACE = "▁"
 # Letters and punctuation that continue a word (`_is_start_piece_sp` of the original).
@@ -31,7 +31,7 @@ _CONTINUES_WORD = frozenset("abcdefghijklmnopqrstuvwxyz" + _PUNCTUATION)
 # Sizes of arrays in SentencePiece (`kMaxTrieResultsSize`, `kResultSize`), and its limit
 # for a piece since 0.2.2 (`kMaxPieceSize`).
 _MAX_RULES, _MAX_SYMBOLS, _MAX_PIECE = 32, 64, 7_999
-# Of a rule and its replacement. The longest of NFKC have 12 and 33 bytes.
+# Bytes of a rule and of its replacement; the longest of NFKC have 12 and 33.
 _MAX_BYTES = 255
 
 

@@ -211,7 +211,7 @@ class KeepBest(Callback):
                 self.save(step)
 
     def _is_best(self, step: int, value: float) -> bool:
-        """Notes an evaluation; one that is on record is none."""
+        """Notes an evaluation that is not on record yet."""
         if step <= self._last_step:
             return False
         self._last_step = step

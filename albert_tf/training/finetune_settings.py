@@ -60,7 +60,7 @@ class FinetuneSettings(TrainingSettings, DataSettings):
             needed only where the checkpoint has none.
         spm_model_file: SentencePiece model or tokenizer.json, if the model has none.
         labels: Label names in the order of the class indices, or of the class ids (from
-            0, or from 1) in train_file; a file labels.txt beside it does the same.
+            0, or from 1) in train_file; a file labels.txt next to it does the same.
             Default: the task's, or those in train_file, sorted.
         many_labels: Accept more than 50 different labels, or a different one in every
             row.

@@ -34,8 +34,8 @@ class PretrainSettings(TrainingSettings):
             model, the tokenizer.json of a byte-level BPE, or a folder with either.
         eval_file: Held-out TFRecords; without them there is no evaluation.
         objective: What to learn: albert, or bert for records of --pair_policy=nsp.
-        pair_loss_weight: Factor of the loss about a pair of segments (SOP, or NSP)
-            beside that of the masked tokens.
+        pair_loss_weight: Weight of the loss about a pair of segments (SOP or NSP); that
+            of the masked tokens has weight 1.
         preset: Size of the model, such as albert_base_v2. Exclusive with
             --albert_config_file. Without either: that of --init_checkpoint.
         albert_config_file: JSON file with the sizes of the model.
@@ -70,7 +70,7 @@ class PretrainSettings(TrainingSettings):
         start_warmup_step: With --learning_rate_schedule=original: step at which the
             warm-up begins.
         keep_best: Metric of the evaluations, such as loss, mlm_accuracy or ema_loss:
-            the model with the best value is kept in best/, beside the checkpoints.
+            the model with the best value is kept in best/, next to the checkpoints.
         sample_texts: Sentence with [MASK] that the model fills in at each evaluation,
             for samples.jsonl; may be repeated. Empty: none. Not on a TPU.
         async_checkpoint: Continue training while a checkpoint is written. Default: on

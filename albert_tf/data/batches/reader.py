@@ -173,7 +173,7 @@ class ExampleReader:
         payload = self.records[0]
         try:
             return tf.train.Example.FromString(payload).features.feature
-        except Exception:  # protobuf's own, which is no requirement
+        except Exception:  # protobuf's own error; protobuf is not a requirement
             self._fail("must be a tf.train.Example", 0, payload[:16])
 
     def _serialized(self, indices):

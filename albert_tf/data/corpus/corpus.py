@@ -45,7 +45,7 @@ _LINE_COUNTS = {
     "rows_without_text": "lines_without_text",
 }
 FORMATS = ("auto", "lines", "paragraphs", "wikiextractor", "jsonl", "parquet", "table")
-# Of these formats, the name that `ColumnReader` has for them.
+# Formats with rows, and the names that `ColumnReader` has for them.
 _ROW_FORMATS = {"jsonl": "json", "parquet": "parquet", "table": None}
 
 
@@ -194,7 +194,7 @@ class Corpus:
         else:
             field = settings.text_field
             layout = {"kind": _ROW_FORMATS[kind], **settings.layout}
-            # Numbers stay numbers, which are no text. JSON may lack the field.
+            # Numbers stay numbers, which are not text. JSON may lack the field.
             layout |= {"exact": [field], "raw": True, "may_be_empty": True}
             reader = ColumnReader(name, [field], bad=bad, text=stream, **layout)
             yield from formats.read_rows(reader, field, bad)

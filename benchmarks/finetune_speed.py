@@ -115,8 +115,8 @@ def _examples(settings: Settings) -> tuple[EncodedExamples, int, int]:
     tokenizer = load_tokenizer(settings.spm_model_file)
     table = settings.columns.read_table(settings.input_file)
     task = with_labels(table_task(), table)
-    options = dataclasses.replace(task.options, max_seq_length=settings.max_seq_length)
-    encoded = task.family.encode(task, table, tokenizer, options)
+    task = task.with_options(max_seq_length=settings.max_seq_length)
+    encoded = task.encode(table, tokenizer)
     return encoded, tokenizer.pad_id, max(1, len(task.labels))
 
 

@@ -95,7 +95,7 @@ def main() -> None:
         if rule is not None:
             values["mean_layers"] = float(predictor.used_layers.mean())
         found[split] = values
-        shown[split] = task.family.report(task, examples, answers, encoded)
+        shown[split] = task.report(examples, answers, encoded)
     results = {"task": task.name}
     results |= {"labels": list(task.labels)} if task.labels else {}
     results |= found[splits[0]] if len(splits) == 1 else found

@@ -72,8 +72,7 @@ def measure_exits(
 
     def metric_of(layers: np.ndarray) -> float:
         chosen = {"logits": logits[np.arange(len(logits)), layers - 1]}
-        family, task = predictor.task.family, predictor.task
-        answers = family.answers(task, examples, encoded, chosen, task.options)
+        answers = predictor.task.answers(examples, encoded, chosen)
         return float(predictor.metrics(examples, answers)[name])
 
     batches = _some_batches(predictor, encoded, max_timed)

@@ -149,7 +149,7 @@ def predictions(output: Output, task: Task, job: Job, answers: Any) -> Part:
     ending = output.ending
     if output.answers == LABELS:
         return _texts(output, job, answers)
-    contents = task.family.prediction_files(task, job.rows, answers, task.options)
+    contents = task.prediction_files(job.rows, answers)
     about = {"rows": len(job.rows), "numbered": False}
     if ".json" in contents:
         objects = {name: json.loads(text) for name, text in contents.items()}

@@ -282,9 +282,7 @@ class Predictor(Loadable):
             DataError: If an example cannot be used.
             UsageError: If the options leave no room for text.
         """
-        return self.task.family.encode(
-            self.task, examples, self.tokenizer, self.options
-        )
+        return self.task.encode(examples, self.tokenizer)
 
     def answers(
         self,
@@ -307,13 +305,11 @@ class Predictor(Loadable):
         if encoded is None:
             encoded = self.encoded(examples)
         outputs = self.outputs(encoded, forward, on_batch, title)
-        return self.task.family.answers(
-            self.task, examples, encoded, outputs, self.options
-        )
+        return self.task.answers(examples, encoded, outputs)
 
     def metrics(self, examples: Any, answers: Any) -> dict[str, float]:
         """Compares answers with the labels of examples."""
-        return self.task.family.metrics(self.task, examples, answers)
+        return self.task.compare(examples, answers)
 
     def outputs(
         self,

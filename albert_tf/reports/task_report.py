@@ -6,7 +6,7 @@ A report is a dict, as in `report.json`. All of it is optional:
 - `metric`, `best_step`: what selects the checkpoint, and the step of the selected one,
 - `warnings`: what the reader must know, such as a collapse,
 - `results`: metrics by name, or such dicts by split,
-- `splits`: by split, what `Family.report` returns: any of
+- `splits`: by split, what `Task.report` returns: any of
     - `labels`, list of str, and `confusion`, int `[C, C]`, rows = correct,
     - `scatter`, list of (label, prediction),
     - `per_class`, list of `{"label", "precision", "recall", "f1", "support"}`,

@@ -17,7 +17,7 @@ from albert_tf.errors import UsageError
 from albert_tf.tables.tfds_source import PREFIX
 from albert_tf.tasks.metrics import classification_metrics, regression_metrics
 from albert_tf.tasks.task import REGRESSION, SINGLE_LABEL, Recipe, Task
-from albert_tf.tasks.text_classification import FAMILY
+from albert_tf.tasks.text_classification import TextTask
 from albert_tf.tasks.text_tables import (
     LabelledTableSettings,
     TableSettings,
@@ -199,7 +199,7 @@ def _task(name, splits, labels, metrics, recipe) -> Task:
     there = {**_columns(texts), "label_column": "label", "id_column": "idx"}
     more = {"task": name, "features": LabelledTableSettings(**there)}
     names = metrics.split()
-    return Task(
+    return TextTask(
         name=name,
         head="text_classifier",
         metrics=functools.partial(_metrics, names=names),
@@ -213,7 +213,6 @@ def _task(name, splits, labels, metrics, recipe) -> Task:
         positive_label="1" if labels == _BINARY else None,
         problem_type=SINGLE_LABEL if labels else REGRESSION,
         recipe=Recipe(*recipe) if recipe else None,
-        family=FAMILY,
     )
 
 

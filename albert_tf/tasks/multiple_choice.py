@@ -27,7 +27,6 @@ from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,
     EncodedExamples,
-    Family,
     Recipe,
     Task,
     json_text,
@@ -55,11 +54,11 @@ class ChoiceAnswers:
     probabilities: list[np.ndarray]
 
 
-class MultipleChoice(Family):
-    """The family of multiple choice tasks; see `task.Family`."""
+class ChoiceTask(Task):
+    """The family of multiple choice tasks; see `task.Task`."""
 
-    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
-        """Returns one row per choice; see `task.Family.encode`.
+    def encode(self, examples, tokenizer) -> EncodedExamples:
+        """Returns one row per choice; see `task.Task`.
 
         As the original's `RaceProcessor` and `convert_single_example` do it: all texts
         are normalized; a choice replaces every `_` of its question, if the examples say
@@ -70,8 +69,8 @@ class MultipleChoice(Family):
         Raises:
             UsageError: If a length leaves no room for text.
         """
-        inputs.check_max_seq_length(options.max_seq_length, pairs=True)
-        longest = options.max_qa_length
+        inputs.check_max_seq_length(self.options.max_seq_length, pairs=True)
+        longest = self.options.max_qa_length
         require(longest > 0, "max_qa_length must be positive", longest)
         # Byte BPE has no normalization.
         normalize = getattr(tokenizer, "normalize", to_unicode)
@@ -90,7 +89,7 @@ class MultipleChoice(Family):
         counts = [len(row) for row in examples.choices]
         context = np.repeat([distinct[text] for text in examples.contexts], counts)
         full_a, full_b = np.diff(a_splits)[context], np.diff(b_splits)
-        budget = options.max_seq_length - 3
+        budget = self.options.max_seq_length - 3
         kept_b = np.minimum(full_b, min(longest, budget))
         kept_a = np.minimum(full_a, budget - kept_b)
         first = (a_ids, a_splits[context], kept_a)
@@ -104,42 +103,42 @@ class MultipleChoice(Family):
             targets[features.LABELS] = np.array(examples.labels, np.int32)
         return EncodedExamples(rows, units, targets, truncated)
 
-    def answers(self, task, examples, encoded, outputs, options) -> ChoiceAnswers:
+    def answers(self, examples, encoded, outputs) -> ChoiceAnswers:
         """Returns the likeliest choice of each question, the first one on a tie."""
         logits = np.asarray(outputs["logits"], np.float32).reshape(-1)
         questions = np.split(logits, encoded.unit_splits[1:-1])
         predictions = np.array([row.argmax() for row in questions], np.int64)
         return ChoiceAnswers(predictions, [metrics.softmax(row) for row in questions])
 
-    def metrics(self, task, examples, answers) -> dict[str, float]:
+    def compare(self, examples, answers) -> dict[str, float]:
         """Returns accuracy, also of each group, and those of two trivial models.
 
         `majority_accuracy` is that of always naming the most frequent index,
         `chance_accuracy` that of guessing.
         """
         labels = np.array(examples.labels, np.int64)
-        values = dict(task.metrics(labels, answers.predictions))
+        values = dict(self.metrics(labels, answers.predictions))
         for group, members in _groups(examples).items():
-            subset = task.metrics(labels[members], answers.predictions[members])
+            subset = self.metrics(labels[members], answers.predictions[members])
             values |= {f"{name}_{group}": value for name, value in subset.items()}
         values["majority_accuracy"] = float(np.bincount(labels).max() / len(labels))
         chance = [1 / len(row) for row in examples.choices]
         values["chance_accuracy"] = float(np.mean(chance))
         return values
 
-    def metric_names(self, task, examples) -> list[str]:
+    def metric_names(self, examples) -> list[str]:
         """Returns the names of the metrics that can select a model."""
-        names = list(task.metrics([0], [0]))
+        names = list(self.metrics([0], [0]))
         endings = ["", *(f"_{group}" for group in _groups(examples))]
         return [f"{name}{end}" for end in endings for name in names]
 
-    def strata(self, task, examples) -> list[tuple]:
+    def strata(self, examples) -> list[tuple]:
         """Returns the context of each question, if there is one, and its label."""
         units = [context or i for i, context in enumerate(examples.contexts)]
         return list(zip(units, examples.labels, strict=True))
 
-    def collapse(self, task, examples, answers) -> str:
-        """Returns how the answers show that training collapsed; see `task.Family`."""
+    def collapse(self, examples, answers) -> str:
+        """Returns how the answers show that training collapsed; see `task.Task`."""
         if len(examples) < _FEWEST:
             return ""
         if all(np.ptp(row) < _SAME for row in answers.probabilities):
@@ -151,7 +150,7 @@ class MultipleChoice(Family):
             return f"the model answers {name} to every question"
         return ""
 
-    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
+    def prediction_files(self, examples, answers) -> dict[str, str]:
         """Returns a table and JSON lines with the answer to each question.
 
         Choices are called A, B, ... in RACE and 0, 1, ... elsewhere.
@@ -177,8 +176,8 @@ class MultipleChoice(Family):
             table.append([examples.ids[i], *label.values(), name(chosen), *cells])
         return {".tsv": table_text(table), ".jsonl": json_text(lines)}
 
-    def report(self, task, examples, answers, encoded) -> dict:
-        """Returns what a report shows; see `task.Family.report`.
+    def report(self, examples, answers, encoded) -> dict:
+        """Returns what a report shows; see `task.Task`.
 
         The confusion matrix counts positions of choices: its columns show whether the
         model prefers one. The errors are those that the model is surest of.
@@ -195,7 +194,7 @@ class MultipleChoice(Family):
             "confusion": metrics.confusion(labels, predictions, size),
             "calibration": [[x, int(y)] for x, y in zip(scores, right, strict=True)],
             "groups": [
-                {"name": group, **task.metrics(labels[members], predictions[members])}
+                {"name": group, **self.metrics(labels[members], predictions[members])}
                 for group, members in _groups(examples).items()
             ],
             "errors": [
@@ -239,15 +238,13 @@ def _choice(examples: ChoiceExamples, i: int, choice: int) -> str:
     return f"{examples.choice_name(int(choice))}: {text}"
 
 
-FAMILY = MultipleChoice()
 # A task of multiple choice, of which the name, the splits and the sizes are still to be
 # given.
 choice_task = functools.partial(
-    Task,
+    ChoiceTask,
     head="multiple_choice",
     metrics=_accuracy,
     selecting_metric="accuracy",
-    family=FAMILY,
 )
 _SPLITS = ("train", "dev", "test")
 TASKS = (

@@ -283,8 +283,8 @@ def read_labelled(
         DataError: If they have no labels.
     """
     examples = read_split(task, settings, split, path)
-    policy = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
-    examples = task.family.to_evaluate(task, examples, policy)
+    policy = task.with_options(on_bad_input=settings.on_bad_input)
+    examples = policy.to_evaluate(examples)
     rule = f"{examples.path}: has no labels to compare with"
     require(examples.labels is not None, rule, error=DataError)
     return examples

@@ -47,7 +47,7 @@ def collect_outputs(
     num_threads: int = 1,
     title: str = "",
 ) -> dict[str, np.ndarray]:
-    """Returns the outputs of a model for all rows, as `task.Family` describes them.
+    """Returns the outputs of a model for all rows, as `task.Task` describes them.
 
     Args:
         forward: callable. From a batch, whose keys are those of `input_ranks`, to the

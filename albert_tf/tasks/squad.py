@@ -9,7 +9,6 @@ answers as they are written, with a threshold chosen on held-back training artic
 `best_f1` uses the best threshold of the evaluated questions, for comparison.
 """
 
-import dataclasses
 import math
 
 from absl import logging
@@ -27,7 +26,6 @@ from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,
     EncodedExamples,
-    Family,
     Options,
     Recipe,
     Task,
@@ -37,26 +35,26 @@ from albert_tf.tasks.task import (
 HELD_BACK = 0.05
 
 
-class SquadFamily(Family):
-    """How questions become rows, and outputs answers; see `task.Family`.
+class SquadTask(Task):
+    """How questions become rows, and outputs answers; see `task.Task`.
 
     Whether a question may have no answer is known by the examples (`unanswerable`),
     and the head by the names of the outputs.
     """
 
-    def to_evaluate(self, task, examples, options) -> Questions:
+    def to_evaluate(self, examples) -> Questions:
         """Returns the questions to be scored; see `squad_files.to_be_scored`."""
-        return to_be_scored(examples, options.on_bad_input)
+        return to_be_scored(examples, self.options.on_bad_input)
 
-    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
+    def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns the windows of questions; see `squad_features.encode_questions`."""
-        return encode_questions(examples, tokenizer, options)
+        return encode_questions(examples, tokenizer, self.options)
 
-    def answers(self, task, examples, encoded, outputs, options) -> Answers:
+    def answers(self, examples, encoded, outputs) -> Answers:
         """Returns the answers; see `squad_answers.make_answers`."""
-        return make_answers(examples, encoded, outputs, options)
+        return make_answers(examples, encoded, outputs, self.options)
 
-    def metrics(self, task, examples, answers) -> dict[str, float]:
+    def compare(self, examples, answers) -> dict[str, float]:
         """Returns the official scores of the answers as they are written.
 
         For SQuAD 2.0 also `null_threshold`, the best thresholds of these very
@@ -74,7 +72,7 @@ class SquadFamily(Family):
         scores["majority_f1"] = nothing["f1"]
         return scores
 
-    def metric_names(self, task, examples) -> list[str]:
+    def metric_names(self, examples) -> list[str]:
         """Returns the names of the scores that can select a model."""
         if not examples.unanswerable:
             return ["exact_match", "f1"]
@@ -85,11 +83,11 @@ class SquadFamily(Family):
         prefixes = ["", *groups, "best_"]
         return [f"{prefix}{name}" for prefix in prefixes for name in ("exact", "f1")]
 
-    def strata(self, task, examples) -> list[tuple[str, bool]]:
+    def strata(self, examples) -> list[tuple[str, bool]]:
         """Returns the article of each question, and whether it has an answer."""
         return [(item.article, bool(item.answers)) for item in examples.items]
 
-    def hold_back(self, task, examples, seed) -> tuple[Questions, Questions | None]:
+    def hold_back(self, examples, seed) -> tuple[Questions, Questions | None]:
         """Holds some articles of SQuAD 2.0 back, to choose the threshold."""
         if not examples.unanswerable:
             return examples, None
@@ -103,16 +101,16 @@ class SquadFamily(Family):
             return examples, None
         return held_back_articles(examples, HELD_BACK, seed)
 
-    def calibrate(self, task, examples, encoded, outputs, options) -> Options:
-        """Returns options with the threshold that is best on these examples."""
-        found = make_answers(examples, encoded, outputs, options)
+    def calibrate(self, examples, encoded, outputs) -> Task:
+        """Returns the task with the threshold that is best on these examples."""
+        found = make_answers(examples, encoded, outputs, self.options)
         if found.null_scores is None:
-            return options
+            return self
         gold = _gold(examples)
         threshold = squad_metrics.calibrate_threshold(gold, *_best(found))
-        return dataclasses.replace(options, null_threshold=threshold)
+        return self.with_options(null_threshold=threshold)
 
-    def collapse(self, task, examples, answers) -> str:
+    def collapse(self, examples, answers) -> str:
         """Returns how the answers show that training collapsed, or an empty string."""
         texts = answers.texts
         if len(texts) < 2 or examples.labels is None:
@@ -126,11 +124,11 @@ class SquadFamily(Family):
             return f"the answer to all {len(texts)} questions is {texts[0][:60]!r}"
         return ""
 
-    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
+    def prediction_files(self, examples, answers) -> dict[str, str]:
         """Returns the original's JSON files; see `squad_answers.prediction_files`."""
         return prediction_files(answers)
 
-    def report(self, task, examples, answers, encoded) -> dict:
+    def report(self, examples, answers, encoded) -> dict:
         """Returns groups, calibration and worst errors.
 
         `groups` compares questions with and without an answer. The score of an error is
@@ -224,19 +222,17 @@ def _task(name: str, version: str, head: str, recipe: Recipe) -> Task:
             training=split == "train",
         )
 
-    return Task(
+    return SquadTask(
         name=name,
         head=head,
         metrics=evaluate,
         selecting_metric="f1",
         splits={split: source(split) for split in ("train", "dev")},
         recipe=recipe,
-        family=FAMILY,
         options=Options(max_seq_length=recipe.max_seq_length),
     )
 
 
-FAMILY = SquadFamily()
 # The rows of Table 14. Its steps count questions, not windows (2 and 3 epochs).
 TASKS = (
     _task(

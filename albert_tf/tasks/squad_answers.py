@@ -94,7 +94,7 @@ def make_answers(
     Args:
         questions: `Questions`. Of SQuAD 1.1 or 2.0, as `unanswerable` says.
         encoded: `EncodedExamples`. From `encode_questions`.
-        outputs: dict. Outputs of a model for all rows (see `task.Family`), with 2
+        outputs: dict. Outputs of a model for all rows (see `task.Task`), with 2
             logits or of the beam head.
         options: `Options`.
 

@@ -24,7 +24,6 @@ from albert_tf.tasks.task import (
     LONGEST_TEXT,
     MOST_ERRORS,
     EncodedExamples,
-    Family,
     FileSource,
     Task,
 )
@@ -48,11 +47,11 @@ class TaggingAnswers:
     scores: list[np.ndarray]
 
 
-class Tagging(Family):
-    """The family of tagging tasks; see `task.Family`."""
+class TaggingTask(Task):
+    """The family of tagging tasks; see `task.Task`."""
 
-    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
-        """Returns rows `[CLS] words [SEP]`; see `task.Family.encode`.
+    def encode(self, examples, tokenizer) -> EncodedExamples:
+        """Returns rows `[CLS] words [SEP]`; see `task.Task`.
 
         A sentence that does not fit continues, from the next word on, in another row.
         Only a word that is longer than a row loses tokens.
@@ -61,32 +60,32 @@ class Tagging(Family):
             UsageError: If the length leaves no room for text.
             DataError: If a tag is not one of the task's.
         """
-        inputs.check_max_seq_length(options.max_seq_length, pairs=False)
-        encoded = encode_words(examples.tokens, tokenizer, options.max_seq_length)
+        inputs.check_max_seq_length(self.options.max_seq_length, pairs=False)
+        encoded = encode_words(examples.tokens, tokenizer, self.options.max_seq_length)
         if examples.labels is None:
             return encoded
-        targets = {features.LABELS: _label_ids(task, examples)}
+        targets = {features.LABELS: _label_ids(self, examples)}
         return dataclasses.replace(encoded, targets=targets)
 
-    def answers(self, task, examples, encoded, outputs, options) -> TaggingAnswers:
+    def answers(self, examples, encoded, outputs) -> TaggingAnswers:
         """Returns a tag for every word; rows of one sentence are joined."""
         probabilities = metrics.softmax(np.asarray(outputs["logits"], np.float32))
         best = probabilities.argmax(-1)
         scores = np.take_along_axis(probabilities, best[:, None], -1)[:, 0]
         ends = np.cumsum([len(sentence) for sentence in examples.tokens])
         return TaggingAnswers(
-            [[task.labels[i] for i in row] for row in np.split(best, ends[:-1])],
+            [[self.labels[i] for i in row] for row in np.split(best, ends[:-1])],
             np.split(scores, ends[:-1]),
         )
 
-    def metrics(self, task, examples, answers) -> dict[str, float]:
+    def compare(self, examples, answers) -> dict[str, float]:
         """Returns the task's metrics, `f1_surface`, and `majority_accuracy`.
 
         `f1_surface` is the F1 of distinct entities; `majority_accuracy` the accuracy
         of words if all had the most frequent tag, which for entities is `O`.
         """
-        values = dict(task.metrics(examples.labels, answers.tags))
-        if iob.mark_entities(task.labels):
+        values = dict(self.metrics(examples.labels, answers.tags))
+        if iob.mark_entities(self.labels):
             values["f1_surface"] = iob.surface_f1(
                 examples.tokens, examples.labels, answers.tags
             )
@@ -94,18 +93,18 @@ class Tagging(Family):
         values["majority_accuracy"] = max(known.values()) / known.total()
         return values
 
-    def metric_names(self, task, examples) -> list[str]:
+    def metric_names(self, examples) -> list[str]:
         """Returns the names of the metrics that can select a model."""
-        tags = [list(task.labels)]
-        marked = iob.mark_entities(task.labels)
-        return [*task.metrics(tags, tags), *(["f1_surface"] if marked else [])]
+        tags = [list(self.labels)]
+        marked = iob.mark_entities(self.labels)
+        return [*self.metrics(tags, tags), *(["f1_surface"] if marked else [])]
 
-    def strata(self, task, examples) -> list[tuple[int, list]]:
+    def strata(self, examples) -> list[tuple[int, list]]:
         """Returns each sentence with the tags that occur in it."""
         return [(i, sorted({*tags})) for i, tags in enumerate(examples.labels)]
 
-    def collapse(self, task, examples, answers) -> str:
-        """Returns how the answers show that training collapsed; see `task.Family`."""
+    def collapse(self, examples, answers) -> str:
+        """Returns how the answers show that training collapsed; see `task.Task`."""
         if examples.labels is None:
             return ""
         predicted = set(iob.flat(answers.tags))
@@ -114,7 +113,7 @@ class Tagging(Family):
             return f"the model gives every word the tag {predicted.pop()}"
         return ""
 
-    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
+    def prediction_files(self, examples, answers) -> dict[str, str]:
         """Returns CoNLL's columns (word, known tag, predicted tag) and JSON lines.
 
         The columns are separated by tabs, the sentences by a blank line, as conlleval
@@ -134,29 +133,29 @@ class Tagging(Family):
             lines.append(json.dumps(line, ensure_ascii=False) + "\n")
         return {".tsv": "".join(columns), ".jsonl": "".join(lines)}
 
-    def report(self, task, examples, answers, encoded) -> dict:
-        """Returns what a report shows; see `task.Family.report`.
+    def report(self, examples, answers, encoded) -> dict:
+        """Returns what a report shows; see `task.Task`.
 
         The confusion matrix and the calibration are of words, `per_class` is of types
         of entities.
         """
         if examples.labels is None:
             return {}
-        index = {label: i for i, label in enumerate(task.labels)}
+        index = {label: i for i, label in enumerate(self.labels)}
         known = iob.flat(examples.labels)
         predicted = iob.flat(answers.tags)
         cells = [[index[tag] for tag in tags] for tags in (known, predicted)]
         scores = np.concatenate(answers.scores).tolist()
         found = {
-            "labels": list(task.labels),
+            "labels": list(self.labels),
             "confusion": metrics.confusion(*cells, len(index)),
             "calibration": [
                 [score, int(a == b)]
                 for score, a, b in zip(scores, known, predicted, strict=True)
             ],
-            "errors": _errors(task, examples, answers, encoded.truncated),
+            "errors": _errors(self, examples, answers, encoded.truncated),
         }
-        if iob.mark_entities(task.labels):
+        if iob.mark_entities(self.labels):
             found["per_class"] = iob.per_type(examples.labels, answers.tags)
         return found
 
@@ -179,14 +178,13 @@ def tagging_task(
     """
     marked = not labels or iob.mark_entities(labels)
     words, entities = iob.word_metrics, iob.entity_metrics
-    return Task(
+    return TaggingTask(
         name=name,
         head="token_classifier",
         metrics=entities if marked else words,
         selecting_metric="f1" if marked else "accuracy",
         splits=splits or {},
         labels=tuple(labels),
-        family=FAMILY,
     )
 
 
@@ -357,9 +355,6 @@ def _first_words(lengths: list[int], sizes: list[int], room: int) -> np.ndarray:
             used += length
         word += size
     return np.array([*firsts, word], np.int64)
-
-
-FAMILY = Tagging()
 
 
 def _iob2(*kinds: str) -> tuple[str, ...]:

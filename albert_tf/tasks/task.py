@@ -1,9 +1,9 @@
 """What a fine-tuning task is: its data, its labels, its metrics and its recipe.
 
-A task is one `Task` object, a row of a table. A family of tasks (classification of
-texts, extraction of answers, ...) is a class that turns examples into rows, and outputs
-of a model into answers; `registry` names the tasks. The trainer, `evaluate` and
-`predict` know no task: they call the family of the task.
+A task is one object. Its class is that of a family of tasks (classification of texts,
+extraction of answers, ...), which turns examples into rows, and outputs of a model into
+answers; `registry` names the tasks. The trainer, `evaluate` and `predict` call the
+methods of `Task` and know no family.
 
 Legend: `N` examples, `R` rows, `U` training units, `P` places, `C` labels.
 """
@@ -12,7 +12,7 @@ import csv
 import dataclasses
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from absl import logging
@@ -172,87 +172,6 @@ class EncodedExamples:
         return len(self.unit_splits) - 1
 
 
-class Family(Protocol):
-    """How the tasks of one family work.
-
-    Outputs of a model, for all rows in order, are a dict of arrays:
-
-    - text classification: `logits` float32 `[U, C]`,
-    - multiple choice: `logits` float32 `[R]`, one per choice,
-    - tagging: `logits` float32 `[P, C]`,
-    - question answering: `start_logits` and `end_logits` float32 `[tokens]`, for every
-      token of every row, as `rows.ids`,
-    - question answering with the beam head: `start_log_probs`, `start_index`
-      `[R, S]`, `end_log_probs`, `end_index` `[R, S * E]`, `cls_logits` `[R]`.
-
-    What the answers are is defined by the family. Methods get the `Task`, examples of
-    its family, their `EncodedExamples`, these outputs, answers, and `Options`.
-    """
-
-    def usable(self, task, examples, options: Options) -> Any:
-        """Returns the examples without those that cannot be trained or evaluated on.
-
-        Raises:
-            DataError: If there are such examples and `options.on_bad_input` is "stop".
-        """
-        return examples
-
-    def to_evaluate(self, task, examples, options: Options) -> Any:
-        """Returns the examples to evaluate on, also of a split that is trained on.
-
-        Raises:
-            DataError: As `usable`.
-        """
-        return self.usable(task, examples, options)
-
-    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
-        """Returns the rows of examples, with targets if the examples have labels.
-
-        Raises:
-            DataError: If an example cannot be used; names file, line and value.
-        """
-
-    def answers(self, task, examples, encoded, outputs, options) -> Any:
-        """Returns the answers to all examples."""
-
-    def metrics(self, task, examples, answers) -> dict[str, float]:
-        """Compares answers with labels: the task's metrics and trivial baselines."""
-
-    def metric_names(self, task, examples) -> list[str]:
-        """Returns which of `metrics` can select a model, without evaluating one.
-
-        Baselines, counts and thresholds are left out: they do not measure the model.
-        """
-
-    def collapse(self, task, examples, answers) -> str:
-        """Returns how the answers show that training collapsed, or an empty string."""
-
-    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
-        """Returns the contents of files of predictions, by ending of their names.
-
-        `".tsv"` and `".jsonl"` for most families. Question answering:
-        `".json"` (answers by id), `"_nbest.json"`, `"_null_odds.json"`.
-        """
-
-    def strata(self, task, examples) -> list[tuple[Any, Any]]:
-        """Returns what each example must not be torn from, and its kind.
-
-        Of examples that are held back, all kinds have their share.
-        """
-        return list(enumerate(examples.labels))
-
-    def hold_back(self, task, examples, seed: int) -> tuple[Any, Any]:
-        """Returns examples to train on, and others to calibrate on or None."""
-        return examples, None
-
-    def calibrate(self, task, examples, encoded, outputs, options) -> Options:
-        """Returns options chosen on examples that were held back from training."""
-        return options
-
-    def report(self, task, examples, answers, encoded: EncodedExamples) -> dict:
-        """Returns what a report shows; see `reports.task_report`."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Recipe:
     """Hyperparameters: one row of Table 14 (arXiv:1909.11942, appendix A.4).
@@ -278,7 +197,20 @@ class Recipe:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A fine-tuning task.
+    """A fine-tuning task; its class is that of its family.
+
+    Outputs of a model, for all rows in order, are a dict of arrays:
+
+    - text classification: `logits` float32 `[U, C]`,
+    - multiple choice: `logits` float32 `[R]`, one per choice,
+    - tagging: `logits` float32 `[P, C]`,
+    - question answering: `start_logits` and `end_logits` float32 `[tokens]`, for every
+      token of every row, as `rows.ids`,
+    - question answering with the beam head: `start_log_probs`, `start_index`
+      `[R, S]`, `end_log_probs`, `end_index` `[R, S * E]`, `cls_logits` `[R]`.
+
+    What the answers are is defined by the family. Its methods get examples of the
+    family, their `EncodedExamples`, these outputs, and answers.
 
     Attributes:
         name: str. Name in the registry, such as "cola".
@@ -298,7 +230,6 @@ class Task:
         problem_type: str. `SINGLE_LABEL`, `MULTI_LABEL`, `REGRESSION`, or None for
             heads that have only one type.
         recipe: `Recipe`. Published hyperparameters, or None.
-        family: `Family`. Turns examples into rows, and outputs into answers.
         options: `Options`. Default sizes of the task.
         written: dict. Of a table: label by how the table writes it, where that is a
             class id; in multiple choice, the index of the choice.
@@ -316,10 +247,77 @@ class Task:
     positive_label: str | None = None
     problem_type: str | None = None
     recipe: Recipe | None = None
-    family: Family | None = None
     options: Options = Options()
     written: Mapping[str, str] = dataclasses.field(default_factory=dict)
     table: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def with_options(self, **changes) -> Self:
+        """Returns the task with other values of `Options`."""
+        options = dataclasses.replace(self.options, **changes)
+        return dataclasses.replace(self, options=options)
+
+    def usable(self, examples) -> Any:
+        """Returns the examples without those that cannot be trained or evaluated on.
+
+        Raises:
+            DataError: If there are such examples and `options.on_bad_input` is "stop".
+        """
+        return examples
+
+    def to_evaluate(self, examples) -> Any:
+        """Returns the examples to evaluate on, also of a split that is trained on.
+
+        Raises:
+            DataError: As `usable`.
+        """
+        return self.usable(examples)
+
+    def encode(self, examples, tokenizer) -> EncodedExamples:
+        """Returns the rows of examples, with targets if the examples have labels.
+
+        Raises:
+            DataError: If an example cannot be used; names file, line and value.
+        """
+
+    def answers(self, examples, encoded, outputs) -> Any:
+        """Returns the answers to all examples."""
+
+    def compare(self, examples, answers) -> dict[str, float]:
+        """Compares answers with labels: the task's metrics and trivial baselines."""
+
+    def metric_names(self, examples) -> list[str]:
+        """Returns which values of `compare` can select a model, without evaluating one.
+
+        Baselines, counts and thresholds are left out: they do not measure the model.
+        """
+
+    def collapse(self, examples, answers) -> str:
+        """Returns how the answers show that training collapsed, or an empty string."""
+
+    def prediction_files(self, examples, answers) -> dict[str, str]:
+        """Returns the contents of files of predictions, by ending of their names.
+
+        `".tsv"` and `".jsonl"` for most families. Question answering:
+        `".json"` (answers by id), `"_nbest.json"`, `"_null_odds.json"`.
+        """
+
+    def strata(self, examples) -> list[tuple[Any, Any]]:
+        """Returns what each example must not be torn from, and its kind.
+
+        Of examples that are held back, all kinds have their share.
+        """
+        return list(enumerate(examples.labels))
+
+    def hold_back(self, examples, seed: int) -> tuple[Any, Any]:
+        """Returns examples to train on, and others to calibrate on or None."""
+        return examples, None
+
+    def calibrate(self, examples, encoded, outputs) -> Self:
+        """Returns the task with what was chosen on examples held back from training."""
+        return self
+
+    def report(self, examples, answers, encoded: EncodedExamples) -> dict:
+        """Returns what a report shows; see `reports.task_report`."""
 
 
 def table_text(rows: Iterable[Sequence[str]], delimiter: str = "\t") -> str:
@@ -342,7 +340,7 @@ def warn_of_collapse(task: Task, examples: Any, answers: Any) -> None:
         examples: Labelled examples of the task's family.
         answers: The answers to them.
     """
-    if problem := task.family.collapse(task, examples, answers):
+    if problem := task.collapse(examples, answers):
         logging.warning(
             "%s: %s; if it was fine-tuned just now, training collapsed: try a lower "
             "learning rate, a longer warm-up or another seed",

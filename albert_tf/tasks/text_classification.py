@@ -29,7 +29,6 @@ from albert_tf.tasks.task import (
     REGRESSION,
     SINGLE_LABEL,
     EncodedExamples,
-    Family,
     Task,
     json_text,
     table_text,
@@ -176,17 +175,17 @@ def are_numbers(ids: Sequence[str], first: int = 0) -> bool:
     return all(name == str(i) for i, name in enumerate(ids, first))
 
 
-class TextClassification(Family):
-    """Text classification and regression; see `task.Family`.
+class TextTask(Task):
+    """Text classification and regression; see `task.Task`.
 
     Examples are a `TextTable`; answers are `Answers`.
     """
 
-    def usable(self, task, examples, options) -> TextTable:
+    def usable(self, examples) -> TextTable:
         """Returns the examples without those that have no good label."""
-        return usable(task, examples, options.on_bad_input)
+        return usable(self, examples, self.options.on_bad_input)
 
-    def encode(self, task, examples, tokenizer, options) -> EncodedExamples:
+    def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns `[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]` of every example.
 
         Raises:
@@ -194,20 +193,20 @@ class TextClassification(Family):
         """
         values = {}
         if examples.labels is not None:
-            values[features.LABELS] = make_targets(task, examples)
+            values[features.LABELS] = make_targets(self, examples)
         rows = inputs.encode_texts(
             tokenizer,
             examples.texts,
             examples.text_pairs,
-            max_seq_length=options.max_seq_length,
+            max_seq_length=self.options.max_seq_length,
         )
         return EncodedExamples(rows, np.arange(len(rows) + 1), values, rows.truncated)
 
-    def answers(self, task, examples, encoded, outputs, options) -> Answers:
+    def answers(self, examples, encoded, outputs) -> Answers:
         """Returns probabilities and decisions."""
-        return make_answers(task, outputs["logits"])
+        return make_answers(self, outputs["logits"])
 
-    def metrics(self, task, examples, answers) -> dict[str, float]:
+    def compare(self, examples, answers) -> dict[str, float]:
         """Returns the task's metrics and what a constant answer would reach.
 
         In addition to the task's metrics: `majority_accuracy`, and `majority_` and the
@@ -216,75 +215,75 @@ class TextClassification(Family):
         answered by its more frequent value. Scores: `mse`, and `mean_mse` for always
         answering with the mean of the labels.
         """
-        correct, decisions = make_targets(task, examples), answers.decisions
-        if task.positive_label is not None:
+        correct, decisions = make_targets(self, examples), answers.decisions
+        if self.positive_label is not None:
             # F1 is that of one label, by its name, wherever a model has it.
-            value = np.array([int(x == task.positive_label) for x in task.labels])
+            value = np.array([int(x == self.positive_label) for x in self.labels])
             correct, decisions = value[correct], value[decisions]
-        values = dict(task.metrics(correct, decisions))
-        if task.problem_type == REGRESSION:
+        values = dict(self.metrics(correct, decisions))
+        if self.problem_type == REGRESSION:
             correct = correct.astype(np.float64)
             values["mse"] = float(np.mean((correct - decisions) ** 2))
             return values | {"mean_mse": float(correct.var())}
-        if task.problem_type == MULTI_LABEL:
+        if self.problem_type == MULTI_LABEL:
             constant = np.broadcast_to(correct.mean(0) > 0.5, correct.shape)
         else:
-            counts = np.bincount(correct, minlength=len(task.labels))
+            counts = np.bincount(correct, minlength=len(self.labels))
             constant = np.full_like(correct, counts.argmax())
             values["majority_accuracy"] = float(counts.max() / counts.sum())
-        name = task.selecting_metric
-        return values | {f"majority_{name}": task.metrics(correct, constant)[name]}
+        name = self.selecting_metric
+        return values | {f"majority_{name}": self.metrics(correct, constant)[name]}
 
-    def metric_names(self, task, examples) -> list[str]:
+    def metric_names(self, examples) -> list[str]:
         """Returns the names of the metrics that can select a model."""
-        if task.problem_type == REGRESSION:
-            values = task.metrics([0.0, 1.0], [0.0, 1.0])
+        if self.problem_type == REGRESSION:
+            values = self.metrics([0.0, 1.0], [0.0, 1.0])
             return list(dict.fromkeys([*values, "mse"]))
         cells = np.array([0, 1])
-        if task.problem_type == MULTI_LABEL:
-            cells = np.ones((1, len(task.labels)), bool)
-        return list(task.metrics(cells, cells))
+        if self.problem_type == MULTI_LABEL:
+            cells = np.ones((1, len(self.labels)), bool)
+        return list(self.metrics(cells, cells))
 
-    def collapse(self, task, examples, answers) -> str:
+    def collapse(self, examples, answers) -> str:
         """Returns how the answers are all alike although the labels are not."""
         if not np.isfinite(answers.logits).all():
             return "the model's outputs are not finite"
         if examples.labels is None:
             return ""
-        correct, given = make_targets(task, examples), answers.decisions
-        if task.problem_type == REGRESSION:
+        correct, given = make_targets(self, examples), answers.decisions
+        if self.problem_type == REGRESSION:
             if correct.std() and given.std() < _CONSTANT * correct.std():
                 return f"the model gives every text the same score, {given.mean():.4g}"
             return ""
         if (correct == correct[0]).all() or not (given == given[0]).all():
             return ""
         found = f"the model predicts {answers.text(0)!r} for every text"
-        if task.name not in ONE_CLASS_IS_NORMAL:
+        if self.name not in ONE_CLASS_IS_NORMAL:
             return found
         logging.info(
             "%s: %s; for %s this is usual, because its dev sentences are those of its "
             "training set with opposite labels",
             examples.path,
             found,
-            task.name,
+            self.name,
         )
         return ""
 
-    def prediction_files(self, task, examples, answers, options) -> dict[str, str]:
+    def prediction_files(self, examples, answers) -> dict[str, str]:
         """Returns a table and JSON lines."""
         given = examples.ids, examples.labels
         return {".tsv": answers.table(*given), ".jsonl": answers.lines(*given)}
 
-    def report(self, task, examples, answers, encoded) -> dict[str, Any]:
+    def report(self, examples, answers, encoded) -> dict[str, Any]:
         """Returns what a report shows: confusions, calibration, worst errors."""
         if examples.labels is None:
             return {}
-        correct, scores = make_targets(task, examples), answers.scores
-        if task.problem_type == REGRESSION:
+        correct, scores = make_targets(self, examples), answers.scores
+        if self.problem_type == REGRESSION:
             wrong = sizes = losses = np.abs(scores - correct)
             report = {"scatter": np.stack([correct, scores], -1).tolist()}
         else:
-            decisions, single = answers.decisions, task.problem_type == SINGLE_LABEL
+            decisions, single = answers.decisions, self.problem_type == SINGLE_LABEL
             correct = correct.astype(decisions.dtype)
             right = decisions == correct
             confidence = scores.max(-1) if single else np.maximum(scores, 1 - scores)
@@ -317,9 +316,6 @@ class TextClassification(Family):
         return report
 
 
-FAMILY = TextClassification()
-
-
 def table_task(labels: Sequence[str] = (), problem_type: str = SINGLE_LABEL) -> Task:
     """Returns the task of classifying or scoring the rows of a table.
 
@@ -338,7 +334,7 @@ def table_task(labels: Sequence[str] = (), problem_type: str = SINGLE_LABEL) -> 
         REGRESSION: metrics.regression_metrics,
     }
     selecting = {SINGLE_LABEL: "accuracy", MULTI_LABEL: "f1", REGRESSION: "pearson"}
-    return Task(
+    return TextTask(
         name=_TABLE,
         head="text_classifier",
         metrics=functions[problem_type],
@@ -346,7 +342,6 @@ def table_task(labels: Sequence[str] = (), problem_type: str = SINGLE_LABEL) -> 
         labels=tuple(labels),
         positive_label=labels[-1] if is_binary else None,
         problem_type=problem_type,
-        family=FAMILY,
     )
 
 

@@ -1,6 +1,5 @@
 """Evaluates the model of a fine-tuning run, and notices if its training collapses."""
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -38,10 +37,7 @@ def calibrated(task: Task, splits: Mapping[str, Split], run: Outputs) -> Task:
     split = splits.get(CALIBRATION)
     if split is None:
         return task
-    options = task.family.calibrate(
-        task, split.examples, split.encoded, run(split.encoded), task.options
-    )
-    return dataclasses.replace(task, options=options)
+    return task.calibrate(split.examples, split.encoded, run(split.encoded))
 
 
 class Evaluator:
@@ -74,7 +70,7 @@ class Evaluator:
             for name in self._data.dev_splits:
                 split = self._data.splits[name]
                 given = split.examples, split.encoded, self._run(split.encoded)
-                answers = task.family.answers(task, *given, task.options)
+                answers = task.answers(*given)
                 found = self.metrics(split, answers)
                 if not values:
                     values = dict(found)
@@ -86,8 +82,7 @@ class Evaluator:
 
     def metrics(self, split: Split, answers: Any) -> dict[str, float]:
         """Returns the metrics of the answers to a labelled split."""
-        task = self._data.task
-        return task.family.metrics(task, split.examples, answers)
+        return self._data.task.compare(split.examples, answers)
 
 
 def loss_bounds(
@@ -176,7 +171,7 @@ class Collapse(Callback):
         if step <= settings.num_warmup_steps:
             return "", False
         examples, answers = self._evaluation.examples, self._evaluation.answers
-        reason = task.family.collapse(task, examples, answers)
+        reason = task.collapse(examples, answers)
         reason = reason or self._loss_at_chance(step)
         again = self._evaluations and self._evaluations[-1].get("collapsed")
         last = step == settings.num_train_steps

@@ -93,7 +93,7 @@ class RunExamples:
         known = [
             name if split == names[0] else f"{split}_{name}"
             for split in names
-            for name in task.family.metric_names(task, self.splits[split].examples)
+            for name in task.metric_names(self.splits[split].examples)
         ]
         if metric and metric not in known:
             reason = " (the loss is measured on training batches only)"
@@ -149,17 +149,14 @@ def read_task(
             f"answer_head: only for squad1 and squad2, received task={task.name}",
         )
         task = dataclasses.replace(task, head=_ANSWER_HEADS[settings.answer_head])
-    options = dataclasses.replace(task.options, on_bad_input=settings.on_bad_input)
-    task = dataclasses.replace(task, options=options)
+    task = task.with_options(on_bad_input=settings.on_bad_input)
     examples = {
-        split: part
-        if split.startswith("test")
-        else task.family.usable(task, part, options)
+        split: part if split.startswith("test") else task.usable(part)
         for split, part in examples.items()
     }
     settings, examples = _with_dev(settings, task, examples)
     train = examples["train"]
-    train, held_back = task.family.hold_back(task, train, settings.seed)
+    train, held_back = task.hold_back(train, settings.seed)
     if settings.max_train_examples and settings.max_train_examples < len(train):
         order = np.random.default_rng(settings.seed).permutation(len(train))
         train = train.select(sorted(order[: settings.max_train_examples].tolist()))
@@ -190,7 +187,7 @@ def _with_dev(
             )
         return settings, examples
     require(not dev, "dev_fraction: only without dev examples", share)
-    kept, held = _drawn(task.family.strata(task, train), share)
+    kept, held = _drawn(task.strata(train), share)
     require(
         kept and held,
         f"dev_fraction: {share} of {len(train)} examples leaves none to train or "
@@ -201,8 +198,8 @@ def _with_dev(
         "weights are chosen",
         *(train.path, len(held), len(train)),
     )
-    skip = dataclasses.replace(task.options, on_bad_input="skip")
-    dev_part = task.family.to_evaluate(task, train.select(held), skip)
+    skipping = task.with_options(on_bad_input="skip")
+    dev_part = skipping.to_evaluate(train.select(held))
     first = {"train": train.select(kept), "dev": dev_part}
     settings = dataclasses.replace(settings, dev_fraction=share)
     return settings, first | {k: v for k, v in examples.items() if k != "train"}
@@ -292,7 +289,7 @@ def encode(
         tokenizer: `Tokenizer`.
     """
     splits = {
-        name: Split(part, task.family.encode(task, part, tokenizer, task.options))
+        name: Split(part, task.encode(part, tokenizer))
         for name, part in examples.items()
     }
     _check_classes(task, splits["train"])

@@ -60,7 +60,7 @@ def finish(run: Any) -> dict[str, Any]:
             continue
         examples = split.examples
         answers = predictor.answers(examples, split.encoded, title="evaluate")
-        parts = task.family.prediction_files(task, examples, answers, task.options)
+        parts = task.prediction_files(examples, answers)
         is_main = name in data.dev_splits[:1]
         stem = "predictions" if is_main else f"{name}_predictions"
         contents |= {f"{stem}{end}": _bytes(text) for end, text in parts.items()}
@@ -68,7 +68,7 @@ def finish(run: Any) -> dict[str, Any]:
             values = predictor.metrics(examples, answers)
             results |= {f"{name}_{key}": value for key, value in values.items()}
             with drawn_if_possible(finetune_folder.REPORT):
-                shown[name] = task.family.report(task, examples, answers, split.encoded)
+                shown[name] = task.report(examples, answers, split.encoded)
             warn_of_collapse(task, examples, answers)
     text = files.to_json(results, indent=2) + "\n"
     results = json.loads(text)

@@ -165,9 +165,7 @@ def test_every_head_answers_in_parts(tmp_path, tokenizer, name):
         assert outputs[0] == outputs[1]
         if ending == "json":
             whole = Predictor.from_pretrained(folder, max_batch_tokens=1)
-            contents = whole.task.family.prediction_files(
-                whole.task, examples, whole.answers(examples), whole.options
-            )
+            contents = whole.task.prediction_files(examples, whole.answers(examples))
             expected = {f"out{end}": text for end, text in contents.items()}
             found = {n: text.decode() for n, text in outputs[0].items()}
             assert found.items() >= {"out.json": expected.pop("out.json")}.items()

@@ -102,20 +102,15 @@ def test_agrees_with_evaluation(tokenizer, tmp_path, name):
     examples = make()
     answers = predictor.answers(examples)
     task = dataclasses.replace(find_task(name), options=SHORT)
-    encoded = task.family.encode(task, examples, tokenizer, SHORT)
+    encoded = task.encode(examples, tokenizer)
     shape = BatchShape(head, 32, 40, tokenizer.pad_id)
     outputs = collect_outputs(as_forward(model, head), encoded, shape, 2)
-    expected = task.family.answers(task, examples, encoded, outputs, SHORT)
-    files = [
-        task.family.prediction_files(task, examples, found, SHORT)
-        for found in (answers, expected)
-    ]
+    expected = task.answers(examples, encoded, outputs)
+    files = [task.prediction_files(examples, one) for one in (answers, expected)]
     main = ".json" if head.endswith("question_answering") else ".tsv"
     assert files[0][main] == files[1][main]
     metrics = predictor.metrics(examples, answers)
-    assert metrics == pytest.approx(
-        task.family.metrics(task, examples, expected), abs=1e-5
-    )
+    assert metrics == pytest.approx(task.compare(examples, expected), abs=1e-5)
 
 
 def test_bad_input_is_the_affair_of_each_command(tokenizer):
@@ -262,9 +257,7 @@ def test_the_diagnostics_by_a_model_with_another_order(tokenizer):
         predictor = Predictor(model, tokenizer, task="ax")
         assert predictor.task.labels == tuple(names[i] for i in order)
         answers = predictor.answers(examples)
-        files = predictor.task.family.prediction_files(
-            predictor.task, examples, answers, predictor.options
-        )
+        files = predictor.task.prediction_files(examples, answers)
         rows = [line.split("\t") for line in files[".tsv"].splitlines()]
         tables.append({column[0]: column for column in zip(*rows, strict=True)})
         # The probabilities are in the order of the model, and say so.

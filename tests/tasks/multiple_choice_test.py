@@ -7,13 +7,10 @@ import pytest
 
 from albert_tf import features
 from albert_tf.errors import UsageError
-from albert_tf.tasks import multiple_choice
 from albert_tf.tasks.choice_files import ChoiceExamples
 from albert_tf.tasks.registry import TASKS
-from albert_tf.tasks.task import Options
 from albert_tf.text.normalization import normalize_text
 
-FAMILY = multiple_choice.FAMILY
 RACE = TASKS["race"]
 
 
@@ -53,8 +50,8 @@ def test_rows_are_those_of_the_original(tokenizer):
     examples = make(
         choices, [2, 0, 3], contexts=contexts, questions=questions, fills_blanks=True
     )
-    options = Options(max_seq_length=40, max_qa_length=16)
-    encoded = FAMILY.encode(RACE, examples, tokenizer, options)
+    task = RACE.with_options(max_seq_length=40, max_qa_length=16)
+    encoded = task.encode(examples, tokenizer)
     assert encoded.unit_splits.tolist() == [0, 3, 5, 9]
     assert encoded.targets[features.LABELS].tolist() == [2, 0, 3]
     assert encoded.truncated.tolist() == [True, False, True]
@@ -80,26 +77,26 @@ def test_rows_are_those_of_the_original(tokenizer):
 )
 def test_blanks_stay_where_choices_follow(tokenizer, fills, text):
     examples = make([["b", "c"]], questions=["a _ d"], fills_blanks=fills)
-    encoded = FAMILY.encode(RACE, examples, tokenizer, Options(max_seq_length=64))
+    encoded = RACE.with_options(max_seq_length=64).encode(examples, tokenizer)
     assert tokenizer.decode(encoded.rows.ids.tolist()) == text
 
 
 def test_long_choice_leaves_no_room(tokenizer):
     examples = make([["word " * 50, "x"]])
-    options = Options(max_seq_length=10, max_qa_length=128)
-    encoded = FAMILY.encode(RACE, examples, tokenizer, options)
+    task = RACE.with_options(max_seq_length=10, max_qa_length=128)
+    encoded = task.encode(examples, tokenizer)
     assert encoded.rows.lengths[0] == 10
     assert encoded.rows.first_lengths[0] == 2
     assert encoded.targets == {}
-    for bad in (Options(max_seq_length=4), Options(max_qa_length=0)):
+    for bad in ({"max_seq_length": 4}, {"max_qa_length": 0}):
         with pytest.raises(UsageError, match="must be (at least|positive)"):
-            FAMILY.encode(RACE, examples, tokenizer, bad)
+            RACE.with_options(**bad).encode(examples, tokenizer)
 
 
 def evaluated(tokenizer, examples, logits):
-    encoded = FAMILY.encode(RACE, examples, tokenizer, Options(max_seq_length=32))
+    encoded = RACE.with_options(max_seq_length=32).encode(examples, tokenizer)
     outputs = {"logits": np.array(logits, np.float32)}
-    return encoded, FAMILY.answers(RACE, examples, encoded, outputs, Options())
+    return encoded, RACE.answers(examples, encoded, outputs)
 
 
 def test_answers_and_metrics(tokenizer):
@@ -114,7 +111,7 @@ def test_answers_and_metrics(tokenizer):
     assert answers.predictions.tolist() == [1, 0, 3]
     assert [len(row) for row in answers.probabilities] == [2, 3, 4]
     assert all(row.sum() == pytest.approx(1) for row in answers.probabilities)
-    assert FAMILY.metrics(RACE, examples, answers) == {
+    assert RACE.compare(examples, answers) == {
         "accuracy": pytest.approx(2 / 3),
         "accuracy_middle": 1.0,
         "accuracy_high": 0.5,
@@ -122,15 +119,15 @@ def test_answers_and_metrics(tokenizer):
         "chance_accuracy": pytest.approx((1 / 2 + 1 / 3 + 1 / 4) / 3),
     }
     names = ["accuracy", "accuracy_middle", "accuracy_high"]
-    assert FAMILY.metric_names(RACE, examples) == names
-    files = FAMILY.prediction_files(RACE, examples, answers, Options())
+    assert RACE.metric_names(examples) == names
+    files = RACE.prediction_files(examples, answers)
     table = [line.split("\t") for line in files[".tsv"].splitlines()]
     assert table[0][:4] == ["id", "label", "prediction", "probability_A"]
     assert table[1] == ["q0", "B", "B", "0.268941", "0.731059", "", ""]
     assert len({len(row) for row in table}) == 1
     last = json.loads(files[".jsonl"].splitlines()[-1])
     assert (last["prediction"], last["label"], last["choice"]) == ("D", "C", "d")
-    report = FAMILY.report(RACE, examples, answers, encoded)
+    report = RACE.report(examples, answers, encoded)
     assert report["confusion"][2] == [0, 0, 0, 1]
     assert report["groups"] == [
         {"name": "middle", "accuracy": 1.0},
@@ -144,21 +141,21 @@ def test_answers_and_metrics(tokenizer):
 def test_without_labels(tokenizer):
     examples = make([["a", "b"]] * 2)
     encoded, answers = evaluated(tokenizer, examples, [1, 0, 0, 1])
-    files = FAMILY.prediction_files(RACE, examples, answers, Options())
+    files = RACE.prediction_files(examples, answers)
     assert files[".tsv"].startswith("id\tprediction\tprobability_0")
     assert "label" not in files[".jsonl"]
-    assert FAMILY.report(RACE, examples, answers, encoded) == {}
-    assert FAMILY.collapse(RACE, examples, answers) == ""
+    assert RACE.report(examples, answers, encoded) == {}
+    assert RACE.collapse(examples, answers) == ""
 
 
 def test_collapse(tokenizer):
     examples = make([["a", "b"]] * 8, [0, 1] * 4)
     _, answers = evaluated(tokenizer, examples, [0.5] * 16)
-    assert "the same probability" in FAMILY.collapse(RACE, examples, answers)
+    assert "the same probability" in RACE.collapse(examples, answers)
     _, answers = evaluated(tokenizer, examples, [0, 1] * 8)
-    assert "answers 1 to every" in FAMILY.collapse(RACE, examples, answers)
+    assert "answers 1 to every" in RACE.collapse(examples, answers)
     one = examples.select([1, 3, 5, 7] * 2)
     assert one.ids[0] == "q1" and one.labels == [1] * 8
-    assert FAMILY.collapse(RACE, one, answers) == ""
+    assert RACE.collapse(one, answers) == ""
     _, answers = evaluated(tokenizer, examples, [0, 1, 1, 0] * 4)
-    assert FAMILY.collapse(RACE, examples, answers) == ""
+    assert RACE.collapse(examples, answers) == ""

@@ -15,9 +15,8 @@ from albert_tf.text.sentencepiece import AlbertTokenizer
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 TOKENIZER = AlbertTokenizer(GOLDEN / "tokenization" / "spiece.model")
-SQUAD1, SQUAD2 = squad.TASKS
 OPTIONS = Options(max_seq_length=64, doc_stride=16, max_query_length=16)
-FAMILY = squad.FAMILY
+SQUAD1, SQUAD2 = (dataclasses.replace(task, options=OPTIONS) for task in squad.TASKS)
 
 
 def dev(unanswerable: bool = True):
@@ -26,7 +25,7 @@ def dev(unanswerable: bool = True):
     if not unanswerable:
         rows = [i for i, item in enumerate(questions.items) if item.answers]
         questions = dataclasses.replace(questions.select(rows), unanswerable=False)
-    return questions, FAMILY.encode(SQUAD2, questions, TOKENIZER, OPTIONS)
+    return questions, SQUAD2.encode(questions, TOKENIZER)
 
 
 def right_logits(encoded) -> dict:
@@ -60,12 +59,12 @@ def test_official_names_and_a_single_file(tmp_path):
 
 def test_perfect_answers_of_1_1():
     questions, encoded = dev(unanswerable=False)
-    answers = FAMILY.answers(SQUAD1, questions, encoded, right_logits(encoded), OPTIONS)
-    scores = FAMILY.metrics(SQUAD1, questions, answers)
+    answers = SQUAD1.answers(questions, encoded, right_logits(encoded))
+    scores = SQUAD1.compare(questions, answers)
     assert scores == {"exact_match": 100.0, "f1": 100.0}
-    assert FAMILY.metric_names(SQUAD1, questions) == list(scores)
-    assert not FAMILY.collapse(SQUAD1, questions, answers)
-    report = FAMILY.report(SQUAD1, questions, answers, encoded)
+    assert SQUAD1.metric_names(questions) == list(scores)
+    assert not SQUAD1.collapse(questions, answers)
+    report = SQUAD1.report(questions, answers, encoded)
     assert report["groups"] == report["errors"] == []
     assert [right for _, right in report["calibration"]] == [1] * len(questions)
 
@@ -73,31 +72,31 @@ def test_perfect_answers_of_1_1():
 def test_perfect_answers_of_2_0():
     questions, encoded = dev()
     outputs = right_logits(encoded)
-    options = FAMILY.calibrate(SQUAD2, questions, encoded, outputs, OPTIONS)
-    answers = FAMILY.answers(SQUAD2, questions, encoded, outputs, options)
-    scores = FAMILY.metrics(SQUAD2, questions, answers)
+    task = SQUAD2.calibrate(questions, encoded, outputs)
+    answers = task.answers(questions, encoded, outputs)
+    scores = SQUAD2.compare(questions, answers)
     assert scores["f1"] == scores["HasAns_f1"] == scores["NoAns_exact"] == 100.0
     assert scores["best_f1"] == 100.0 and scores["total"] == 20
     assert scores["majority_f1"] == 25.0
     prefixes = ("", "HasAns_", "NoAns_", "best_")
     names = [f"{prefix}{name}" for prefix in prefixes for name in ("exact", "f1")]
-    assert FAMILY.metric_names(SQUAD2, questions) == names and {*names} < {*scores}
+    assert SQUAD2.metric_names(questions) == names and {*names} < {*scores}
     answerable = [i for i, labels in enumerate(questions.labels) if labels]
-    some = FAMILY.metric_names(SQUAD2, questions.select(answerable))
+    some = SQUAD2.metric_names(questions.select(answerable))
     assert some == [name for name in names if not name.startswith("NoAns")]
-    assert scores["null_threshold"] == options.null_threshold
+    assert scores["null_threshold"] == task.options.null_threshold
 
 
 def test_f1_is_that_of_what_is_written():
     questions, encoded = dev()
-    low = dataclasses.replace(OPTIONS, null_threshold=-1e9)
-    answers = FAMILY.answers(SQUAD2, questions, encoded, right_logits(encoded), low)
-    scores = FAMILY.metrics(SQUAD2, questions, answers)
+    low = SQUAD2.with_options(null_threshold=-1e9)
+    answers = low.answers(questions, encoded, right_logits(encoded))
+    scores = SQUAD2.compare(questions, answers)
     assert scores["f1"] == scores["majority_f1"] == 25.0
     assert scores["HasAns_f1"] == 0.0 and scores["best_f1"] == 100.0
-    reason = FAMILY.collapse(SQUAD2, questions, answers)
+    reason = SQUAD2.collapse(questions, answers)
     assert reason == "none of 20 questions is answered, 15 have an answer"
-    report = FAMILY.report(SQUAD2, questions, answers, encoded)
+    report = SQUAD2.report(questions, answers, encoded)
     assert report["groups"] == [
         {"name": "answerable", "exact": 0.0, "f1": 0.0},
         {"name": "unanswerable", "exact": 100.0, "f1": 100.0},
@@ -113,13 +112,13 @@ def test_f1_is_that_of_what_is_written():
 def test_constant_answers_are_a_collapse():
     questions, encoded = dev(unanswerable=False)
     outputs = right_logits(encoded)
-    answers = FAMILY.answers(SQUAD1, questions, encoded, outputs, OPTIONS)
+    answers = SQUAD1.answers(questions, encoded, outputs)
     same = dataclasses.replace(answers, best=answers.best[:1] * len(questions))
-    reason = FAMILY.collapse(SQUAD1, questions, same)
+    reason = SQUAD1.collapse(questions, same)
     assert reason == "the answer to all 15 questions is '1,204'"
     alone = questions.select([0])
     one = dataclasses.replace(answers, ids=alone.ids, best=answers.best[:1])
-    assert not FAMILY.collapse(SQUAD1, alone, one)
+    assert not SQUAD1.collapse(alone, one)
 
 
 def test_worst_errors_come_first_and_are_short():
@@ -128,8 +127,8 @@ def test_worst_errors_come_first_and_are_short():
     long = dataclasses.replace(questions, contexts=texts)
     rng, size = np.random.default_rng(0), len(encoded.rows.ids)
     outputs = {n: rng.standard_normal(size) for n in right_logits(encoded)}
-    answers = FAMILY.answers(SQUAD1, questions, encoded, outputs, OPTIONS)
-    report = FAMILY.report(SQUAD1, long, answers, encoded)
+    answers = SQUAD1.answers(questions, encoded, outputs)
+    report = SQUAD1.report(long, answers, encoded)
     assert len(report["errors"]) > 5
     scores = [error["score"] for error in report["errors"]]
     assert scores == sorted(scores)
@@ -148,8 +147,8 @@ def test_confidence_of_the_beam_head():
     for name in ("start", "end"):
         outputs[f"{name}_index"] = np.full((rows, 1), encoded.rows.first_lengths[0])
         outputs[f"{name}_log_probs"] = np.full((rows, 1), -1.0)
-    answers = FAMILY.answers(SQUAD2, questions, encoded, outputs, OPTIONS)
-    report = FAMILY.report(SQUAD2, questions, answers, encoded)
+    answers = SQUAD2.answers(questions, encoded, outputs)
+    report = SQUAD2.report(questions, answers, encoded)
     assert answers.texts == [""] * 20
     sure = 1 / (1 + np.exp(-2.0))
     assert np.allclose([p for p, _ in report["calibration"]], sure)
@@ -159,28 +158,28 @@ def test_articles_are_held_back_for_2_0_only(caplog):
     train = squad_files.read_questions(
         GOLDEN / "squad" / "train-v1.1.json", unanswerable=True, training=True
     )
-    rest, held = FAMILY.hold_back(SQUAD2, train, seed=1)
+    rest, held = SQUAD2.hold_back(train, seed=1)
     assert len(rest) + len(held) == len(train) and len(held)
     plain = dataclasses.replace(train, unanswerable=False)
-    assert FAMILY.hold_back(SQUAD1, plain, seed=1) == (plain, None)
+    assert SQUAD1.hold_back(plain, seed=1) == (plain, None)
     one = train.select(range(4))
-    assert FAMILY.hold_back(SQUAD2, one, seed=1) == (one, None)
+    assert SQUAD2.hold_back(one, seed=1) == (one, None)
     assert "all questions are about one article" in caplog.text
     questions, encoded = dev(unanswerable=False)
     outputs = right_logits(encoded)
-    assert FAMILY.calibrate(SQUAD1, questions, encoded, outputs, OPTIONS) is OPTIONS
+    assert SQUAD1.calibrate(questions, encoded, outputs) is SQUAD1
 
 
 def test_questions_without_labels():
     questions, encoded = dev()
     unlabelled = dataclasses.replace(questions, labelled=False)
-    encoded = FAMILY.encode(SQUAD2, unlabelled, TOKENIZER, OPTIONS)
+    encoded = SQUAD2.encode(unlabelled, TOKENIZER)
     assert encoded.targets == {}
     outputs = dict.fromkeys(("start_logits", "end_logits"), np.zeros(9999))
-    answers = FAMILY.answers(SQUAD2, unlabelled, encoded, outputs, OPTIONS)
+    answers = SQUAD2.answers(unlabelled, encoded, outputs)
     assert len(answers.texts) == 20
-    assert FAMILY.report(SQUAD2, unlabelled, answers, encoded) == {}
-    assert FAMILY.collapse(SQUAD2, unlabelled, answers) == ""
+    assert SQUAD2.report(unlabelled, answers, encoded) == {}
+    assert SQUAD2.collapse(unlabelled, answers) == ""
 
 
 def test_training_questions_that_are_scored(caplog):
@@ -188,16 +187,16 @@ def test_training_questions_that_are_scored(caplog):
     bad = [2, 7]
     for i in bad:
         train.items[i] = dataclasses.replace(train.items[i], problem=f"no answer {i}")
-    skip = dataclasses.replace(OPTIONS, on_bad_input="skip")
-    found = FAMILY.to_evaluate(SQUAD1, train, skip)
+    skip = SQUAD1.with_options(on_bad_input="skip")
+    found = skip.to_evaluate(train)
     assert "left out 2 of 15 questions; the first: no answer 2" in caplog.text
     assert found.ids == [x.id for x in train.items if not x.problem]
     # All of them can be answered, also those that cannot be trained on.
-    small = dataclasses.replace(OPTIONS, max_seq_length=24, doc_stride=2)
-    windows = FAMILY.encode(SQUAD1, found, TOKENIZER, small).detail
+    small = SQUAD1.with_options(max_seq_length=24, doc_stride=2)
+    windows = small.encode(found, TOKENIZER).detail
     assert set(windows.question) == set(range(len(found)))
     with pytest.raises(DataError, match="on_bad_input=skip leaves such questions out"):
-        FAMILY.to_evaluate(SQUAD1, train, OPTIONS)
+        SQUAD1.to_evaluate(train)
     with pytest.raises(DataError, match="received none .left out: 2."):
-        FAMILY.to_evaluate(SQUAD1, train.select(bad), skip)
-    assert FAMILY.to_evaluate(SQUAD1, found, OPTIONS) is found
+        skip.to_evaluate(train.select(bad))
+    assert SQUAD1.to_evaluate(found) is found

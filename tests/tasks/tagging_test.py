@@ -10,12 +10,10 @@ from albert_tf import features
 from albert_tf.errors import DataError, UsageError
 from albert_tf.tasks import tagging
 from albert_tf.tasks.tagging_files import TaggedExamples
-from albert_tf.tasks.task import Options
 
 pytest.importorskip("seqeval")
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
-FAMILY = tagging.FAMILY
 TASKS = {task.name: task for task in tagging.TASKS}
 TASK = tagging.tagging_task("table", ("O", "B-P", "I-P", "B-L"))
 
@@ -30,7 +28,7 @@ def make(tokens, labels=None):
 @pytest.mark.parametrize("word", ["\u0301", "\ufe0f", "", "\u00a0", "\ufeff"])
 def test_a_word_without_tokens_is_unknown(tokenizer, word):
     examples = TaggedExamples("x", ["0"], [["a", word, "b"]], None, [1])
-    encoded = FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=16))
+    encoded = TASK.with_options(max_seq_length=16).encode(examples, tokenizer)
     assert len(encoded.places) == 3
     if not tokenizer.encode(word):
         place = encoded.places[1]
@@ -43,8 +41,7 @@ def test_long_sentences_continue_at_words(tokenizer):
     tokens = ["a b elodie c d e f g h", "", "x", "internationalization y"]
     labels = ["O " * 9, "", "B-P", "B-P I-P"]
     examples = make(tokens, labels)
-    options = Options(max_seq_length=8)
-    encoded = FAMILY.encode(TASK, examples, tokenizer, options)
+    encoded = TASK.with_options(max_seq_length=8).encode(examples, tokenizer)
     rows, places, words = [], [], []
     for sentence in examples.tokens:
         for i, word in enumerate(sentence):
@@ -63,7 +60,7 @@ def test_long_sentences_continue_at_words(tokenizer):
     assert encoded.unit_splits.tolist() == [*range(len(rows) + 1)]
     assert encoded.truncated.tolist() == [False] * 4
     logits = np.eye(4, dtype=np.float32)[np.arange(12) % 4] * 9
-    answers = FAMILY.answers(TASK, examples, encoded, {"logits": logits}, options)
+    answers = TASK.answers(examples, encoded, {"logits": logits})
     tags = [TASK.labels[i % 4] for i in range(12)]
     assert answers.tags == [tags[:9], [], tags[9:10], tags[10:]]
     assert [len(row) for row in answers.scores] == [9, 0, 1, 2]
@@ -71,46 +68,46 @@ def test_long_sentences_continue_at_words(tokenizer):
 
 def test_a_word_longer_than_a_row_is_cut(tokenizer):
     examples = make(["a " + "x" * 99 + " b", "c"], ["O B-L O", "O"])
-    encoded = FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=7))
+    encoded = TASK.with_options(max_seq_length=7).encode(examples, tokenizer)
     assert encoded.rows.lengths.tolist() == [3, 7, 3, 3]
     assert encoded.truncated.tolist() == [True, False]
     assert encoded.places.tolist() == [1, 1, 1, 1]
     assert encoded.targets[features.LABELS].tolist() == [0, 3, 0, 0]
     with pytest.raises(UsageError, match="max_seq_length must be at least 3"):
-        FAMILY.encode(TASK, examples, tokenizer, Options(max_seq_length=2))
+        TASK.with_options(max_seq_length=2).encode(examples, tokenizer)
 
 
 def test_unknown_tags_are_refused(tokenizer):
     examples = make(["a b"], ["O B-X"])
     with pytest.raises(DataError, match="line 2: expected one of the tags O, .*'B-X'"):
-        FAMILY.encode(TASK, examples, tokenizer, Options())
+        TASK.encode(examples, tokenizer)
 
 
 def evaluated(tokenizer, task, examples, predictions):
-    encoded = FAMILY.encode(task, examples, tokenizer, Options(max_seq_length=32))
+    encoded = task.with_options(max_seq_length=32).encode(examples, tokenizer)
     classes = [task.labels.index(tag) for tag in predictions.split()]
     logits = np.eye(len(task.labels), dtype=np.float32)[classes]
     outputs = {"logits": logits}
-    return encoded, FAMILY.answers(task, examples, encoded, outputs, Options())
+    return encoded, task.answers(examples, encoded, outputs)
 
 
 def test_answers_metrics_and_files(tokenizer):
     examples = make(["Ann Lee is", "in Oslo"], ["B-P I-P O", "O B-L"])
     encoded, answers = evaluated(tokenizer, TASK, examples, "B-P I-P O O O")
-    values = FAMILY.metrics(TASK, examples, answers)
+    values = TASK.compare(examples, answers)
     assert values["f1"] == values["f1_surface"] == pytest.approx(2 / 3)
     assert (values["accuracy"], values["majority_accuracy"]) == (0.8, 0.4)
-    names = FAMILY.metric_names(TASK, examples)
+    names = TASK.metric_names(examples)
     assert names == [name for name in values if not name.startswith("majority")]
     assert TASK.selecting_metric == "f1"
-    files = FAMILY.prediction_files(TASK, examples, answers, Options())
+    files = TASK.prediction_files(examples, answers)
     assert files[".tsv"] == (
         "Ann\tB-P\tB-P\nLee\tI-P\tI-P\nis\tO\tO\n\nin\tO\tO\nOslo\tB-L\tO\n\n"
     )
     expected = {"id": "s1", "tokens": ["in", "Oslo"], "prediction": ["O", "O"]}
     second = json.loads(files[".jsonl"].splitlines()[1])
     assert second == {**expected, "label": ["O", "B-L"]}
-    report = FAMILY.report(TASK, examples, answers, encoded)
+    report = TASK.report(examples, answers, encoded)
     assert report["confusion"][3] == [1, 0, 0, 0]
     assert [row["label"] for row in report["per_class"]] == ["L", "P"]
     assert len(report["calibration"]) == 5
@@ -122,22 +119,22 @@ def test_answers_metrics_and_files(tokenizer):
 def test_files_without_labels_and_with_odd_words(tokenizer):
     examples = TaggedExamples("x", ["0"], [["a\tb\n", "c"]], None, [1])
     encoded, answers = evaluated(tokenizer, TASK, examples, "O B-L")
-    files = FAMILY.prediction_files(TASK, examples, answers, Options())
+    files = TASK.prediction_files(examples, answers)
     assert files[".tsv"] == "a b\tO\nc\tB-L\n\n"
     assert "label" not in files[".jsonl"]
-    assert FAMILY.report(TASK, examples, answers, encoded) == {}
-    assert FAMILY.collapse(TASK, examples, answers) == ""
+    assert TASK.report(examples, answers, encoded) == {}
+    assert TASK.collapse(examples, answers) == ""
 
 
 def test_collapse(tokenizer):
     examples = make(["Ann Lee"], ["B-P O"])
     _, answers = evaluated(tokenizer, TASK, examples, "O O")
-    assert "every word the tag O" in FAMILY.collapse(TASK, examples, answers)
+    assert "every word the tag O" in TASK.collapse(examples, answers)
     _, answers = evaluated(tokenizer, TASK, examples, "O B-L")
-    assert FAMILY.collapse(TASK, examples, answers) == ""
+    assert TASK.collapse(examples, answers) == ""
     plain = make(["is"], ["O"])
     _, answers = evaluated(tokenizer, TASK, plain, "O")
-    assert FAMILY.collapse(TASK, plain, answers) == ""
+    assert TASK.collapse(plain, answers) == ""
 
 
 def test_tags_that_mark_no_entities(tokenizer):
@@ -145,11 +142,11 @@ def test_tags_that_mark_no_entities(tokenizer):
     assert task.selecting_metric == "accuracy"
     examples = make(["Ann is"], ["N V"])
     encoded, answers = evaluated(tokenizer, task, examples, "N N")
-    values = FAMILY.metrics(task, examples, answers)
+    values = task.compare(examples, answers)
     assert values["accuracy"] == 0.5 and "f1_surface" not in values
-    names = FAMILY.metric_names(task, examples)
+    names = task.metric_names(examples)
     assert names == [name for name in values if not name.startswith("majority")]
-    report = FAMILY.report(task, examples, answers, encoded)
+    report = task.report(examples, answers, encoded)
     assert "per_class" not in report
     assert report["errors"][0]["prediction"] == "N N"
 

@@ -12,11 +12,9 @@ from albert_tf.tasks.task import (
     MULTI_LABEL,
     REGRESSION,
     EncodedExamples,
-    Options,
     warn_of_collapse,
 )
 from albert_tf.tasks.text_classification import (
-    FAMILY,
     make_answers,
     table_task,
     with_labels,
@@ -34,7 +32,7 @@ def table(labels):
 
 
 def metrics_of(task, logits, rows):
-    return FAMILY.metrics(task, rows, make_answers(task, np.array(logits)))
+    return task.compare(rows, make_answers(task, np.array(logits)))
 
 
 def test_metrics_depend_on_the_number_of_labels():
@@ -77,17 +75,17 @@ def test_suspiciously_many_labels_need_a_confirmation(labels):
 def test_rows_are_pairs_with_targets(tokenizer):
     rows = TextTable("t", ["a b", "word " * 99], ["c", "d"], ["y", "x"], [2, 3])
     task = table_task(["x", "y"])
-    found = FAMILY.encode(task, rows, tokenizer, Options(max_seq_length=9))
+    found = task.with_options(max_seq_length=9).encode(rows, tokenizer)
     assert len(found) == len(found.rows) == 2
     assert found.targets["labels"].tolist() == [1, 0]
     assert found.unit_splits.tolist() == [0, 1, 2]
     assert found.truncated.tolist() == [False, True]
     assert found.rows.lengths[1] == 9
     with pytest.raises(DataError, match="t: line 2: expected one of the labels x, z"):
-        FAMILY.encode(table_task(["x", "z"]), rows, tokenizer, Options())
+        table_task(["x", "z"]).encode(rows, tokenizer)
     # Without labels; an empty text and a very long one.
     rows = TextTable("t", ["", "long " * 200_000], None, None, [1, 2])
-    found = FAMILY.encode(task, rows, tokenizer, Options())
+    found = task.encode(rows, tokenizer)
     assert found.targets == {}
     assert found.rows.lengths.tolist() == [2, 512]
     assert found.truncated.tolist() == [False, True]
@@ -124,7 +122,7 @@ def test_metrics_with_their_baseline(task, labels, logits, expected):
     assert {k: values[k] for k in expected} == pytest.approx(expected, rel=1e-4)
     baselines = ("majority_", "mean_")
     names = [name for name in values if not name.startswith(baselines)]
-    assert FAMILY.metric_names(task, rows) == names
+    assert task.metric_names(rows) == names
     assert task.selecting_metric in names
 
 
@@ -145,22 +143,22 @@ def test_collapse(task, labels, same, other, caplog):
     rows = table(labels)
     answers = make_answers(task, np.array(same))
     warn_of_collapse(task, rows, answers)
-    assert FAMILY.collapse(task, rows, answers) in caplog.text != ""
-    assert not FAMILY.collapse(task, rows, make_answers(task, np.array(other)))
+    assert task.collapse(rows, answers) in caplog.text != ""
+    assert not task.collapse(rows, make_answers(task, np.array(other)))
     # Where all labels are equal, equal answers are right.
-    assert not FAMILY.collapse(task, table([labels[0]] * 3), answers)
-    assert not FAMILY.collapse(task, dataclasses.replace(rows, labels=None), answers)
+    assert not task.collapse(table([labels[0]] * 3), answers)
+    assert not task.collapse(dataclasses.replace(rows, labels=None), answers)
     broken = make_answers(task, np.full_like(np.array(same, float), np.nan))
-    assert "not finite" in FAMILY.collapse(task, rows, broken)
+    assert "not finite" in task.collapse(rows, broken)
 
 
 def test_one_class_is_no_collapse_of_wnli(caplog):
     caplog.set_level("INFO", logger="absl")
     logits = np.array([[1, 0]] * 4)
     wnli, rte = TASKS["wnli"], TASKS["rte"]
-    assert not FAMILY.collapse(wnli, table("0110"), make_answers(wnli, logits))
+    assert not wnli.collapse(table("0110"), make_answers(wnli, logits))
     assert "for wnli this is usual" in caplog.text
-    assert FAMILY.collapse(rte, table(rte.labels), make_answers(rte, logits[:2]))
+    assert rte.collapse(table(rte.labels), make_answers(rte, logits[:2]))
 
 
 def test_decisions():
@@ -189,7 +187,7 @@ LOGITS = np.log([[0.25, 0.75], [0.5, 0.5]])
 def test_predictions_with_known_labels():
     rows = dataclasses.replace(table("ba"), ids=["q9", "1"])
     answers = make_answers(SINGLE, np.log([[0.25, 0.75], [0.5, 0.5]]))
-    found = FAMILY.prediction_files(SINGLE, rows, answers, Options())
+    found = SINGLE.prediction_files(rows, answers)
     assert found[".tsv"] == (
         "index\tlabel\tprediction\tprobability_a\tprobability_b\n"
         "q9\tb\tb\t0.250000\t0.750000\n"
@@ -203,7 +201,7 @@ def test_predictions_with_known_labels():
 def test_scores_in_files():
     rows = table(["3.000", "1"])
     answers = make_answers(SCORES, np.array([[2.5], [-0.125]]))
-    found = FAMILY.prediction_files(SCORES, rows, answers, Options())
+    found = SCORES.prediction_files(rows, answers)
     assert found[".tsv"] == (
         "index\tlabel\tprediction\n0\t3.000\t2.500000\n1\t1\t-0.125000\n"
     )
@@ -214,7 +212,7 @@ def test_scores_in_files():
 def test_several_labels_in_files():
     rows = table([("b",), ("a,x", "b")])
     answers = make_answers(MULTI, np.array([[1.0, 2.0], [-1.0, -2.0]]))
-    found = FAMILY.prediction_files(MULTI, rows, answers, Options())
+    found = MULTI.prediction_files(rows, answers)
     # A comma is in a label, so another separator is taken.
     lines = found[".tsv"].splitlines()
     assert lines[0] == "index\tlabel\tprediction\tprobability_a,x\tprobability_b"
@@ -232,7 +230,7 @@ def report(task, logits, rows, truncated=False):
     answers = make_answers(task, np.array(logits))
     truncated = np.full(len(rows), truncated)
     encoded = EncodedExamples(None, np.arange(len(rows) + 1), {}, truncated)
-    found = FAMILY.report(task, rows, answers, encoded)
+    found = task.report(rows, answers, encoded)
     json.dumps(found, allow_nan=False)
     return found
 

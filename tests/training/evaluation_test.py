@@ -22,14 +22,15 @@ CHANCE = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
 
 
 def find(step, reason="", losses=(), evaluations=(), **changes):
-    """Returns what is found at a step, if the family sees `reason` in the answers."""
-    family = types.SimpleNamespace(collapse=lambda task, examples, answers: reason)
+    """Returns what is found at a step, if the task sees `reason` in the answers."""
+    task = dataclasses.replace(TASK)
+    object.__setattr__(task, "collapse", lambda examples, answers: reason)
     settings = types.SimpleNamespace(
         num_warmup_steps=10, num_train_steps=100, label_smoothing=0.0
     )
     given = types.SimpleNamespace(
         data=types.SimpleNamespace(
-            task=dataclasses.replace(TASK, family=family),
+            task=task,
             train=types.SimpleNamespace(targets=TARGETS),
         ),
         settings=settings,

@@ -5,6 +5,7 @@ layers first. A module may import its own files and the modules in its `deps`.
 """
 
 import ast
+import collections
 import io
 import pathlib
 import re
@@ -235,6 +236,12 @@ def test_files_and_rules_do_not_multiply():
     assert len(list((ROOT / "albert_tf").rglob("*.py"))) <= MOST_FILES
     assert len(RULES) <= MOST_RULES
     assert len(BUILD.splitlines()) <= MOST_LINES_OF_BUILD
+
+
+def test_few_files_have_the_same_name():
+    names = collections.Counter(pathlib.Path(path).name for path in python_files(ROOT))
+    del names["__init__.py"]
+    assert max(names.values()) <= 3, names.most_common(1)
 
 
 def plain(name: str) -> str:

@@ -116,7 +116,7 @@ def records(tmp_path_factory) -> Callable[..., str]:
     fields of `CreateSettings`.
     """
     from albert_tf.data.prepare.create import create_from_settings
-    from albert_tf.data.prepare.settings import CreateSettings
+    from albert_tf.data.prepare.create_settings import CreateSettings
     from tests.tiny import SPIECE, TEXT
 
     @functools.cache

@@ -3,9 +3,9 @@ import dataclasses
 import pytest
 
 from albert_tf.data.corpus.corpus import CorpusSettings
-from albert_tf.data.prepare.settings import CreateSettings
+from albert_tf.data.prepare.create_settings import CreateSettings
 from albert_tf.errors import DataError, UsageError
-from albert_tf.export.settings import ExportSettings
+from albert_tf.export.export_settings import ExportSettings
 from albert_tf.inference.settings import BulkSettings, ServedSettings
 from albert_tf.settings import check_fields, describe, load_experiment, setting
 from albert_tf.tasks.opening import DataSettings

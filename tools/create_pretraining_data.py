@@ -20,7 +20,7 @@ from absl import flags, logging
 
 from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
-from albert_tf.data.prepare.settings import CreateSettings
+from albert_tf.data.prepare.create_settings import CreateSettings
 from albert_tf.errors import UsageError
 from albert_tf.storage import files
 

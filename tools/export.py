@@ -21,7 +21,11 @@ from albert_tf.cli.flags import define_alias, define_settings, read_settings
 from albert_tf.cli.run import run
 from albert_tf.errors import UsageError
 from albert_tf.export import server_files
-from albert_tf.export.settings import QUANTIZATIONS, ExportSettings, check_packages
+from albert_tf.export.export_settings import (
+    QUANTIZATIONS,
+    ExportSettings,
+    check_packages,
+)
 from albert_tf.tasks.opening import DataSettings, remembered
 
 define_settings(ExportSettings)
@@ -95,8 +99,7 @@ def main() -> None:
     folder = export_saved_model(model, settings.output_dir, **options)
     print(folder)
     if settings.server_files:
-        for file in server_files.write_server_files(settings.output_dir):
-            print(file)
+        print(*server_files.write_server_files(settings.output_dir), sep="\n")
     for line in _LOADING:
         logging.info(line, folder)
 

@@ -14,6 +14,7 @@ import numpy as np
 from albert_tf import features
 from albert_tf.errors import DataError, require
 from albert_tf.export import manifest, saved_model
+from albert_tf.export.export_settings import PACKAGES
 from albert_tf.export.runtimes import (
     NUM_THREADS,
     Run,
@@ -22,7 +23,6 @@ from albert_tf.export.runtimes import (
     find_runtime,
 )
 from albert_tf.export.server_files import fill
-from albert_tf.export.settings import PACKAGES
 from albert_tf.heads import LABELS, problem_type_of
 from albert_tf.reports import environment
 from albert_tf.storage import folders

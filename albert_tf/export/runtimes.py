@@ -21,7 +21,7 @@ from absl import logging
 from albert_tf import features
 from albert_tf.converters.keras_model import head_of
 from albert_tf.errors import require
-from albert_tf.export.settings import check_packages, check_quantization
+from albert_tf.export.export_settings import check_packages, check_quantization
 from albert_tf.heads import find
 from albert_tf.models.tensorflow import fast_forward
 

@@ -14,9 +14,9 @@ from absl import logging
 
 from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.storage import files
+from albert_tf.tables.column_settings import LabelSettings
 from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
 from albert_tf.tables.reader import read_columns
-from albert_tf.tables.settings import LabelSettings
 from albert_tf.tables.text_stream import read_text
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks.task import Examples, FileSource

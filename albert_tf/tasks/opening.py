@@ -12,9 +12,9 @@ from albert_tf.heads import HEADS, LABELS, TAGS
 from albert_tf.settings import setting
 from albert_tf.storage import files
 from albert_tf.tables.class_ids import find_names, renamed
+from albert_tf.tables.column_settings import ReadingSettings
 from albert_tf.tables.columns import file_format, usual_name
 from albert_tf.tables.reader import read_columns
-from albert_tf.tables.settings import ReadingSettings
 from albert_tf.tables.tfds_source import PREFIX, is_tfds, read_tfds
 from albert_tf.tasks import multiple_choice, registry, tagging, text_classification
 from albert_tf.tasks.choice_files import ChoiceTableSettings, read_choice_table

@@ -10,9 +10,9 @@ from typing import Any
 from absl import logging
 
 from albert_tf.errors import DataError, require
+from albert_tf.tables.column_settings import ColumnSettings
 from albert_tf.tables.columns import BadRows, Ids, file_format, warn_of_skipped
 from albert_tf.tables.reader import read_columns
-from albert_tf.tables.settings import ColumnSettings
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks import iob

@@ -12,9 +12,9 @@ from albert_tf.errors import DataError, require
 from albert_tf.settings import setting
 from albert_tf.storage import files, streams
 from albert_tf.tables.class_ids import renamed
+from albert_tf.tables.column_settings import ColumnSettings, LabelSettings
 from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
 from albert_tf.tables.reader import ColumnReader
-from albert_tf.tables.settings import ColumnSettings, LabelSettings
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks.task import (
     MULTI_LABEL,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from albert_tf.converters.keras_model import from_model
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import manifest
+from albert_tf.export.export_settings import ExportSettings
 from albert_tf.export.saved_model import export_saved_model, find_exits, read_exits
-from albert_tf.export.settings import ExportSettings
 from albert_tf.export.signatures import make_signatures
 from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.classifier import Classifier

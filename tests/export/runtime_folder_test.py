@@ -9,8 +9,8 @@ import pytest
 
 from albert_tf.errors import DataError, UsageError
 from albert_tf.export import runtimes
+from albert_tf.export.export_settings import PACKAGES, QUANTIZATIONS
 from albert_tf.export.runtimes import Runtime, TokensGraph
-from albert_tf.export.settings import PACKAGES, QUANTIZATIONS
 from albert_tf.heads import all_rows
 from albert_tf.storage import files
 from tests.export.runtime_models import (

@@ -9,8 +9,8 @@ import tempfile
 import pytest
 
 from albert_tf.export import runtimes
+from albert_tf.export.export_settings import PACKAGES
 from albert_tf.export.runtime_folder import export_for_runtime
-from albert_tf.export.settings import PACKAGES
 from albert_tf.text.sentencepiece import AlbertTokenizer
 from tests.tiny import SPIECE, shared_model
 

@@ -32,9 +32,9 @@ from albert_tf.data.corpus.documents import (
 from albert_tf.errors import DataError, require
 from albert_tf.settings import check_fields, setting
 from albert_tf.storage import files, streams
+from albert_tf.tables.column_settings import LayoutSettings, ReadingSettings
 from albert_tf.tables.columns import BadRows
 from albert_tf.tables.reader import ColumnReader
-from albert_tf.tables.settings import LayoutSettings, ReadingSettings
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import prepared_folder
 

@@ -17,7 +17,7 @@ import tqdm
 from albert_tf.data.corpus.corpus import Corpus
 from albert_tf.data.corpus.documents import DuplicateCounter, RawDocument
 from albert_tf.data.prepare import blocks, output
-from albert_tf.data.prepare.settings import CreateSettings
+from albert_tf.data.prepare.create_settings import CreateSettings
 from albert_tf.data.records import card
 from albert_tf.errors import DataError, require
 from albert_tf.jobs.folder import Workplace

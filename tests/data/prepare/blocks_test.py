@@ -8,8 +8,8 @@ from albert_tf.data.corpus.documents import RawDocument
 from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import blocks
 from albert_tf.data.prepare.blocks import RecordConfig
+from albert_tf.data.prepare.create_settings import CreateSettings
 from albert_tf.data.prepare.pairs import PairConfig
-from albert_tf.data.prepare.settings import CreateSettings
 from albert_tf.errors import UsageError
 from tests.data.synthetic_records import parse
 from tests.tiny import TEXT

@@ -22,8 +22,6 @@ SENTENCE_ORDER_LABELS = "sentence_order_labels"
 SENTENCE_ORDER_WEIGHTS = "sentence_order_weights"
 # Only from `masking.apply.mask_batch`, all int32 [B, P]:
 MASK_NGRAMS = "mask_ngrams"  # equal for the tokens of one n-gram
-MASK_SPAN_STARTS = "mask_span_starts"  # first position of the run of masked tokens
-MASK_SPAN_ENDS = "mask_span_ends"  # its last position, inclusive
 # Only in packed rows:
 PACK_IDS = "pack_ids"  # int32 [B, T], index of the example from 1; 0 = padding
 POSITION_IDS = "position_ids"  # int32 [B, T], restarts at 0 in every example

@@ -220,9 +220,9 @@ class PretrainingData:
         if not self.keeps_masks:
             keys = keyed_random.row_keys(self._seed, epochs, numbers, TENSORFLOW)
             vocab = self._reader.vocab
-            batch |= mask_batch(batch, keys, self._config, vocab, TENSORFLOW, False)
-        batch.pop(features.TOKEN_BOUNDARY, None)
-        return batch
+            batch |= mask_batch(batch, keys, self._config, vocab, TENSORFLOW)
+        unread = (features.TOKEN_BOUNDARY, features.MASK_NGRAMS)
+        return {name: values for name, values in batch.items() if name not in unread}
 
     def _assignment(self, epoch: int) -> np.ndarray:
         """Returns the examples of an epoch's rows, computed once for all threads."""

@@ -250,19 +250,13 @@ def _gather(ranked_positions, chosen, most: int, xp):
     return xp.where(valid, positions, 0), valid
 
 
-def find_spans(choice: Choice, xp) -> tuple:
-    """Returns where the run of neighbouring chosen tokens of each entry is.
-
-    Returns:
-        int32 `[B, P]` positions of its first token, and of its last one, inclusive.
-    """
+def _span_starts(choice: Choice, xp):
+    """Returns where the run of neighbouring chosen tokens of each entry starts."""
     positions, valid = choice.positions, choice.valid
     # Runs are numbered from 1; the unused entries are one run more.
     opens = valid & (positions != xp.shift(positions, -2) + 1)
     run = xp.where(valid, xp.cumsum(opens), xp.num_columns(positions) + 1)
-    first = xp.searchsorted(run, run, "left")
-    last = xp.searchsorted(run, run, "right") - 1
-    return xp.take(positions, first), xp.take(positions, last)
+    return xp.take(positions, xp.searchsorted(run, run, "left"))
 
 
 def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabInfo, xp):
@@ -282,7 +276,7 @@ def apply(token_ids, choice: Choice, keys, config: MaskingConfig, vocab: VocabIn
     ids = xp.where(choice.valid, xp.take(token_ids, choice.positions), 0)
     unit = choice.positions
     if config.replace_per == "span":
-        unit, _ = find_spans(choice, xp)
+        unit = _span_starts(choice, xp)
     action = keyed_random.draws(keys, keyed_random.ACTION, unit, xp)
     drawn = keyed_random.draws(keys, keyed_random.REPLACEMENT, choice.positions, xp)
     if config.rules == "original":
@@ -307,7 +301,6 @@ def mask_batch(
     config: MaskingConfig,
     vocab: VocabInfo,
     xp=ops.NUMPY,
-    with_spans: bool = True,
 ) -> dict[str, Any]:
     """Masks a batch.
 
@@ -318,13 +311,11 @@ def mask_batch(
         config: `MaskingConfig`. What to mask.
         vocab: `VocabInfo`. The vocabulary.
         xp: `ops.NUMPY` or `ops_graph.TENSORFLOW`.
-        with_spans: bool. Whether to return n-grams and spans.
 
     Returns:
         `token_ids` int32 `[B, T]` masked; `mask_positions`, `mask_ids` int32 `[B, P]`,
-        `mask_weights` float32 `[B, P]`; with spans, also `mask_ngrams` (see `Choice`),
-        `mask_span_starts`, `mask_span_ends` (see `find_spans`) int32 `[B, P]`. P is
-        `config.max_predictions_per_seq`.
+        `mask_weights` float32 `[B, P]`, and `mask_ngrams` int32 `[B, P]` (see
+        `Choice`). P is `config.max_predictions_per_seq`.
     """
     token_ids = batch[features.TOKEN_IDS]
     choice = choose(
@@ -337,14 +328,10 @@ def mask_batch(
         xp,
     )
     masked, ids = apply(token_ids, choice, keys, config, vocab, xp)
-    masks = {
+    return {
         features.TOKEN_IDS: masked,
         features.MASK_POSITIONS: choice.positions,
         features.MASK_IDS: ids,
         features.MASK_WEIGHTS: xp.array(choice.valid, "float32"),
+        features.MASK_NGRAMS: choice.ngrams,
     }
-    if with_spans:
-        masks[features.MASK_NGRAMS] = choice.ngrams
-        starts, ends = find_spans(choice, xp)
-        masks |= {features.MASK_SPAN_STARTS: starts, features.MASK_SPAN_ENDS: ends}
-    return masks

@@ -23,7 +23,6 @@ from albert_tf.data.masking.config import MaskingConfig
 from albert_tf.data.prepare import pairs
 from albert_tf.data.prepare.assemble import assemble, separate, serialize, shuffled
 from albert_tf.data.prepare.pairs import PairConfig
-from albert_tf.errors import require
 
 BLOCK_CHARS = 1 << 20
 SPLITS = ("train", "eval")
@@ -52,14 +51,6 @@ class RecordConfig:
     dupe_factor: int = 1
     eval_fraction: float = 0.0
     sample_masks: bool = True
-
-    def __post_init__(self):
-        known = self.masking in ("dynamic", "static")
-        require(known, "masking: expected 'dynamic' or 'static'", self.masking)
-        rule = "dupe_factor: must be positive"
-        require(self.dupe_factor >= 1, rule, self.dupe_factor)
-        fits = 0 <= self.eval_fraction < 1
-        require(fits, "eval_fraction: must be in [0, 1)", self.eval_fraction)
 
     def split(self, document: RawDocument) -> str:
         """Returns the split of a document, which depends only on its key."""

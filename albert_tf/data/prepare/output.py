@@ -6,6 +6,7 @@ the block's text, by which a resumed run checks that the part belongs to the sam
 """
 
 import dataclasses
+import functools
 import hashlib
 import io
 import itertools
@@ -65,28 +66,18 @@ class Job(NamedTuple):
     config: RecordConfig
 
 
-# The last job of this process, by its file.
-_JOB: dict[str, Job] = {}
-
-
 def write_job(place: Workplace, job: Job) -> str:
     """Writes a job for other processes; returns its file, whose name no other has."""
     content = pickle.dumps(job)
     path = place.join(f"job-{hashlib.sha256(content).hexdigest()[:16]}.pickle")
     files.write_bytes(path, content)
-    _JOB.clear()
-    _JOB[path] = job
     return path
 
 
+@functools.lru_cache(1)
 def read_job(path: str) -> Job:
     """Returns the job in a file."""
-    job = _JOB.get(path)
-    if job is None:
-        job = pickle.loads(files.read_bytes(path))
-        _JOB.clear()
-        _JOB[path] = job
-    return job
+    return pickle.loads(files.read_bytes(path))
 
 
 def part_path(folder: str, group: int, index: int) -> str:

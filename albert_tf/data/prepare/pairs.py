@@ -56,13 +56,9 @@ class PairConfig:
     seed: int = 12345
 
     def __post_init__(self):
-        rule = f"pair_policy: expected one of {', '.join(POLICIES)}"
-        require(self.policy in POLICIES, rule, self.policy)
         fits = 8 <= self.max_seq_length <= MAX_SEQ_LENGTH
         rule = f"max_seq_length: must be from 8 to {MAX_SEQ_LENGTH}"
         require(fits, rule, self.max_seq_length)
-        fits = 0 <= self.short_seq_prob <= 1
-        require(fits, "short_seq_prob: must be in [0, 1]", self.short_seq_prob)
 
     @property
     def max_tokens(self) -> int:

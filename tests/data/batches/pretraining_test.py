@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.data.batches.reader import ExampleReader
-from albert_tf.data.masking import apply
 from albert_tf.data.masking.config import MaskingConfig, VocabInfo
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError, UsageError
@@ -282,11 +281,3 @@ def test_batches_are_made_ahead_when_operations_are_deterministic(pattern, run_p
     script = pathlib.Path(__file__).with_name("deterministic_check.py")
     done = run_python(script, pattern)
     assert done.stdout.split() == ["True", "True"], done.stderr
-
-
-def test_spans_are_computed_only_if_needed(pattern, monkeypatch):
-    monkeypatch.setattr(apply, "find_spans", lambda *unused: pytest.fail("computed"))
-    make(pattern)
-    # One action per span needs them.
-    with pytest.raises(pytest.fail.Exception, match="computed"):
-        make(pattern, masking=MaskingConfig.from_preset("spanbert"))

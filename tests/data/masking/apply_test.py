@@ -116,22 +116,6 @@ def test_row_depends_on_its_key_alone(rows, config):
             np.testing.assert_array_equal(out[name][i], padded)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(rows=st.lists(examples, min_size=1, max_size=5), config=configs)
-def test_spans_are_the_runs_of_chosen_tokens(rows, config):
-    out = mask(make_batch(rows, 61), config)
-    for i, valid in enumerate(out["mask_weights"] > 0):
-        positions = out["mask_positions"][i]
-        starts, ends = out["mask_span_starts"][i], out["mask_span_ends"][i]
-        assert not starts[~valid].any() and not ends[~valid].any()
-        chosen = set(positions[valid].tolist())
-        spans = np.stack([starts, positions, ends], 1)[valid].tolist()
-        for start, position, end in spans:
-            assert start <= position <= end
-            assert chosen.issuperset(range(start, end + 1))
-            assert start - 1 not in chosen and end + 1 not in chosen
-
-
 @pytest.mark.parametrize("rules", ["albert_tf", "original"])
 @pytest.mark.parametrize("preset", PRESETS)
 def test_numpy_eager_and_tf_data_agree(preset, rules):
@@ -298,8 +282,5 @@ def test_probabilities_are_the_published_ones():
 def test_bad_settings(changes, message):
     with pytest.raises(UsageError, match=message):
         MaskingConfig(**changes)
-
-
-def test_unknown_preset():
     with pytest.raises(UsageError, match="masking must be one of .* received 'x'"):
         MaskingConfig.from_preset("x")

@@ -3,8 +3,9 @@
 import dataclasses
 import difflib
 import os
+import reprlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -19,6 +20,13 @@ _ENDINGS = {
     "json": (".jsonl", ".ndjson", ".json"),
     "parquet": (".parquet", ".pq"),
     "tabs": (".tsv", ".tab"),
+}
+_KINDS = {
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+    list: "a list",
+    dict: "an object",
 }
 
 
@@ -62,6 +70,9 @@ class BadRows:
     Args:
         action: str. "stop" or "skip".
         counts: Counter or None. Where they are counted, by reason.
+
+    Attributes:
+        first: str. The message about the first one that was counted.
     """
 
     def __init__(self, action: str, counts: Counter[str] | None = None):
@@ -69,12 +80,38 @@ class BadRows:
         require(action in ON_BAD_INPUT, rule, action)
         self.action = action
         self.counts: Counter[str] = Counter() if counts is None else counts
+        self.first = ""
 
     def report(self, reason: str, message: str) -> None:
         """Raises `DataError(message)`, or counts `reason`."""
         if self.action == "stop":
             raise DataError(f"{message} (--on_bad_input=skip leaves it out)")
         self.counts[reason] += 1
+        self.first = self.first or message
+
+    def usable(
+        self,
+        reason: str,
+        rows: Iterable[Any],
+        make: Callable[[Any], Any],
+        where: Callable[[Any], str],
+    ) -> Iterator[Any]:
+        """Yields what becomes of the rows that can be used, and reports the others.
+
+        Args:
+            reason: str. As what they are counted.
+            rows: iterable.
+            make: callable. Takes a row and returns what becomes of it; raises a
+                `DataError` that says what is wrong with it.
+            where: callable. Takes a row and returns its place, for the message.
+        """
+        for row in rows:
+            try:
+                made = make(row)
+            except DataError as e:
+                self.report(reason, f"{where(row)}: {e}")
+            else:
+                yield made
 
 
 class Ids:
@@ -86,19 +123,50 @@ class Ids:
     def __init__(self):
         self._places: dict[str, Any] = {}
 
-    def problem(self, name: str, place: Any) -> str:
-        """Returns why an id cannot be used, or remembers it and returns "".
+    def add(self, name: str, place: Any) -> None:
+        """Remembers an id, or raises a `DataError` if it is known already.
 
         Args:
             name: str. The id.
             place: Where it is in the file, for the message about the next one.
         """
         if name in self._places:
-            return f"the id {name!r:.80} is already that of {self._places[name]}"
+            known = self._places[name]
+            raise DataError(f"the id {name!r:.80} is already that of {known}")
         if len(self._places) >= 1_000_000:
             self._places.clear()
         self._places[name] = place
-        return ""
+
+
+def expect(value: Any, kind: type, name: str = "") -> Any:
+    """Returns a value of a row, which must be of this very type.
+
+    Args:
+        value: Text, a list, or anything else that JSON knows.
+        kind: type. `str`, `int`, `bool`, `list` or `dict`.
+        name: str. What it is called, for the message.
+
+    Raises:
+        DataError: If it is of another type; does not say in which row it is.
+    """
+    # `isinstance` would take true for a number.
+    if type(value) is not kind:
+        name = name and f"{name}: "
+        raise DataError(f"{name}expected {_KINDS[kind]}, received {shown(value)}")
+    return value
+
+
+def expect_texts(value: Any, name: str) -> list[str]:
+    """Returns a value that must be a list of text; see `expect`."""
+    for i, item in enumerate(expect(value, list, name)):
+        if type(item) is not str:
+            expect(item, str, f"{name}[{i}]")
+    return value
+
+
+def shown(value: Any) -> str:
+    """Returns a value as it is shown in messages: on one line, not too long."""
+    return "nothing" if value is None else f"{reprlib.repr(value):.80}"
 
 
 def warn_of_skipped(path: str, counts: Mapping[str, int]) -> None:

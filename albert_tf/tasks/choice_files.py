@@ -5,6 +5,7 @@ Legend: `N` questions, `K` choices, which may differ from question to question.
 
 import collections
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,15 @@ from absl import logging
 from albert_tf.errors import DataError, MissingFileError, UsageError, require
 from albert_tf.storage import files
 from albert_tf.tables.column_settings import LabelSettings
-from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
+from albert_tf.tables.columns import (
+    BadRows,
+    Columns,
+    Ids,
+    expect,
+    expect_texts,
+    shown,
+    warn_of_skipped,
+)
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.text_stream import read_text
 from albert_tf.tables.tfds_source import TfdsRows
@@ -136,38 +145,39 @@ def read_choice_table(
     if written and labels:
         known = ", ".join(written)
         labels = [written.get(str(cell), f"{cell}: not in {known}") for cell in labels]
-    bad, rows, ids = BadRows(on_bad_input), [], Ids()
+    bad, ids = BadRows(on_bad_input), Ids()
     bad.counts.update(table.skipped)
-    for row in range(len(table)):
-        where = table.where(row)
-        try:
-            choices = _row_choices(table, columns, row, endings)
-            name, context, question = (
-                _expect(where, column, table.values[column][row]) if column else ""
-                for column in (settings.id_column, *wanted[:2])
-            )
-            answer = labels and _label(where, labels[row], len(choices))
-            if problem := ids.problem(name or str(row), where):
-                raise DataError(f"{where}: {problem}")
-        except DataError as e:
-            bad.report("rows without a valid question", str(e))
-        else:
-            name = name or str(row)
-            rows.append((name, context, question, choices, answer, where, ""))
-    return _examples(table.path, rows, bad)
+
+    def question(row: int) -> tuple:
+        choices = _row_choices(
+            [table.values[x][row] for x in columns], columns, endings
+        )
+        name, context, start = (
+            expect(table.values[column][row], str, column) if column else ""
+            for column in (settings.id_column, *wanted[:2])
+        )
+        name, where = name or str(row), table.where(row)
+        answer = labels and _label(labels[row], len(choices))
+        ids.add(name, where)
+        return name, context, start, choices, answer, where, ""
+
+    rows = range(len(table))
+    why = "rows without a valid question"
+    return _examples(table.path, bad.usable(why, rows, question, table.where), bad)
 
 
 def _examples(
-    path: str, rows: Sequence[tuple], bad: BadRows, **kinds
+    path: str, rows: Iterable[tuple], bad: BadRows, **kinds
 ) -> ChoiceExamples:
     """Returns the questions that can be used.
 
     Args:
         path: str. Where they are from.
-        rows: sequence of tuples. A value for each of `_FIELDS`.
-        bad: `BadRows`. Has counted the others.
+        rows: iterable of tuples. A value for each of `_FIELDS`.
+        bad: `BadRows`. Counts the others.
         **kinds: What else is known of `ChoiceExamples`.
     """
+    rows = list(rows)
     warn_of_skipped(path, bad.counts)
     require(rows, f"{path}: no question can be used", error=DataError)
     values = dict(zip(_FIELDS, map(list, zip(*rows, strict=True)), strict=True))
@@ -204,29 +214,25 @@ def _find_choice_columns(table: Columns) -> tuple[str, ...]:
     )
 
 
-def _row_choices(
-    table: Columns, columns: Sequence[str], row: int, endings: int
-) -> list[str]:
-    where = table.where(row)
-    values = [table.values[name][row] for name in columns]
+def _row_choices(values: list, columns: Sequence[str], endings: int) -> list[str]:
+    """Returns the choices in the cells of a row."""
     if len(columns) == 1:
-        values = _expect(where, columns[0], values[0], list)
+        values = expect(values[0], list, columns[0])
     else:
         while values and (values[-1] is None or values[-1] == ""):
             values.pop()
     number = len(values)
-    if endings and number != endings:
-        raise DataError(f"{where}: expected {endings} endings, received {number}")
-    if number < 2:
-        raise DataError(f"{where}: expected at least 2 choices, received {number}")
+    rule = f"expected {endings} endings, received {number}"
+    require(number == (endings or number), rule, error=DataError)
+    rule = f"expected at least 2 choices, received {number}"
+    require(number > 1, rule, error=DataError)
     for i, value in enumerate(values):
         name = f"choice {i} (from 0)"
-        if not _expect(where, name, value).strip():
-            raise DataError(f"{where}: {name} is empty")
+        require(expect(value, str, name).strip(), f"{name} is empty", error=DataError)
     return values
 
 
-def _label(where: str, cell: Any, number: int) -> int:
+def _label(cell: Any, number: int) -> int:
     """Returns the index of the right one of a number of choices."""
     index, last = None, _LETTERS[min(number, 26) - 1]
     if isinstance(cell, str):
@@ -236,20 +242,11 @@ def _label(where: str, cell: Any, number: int) -> int:
             index = int(cell)
     if index is None or index >= number:
         raise DataError(
-            f"{where}: expected the index of a choice, 0 to {number - 1} (or A to "
-            f"{last}), received {cell!r:.80} (--labels=1,2,... says what the column "
-            "calls the choices, in their order)"
+            f"expected the index of a choice, 0 to {number - 1} (or A to {last}), "
+            f"received {shown(cell)} (--labels=1,2,... says what the column calls the "
+            "choices, in their order)"
         )
     return index
-
-
-def _expect(where: str, name: str, value: Any, kind: type = str) -> Any:
-    """Returns a value if it has the right type; text without lone surrogates."""
-    if not isinstance(value, kind):
-        received = "nothing" if value is None else f"{value!r:.80}"
-        wanted = "text" if kind is str else "a list"
-        raise DataError(f"{where}: {name}: expected {wanted}, received {received}")
-    return to_unicode(value) if kind is str else value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -371,17 +368,17 @@ class RaceSource(FileSource):
     def _examples(self, articles: Iterable[Article], path: str) -> ChoiceExamples:
         """Returns the questions of articles, of which no id may occur twice."""
         bad, ids = BadRows(self.on_bad_input), collections.defaultdict(Ids)
-        rows: list[tuple] = []
-        for count, (where, level, article) in enumerate(articles):
-            try:
-                name, found = _questions(where, article, self.split != "test")
-                name = name or f"article{count}"
-                if problem := ids[level].problem(name, where):
-                    raise DataError(f"{where}: {problem}")
-            except DataError as e:
-                bad.report("malformed articles", str(e))
-            else:
-                rows += [(f"{name}-{i}", *row, level) for i, row in enumerate(found)]
+
+        def questions(numbered: tuple[int, Article]) -> list[tuple]:
+            number, (where, level, article) = numbered
+            name, found = _questions(where, article, self.split != "test")
+            name = name or f"article{number}"
+            ids[level].add(name, where)
+            return [(f"{name}-{i}", *row, level) for i, row in enumerate(found)]
+
+        numbered, why = enumerate(articles), "malformed articles"
+        read = bad.usable(why, numbered, questions, lambda row: row[1][0])
+        rows = list(itertools.chain.from_iterable(read))
         if empty := sum(not text.strip() for row in rows for text in row[3]):
             # The original reads them too; a folder that it can train on must not fail.
             logging.warning("%s: %d options are empty", path, empty)
@@ -430,40 +427,33 @@ def _objects(path: str) -> Iterator[tuple[str, Any]]:
 
 def _questions(where: str, article: Any, need_answers: bool) -> tuple[str, list[tuple]]:
     """Returns the id of an article, and its questions: `_FIELDS` without id, group."""
-    if not isinstance(article, Mapping):
-        kind = type(article).__name__
-        raise DataError(f"{where}: expected a JSON object, received {kind}")
-    name = _expect(where, "id", article.get("id", article.get("example_id", "")))
-    context = _expect(where, "article", article.get("article"))
-    questions, options = (
-        _expect(where, key, article.get(key), list) for key in ("questions", "options")
-    )
+    expect(article, dict)
+    name = expect(article.get("id", article.get("example_id", "")), str, "id")
+    context = to_unicode(expect(article.get("article"), str, "article"))
+    questions = expect_texts(article.get("questions"), "questions")
+    options = expect(article.get("options"), list, "options")
     answers = article.get("answers")
     if answers is None and not need_answers:
         answers = [None] * len(questions)
-    _expect(where, "answers", answers, list)
+    expect(answers, list, "answers")
     if not len(questions) == len(options) == len(answers):
         raise DataError(
-            f"{where}: expected as many options and answers as questions, "
-            f"{len(questions)}, received {len(options)} and {len(answers)}"
+            f"expected as many options and answers as questions, {len(questions)}, "
+            f"received {len(options)} and {len(answers)}"
         )
     letters = list(_LETTERS[:_OPTIONS])
     rows = []
     for i, (question, row, answer) in enumerate(
         zip(questions, options, answers, strict=True)
     ):
-        place = f"{where}: question {i} (from 0)"
-        question = _expect(place, "question", question)
-        number = len(_expect(place, "options", row, list))
-        if number != _OPTIONS:
-            raise DataError(f"{place}: expected {_OPTIONS} options, received {number}")
-        named = zip(letters, row, strict=True)
-        choices = [_expect(place, f"option {x}", text) for x, text in named]
-        if answer is not None and answer not in letters:
-            raise DataError(
-                f"{place}: the answer must be one of {', '.join(letters)}, received "
-                f"{answer!r:.80}"
-            )
+        place = f"question {i} (from 0)"
+        choices = list(map(to_unicode, expect_texts(row, f"{place}: options")))
+        rule = f"{place}: expected {_OPTIONS} options, received {len(choices)}"
+        require(len(choices) == _OPTIONS, rule, error=DataError)
+        rule = f"{place}: the answer must be one of {', '.join(letters)}"
+        rule += f", received {shown(answer)}"
+        require(answer in [None, *letters], rule, error=DataError)
         label = None if answer is None else letters.index(answer)
-        rows.append((context, question, choices, label, place))
+        about = (context, to_unicode(question), choices, label)
+        rows.append((*about, f"{where}: {place}"))
     return name, rows

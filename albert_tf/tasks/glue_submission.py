@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
-from albert_tf.tables.columns import Ids
+from albert_tf.tables.columns import Ids, expect, shown
 from albert_tf.tables.reader import read_columns
 from albert_tf.tasks import glue
 from albert_tf.tasks.task import REGRESSION, Task
@@ -157,12 +157,11 @@ def _part_text(part: Part, path: str, data_dir: str) -> str:
         expected = task.splits[part.split].read(data_dir).ids
     answers, ids = {}, Ids()
     for row, (index, answer) in enumerate(zip(*columns.values.values(), strict=True)):
-        where = columns.where(row)
-        rule = f"{where}: expected an index"
-        require(isinstance(index, str), rule, index, error=DataError)
-        if problem := ids.problem(index, f"{columns.unit} {columns.lines[row]}"):
-            raise DataError(f"{where}: {problem}")
-        answers[index] = _spelled(task, answer, where)
+        try:
+            ids.add(expect(index, str, "index"), f"{columns.unit} {columns.lines[row]}")
+            answers[index] = _spelled(task, answer)
+        except DataError as e:
+            raise DataError(f"{columns.where(row)}: {e}") from None
     absent = [index for index in expected if index not in answers][:1]
     known = set(expected)
     extra = [index for index in answers if index not in known][:1]
@@ -178,22 +177,19 @@ def _part_text(part: Part, path: str, data_dir: str) -> str:
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def _spelled(task: Task, answer: Any, where: str) -> str:
+def _spelled(task: Task, answer: Any) -> str:
     """Returns an answer as the leaderboard spells it."""
     if task.problem_type == REGRESSION:
         try:
             value = float(answer)
         except (TypeError, ValueError):
             value = math.nan
-        if not math.isfinite(value):
-            raise DataError(
-                f"{where}: expected a finite number, received {answer!r:.99}"
-            )
+        rule = "expected a finite number"
+        require(math.isfinite(value), rule, answer, error=DataError)
         # 3 decimals, on the scale of STS-B; + 0.0: -0.0 becomes 0.0
         return f"{min(max(value, 0.0), 5.0) + 0.0:.3f}"
     spelling = next(iter(task.splits.values())).classes
     if not isinstance(answer, str) or answer not in spelling:
-        known = ", ".join(task.labels)
-        rule = f"{where}: expected one of the labels {known}"
-        raise DataError(f"{rule}, received {answer!r:.100}")
+        rule = f"expected one of the labels {', '.join(task.labels)}"
+        raise DataError(f"{rule}, received {shown(answer)}")
     return spelling[answer]

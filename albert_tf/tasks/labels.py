@@ -8,7 +8,7 @@ Legend: `N` rows, `C` labels.
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,11 +38,13 @@ def make_targets(task: Task, table: TextTable) -> np.ndarray:
         DataError: If a label is missing, unknown, or not a finite number where a score
             is due; names file, line and value.
     """
+    number = _numbers(task, table)
     values = []
-    for row, (value, problem) in enumerate(_numbers(task, table)):
-        if problem:
-            raise DataError(f"{table.where(row)}: {problem}")
-        values.append(value)
+    for row in range(len(table)):
+        try:
+            values.append(number(row))
+        except DataError as e:
+            raise DataError(f"{table.where(row)}: {e}") from None
     return np.array(values, np.int32 if task.problem_type == SINGLE_LABEL else "f4")
 
 
@@ -60,16 +62,18 @@ def usable(task: Task, table: TextTable, on_bad_input: str = "stop") -> TextTabl
     """
     if table.labels is None:
         return table
-    bad, problems = BadRows(on_bad_input), {}
-    for row, (_, problem) in enumerate(_numbers(task, table)):
-        if problem:
-            problems[row] = problem
-            bad.report("rows without a good label", f"{table.where(row)}: {problem}")
-    if not problems:
+    bad, number = BadRows(on_bad_input), _numbers(task, table)
+
+    def check(row: int) -> int:
+        number(row)
+        return row
+
+    why, rows = "rows without a good label", range(len(table))
+    kept = list(bad.usable(why, rows, check, table.where))
+    if len(kept) == len(table):
         return table
-    kept = [row for row in range(len(table)) if row not in problems]
-    rule = f"{table.path}: no row has a good label; the first one: "
-    require(kept, rule + next(iter(problems.values())), error=DataError)
+    rule = f"{table.path}: no row has a good label; the first one: {bad.first}"
+    require(kept, rule, error=DataError)
     return table.kept(kept, bad.counts)
 
 
@@ -257,18 +261,14 @@ def _list(labels: Sequence[str]) -> str:
     return f"{shown}, ... ({len(labels)})" if len(labels) > 10 else shown
 
 
-def _numbers(task: Task, table: TextTable) -> Iterator[tuple[Any, str]]:
-    """Yields the number of every label, or None and why it has none."""
+def _numbers(task: Task, table: TextTable) -> Callable[[int], Any]:
+    """Returns a function from a row to the number of its label."""
     index = {label: i for i, label in enumerate(task.labels)}
-    for label in table.labels:
-        try:
-            yield _number(label, task, index), ""
-        except ValueError as e:
-            yield None, str(e)
+    return lambda row: _number(table.labels[row], task, index)
 
 
 def _number(label: Any, task: Task, index: Mapping[str, int]) -> Any:
-    """Returns the number of a label, or raises a ValueError."""
+    """Returns the number of a label, or raises a DataError."""
     is_text, kind = isinstance(label, str), task.problem_type
     shown = label if is_text else list(label)
     if kind == REGRESSION:
@@ -276,14 +276,14 @@ def _number(label: Any, task: Task, index: Mapping[str, int]) -> Any:
         if is_number and abs(float(label)) <= float(np.finfo(np.float32).max):
             return float(label)
         wanted = "a finite number" if is_number else "a number"
-        raise ValueError(f"expected {wanted} as score, received {shown!r:.200}")
+        raise DataError(f"expected {wanted} as score, received {shown!r:.200}")
     if is_text and kind == MULTI_LABEL:
-        raise ValueError(f"expected a list of labels, received {label!r:.200}")
+        raise DataError(f"expected a list of labels, received {label!r:.200}")
     if not is_text and kind != MULTI_LABEL:
-        raise ValueError(f"expected one label, received the list {shown!r:.200}")
+        raise DataError(f"expected one label, received the list {shown!r:.200}")
     for name in [label] if is_text else label:
         if name not in index:
-            raise ValueError(_unknown(name, task.labels))
+            raise DataError(_unknown(name, task.labels))
     if is_text:
         return index[label]
     values = np.zeros(len(task.labels), np.float32)

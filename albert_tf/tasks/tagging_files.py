@@ -5,13 +5,19 @@ Legend: `N` sentences.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from absl import logging
 
 from albert_tf.errors import DataError, require
 from albert_tf.tables.column_settings import ColumnSettings
-from albert_tf.tables.columns import BadRows, Ids, file_format, warn_of_skipped
+from albert_tf.tables.columns import (
+    BadRows,
+    Ids,
+    expect,
+    expect_texts,
+    file_format,
+    warn_of_skipped,
+)
 from albert_tf.tables.reader import read_columns
 from albert_tf.tables.text_stream import TextStream
 from albert_tf.tables.tfds_source import TfdsRows
@@ -101,8 +107,8 @@ class ConllSource(TaggedSource):
                 if row.get("tokens") != []:
                     yield number, str(number), row.get("tokens"), tags
 
-        checked = _checked(found.name, rows(), ("tokens", _TAGS_KEY), "row")
-        return _finished(_collect(found.name, checked, "row", BadRows("stop")))
+        keys = ("tokens", _TAGS_KEY, "")
+        return _from_rows(found.name, rows(), keys, "row", BadRows("stop"))
 
 
 def read_tagged(
@@ -131,15 +137,8 @@ def read_tagged(
     bad = BadRows(on_bad_input)
     if file_format(path) in ("json", "parquet"):
         settings = settings or TaggedTableSettings()
-        return _finished(_read_table(path, settings, labelled, bad))
-    return _finished(_read_lines(path, labelled, bad))
-
-
-def _finished(found: TaggedExamples) -> TaggedExamples:
-    message = f"{found.path}: expected sentences of words, found none"
-    require(any(found.tokens), message, error=DataError)
-    warn_of_skipped(found.path, found.skipped)
-    return with_iob2(found)
+        return _read_table(path, settings, labelled, bad)
+    return _read_lines(path, labelled, bad)
 
 
 def with_iob2(examples: TaggedExamples) -> TaggedExamples:
@@ -180,18 +179,22 @@ def _columns(line: str) -> list[str]:
 
 
 def _read_lines(path: str, labelled: bool, bad: BadRows) -> TaggedExamples:
-    def rows():
-        first = width = 0
-        for i, sentence in enumerate(_sentences(path)):
-            line, columns = sentence[0]
-            if not width:
-                first, width = line, len(columns)
-            found = ((n, _row_problem(x, width, first, labelled)) for n, x in sentence)
-            problem = next((f"{path}: line {n}: {why}" for n, why in found if why), "")
-            words, tags = ([row[k] for _, row in sentence] for k in (0, -1))
-            yield line, str(i), words, tags if width > 1 else None, problem
+    first = width = 0
 
-    return _collect(path, rows(), "word", bad)
+    def sentence(numbered: tuple[int, list]) -> tuple:
+        nonlocal first, width
+        number, words = numbered
+        line, columns = words[0]
+        if not width:
+            first, width = line, len(columns)
+        for place, row in words:
+            if problem := _row_problem(row, width, first, labelled):
+                raise DataError(f"line {place}: {problem}")
+        tokens, tags = ([row[k] for _, row in words] for k in (0, -1))
+        return line, str(number), tokens, tags if width > 1 else None
+
+    rows = bad.usable(_BAD, enumerate(_sentences(path)), sentence, lambda row: path)
+    return _examples(path, rows, "word", bad)
 
 
 def _row_problem(row: list[str], width: int, first: int, labelled: bool) -> str:
@@ -218,68 +221,57 @@ def _read_table(path: str, settings, labelled: bool, bad: BadRows) -> TaggedExam
     tag_rows = table.values.get(tags)
     if not labelled and all(row is None for row in tag_rows or ()):
         tag_rows = None
+    bad.counts.update(table.skipped)
     names = table.values.get(settings.id_column) or map(str, range(len(table)))
     words = table.values[settings.tokens_column]
     rows = zip(table.lines, names, words, tag_rows or [None] * len(words), strict=True)
-    keys = (settings.tokens_column, tag_rows and tags, settings.id_column)
-    rows = _checked(path, rows, keys, table.unit)
-    found = _collect(path, rows, table.unit, bad)
-    return dataclasses.replace(found, skipped={**table.skipped, **found.skipped})
+    keys = (settings.tokens_column, tags if tag_rows else "", settings.id_column)
+    return _from_rows(path, rows, keys, table.unit, bad)
 
 
-def _checked(
-    path: str, rows: Iterable[tuple[int, Any, Any, Any]], keys, unit: str
-) -> Iterator[tuple]:
-    """Yields rows (line, id, words, tags) with the reason why one cannot be used.
+def _from_rows(
+    path: str, rows: Iterable[tuple], keys: Sequence[str], unit: str, bad: BadRows
+) -> TaggedExamples:
+    """Returns the sentences of rows that can be used.
 
     Args:
         path: str. Name of the data, for messages.
         rows: iterable of (line, id, words, tags).
-        keys: tuple of str. What the file calls words, tags (None without tags) and ids.
+        keys: tuple of str. What the file calls words, tags ("" without tags) and ids.
         unit: str. What lines are.
+        bad: `BadRows`.
     """
     known = Ids()
-    for line, name, words, tags in rows:
-        where = f"{path}: {unit} {line}"
-        problem = _lists_problem(words, keys[0])
-        if not problem and keys[1]:
-            problem = _lists_problem(tags, keys[1]) or _tags_problem(words, tags)
-        if not problem and not isinstance(name, str):
-            problem = f"{keys[2]}: expected a name, received {name!r:.80}"
-        problem = problem or known.problem(name, where)
-        yield line, name, words, tags, f"{where}: {problem}" if problem else ""
+
+    def check(row: tuple) -> tuple:
+        line, name, words, tags = row
+        expect_texts(words, keys[0])
+        if keys[1]:
+            number = len(expect_texts(tags, keys[1]))
+            rule = f"expected as many tags as words, {len(words)}, received {number}"
+            require(number == len(words), rule, error=DataError)
+            for i, tag in enumerate(tags):
+                if not tag.strip():
+                    raise DataError(f"word {i} (from 0), {words[i]!r:.80}, has no tag")
+        known.add(expect(name, str, keys[2]), f"{unit} {line}")
+        return row
+
+    def where(row: tuple) -> str:
+        return f"{path}: {unit} {row[0]}"
+
+    return _examples(path, bad.usable(_BAD, rows, check, where), unit, bad)
 
 
-def _collect(
+def _examples(
     path: str, rows: Iterable[tuple], unit: str, bad: BadRows
 ) -> TaggedExamples:
-    """Returns the sentences of rows that can be used; `bad` receives the others."""
-    kept = []
-    for *row, problem in rows:
-        if problem:
-            bad.report(_BAD, problem)
-        else:
-            kept.append(row)
-    lines, ids, tokens, labels = map(
-        list, zip(*kept, strict=True) if kept else [()] * 4
-    )
+    """Returns sentences of (line, id, words, tags); `bad` counts the others."""
+    kept = list(rows)
+    rule = f"{path}: expected sentences of words, found none"
+    require(any(words for _, _, words, _ in kept), rule, error=DataError)
+    lines, ids, tokens, labels = map(list, zip(*kept, strict=True))
     labels = None if None in labels else labels
-    return TaggedExamples(path, ids, tokens, labels, lines, unit, "", dict(bad.counts))
-
-
-def _lists_problem(values: Any, column: str) -> str:
-    if not isinstance(values, list):
-        return f"{column}: expected a list, received {values!r:.80}"
-    for i, value in enumerate(values):
-        if not isinstance(value, str):
-            return f"{column}: expected text at {i} (from 0), received {value!r:.80}"
-    return ""
-
-
-def _tags_problem(words: Sequence[str], tags: Sequence[str]) -> str:
-    if len(words) != len(tags):
-        return f"expected as many tags as words, {len(words)}, received {len(tags)}"
-    for i, (word, tag) in enumerate(zip(words, tags, strict=True)):
-        if not tag.strip():
-            return f"word {i} (from 0), {word!r:.80}, has no tag"
-    return ""
+    warn_of_skipped(path, bad.counts)
+    counts = dict(bad.counts)
+    found = TaggedExamples(path, ids, tokens, labels, lines, unit, "", counts)
+    return with_iob2(found)

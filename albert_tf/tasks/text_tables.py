@@ -13,7 +13,14 @@ from albert_tf.settings import setting
 from albert_tf.storage import files, streams
 from albert_tf.tables.class_ids import renamed
 from albert_tf.tables.column_settings import ColumnSettings, LabelSettings
-from albert_tf.tables.columns import BadRows, Columns, Ids, warn_of_skipped
+from albert_tf.tables.columns import (
+    BadRows,
+    Columns,
+    Ids,
+    expect,
+    expect_texts,
+    warn_of_skipped,
+)
 from albert_tf.tables.reader import ColumnReader
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks.task import (
@@ -322,26 +329,29 @@ def _make_table(
     Raises:
         DataError: If a row cannot be used, or none is left.
     """
-    bad, known, kept = BadRows(on_bad_input), known or Ids(), []
+    bad, known, rows = BadRows(on_bad_input), known or Ids(), range(len(columns))
     bad.counts.update(columns.skipped)
-    texts, text_pairs, labels, ids = map(columns.values.get, wanted)
-    skip_label = None
-    if labels is not None:
-        labels = [_label_value(label, settings.label_separator) for label in labels]
-        skip_label = settings.skip_label or _unlabelled_mark(labels)
-    named = [("text", texts), ("second text", text_pairs), ("id", ids)]
-    named = [(name, column) for name, column in named if column is not None]
-    for row in range(len(columns)):
-        problem = _problem(row, named, labels)
-        if not problem and skip_label and labels[row] == skip_label:
-            bad.counts[f"rows labelled {skip_label!r}"] += 1
-            continue
-        if not problem and ids is not None:
-            problem = known.problem(ids[row], f"{columns.unit} {columns.lines[row]}")
-        if problem:
-            bad.report("rows that cannot be used", f"{columns.where(row)}: {problem}")
-        else:
-            kept.append(row)
+    texts, text_pairs, found, ids = map(columns.values.get, wanted)
+    labels, named = None, [name for name in (*wanted[:2], wanted[3]) if name]
+    if found is not None:
+        labels = [_label_value(label, settings.label_separator) for label in found]
+        mark = settings.skip_label or _unlabelled_mark(labels)
+        if mark and mark in labels:
+            bad.counts[f"rows labelled {mark!r}"] += labels.count(mark)
+            rows = [row for row in rows if labels[row] != mark]
+
+    def check(row: int) -> int:
+        for name in named:
+            expect(columns.values[name][row], str, name)
+        if found is not None and isinstance(found[row], list):
+            expect_texts(found[row], wanted[2])
+        if ids is not None:
+            require(ids[row], "the id is empty", error=DataError)
+            known.add(ids[row], f"{columns.unit} {columns.lines[row]}")
+        return row
+
+    why = "rows that cannot be used"
+    kept = list(bad.usable(why, rows, check, columns.where))
     rule = f"{columns.path}: no row is left ({list_counts(bad.counts)})"
     require(kept, rule, error=DataError)
     warn_of_skipped(columns.path, bad.counts)
@@ -369,18 +379,4 @@ def _unlabelled_mark(labels: list) -> str:
     for mark, others in _NO_LABEL.items():
         if mark in names and names != {mark} and names <= others | {mark}:
             return mark
-    return ""
-
-
-def _problem(row: int, named: list[tuple[str, list]], labels: list | None) -> str:
-    """Returns why a row cannot be used, or an empty string."""
-    for name, column in named:
-        if not isinstance(column[row], str):
-            found = "none" if column[row] is None else "a list"
-            return f"expected a {name}, received {found}"
-        if name == "id" and not column[row]:
-            return "the id is empty"
-    label = labels[row] if labels is not None else ""
-    if not isinstance(label, str) and not all(isinstance(part, str) for part in label):
-        return "expected a list of label names, received a list of other things"
     return ""

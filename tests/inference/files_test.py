@@ -179,7 +179,7 @@ def test_a_bad_row_is_named_and_parts_are_kept(tmp_path, model):
     good = "".join(json.dumps({"text": text}) + "\n" for text in WORDS)
     path.write_text(good + '{"text": null}\n')
     output = str(tmp_path / "out.tsv")
-    with pytest.raises(DataError, match="in.jsonl: line 12: expected a text"):
+    with pytest.raises(DataError, match="in.jsonl: line 12: text: expected text"):
         predict(model("single"), str(path), output)
     assert (tmp_path / "out.tsv.parts" / "part-000000").exists()
     path.write_text(good)

@@ -239,7 +239,10 @@ BAD_ARTICLES = {
     "answer E": ({"answers": ["A", "E"]}, "must be one of A, B, C, D, received 'E'"),
     "fewer answers": ({"answers": ["A"]}, "as questions, 2, received 2 and 1"),
     "fewer options": ({"options": [FOUR]}, "as questions, 2, received 1 and 2"),
-    "null option": ({"options": [FOUR, [None, "b", "c", "d"]]}, "option A: expected"),
+    "null option": (
+        {"options": [FOUR, [None, "b", "c", "d"]]},
+        r"question 1 .*: options\[0\]: expected text, rec",
+    ),
     "id": ({"id": 7}, "id: expected text, received 7"),
     "id twice": ({"id": "a"}, "the id 'a' is already that of .*1.txt: line 1"),
 }
@@ -264,7 +267,7 @@ def test_bad_article_is_named(tmp_path, name, caplog):
     [
         ("", "received an empty file"),
         ('\n\n{"article": "x', "all.txt: line 3: not JSON"),
-        ("[1]", "expected a JSON object, received list"),
+        ("[1]", r"expected an object, received \[1\]"),
         ("[" * 100_000, "line 1: not JSON"),
     ],
     ids=["empty", "cut", "list", "deep"],

@@ -150,11 +150,11 @@ def test_json_lines_without_tags(tmp_path):
     ("changes", "message"),
     [
         ({"tags": ["O"]}, "as many tags as words, 2, received 1"),
-        ({"tags": ["O", None]}, r"text at 1 \(from 0\), received None"),
+        ({"tags": ["O", None]}, r"tags\[1\]: expected text, received nothing"),
         ({"tags": ["O", ""]}, r"word 1 \(from 0\), 'b', has no tag"),
         ({"tags": "OO"}, "tags: expected a list, received 'OO'"),
         ({"tokens": "a b"}, "tokens: expected a list, received 'a b'"),
-        ({"tokens": ["a", ["b"]]}, r"tokens: expected text at 1"),
+        ({"tokens": ["a", ["b"]]}, r"tokens\[1\]: expected text, received \['b'\]"),
     ],
 )
 def test_bad_row_is_named(tmp_path, changes, message):
@@ -175,8 +175,8 @@ def test_rows_of_tensorflow_datasets():
     assert found.labels == [["B-PER", "I-PER", "O"]]
     assert found.ids == ["0"]
     for tags, message in (
-        ([3], r"ner: expected text at 0 \(from 0\), received 3"),
-        (None, "ner: expected a list, received None"),
+        ([3], r"ner\[0\]: expected text, received 3"),
+        (None, "ner: expected a list, received nothing"),
         ([0, 0], "expected as many tags as words, 1, received 2"),
     ):
         with pytest.raises(DataError, match=f"row 0: {message}"):

@@ -226,6 +226,7 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
             return found
         return _named(settings, found, path, task.written)[0]
     _refuse_columns(settings)
+    wanted = split
     several = [name for name in task.splits if name.startswith(f"{split}_")]
     if split not in task.splits:
         if len(several) > 1 and not path:
@@ -244,7 +245,7 @@ def read_split(task: Task, settings: DataSettings, split: str, path: str = "") -
             )
     if not path and is_tfds(settings.data_dir):
         return _read_set(task, settings, split)
-    source = _with_policy(task.splits[split], split, settings)
+    source = _with_policy(task.splits[split], wanted, settings)
     if not path:
         return source.read(settings.data_dir)
     found = source.read_file(path)

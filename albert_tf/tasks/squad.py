@@ -9,6 +9,7 @@ answers as they are written, with a threshold chosen on held-back training artic
 `best_f1` uses the best threshold of the evaluated questions, for comparison.
 """
 
+import dataclasses
 import math
 
 from absl import logging
@@ -20,7 +21,6 @@ from albert_tf.tasks.squad_files import (
     Questions,
     SquadSource,
     held_back_articles,
-    to_be_scored,
 )
 from albert_tf.tasks.task import (
     LONGEST_TEXT,
@@ -43,8 +43,11 @@ class SquadTask(Task):
     """
 
     def to_evaluate(self, examples) -> Questions:
-        """Returns the questions to be scored; see `squad_files.to_be_scored`."""
-        return to_be_scored(examples, self.options.on_bad_input)
+        """Returns the questions as they are scored.
+
+        One that is too long for a window can be, although it cannot be trained on.
+        """
+        return dataclasses.replace(examples, training=False)
 
     def encode(self, examples, tokenizer) -> EncodedExamples:
         """Returns the windows of questions; see `squad_features.encode_questions`."""
@@ -91,8 +94,7 @@ class SquadTask(Task):
         """Holds some articles of SQuAD 2.0 back, to choose the threshold."""
         if not examples.unanswerable:
             return examples, None
-        usable = {item.article for item in examples.items if not item.problem}
-        if len(usable) < 2:
+        if len({item.article for item in examples.items}) < 2:
             logging.warning(
                 "%s: all questions are about one article, so none is held back to "
                 "choose the threshold, which stays as it is",

@@ -13,8 +13,9 @@ import numpy as np
 from absl import logging
 
 from albert_tf import features
-from albert_tf.errors import require
-from albert_tf.tasks.squad_files import Question, Questions, leave_out
+from albert_tf.errors import DataError, require
+from albert_tf.tables.columns import BadRows, warn_of_skipped
+from albert_tf.tasks.squad_files import Question, Questions
 from albert_tf.tasks.task import EncodedExamples, Options
 from albert_tf.text.inputs import EncodedTexts, join_segments
 from albert_tf.text.tokenizer import Tokenizer
@@ -115,7 +116,7 @@ def encode_questions(
     """
     check_options(options)
     items = questions.items
-    used = sorted({q.context for q in items if not q.problem})
+    used = sorted({q.context for q in items})
     contexts = {
         i: Context(*tokenizer.encode_with_offsets(questions.contexts[i])) for i in used
     }
@@ -173,11 +174,8 @@ def _cut(
         queries: list of int. Number of tokens of each question in its rows.
         options: `Options`.
     """
-    rows, problems, misplaced = [], [], []
+    bad, rows, misplaced = BadRows(options.on_bad_input), [], []
     for i, (question, query) in enumerate(zip(questions.items, queries, strict=True)):
-        if question.problem:
-            problems.append(question.problem)
-            continue
         context = contexts[question.context]
         answer = _answer(question, questions.contexts[question.context], context)
         if question.answers and answer is None:
@@ -194,10 +192,13 @@ def _cut(
             windows.append((i, first, size, *tokens))
         wanted = questions.training and not question.is_impossible
         if wanted and not any(row[-1] for row in windows):
-            problems.append(_no_window(question, answer, budget))
+            problem = _no_window(question, answer, budget)
+            bad.report("questions without a window", f"{questions.path}: {problem}")
         else:
             rows += windows
-    leave_out(questions, problems, options.on_bad_input)
+    warn_of_skipped(questions.path, bad.counts)
+    rule = f"{questions.path}: expected questions with a window, received none"
+    require(rows, f"{rule}; the first one: {bad.first}", error=DataError)
     if misplaced:
         logging.warning(
             "%s: %d answers are not at their answer_start; they are scored by their "

@@ -1,31 +1,23 @@
 """Questions about texts, and how SQuAD's JSON files, 1.1 and 2.0, are read.
 
-What a file must look like is checked strictly. Of training questions, one that cannot
-be used is kept with the reason in `Question.problem`, so that `--on_bad_input` can
-decide later; a file with questions to be answered must be right in all of them.
+What a file must look like is checked strictly; more so for questions to train on.
 """
 
 import collections
 import dataclasses
-import json
+import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
 
 from albert_tf.errors import DataError, require
 from albert_tf.storage import files
+from albert_tf.tables.columns import BadRows, Ids, expect, shown, warn_of_skipped
 from albert_tf.tables.tfds_source import TfdsRows
 from albert_tf.tasks.task import FileSource
-
-_KINDS = {
-    str: "a string",
-    int: "a whole number",
-    bool: "true or false",
-    list: "a list",
-    dict: "an object",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,14 +27,13 @@ class Question:
     Attributes:
         id: str. Its id in the file.
         text: str. The question.
-        context: int. Index of the text in `Questions.contexts`; -1 without one.
+        context: int. Index of the text in `Questions.contexts`.
         answers: tuple of (str, int). Correct answers, and where each starts in the
             text, in characters. Empty if the text does not answer the question, or if
             the answer is not known.
         is_impossible: bool. Whether the text does not answer the question.
         article: str. Title of the article that the text is from.
         where: str. Place in the file, for messages.
-        problem: str. Why it cannot be trained on, or empty.
     """
 
     id: str
@@ -52,7 +43,6 @@ class Question:
     is_impossible: bool = False
     article: str = ""
     where: str = ""
-    problem: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +55,7 @@ class Questions:
         items: list of `Question`.
         unanswerable: bool. Whether some questions may have no answer in their text
             (SQuAD 2.0).
-        training: bool. Whether they are to be trained on, and may be left out.
+        training: bool. Whether they are to be trained on.
         labelled: bool. Whether the correct answers are known.
     """
 
@@ -100,8 +90,8 @@ class Questions:
         items = [self.items[i] for i in rows]
         if self.training:
             return dataclasses.replace(self, items=items)
-        used = sorted({item.context for item in items} - {-1})
-        new = {-1: -1} | {old: i for i, old in enumerate(used)}
+        used = sorted({item.context for item in items})
+        new = {old: i for i, old in enumerate(used)}
         items = [dataclasses.replace(x, context=new[x.context]) for x in items]
         contexts = [self.contexts[i] for i in used]
         return dataclasses.replace(self, contexts=contexts, items=items)
@@ -123,56 +113,6 @@ def ask(questions: Sequence[str], contexts: Sequence[str], unanswerable: bool):
     return Questions("questions", list(distinct), items, unanswerable, labelled=False)
 
 
-def to_be_scored(questions: Questions, on_bad_input: str) -> Questions:
-    """Returns training questions as questions to be answered and scored.
-
-    One that is too long for a window can be scored, although it cannot be trained on.
-
-    Args:
-        questions: `Questions`. Others than training questions are returned as they are.
-        on_bad_input: str. "stop", or "skip" to leave out the questions with a problem.
-
-    Raises:
-        DataError: If a question has a problem and `on_bad_input` is "stop", or if all
-            of them have one.
-    """
-    if not questions.training:
-        return questions
-    problems = [item.problem for item in questions.items if item.problem]
-    leave_out(questions, problems, on_bad_input)
-    kept = [i for i, item in enumerate(questions.items) if not item.problem]
-    return dataclasses.replace(questions.select(kept), training=False)
-
-
-def leave_out(questions: Questions, reasons: Sequence[str], on_bad_input: str) -> None:
-    """Logs how many questions are left out, with the reason for the first one.
-
-    Args:
-        questions: `Questions`. All of them.
-        reasons: sequence of str. Why each that is left out cannot be used.
-        on_bad_input: str. "stop" or "skip".
-
-    Raises:
-        DataError: If there are such questions and `on_bad_input` is "stop", or if no
-            others are left.
-    """
-    path = questions.path
-    if reasons and on_bad_input != "skip":
-        hint = "(--on_bad_input=skip leaves such questions out)"
-        raise DataError(f"{path}: {reasons[0]} {hint}")
-    if reasons:
-        logging.warning(
-            "%s: left out %d of %d questions; the first: %s",
-            *(path, len(reasons), len(questions), reasons[0]),
-        )
-    require(
-        len(reasons) < len(questions),
-        f"{path}: expected questions that can be used, received none "
-        f"(left out: {len(reasons)})",
-        error=DataError,
-    )
-
-
 def held_back_articles(
     questions: Questions, fraction: float, seed: int
 ) -> tuple[Questions, Questions]:
@@ -184,30 +124,29 @@ def held_back_articles(
         seed: int. Seed of the draw of articles.
 
     Returns:
-        The questions to train on, and those held back, which are for evaluation and
-        have no problems.
+        The questions to train on, and those held back, which are for evaluation.
     """
-    usable = [i for i, item in enumerate(questions.items) if not item.problem]
-    counts = collections.Counter(questions.items[i].article for i in usable)
+    counts = collections.Counter(item.article for item in questions.items)
     articles = sorted(counts)
     held, total = set(), 0
     for i in np.random.default_rng(seed).permutation(len(articles)).tolist()[:-1]:
-        if total >= fraction * len(usable):
+        if total >= fraction * len(questions):
             break
         held.add(articles[i])
         total += counts[articles[i]]
-    back = [i for i in usable if questions.items[i].article in held]
-    rest = sorted(set(range(len(questions))) - set(back))
+    rest, back = [], []
+    for i, item in enumerate(questions.items):
+        (back if item.article in held else rest).append(i)
     later = dataclasses.replace(questions.select(back), training=False)
     return questions.select(rest), later
 
 
-class _ProblemError(ValueError):
-    """Something in a file is not as it must be; the message says where and what."""
-
-
 def read_questions(
-    path: str | os.PathLike, *, unanswerable: bool, training: bool = False
+    path: str | os.PathLike,
+    *,
+    unanswerable: bool,
+    training: bool = False,
+    on_bad_input: str = "stop",
 ) -> Questions:
     """Reads a file in SQuAD's format.
 
@@ -216,181 +155,170 @@ def read_questions(
         unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
         training: bool. Whether the questions are to be trained on: then each needs
             exactly one answer, at its place in the text, or must be impossible.
+        on_bad_input: str. "stop" raises an error at a question that cannot be used,
+            "skip" leaves it out and counts it.
 
     Raises:
-        DataError: If the file is not in this format. For questions that are to be
-            trained on, `Question.problem` says so instead.
+        DataError: If the file is not in this format.
     """
     path = os.fspath(path)
-    content = files.read_json(path)
-    reader = _Reader(path, unanswerable, training)
-    if not isinstance(articles := content.get("data"), list):
-        raise DataError(
-            f"{path}: not a SQuAD file: expected a list named data, received "
-            f"{_shown(articles)}"
-        )
-    for i, article in enumerate(articles):
-        with_title = isinstance(article, dict) and article.get("title")
-        title = with_title if isinstance(with_title, str) else f"article {i}"
-        reader.add_article(article, title, f"data[{i}]")
-    return reader.questions()
+    articles = files.read_json(path).get("data")
+    if not isinstance(articles, list):
+        rule = f"{path}: not a SQuAD file: expected a list named data"
+        raise DataError(f"{rule}, received {shown(articles)}")
+    reader = _Reader(path, unanswerable, training, on_bad_input)
+    rows = ((f"data[{i}]", i, article) for i, article in enumerate(articles))
+    return reader.questions(rows, reader.paragraphs, reader.asked)
 
 
 class _Reader:
-    """Collects the questions of one file."""
+    """Collects the questions of one file.
 
-    def __init__(self, path: str, unanswerable: bool, training: bool):
+    It is taken apart level by level. What is on a level is a tuple: its place, what the
+    levels above say of it, and its content.
+    """
+
+    def __init__(self, path, unanswerable: bool, training: bool, on_bad_input: str):
         self.path = path
         self.unanswerable = unanswerable
         self.training = training
+        self.bad = BadRows(on_bad_input)
         self.contexts: dict[str, int] = {}
-        self.items: list[Question] = []
-        self.seen: dict[str, str] = {}
+        self.ids = Ids()
 
-    def add_article(self, article, title: str, where: str, is_row: bool = False):
-        """Reads the questions of an article, or of a row that holds only one."""
-        try:
-            paragraphs = _field(article, "paragraphs", list, where)
-        except _ProblemError as e:
-            self._refuse(e, where, title)
-            return
-        for i, paragraph in enumerate(paragraphs):
-            place = where if is_row else f"{where}.paragraphs[{i}]"
-            try:
-                context = _field(paragraph, "context", str, place)
-                asked = _field(paragraph, "qas", list, place)
-            except _ProblemError as e:
-                self._refuse(e, place, title)
-                continue
-            self.contexts.setdefault(context, len(self.contexts))
-            for j, qa in enumerate(asked):
-                self._add(qa, context, title, place if is_row else f"{place}.qas[{j}]")
-
-    def questions(self) -> Questions:
-        """Returns all questions read."""
-        items = self.items
-        require(
-            items, f"{self.path}: expected questions, received none", error=DataError
-        )
+    def questions(self, rows: Iterable[tuple], *levels: Callable) -> Questions:
+        """Returns the questions in the rows of the first level."""
+        why = "questions that cannot be used"
+        for level in (*levels, self._question):
+            made = self.bad.usable(why, rows, level, self._place)
+            rows = itertools.chain.from_iterable(made)
+        items = list(rows)
+        warn_of_skipped(self.path, self.bad.counts)
+        first = f"; the first one: {self.bad.first}" if self.bad.first else ""
+        rule = f"{self.path}: expected questions, received none{first}"
+        require(items, rule, error=DataError)
         known = any(item.answers or item.is_impossible for item in items)
         if known and not self.training:
-            items = self._scored()
+            items = self._scored(items)
         kind = (self.unanswerable, self.training, known or self.training)
         return Questions(self.path, list(self.contexts), items, *kind)
 
-    def _scored(self) -> list[Question]:
+    def paragraphs(self, row: tuple[str, int, Any]) -> list[tuple]:
+        """Returns the paragraphs of an article."""
+        where, number, article = row
+        found = _field(article, "paragraphs", list)
+        title = article.get("title")
+        title = title if title and isinstance(title, str) else f"article {number}"
+        return [(f"{where}.paragraphs[{i}]", title, x) for i, x in enumerate(found)]
+
+    def asked(self, row: tuple[str, str, Any]) -> list[tuple]:
+        """Returns what is asked about a paragraph."""
+        where, title, paragraph = row
+        context = self._context(paragraph)
+        found = _field(paragraph, "qas", list)
+        return [(f"{where}.qas[{i}]", title, context, x) for i, x in enumerate(found)]
+
+    def of_tfds(self, row: tuple[str, dict]) -> list[tuple]:
+        """Returns what is asked in a row of TensorFlow Datasets."""
+        where, content = row
+        context, title = self._context(content), content.get("title")
+        answers = content.get("answers")
+        if isinstance(answers, dict):
+            texts, starts = answers.get("text"), answers.get("answer_start")
+            lists = isinstance(texts, list) and isinstance(starts, list)
+            if lists and len(texts) == len(starts):
+                pairs = zip(texts, starts, strict=True)
+                answers = [{"text": t, "answer_start": s} for t, s in pairs]
+                content = {**content, "answers": answers}
+        # Without titles, the questions about one text belong together.
+        title = title if isinstance(title, str) else context
+        return [(where, title, context, content)]
+
+    def _context(self, paragraph: Any) -> str:
+        context = _field(paragraph, "context", str)
+        self.contexts.setdefault(context, len(self.contexts))
+        return context
+
+    def _place(self, row: tuple) -> str:
+        """Returns where something is, and of a question its id."""
+        where, *_, content = row
+        name = content.get("id") if isinstance(content, dict) else None
+        shown_id = f" (id {shown(name)})" if isinstance(name, str) else ""
+        return f"{self.path}: {where}{shown_id}"
+
+    def _scored(self, items: list[Question]) -> list[Question]:
         """Returns questions that count as impossible if they have no answers."""
-        for item in self.items:
+        for item in items:
             require(
                 item.answers or self.unanswerable,
-                f"{self.path}: {item.where} (id {_shown(item.id)}): expected an "
+                f"{self.path}: {item.where} (id {shown(item.id)}): expected an "
                 "answer, as every question of SQuAD 1.1 has, received none; use "
                 "--task=squad2 if a text need not answer its questions",
                 error=DataError,
             )
-        both = [
-            item.where for item in self.items if item.answers and item.is_impossible
-        ]
+        both = [item.where for item in items if item.answers and item.is_impossible]
         if both:
             logging.warning(
                 "%s: %d questions are impossible but have answers, and are scored by "
                 "their answers, as by the official script; the first is %s",
                 *(self.path, len(both), both[0]),
             )
-        return [dataclasses.replace(x, is_impossible=not x.answers) for x in self.items]
+        return [dataclasses.replace(x, is_impossible=not x.answers) for x in items]
 
-    def _refuse(self, reason: Exception, where: str, title: str, name: str = ""):
-        """Notes what cannot be trained on; raises an error for what is answered."""
-        if not self.training:
-            raise DataError(f"{self.path}: {reason}")
-        self.items.append(
-            Question(name, "", -1, article=title, where=where, problem=str(reason))
-        )
-
-    def _add(self, qa, context: str, title: str, place: str) -> None:
-        name, where = "", place
-        try:
-            name = _field(qa, "id", str, place)
-            where = f"{place} (id {_shown(name)})"
-            if name in self.seen:
-                raise _ProblemError(
-                    f"{where}: the id was used before, at {self.seen[name]}"
-                )
-            self.seen[name] = place
-            text = _field(qa, "question", str, where)
-            impossible = _field(qa, "is_impossible", bool, where, False)
-            answers = self._answers(qa, where)
-        except _ProblemError as e:
-            self._refuse(e, where, title, name)
-            return
-        problem = self.training and self._problem(context, answers, impossible)
-        problem = f"{where}: {problem}" if problem else ""
-        about = (text, self.contexts[context], answers, impossible, title)
-        self.items.append(Question(name, *about, place, problem))
-
-    def _answers(self, qa: dict, where: str) -> tuple[tuple[str, int], ...]:
-        if "answers" not in qa and not self.training:
-            return ()
+    def _question(self, row: tuple[str, str, str, Any]) -> list[Question]:
+        where, title, context, qa = row
+        name = _field(qa, "id", str)
+        self.ids.add(name, where)
+        text = _field(qa, "question", str)
+        impossible = _field(qa, "is_impossible", bool, False)
         found = []
-        for k, answer in enumerate(_field(qa, "answers", list, where)):
-            place = f"{where}: answers[{k}]"
-            text = _field(answer, "text", str, place)
-            found.append((text, _field(answer, "answer_start", int, place)))
-        return tuple(found)
+        if "answers" in qa or self.training:
+            found = _field(qa, "answers", list)
+        answers = tuple(
+            tuple(
+                _field(answer, key, kind, of=f"answers[{i}]")
+                for key, kind in (("text", str), ("answer_start", int))
+            )
+            for i, answer in enumerate(found)
+        )
+        if self.training:
+            self._check(context, answers, impossible)
+        about = (text, self.contexts[context], answers, impossible, title)
+        return [Question(name, *about, where)]
 
-    def _problem(self, context: str, answers, impossible: bool) -> str:
-        """Returns why a question cannot be trained on, or an empty string."""
+    def _check(self, context: str, answers, impossible: bool) -> None:
+        """Raises a DataError if a question cannot be trained on."""
         if impossible and not self.unanswerable:
-            return (
+            raise DataError(
                 "expected an answer, as every question of SQuAD 1.1 has, received "
                 "is_impossible=true; use --task=squad2"
             )
         if impossible and answers:
-            return f"is_impossible, but has the answer {_shown(answers[0][0])}"
+            text = shown(answers[0][0])
+            raise DataError(f"is_impossible, but has the answer {text}")
         if impossible:
-            return ""
-        if len(answers) != 1:
-            return f"expected exactly one answer in training, received {len(answers)}"
+            return
+        rule = "expected exactly one answer in training"
+        require(len(answers) == 1, rule, len(answers), error=DataError)
         text, start = answers[0]
-        if not text.strip():
-            return f"expected an answer with text, received {_shown(text)}"
+        require(text.strip(), "expected an answer with text", text, error=DataError)
         if not 0 <= start <= len(context) or not context.startswith(text, start):
             there = context[start : start + len(text)] if start >= 0 else ""
-            return (
-                f"answer_start {start}: expected the answer {_shown(text)} there, "
-                f"received {_shown(there)}"
+            raise DataError(
+                f"answer_start {start}: expected the answer {shown(text)} there, "
+                f"received {shown(there)}"
             )
-        return ""
 
 
-def _field(content, name: str, kind: type, where: str, default=None):
+def _field(content: Any, name: str, kind: type, default: Any = None, of: str = ""):
     """Returns a field of an object, if both are of the right kind."""
-    expected = f"{where}: expected {_KINDS[kind]} named {name}, found none"
-    _check(content, dict, where)
-    value = content.get(name, default)
-    require(name in content or default is not None, expected, error=_ProblemError)
-    _check(value, kind, f"{where}: {name}")
-    return value
-
-
-def _check(value, kind: type, where: str) -> None:
-    # `isinstance` would take true for a number.
-    if type(value) is not kind:
-        expected = f"{where}: expected {_KINDS[kind]}"
-        raise _ProblemError(f"{expected}, received {_shown(value)}")
-
-
-def _shown(value) -> str:
-    """Returns a value in a message: on one line, not too long."""
-    if isinstance(value, dict | list):
-        return f"{_KINDS[type(value)]} of {len(value)}"
-    text = json.dumps(value[:61] if isinstance(value, str) else value, default=str)
-    return text if len(text) <= 64 else f"{text[:60]}..."
+    value = expect(content, dict, of).get(name, default)
+    return expect(value, kind, f"{of}.{name}" if of else name)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SquadSource(FileSource):
-    """A file in SQuAD's format; `on_bad_input` counts when questions become rows.
+    """A file in SQuAD's format.
 
     Attributes:
         unanswerable: bool. Whether questions may have no answer (SQuAD 2.0).
@@ -408,7 +336,10 @@ class SquadSource(FileSource):
     def read_file(self, path: str) -> Questions:
         """Returns the questions of any file in this format."""
         return read_questions(
-            path, unanswerable=self.unanswerable, training=self.training
+            path,
+            unanswerable=self.unanswerable,
+            training=self.training,
+            on_bad_input=self.on_bad_input,
         )
 
     def from_rows(self, found: TfdsRows) -> Questions:
@@ -417,20 +348,7 @@ class SquadSource(FileSource):
         A row has `id`, `context`, `question`, `answers` (an object with the lists
         `text` and `answer_start`), and perhaps `title`, `is_impossible`.
         """
-        reader = _Reader(found.name, self.unanswerable, self.training)
-        for i, row in enumerate(found.rows):
-            answers = row.get("answers")
-            if isinstance(answers, dict):
-                texts, starts = answers.get("text"), answers.get("answer_start")
-                lists = isinstance(texts, list) and isinstance(starts, list)
-                if lists and len(texts) == len(starts):
-                    pairs = zip(texts, starts, strict=True)
-                    answers = [{"text": t, "answer_start": s} for t, s in pairs]
-                    row = {**row, "answers": answers}
-            title = row.get("title")
-            article = {"paragraphs": [{"context": row.get("context"), "qas": [row]}]}
-            # Without titles, the questions about one text belong together.
-            if not isinstance(title, str):
-                title = str(row.get("context"))
-            reader.add_article(article, title, f"row {i}", is_row=True)
-        return reader.questions()
+        kind = (self.unanswerable, self.training, self.on_bad_input)
+        reader = _Reader(found.name, *kind)
+        rows = ((f"row {i}", row) for i, row in enumerate(found.rows))
+        return reader.questions(rows, reader.of_tfds)

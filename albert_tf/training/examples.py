@@ -26,7 +26,7 @@ from albert_tf.training.finetune_settings import FinetuneSettings
 CALIBRATION = "calibration"
 _ANSWER_HEADS = {"span": "question_answering", "beam": "beam_question_answering"}
 # What examples say of the file that they are from, which may move. Messages name it.
-_PLACES = ("path", "lines", "unit", "where", "problem", "note", "skipped")
+_PLACES = ("path", "lines", "unit", "where", "note", "skipped")
 # Share of the training examples that is held back from sets with only two parts.
 _DEV_FRACTION = 0.1
 # Share of truncated training examples that is worth a warning.

@@ -122,9 +122,9 @@ def test_bad_input_is_the_affair_of_each_command(tokenizer):
     model = make_model("question_answering", task)
     model.task = record | {"options": {**record["options"], "max_seq_length": 40}}
     short = {"max_query_length": 8, "doc_stride": 9}
-    bad = questions(False)
-    bad.items[0] = dataclasses.replace(bad.items[0], problem="dev.json: bad")
-    with pytest.raises(DataError, match=r"dev\.json: bad"):
+    bad = dataclasses.replace(questions(False), training=True)
+    bad.items[0] = dataclasses.replace(bad.items[0], answers=())
+    with pytest.raises(DataError, match="expected an answer with tokens"):
         Predictor(model, tokenizer, **short).encoded(bad)
     skipping = Predictor(model, tokenizer, on_bad_input="skip", **short)
     assert set(skipping.encoded(bad).detail.question) == {1}

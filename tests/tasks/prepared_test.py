@@ -76,8 +76,11 @@ def write_squad(path):
         values |= {"context": "I had tea today.", "is_impossible": right is none}
         return values | {"plausible_answers": plausible}
 
-    rows = [row("1", some, none), row("2", none, some)]
-    splits = dict.fromkeys(("train", "validation"), rows)
+    one = {"text": ["tea"], "answer_start": [6]}
+    splits = {
+        split: [row("1", right, none), row("2", none, some)]
+        for split, right in (("train", one), ("validation", some))
+    }
     prepare(path, "squad", "v2.0", "3.0.0", features, splits)
 
 
@@ -203,12 +206,13 @@ def test_squad(folder):
     chosen = settings(folder, "tfds:squad/v2.0", task="squad2")
     _, examples = opening.open_task(chosen)
     assert list(examples) == ["train", "dev"]
-    for part in examples.values():
+    for part, right in zip(examples.values(), (1, 2), strict=True):
         # A plausible answer is none.
-        assert part.ids == ["1", "2"] and part.labels == [["tea", "tea today"], []]
+        assert part.ids == ["1", "2"]
+        assert part.labels == [["tea", "tea today"][:right], []]
         assert [item.is_impossible for item in part.items] == [False, True]
         assert [item.article for item in part.items] == ["Drinks"] * 2
-    with pytest.raises(DataError, match=r"row 1 \(id \"2\"\): .*--task=squad2"):
+    with pytest.raises(DataError, match=r"row 1 \(id '2'\): .*--task=squad2"):
         opening.read_split(find_task("squad1"), chosen, "dev")
 
 

@@ -214,7 +214,7 @@ def test_what_cannot_be_answered():
     bad["end_logits"] = np.where(np.arange(len(ENCODED.rows.ids)) == 3, np.nan, 0)
     with pytest.raises(DataError, match="end_logits are not finite"):
         squad_answers.make_answers(DEV, ENCODED, bad, OPTIONS)
-    broken = dataclasses.replace(DEV.items[0], problem="broken")
+    broken = dataclasses.replace(DEV.items[0], answers=())
     training = dataclasses.replace(DEV, items=[broken, *DEV.items[4:5]], training=True)
     skip = dataclasses.replace(OPTIONS, on_bad_input="skip")
     encoded = squad_features.encode_questions(training, TOKENIZER, skip)

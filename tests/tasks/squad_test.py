@@ -182,21 +182,11 @@ def test_questions_without_labels():
     assert SQUAD2.collapse(unlabelled, answers) == ""
 
 
-def test_training_questions_that_are_scored(caplog):
+def test_training_questions_that_are_scored():
+    """All of them can be answered, also those that cannot be trained on."""
     train = SQUAD1.splits["train"].read(str(GOLDEN / "squad" / "train-v1.1.json"))
-    bad = [2, 7]
-    for i in bad:
-        train.items[i] = dataclasses.replace(train.items[i], problem=f"no answer {i}")
-    skip = SQUAD1.with_options(on_bad_input="skip")
-    found = skip.to_evaluate(train)
-    assert "left out 2 of 15 questions; the first: no answer 2" in caplog.text
-    assert found.ids == [x.id for x in train.items if not x.problem]
-    # All of them can be answered, also those that cannot be trained on.
-    small = SQUAD1.with_options(max_seq_length=24, doc_stride=2)
-    windows = small.encode(found, TOKENIZER).detail
-    assert set(windows.question) == set(range(len(found)))
-    with pytest.raises(DataError, match="on_bad_input=skip leaves such questions out"):
-        SQUAD1.to_evaluate(train)
-    with pytest.raises(DataError, match="received none .left out: 2."):
-        skip.to_evaluate(train.select(bad))
-    assert SQUAD1.to_evaluate(found) is found
+    small = SQUAD1.with_options(max_seq_length=9, doc_stride=1, max_query_length=4)
+    with pytest.raises(DataError, match="no window holds the whole answer"):
+        small.encode(train, TOKENIZER)
+    windows = small.encode(small.to_evaluate(train), TOKENIZER).detail
+    assert set(windows.question) == set(range(15))

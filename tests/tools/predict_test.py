@@ -67,7 +67,7 @@ def test_questions_that_cannot_be_used(model_folder, tmp_path, monkeypatch):
     write_questions(tmp_path / "clean", bad=False)
     evaluate = f"evaluate --model={model_folder('question_answering')}"
     done = run_command(*f"{evaluate} --data_dir=bad --split=train".split())
-    assert done.code == 1 and "--on_bad_input=skip leaves such questions" in done.error
+    assert done.code == 1 and "--on_bad_input=skip leaves it out" in done.error
     assert "qas[1]" in done.error
     # Left out; the same without them, as a file to train on and as one to be answered.
     for number, source in enumerate(

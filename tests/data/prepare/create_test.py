@@ -1,9 +1,11 @@
-"""The whole build: process counts, resuming, existing output, a full disk."""
+"""The whole build: process counts, resuming, existing output, languages, buckets."""
 
 import errno
 import json
+import os
 import pathlib
 import signal
+import sys
 
 import pytest
 
@@ -15,6 +17,10 @@ from albert_tf.data.prepare.pairs import PairConfig
 from albert_tf.data.records import tfrecord
 from albert_tf.errors import DataError, UsageError
 from albert_tf.storage import files
+from albert_tf.text.byte_bpe import ByteBPETokenizer
+from albert_tf.text.sentencepiece import AlbertTokenizer
+from albert_tf.text.train import train_tokenizer
+from tests.conftest import ROOT
 from tests.data.synthetic_records import parse
 from tests.tiny import SPIECE, TEXT
 
@@ -31,18 +37,18 @@ def corpus_path(tmp_path_factory):
     return str(folder / "*.txt")
 
 
-def _config(rules="albert_tf", **settings):
-    settings = {"masking": "dynamic", "eval_fraction": 0.1} | settings
+def _config(rules="albert_tf", policy="clean", **settings):
     return RecordConfig(
-        pairs=PairConfig("clean", 128, 0.1, 5),
+        pairs=PairConfig(policy, 128, 0.1, 5),
         mask=MaskingConfig(max_predictions_per_seq=19, rules=rules),
-        **settings,
+        **({"eval_fraction": 0.1} | settings),
     )
 
 
-def _make(output_file, tokenizer, config=None, source=str(TEXT), **settings):
+def _make(output_file, tokenizer, config=None, source=TEXT, kind="lines", **settings):
+    corpus = source if isinstance(source, Corpus) else Corpus(str(source), kind)
     return create.create_pretraining_data(
-        Corpus(source, "lines"),
+        corpus,
         str(output_file),
         tokenizer,
         config or _config(),
@@ -173,7 +179,7 @@ def test_damaged_parts_and_changed_text_are_noticed_when_resuming(
     source.write_text(PROSE)
 
     def make(name="t", **settings):
-        return _make(tmp_path / name, tokenizer, source=str(source), **settings)
+        return _make(tmp_path / name, tokenizer, source=source, **settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(output, "write_shard", _fail_with(OSError(errno.EIO, "gone")))
@@ -318,12 +324,12 @@ def test_too_little_text(tokenizer, tmp_path):
     for text, found in (("\n\n", "0 documents"), ("Hi.\n", "1 document with 2 tok")):
         path.write_text(text)
         with pytest.raises(DataError, match=f"no training example: {found}"):
-            _make(tmp_path / "t", tokenizer, source=str(path))
+            _make(tmp_path / "t", tokenizer, source=path)
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
     path.write_text(PROSE[:2000])
     with pytest.raises(UsageError, match="num_shards: 500 shards, but only"):
-        _make(tmp_path / "t", tokenizer, source=str(path), num_shards=500)
-    _make(tmp_path / "t", tokenizer, source=str(path), num_shards=2)
+        _make(tmp_path / "t", tokenizer, source=path, num_shards=500)
+    _make(tmp_path / "t", tokenizer, source=path, num_shards=2)
 
 
 def test_a_script_without_main_guard_ends(tmp_path, corpus_path, run_python):
@@ -350,3 +356,104 @@ def test_a_script_without_main_guard_ends(tmp_path, corpus_path, run_python):
 def test_wrong_arguments_are_refused(tokenizer, tmp_path, name, settings, message):
     with pytest.raises(UsageError, match=message):
         _make(f"{tmp_path}/{name}", tokenizer, **settings)
+
+
+# Made up for this test; no spaces, full-width punctuation.
+CHINESE = (
+    "今天早上，港口的船很多。老船长数了三遍，还是数错了！他问：“有人看见那条红船吗？”"
+    "没有人回答。海风很大，天色渐渐暗了下来。孩子们跑到岸边去看灯塔。"
+)
+
+
+def test_chinese_text_without_spaces(tmp_path):
+    documents = [CHINESE[k % 7 :] for k in range(80)]
+    path = tmp_path / "zh.jsonl"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in documents))
+    model = train_tokenizer(
+        documents * 3, vocab_size=71, character_coverage=1.0, progress=False
+    )
+    tokenizer = AlbertTokenizer(model)
+    config = _config(language="zh", eval_fraction=0)
+    card = _make(tmp_path / "t", tokenizer, config, path, "auto")
+    assert card["corpus"]["sentences"] >= 6 * len(documents)
+    assert card["corpus"]["unknown_rate"] == 0
+    assert abs(card["examples"]["label_1_rate"] - 0.5) < 0.05
+    record = parse(tfrecord.RecordSet(str(tmp_path / "t"))[0])
+    starts = record["token_boundary"].tolist()
+    for token, start in zip(record["input_ids"].tolist(), starts, strict=True):
+        piece = tokenizer.id_to_token(token)
+        assert start or not any("\u4e00" <= c <= "\u9fff" for c in piece), piece
+
+
+@pytest.mark.parametrize("change", ["cut", "grown", "rewritten", "gone"])
+def test_a_file_that_changes_while_it_is_read(tokenizer, tmp_path, change):
+    path = tmp_path / "a.txt"
+    path.write_text(PROSE * 4)
+    corpus = Corpus(str(path))
+    message = "a.txt: changed while it was read"
+    if change == "gone":
+        path.unlink()
+        message = "a.txt: cannot be read: No such file"
+    elif change == "rewritten":  # of the same size
+        path.write_text(PROSE.replace("harbour", "habrour") * 4)
+        os.utime(path, ns=(1, 1))
+    else:
+        path.write_text(PROSE[:5000] if change == "cut" else PROSE * 4 + "More.")
+    with pytest.raises(DataError, match=message):
+        _make(tmp_path / "o/t", tokenizer, source=corpus)
+    assert not [*tmp_path.rglob("*.tfrecord"), *tmp_path.rglob("dataset.json")]
+
+
+def test_byte_level_bpe_keeps_the_space_between_sentences(tmp_path):
+    pytest.importorskip("tokenizers")
+    text = "The ship sank. Nobody was hurt. It was late.\n"
+    options = {"model_type": "byte_bpe", "vocab_size": 400, "progress": False}
+    tokenizer = ByteBPETokenizer(train_tokenizer([PROSE], **options))
+    path = tmp_path / "a.txt"
+    path.write_text(text)
+    config = _config(policy="none", eval_fraction=0)
+    _make(tmp_path / "t", tokenizer, config, path, "paragraphs", num_shards=1)
+    record = parse(tfrecord.RecordSet(str(tmp_path / "t"))[0])
+    # The end of the document is a [SEP] as well.
+    assert tokenizer.decode(record["input_ids"]) == text.strip()
+    assert "next_sentence_labels" not in record
+
+
+def test_the_environment_does_not_change_a_byte(records, tmp_path, run_python):
+    expected = _content(pathlib.Path(records(max_seq_length=64)))
+    flags = [f"--input_file={TEXT}", f"--output_file={tmp_path}/x", "--overwrite"]
+    flags += [f"--spm_model_file={SPIECE}", "--max_seq_length=64", "--num_processes=1"]
+    for variables in (
+        {"PYTHONHASHSEED": "1", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        {"PYTHONHASHSEED": "77", "LC_ALL": "tr_TR.UTF-8", "TZ": "Asia/Tokyo"},
+    ):
+        tool = ROOT / "tools/create_pretraining_data.py"
+        done = run_python(tool, *flags, **variables)
+        assert done.returncode == 0, done.stderr
+        assert _content(tmp_path) == expected
+    assert sys.byteorder == "little"  # the index is stored so on any machine
+
+
+@pytest.mark.parametrize("scheme", ["file", "ram"])
+def test_a_remote_data_set_has_the_bytes_of_a_local_one(
+    scheme, tmp_path, tokenizer, bucket
+):
+    folder = bucket if scheme == "ram" else f"file://{tmp_path}"
+    source = files.join(folder, "input.txt")
+    files.write_bytes(source, TEXT.read_bytes())
+    output = files.join(folder, "out")
+    _make(files.join(output, "t"), tokenizer, source=source)
+    _make(tmp_path / "local/t", tokenizer)
+    names = files.list_folder(tmp_path / "local")
+    assert files.list_folder(output) == names
+    assert sum(name.endswith(".tfrecord") for name in names) == 4
+    for name in names:
+        if name.endswith((".tfrecord", ".idx", ".png")):
+            content = (tmp_path / "local" / name).read_bytes()
+            assert files.read_bytes(files.join(output, name)) == content
+    records = tfrecord.RecordSet(files.join(output, "t"))
+    assert records.read([3, 1]) == [records[3], records[1]]
+    with pytest.raises(UsageError, match="give --overwrite"):
+        _make(files.join(output, "t"), tokenizer, source=source)
+    _make(files.join(output, "t"), tokenizer, source=source, overwrite=True)
+    assert files.list_folder(output) == names

@@ -5,9 +5,6 @@ Legend: `B` questions, `K` choices, `R` rows, one per choice; `T` sequence.
 Rows are those of `tasks.multiple_choice`, which Python's `MultipleChoice` uses.
 """
 
-from collections.abc import Callable
-
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.export.row_steps import in_steps, run_padded
@@ -16,9 +13,7 @@ from albert_tf.export.text_inputs import (
     Signature,
     TextInputs,
     checked,
-    ints,
-    strings,
-    texts,
+    token_inputs,
 )
 from albert_tf.models.classifiers import AlbertMultipleChoice
 from albert_tf.tasks import saved
@@ -31,7 +26,12 @@ NO_CHOICE = -1e9
 
 
 def choice_options(model: AlbertMultipleChoice) -> dict[str, int | bool]:
-    """Returns what decides on the rows besides their length, as in fine-tuning."""
+    """Returns what decides on the rows besides their length, as in fine-tuning.
+
+    Returns:
+        dict with `max_qa_length`, the maximum number of tokens of a question with a
+        choice, and `fills_blanks`, whether a choice replaces each `_` of its question.
+    """
     task = saved.task_of(model, model.head, None)
     return {
         "max_qa_length": task.options.max_qa_length,
@@ -40,7 +40,7 @@ def choice_options(model: AlbertMultipleChoice) -> dict[str, int | bool]:
 
 
 def make_choice_signatures(
-    model: AlbertMultipleChoice, text_inputs: TextInputs, from_tokens: Callable
+    model: AlbertMultipleChoice, text_inputs: TextInputs
 ) -> dict[str, Signature]:
     """Returns the signatures of a multiple choice model.
 
@@ -55,7 +55,8 @@ def make_choice_signatures(
     choice, and `index` int32 `[B]`, the first of the likeliest choices. Those that take
     strings also return `choice` `[B]`.
     """
-    make_rows = ChoiceRows(text_inputs, **choice_options(model))
+    options = choice_options(model)
+    tokenizer, length = text_inputs.tokenizer, text_inputs.max_seq_length
 
     def score(inputs):
         """Returns the logit of each row, as of the choices of one question."""
@@ -65,12 +66,17 @@ def make_choice_signatures(
         width = _checked_width(choices, "choices")
         counts = tf.clip_by_value(num_choices, 1, width)
         is_choice = tf.sequence_mask(counts, width)
-        rows = make_rows(context, question, choices, is_choice)
-        values = in_steps(
-            lambda numbers, width: score(make_rows.padded(*rows, numbers)),
-            tf.cast(rows[0].row_lengths() + rows[1].row_lengths(), tf.int32) + 3,
-            tf.zeros([0]),
+        first, second = choice_rows(
+            text_inputs, context, question, choices, is_choice, **options
         )
+
+        def answer(numbers, width):
+            del width
+            part = (tf.gather(segment, numbers) for segment in (first, second))
+            return score(inputs_graph.padded_rows(tokenizer, *part, length))
+
+        lengths = tf.cast(first.row_lengths() + second.row_lengths(), tf.int32) + 3
+        values = in_steps(answer, lengths, tf.zeros([0]))
         nothing = tf.fill(tf.shape(choices), NO_CHOICE)
         logits = tf.tensor_scatter_nd_update(nothing, tf.where(is_choice), values)
         answers = _answers(logits)
@@ -86,7 +92,8 @@ def make_choice_signatures(
         width = _checked_width(token_ids, "token_ids")
         is_choice = (lengths > 0) | (tf.range(width) == 0)
         flat = [-1, tf.shape(token_ids)[2]]
-        rows = from_tokens(
+        rows = token_inputs(
+            model.config,
             tf.reshape(token_ids, flat),
             tf.reshape(tf.where(is_choice, lengths, 1), [-1]),
             tf.reshape(segment_ids, flat),
@@ -95,97 +102,69 @@ def make_choice_signatures(
         logits = tf.reshape(values, tf.shape(lengths))
         return _answers(tf.where(is_choice, logits, NO_CHOICE))
 
-    parts = (strings("context"), strings("question"), strings("choices", rank=2))
-    return {
-        "serving_default": Signature(default, parts, _texts, every_length=True),
-        "counted": Signature(counted, (*parts, ints("num_choices", 1)), _counted),
-        "tokens": Signature(
-            tokens,
-            (ints("token_ids", 3), ints("lengths", 2), ints("segment_ids", 3)),
-            _tokens,
-            every_length=True,
-        ),
-    }
+    return {"serving_default": default, "counted": counted, "tokens": tokens}
 
 
-class ChoiceRows:
-    """Turns questions with choices into rows, as `MultipleChoice.encode` does.
+def choice_rows(
+    text_inputs: TextInputs,
+    contexts: tf.Tensor,
+    questions: tf.Tensor,
+    choices: tf.Tensor,
+    is_choice: tf.Tensor,
+    *,
+    max_qa_length: int,
+    fills_blanks: bool,
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Returns both segments of each row, ragged int32 `[R, None]`.
+
+    They are those of `tasks.multiple_choice`.
 
     Args:
         text_inputs: `TextInputs`.
-        max_qa_length: int. Maximum number of tokens of a question with a choice.
-        fills_blanks: bool. Whether a choice replaces each `_` of its question.
+        contexts, questions: string `[B]`.
+        choices: string `[B, K]`.
+        is_choice: bool `[B, K]`.
+        max_qa_length, fills_blanks: See `choice_options`.
     """
+    tokenize = text_inputs.graph_tokenizer
+    # Byte-level BPE has no normalization.
+    normalize = getattr(tokenize, "normalize", as_utf8)
+    room = text_inputs.max_seq_length - 3
+    most = min(max_qa_length, room)
+    question_of = tf.where(is_choice)[:, 0]
+    first = tokenize(normalize(text_inputs.shortened(contexts)))
+    # Of a question with its choice, the last tokens are kept.
+    questions, choices = (
+        normalize(text_inputs.shortened(texts, keep_end=True))
+        for texts in (questions, tf.boolean_mask(choices, is_choice))
+    )
 
-    def __init__(self, text_inputs: TextInputs, max_qa_length: int, fills_blanks: bool):
-        self._text_inputs = text_inputs
-        self._tokenize = text_inputs.graph_tokenizer
-        # Byte-level BPE has no normalization.
-        self._normalize = getattr(self._tokenize, "normalize", as_utf8)
-        self._room = text_inputs.max_seq_length - 3
-        self._most = min(max_qa_length, self._room)
-        self._fills_blanks = fills_blanks
-
-    def __call__(
-        self, contexts, questions, choices, is_choice
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns both segments of each row, ragged int32 `[R, None]`.
-
-        Args:
-            contexts, questions: string `[B]`.
-            choices: string `[B, K]`.
-            is_choice: bool `[B, K]`.
-        """
-        question_of = tf.where(is_choice)[:, 0]
-        first = self._tokenize(self._normalize(self._text_inputs.shortened(contexts)))
-        second = self._second(
-            questions, tf.boolean_mask(choices, is_choice), question_of
+    def encode(numbers, width):
+        del width
+        texts = _second_texts(
+            tf.gather(questions, tf.gather(question_of, numbers)),
+            tf.gather(choices, numbers),
+            fills_blanks,
         )
-        first = tf.gather(first[:, : self._room], question_of)
-        left = self._room - second.row_lengths()
-        kept = tf.minimum(first.row_lengths(), left)
-        return inputs_graph.first_tokens(first, kept), second
+        return tokenize(texts)[:, -most:].to_tensor(_NO_TOKEN, shape=[None, most])
 
-    def padded(self, first, second, numbers) -> dict[str, tf.Tensor]:
-        """Returns the rows of these numbers as inputs of the model."""
-        first, second = tf.gather(first, numbers), tf.gather(second, numbers)
-        texts = self._text_inputs
-        return inputs_graph.padded_rows(
-            texts.tokenizer, first, second, texts.max_seq_length
-        )
+    # A few rows at a time: every choice has a copy of its question.
+    nothing = tf.zeros([0, most], tf.int32)
+    ids = in_steps(encode, tf.ones_like(choices, tf.int32), nothing)
+    second = tf.RaggedTensor.from_tensor(ids, padding=_NO_TOKEN)
+    first = tf.gather(first[:, :room], question_of)
+    kept = tf.minimum(first.row_lengths(), room - second.row_lengths())
+    return inputs_graph.first_tokens(first, kept), second
 
-    def _second(self, questions, choices, question_of) -> tf.RaggedTensor:
-        """Returns segment B of each row.
 
-        A few rows at a time: every choice has a copy of its question, and of their
-        tokens the last ones are kept.
-        """
-        questions, choices = (
-            self._normalize(self._text_inputs.shortened(texts, keep_end=True))
-            for texts in (questions, choices)
-        )
-
-        def encode(numbers, width):
-            del width
-            texts = self._second_texts(
-                tf.gather(questions, tf.gather(question_of, numbers)),
-                tf.gather(choices, numbers),
-            )
-            ids = self._tokenize(texts)[:, -self._most :]
-            return ids.to_tensor(_NO_TOKEN, shape=[None, self._most])
-
-        nothing = tf.zeros([0, self._most], tf.int32)
-        ids = in_steps(encode, tf.ones_like(choices, tf.int32), nothing)
-        return tf.RaggedTensor.from_tensor(ids, padding=_NO_TOKEN)
-
-    def _second_texts(self, questions, choices) -> tf.Tensor:
-        """Returns the texts of segment B, string `[R]`, from normalized texts."""
-        joined = tf.strings.join([questions, choices], " ")
-        joined = tf.where(questions == "", choices, joined)
-        if not self._fills_blanks:
-            return joined
-        parts = tf.strings.split(questions, "_")
-        return tf.where(parts.row_lengths() > 1, _filled(parts, choices), joined)
+def _second_texts(questions, choices, fills_blanks: bool) -> tf.Tensor:
+    """Returns the texts of segment B, string `[R]`, from normalized texts."""
+    joined = tf.strings.join([questions, choices], " ")
+    joined = tf.where(questions == "", choices, joined)
+    if not fills_blanks:
+        return joined
+    parts = tf.strings.split(questions, "_")
+    return tf.where(parts.row_lengths() > 1, _filled(parts, choices), joined)
 
 
 def _filled(parts: tf.RaggedTensor, choices: tf.Tensor) -> tf.Tensor:
@@ -220,19 +199,3 @@ def _answers(logits: tf.Tensor) -> dict[str, tf.Tensor]:
 def _checked_width(choices: tf.Tensor, name: str) -> tf.Tensor:
     width = tf.shape(choices)[1]
     return checked(width, (width > 0, f"{name}: at least one choice"))
-
-
-def _texts(length: int, size: int) -> dict[str, np.ndarray]:
-    text = texts(length, size)
-    choices = np.full((size, 2), b"a", object)
-    return {"context": text, "question": texts(1, size), "choices": choices}
-
-
-def _counted(length: int, size: int) -> dict[str, np.ndarray]:
-    return _texts(length, size) | {"num_choices": np.full(size, 2, np.int32)}
-
-
-def _tokens(length: int, size: int) -> dict[str, np.ndarray]:
-    ids = np.zeros((size, 2, length), np.int32)
-    lengths = np.full((size, 2), length, np.int32)
-    return {"token_ids": ids, "lengths": lengths, "segment_ids": ids}

@@ -7,7 +7,8 @@ Legend: `B` questions, `R` rows (windows), `T` sequence, `n` candidates of a row
 all rows, `P` tokens of all texts.
 """
 
-from typing import NamedTuple
+import dataclasses
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -15,15 +16,43 @@ import tensorflow as tf
 from albert_tf import features
 from albert_tf.converters.keras_model import head_of
 from albert_tf.export.row_steps import run_padded
-from albert_tf.export.text_inputs import MAX_TEXT_BYTES, shorten
+from albert_tf.export.text_inputs import MAX_TEXT_BYTES, TextInputs
 from albert_tf.heads import HEADS
-from albert_tf.tasks.task import Options
 from albert_tf.text import inputs_graph
 from albert_tf.text.offsets_graph import GraphOffsets, TokensWithOffsets
-from albert_tf.text.tokenizer import Tokenizer
 
 # A server batches the questions of many clients: the work for one must be bounded.
 MAX_WINDOWS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Answering:
+    """How questions are answered, which is fixed when a model is exported.
+
+    Attributes:
+        max_seq_length, doc_stride, max_query_length, n_best_size, max_answer_length,
+            null_threshold: As in `tasks.task.Options`.
+        unanswerable: bool. Whether a text may have no answer.
+    """
+
+    max_seq_length: int
+    doc_stride: int
+    max_query_length: int
+    n_best_size: int
+    max_answer_length: int
+    null_threshold: float
+    unanswerable: bool
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the entry of the manifest, which has the length for all models."""
+        described = dataclasses.asdict(self) | {"max_windows": MAX_WINDOWS}
+        del described["max_seq_length"]
+        threshold = described["null_threshold"]
+        if not self.unanswerable:
+            del described["null_threshold"]
+        elif abs(threshold) >= 1e300:
+            described["null_threshold"] = str(threshold)  # JSON has no infinity
+        return described
 
 
 class Windows(NamedTuple):
@@ -46,57 +75,44 @@ class Windows(NamedTuple):
     size: tf.Tensor
 
 
-class QuestionInputs(tf.Module):
-    """Turns questions and texts into windows.
+def cut_windows(
+    text_inputs: TextInputs,
+    offsets: GraphOffsets,
+    answering: Answering,
+    question: tf.Tensor,
+    context: tf.Tensor,
+) -> Windows:
+    """Cuts questions and their texts, strings `[B]`; any bytes are accepted.
 
-    Of a text, the first `MAX_TEXT_BYTES` and `MAX_WINDOWS` are read. Attach it to the
-    exported model (`archive.track`); otherwise the vocabulary is lost.
-
-    Args:
-        tokenizer: `Tokenizer`.
-        options: `Options`. The sizes of the windows.
-
-    Raises:
-        UsageError: If the graph cannot say where tokens come from.
+    Of a text, the first `MAX_TEXT_BYTES` and `MAX_WINDOWS` are read.
     """
-
-    def __init__(self, tokenizer: Tokenizer, options: Options):
-        super().__init__(name="question_inputs")
-        self._offsets = GraphOffsets(tokenizer)
-        self._tokenizer = tokenizer
-        self.options = options
-
-    def __call__(self, question: tf.Tensor, context: tf.Tensor) -> Windows:
-        """Cuts strings `[B]`; any bytes are accepted."""
-        query = self._offsets.graph_tokenizer(shorten(question))
-        context = self._offsets(tf.strings.substr(context, 0, MAX_TEXT_BYTES))
-        asked = tf.minimum(query.row_lengths(), self.options.max_query_length)
-        budget = self.options.max_seq_length - 3 - asked
-        stride = self.options.doc_stride
-        length = context.ids.row_lengths()
-        length = tf.minimum(length, budget + (MAX_WINDOWS - 1) * stride)
-        # Rounded up; a text without tokens has one window.
-        count = 1 + tf.maximum((length - budget + stride - 1) // stride, 0)
-        number = tf.repeat(tf.range(tf.size(count, tf.int64)), count)
-        place = tf.range(tf.size(number, tf.int64))
-        first = (place - tf.gather(tf.cumsum(count, exclusive=True), number)) * stride
-        size = tf.minimum(tf.gather(length, number) - first, tf.gather(budget, number))
-        begin = tf.gather(context.ids.row_starts(), number) + first
-        query = tf.gather(inputs_graph.first_tokens(query, asked), number)
-        text = tf.ragged.range(begin, begin + size)
-        text = text.with_values(tf.gather(context.ids.values, text.values))
-        shift = begin - query.row_lengths() - 2
-        return Windows(self._rows(query, text), context, number, shift, begin, size)
-
-    def _rows(self, query, text) -> dict[str, tf.Tensor]:
-        """Returns `[CLS] question [SEP] window [SEP]` as inputs of the model."""
-        length = self.options.max_seq_length
-        rows = inputs_graph.padded_rows(self._tokenizer, query, text, length)
-        column = tf.range(tf.shape(rows[features.TOKEN_IDS])[1])
-        last = tf.reduce_sum(rows[features.PADDING_MASK], 1, keepdims=True) - 1
-        # Answers are tokens of the text, or `[CLS]`.
-        outside = (rows[features.SEGMENT_IDS] == 0) | (column == last)
-        return rows | {features.P_MASK: tf.cast(outside & (column > 0), tf.int32)}
+    query = text_inputs.graph_tokenizer(text_inputs.shortened(question))
+    context = offsets(tf.strings.substr(context, 0, MAX_TEXT_BYTES))
+    asked = tf.minimum(query.row_lengths(), answering.max_query_length)
+    budget = answering.max_seq_length - 3 - asked
+    stride = answering.doc_stride
+    length = context.ids.row_lengths()
+    length = tf.minimum(length, budget + (MAX_WINDOWS - 1) * stride)
+    # Rounded up; a text without tokens has one window.
+    count = 1 + tf.maximum((length - budget + stride - 1) // stride, 0)
+    number = tf.repeat(tf.range(tf.size(count, tf.int64)), count)
+    place = tf.range(tf.size(number, tf.int64))
+    first = (place - tf.gather(tf.cumsum(count, exclusive=True), number)) * stride
+    size = tf.minimum(tf.gather(length, number) - first, tf.gather(budget, number))
+    begin = tf.gather(context.ids.row_starts(), number) + first
+    query = tf.gather(inputs_graph.first_tokens(query, asked), number)
+    text = tf.ragged.range(begin, begin + size)
+    text = text.with_values(tf.gather(context.ids.values, text.values))
+    shift = begin - query.row_lengths() - 2
+    rows = inputs_graph.padded_rows(
+        text_inputs.tokenizer, query, text, answering.max_seq_length
+    )
+    column = tf.range(tf.shape(rows[features.TOKEN_IDS])[1])
+    last = tf.reduce_sum(rows[features.PADDING_MASK], 1, keepdims=True) - 1
+    # Answers are tokens of the text, or `[CLS]`.
+    outside = (rows[features.SEGMENT_IDS] == 0) | (column == last)
+    rows[features.P_MASK] = tf.cast(outside & (column > 0), tf.int32)
+    return Windows(rows, context, number, shift, begin, size)
 
 
 class RowCandidates(NamedTuple):
@@ -134,17 +150,17 @@ class Candidates(NamedTuple):
 
 
 def run_model(
-    model: keras.Model, inputs: dict[str, tf.Tensor], options: Options
+    model: keras.Model, inputs: dict[str, tf.Tensor], answering: Answering
 ) -> RowCandidates:
     """Runs a model over rows, a few at a time.
 
     Args:
         model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
         inputs: dict of int32 `[R, T]`.
-        options: `Options`.
+        answering: `Answering`.
     """
     # As many columns as candidates are chosen from.
-    least = tf.minimum(options.n_best_size, tf.shape(inputs[features.TOKEN_IDS])[1])
+    least = tf.minimum(answering.n_best_size, tf.shape(inputs[features.TOKEN_IDS])[1])
     if HEADS[head_of(model)].has_beam:
         count = model.start_n_top * model.end_n_top
     else:
@@ -152,7 +168,7 @@ def run_model(
 
     def answer(rows):
         outputs = model(rows, training=False)
-        return read_outputs(outputs, rows[features.PADDING_MASK], options)
+        return read_outputs(outputs, rows[features.PADDING_MASK], answering.n_best_size)
 
     none = tf.zeros([0, count], tf.float64)
     index = tf.cast(none, tf.int32)
@@ -161,14 +177,14 @@ def run_model(
 
 
 def read_outputs(
-    outputs: dict[str, tf.Tensor], padding_mask: tf.Tensor, options: Options
+    outputs: dict[str, tf.Tensor], padding_mask: tf.Tensor, n_best_size: int
 ) -> RowCandidates:
     """Returns the candidates of rows.
 
     Args:
         outputs: dict. What the model returns for the rows.
         padding_mask: int32 `[R, T]`.
-        options: `Options`.
+        n_best_size: int. Number of starts and of ends, of the 2-logit head.
     """
     if "start_log_probs" in outputs:
         names = ("start_index", "start_log_probs", "end_index", "end_log_probs")
@@ -178,7 +194,7 @@ def read_outputs(
         scores = (first, last, outputs["cls_logits"])
         scores = (tf.cast(score, tf.float64) for score in scores)
         return RowCandidates(starts, ends, *scores)
-    most = tf.minimum(options.n_best_size, tf.shape(padding_mask)[1])
+    most = tf.minimum(n_best_size, tf.shape(padding_mask)[1])
     found = []
     for name in ("start_logits", "end_logits"):
         logits = tf.cast(tf.cast(outputs[name], tf.float32), tf.float64)
@@ -195,19 +211,19 @@ def read_outputs(
     return RowCandidates(*columns, first_cls + last_cls)
 
 
-def select(found: RowCandidates, windows: Windows, options: Options) -> Candidates:
+def select(found: RowCandidates, windows: Windows, most: int) -> Candidates:
     """Returns the candidates that lie in their window, best first.
 
     Args:
         found: `RowCandidates`.
         windows: `Windows`. Those of the rows.
-        options: `Options`.
+        most: int. Tokens of an answer, at most.
     """
     begin, stop = windows.begin[:, None], (windows.begin + windows.size)[:, None]
     start = tf.cast(found.starts, tf.int64) + windows.shift[:, None]
     end = tf.cast(found.ends, tf.int64) + windows.shift[:, None]
     fits = (start >= begin) & (end < stop) & (start <= end)
-    fits &= end - start < options.max_answer_length
+    fits &= end - start < most
     owner = _owners(windows)
     row = tf.range(tf.size(windows.question, tf.int64))[:, None]
     fits &= tf.gather(owner, tf.where(fits, start, 0)) == row

@@ -11,15 +11,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf.converters.keras_model import head_of
-from albert_tf.errors import require
+from albert_tf.errors import DataError, UsageError, require
 from albert_tf.export.question_rows import (
-    MAX_WINDOWS,
+    Answering,
     Candidates,
-    QuestionInputs,
+    cut_windows,
     null_scores,
     run_model,
     select,
@@ -27,49 +26,23 @@ from albert_tf.export.question_rows import (
 from albert_tf.export.row_steps import run_padded
 from albert_tf.export.text_inputs import (
     MAX_TEXT_BYTES,
-    TOKENS,
     Signature,
-    strings,
-    texts,
-    token_request,
+    TextInputs,
+    token_inputs,
 )
 from albert_tf.heads import HEADS
+from albert_tf.settings import checked
 from albert_tf.tasks import saved, squad_features
-from albert_tf.tasks.task import Options
-from albert_tf.text.offsets_graph import TokensWithOffsets, counts_before, is_space
+from albert_tf.text.offsets_graph import (
+    GraphOffsets,
+    TokensWithOffsets,
+    counts_before,
+    is_space,
+)
 
-# What may be chosen when a model is exported.
-_SIZES = ("doc_stride", "max_query_length", "n_best_size", "max_answer_length")
-_OPTIONS = dict.fromkeys(_SIZES, int)
-_OPTIONS |= {"null_threshold": int | float, "unanswerable": bool}
-_KIND_NAMES = {int: "an integer", int | float: "a number", bool: "True or False"}
 _IMPOSSIBLE = -2e6  # score of a made-up answer, see `squad_answers`
 # Two hashes of texts: (prime, base).
 _HASHES = ((2147483647, 1000003), (2147483629, 998244353))
-
-
-@dataclasses.dataclass(frozen=True)
-class Answering:
-    """How questions are answered, which is fixed when a model is exported.
-
-    Attributes:
-        options: `Options`. The sizes of windows and answers, and the threshold.
-        unanswerable: bool. Whether a text may have no answer.
-    """
-
-    options: Options
-    unanswerable: bool
-
-    def describe(self) -> dict[str, Any]:
-        """Returns the entry of the manifest."""
-        described = {name: getattr(self.options, name) for name in _SIZES}
-        if self.unanswerable:
-            threshold = self.options.null_threshold
-            # JSON has no infinity.
-            is_finite = abs(threshold) < 1e300
-            described["null_threshold"] = threshold if is_finite else str(threshold)
-        extra = {"unanswerable": self.unanswerable, "max_windows": MAX_WINDOWS}
-        return described | extra
 
 
 def answering_of(
@@ -80,39 +53,33 @@ def answering_of(
     Args:
         model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
         max_seq_length: int or None. Maximum length of a row.
-        given: mapping. Other options to change, and `unanswerable`.
+        given: mapping. Other fields of `Answering` to change.
 
     Raises:
         UsageError: If the sizes leave no room for a text, or an option is unknown.
     """
     task = saved.task_of(model, head_of(model), None)
+    given = {"max_seq_length": max_seq_length, **given}
     given = {name: value for name, value in given.items() if value is not None}
-    _check(given)
-    changed = {k: v for k, v in given.items() if k != "unanswerable"}
-    if max_seq_length is not None:
-        changed["max_seq_length"] = max_seq_length
-    options = dataclasses.replace(task.options, **changed)
+    try:
+        checked(given, Answering)
+    except DataError as e:
+        raise UsageError(f"answering: {e}") from None
+    names = {field.name for field in dataclasses.fields(Answering)} - {"unanswerable"}
+    recorded = {name: getattr(task.options, name) for name in names}
+    may_lack = "null_threshold" in given or saved.may_lack_answers(task)
+    answering = Answering(**{"unanswerable": may_lack, **recorded, **given})
     if not getattr(model, "task", None):
-        options = dataclasses.replace(squad_features.with_room(options), **changed)
-    squad_features.check_options(options)
-    recorded = "null_threshold" in changed or saved.may_lack_answers(task)
-    return Answering(options, given.get("unanswerable", recorded))
-
-
-def _check(given: Mapping[str, Any]) -> None:
-    """Raises a UsageError if an option is unknown or of another type."""
-    for name, value in given.items():
-        known = ", ".join(_OPTIONS)
-        message = f"answering: expected options among {known}, received {name}"
-        require(name in _OPTIONS, message)
-        kinds = _OPTIONS[name]
-        right = isinstance(value, kinds) and (kinds is bool or value is not True)
-        message = f"answering: {name} must be {_KIND_NAMES[kinds]}"
-        require(right and value == value, message, value)
+        answering = dataclasses.replace(squad_features.with_room(answering), **given)
+    squad_features.check_options(answering)
+    threshold = answering.null_threshold
+    is_number = threshold == threshold
+    require(is_number, "answering: null_threshold must be a number", threshold)
+    return answering
 
 
 def make_question_signatures(
-    model: keras.Model, inputs: QuestionInputs, answering: Answering, from_tokens
+    model: keras.Model, text_inputs: TextInputs, answering: Answering
 ) -> dict[str, Signature]:
     """Returns the signatures of a model that answers questions.
 
@@ -130,15 +97,24 @@ def make_question_signatures(
 
     Args:
         model: `AlbertQuestionAnswering` or `AlbertBeamQuestionAnswering`.
-        inputs: `QuestionInputs`.
+        text_inputs: `TextInputs`.
         answering: `Answering`.
-        from_tokens: callable. Checks the inputs of `tokens`.
-    """
 
-    def from_rows(token_ids, lengths, segment_ids):
-        rows = from_tokens(token_ids, lengths, segment_ids)
+    Raises:
+        UsageError: If the graph cannot say where tokens come from.
+    """
+    is_beam = HEADS[head_of(model)].has_beam
+    offsets = GraphOffsets(text_inputs.tokenizer)
+
+    def answer(question, context):
+        windows = cut_windows(text_inputs, offsets, answering, question, context)
+        found = run_model(model, windows.inputs, answering)
+        return answers_of(found, windows, answering, is_beam)
+
+    def tokens(token_ids, lengths, segment_ids):
+        rows = token_inputs(model.config, token_ids, lengths, segment_ids)
         width = tf.shape(token_ids)[1]
-        if _is_beam(model):
+        if is_beam:
             count = model.start_n_top
             nothing = {"cls_logits": tf.zeros([0])}
             for name, most in (("start", count), ("end", count * model.end_n_top)):
@@ -150,26 +126,7 @@ def make_question_signatures(
         run = functools.partial(model, training=False)
         return run_padded(run, rows, nothing, least=width)
 
-    return {
-        "serving_default": Signature(
-            make_answer(model, inputs, answering),
-            (strings("question"), strings("context")),
-            _request,
-            every_length=True,
-        ),
-        "tokens": Signature(from_rows, TOKENS, token_request, every_length=True),
-    }
-
-
-def make_answer(model: keras.Model, inputs: QuestionInputs, answering: Answering):
-    """Returns the function from questions and contexts to answers."""
-
-    def answer(question, context):
-        windows = inputs(question, context)
-        found = run_model(model, windows.inputs, answering.options)
-        return answers_of(found, windows, answering, _is_beam(model))
-
-    return answer
+    return {"serving_default": answer, "tokens": tokens}
 
 
 def answers_of(found, windows, answering: Answering, is_beam: bool):
@@ -181,28 +138,21 @@ def answers_of(found, windows, answering: Answering, is_beam: bool):
         answering: `Answering`.
         is_beam: bool. Whether the candidates are those of the beam head.
     """
-    options, context = answering.options, windows.context
+    context = windows.context
     count = context.codes.nrows()
     # Of the 2-logit head's list, "no answer" is the only empty text.
     with_empty = is_beam or not answering.unanswerable
-    candidates = select(found, windows, options)
-    answers = distinct(candidates, context, count, options, with_empty=with_empty)
+    candidates = select(found, windows, answering.max_answer_length)
+    answers = distinct(
+        candidates, context, count, answering.n_best_size, with_empty=with_empty
+    )
     if not answering.unanswerable:
         ranked = rank_answerable(answers)
     else:
         null = null_scores(found, windows, count)
         rank = rank_beams if is_beam else rank_logits
-        ranked = rank(answers, null, options.null_threshold)
+        ranked = rank(answers, null, answering.null_threshold)
     return outputs(answers, ranked, context.codes, has_null=answering.unanswerable)
-
-
-def _is_beam(model: keras.Model) -> bool:
-    return HEADS[head_of(model)].has_beam
-
-
-def _request(length: int, size: int) -> dict[str, np.ndarray]:
-    # One token of the question and its [SEP] are in the row, too.
-    return {"question": texts(1, size), "context": texts(length - 2, size)}
 
 
 class Found(NamedTuple):
@@ -243,7 +193,7 @@ def distinct(
     candidates: Candidates,
     context: TokensWithOffsets,
     count: tf.Tensor,
-    options: Options,
+    most: int,
     *,
     with_empty: bool,
 ) -> Found:
@@ -253,7 +203,7 @@ def distinct(
         candidates: `Candidates`.
         context: `TokensWithOffsets`. The texts.
         count: int64. B.
-        options: `Options`. `n_best_size` is K.
+        most: int. K.
         with_empty: bool. Whether a text without characters counts.
     """
     question = candidates.question
@@ -273,7 +223,7 @@ def distinct(
     rank = tf.range(tf.size(owner, tf.int64))
     rank -= tf.gather(tf.cumsum(counts, exclusive=True), owner)
     # Python drops empty texts from the list after it was cut.
-    kept = rank < options.n_best_size
+    kept = rank < most
     if not with_empty:
         kept &= tf.gather(start < end, first)
     first = tf.boolean_mask(first, kept)
@@ -283,7 +233,7 @@ def distinct(
     def dense(values, nothing):
         rows = tf.gather(values, first)
         rows = tf.RaggedTensor.from_row_lengths(rows, counts, validate=False)
-        return rows.to_tensor(nothing, shape=[None, options.n_best_size])
+        return rows.to_tensor(nothing, shape=[None, most])
 
     score = dense(candidates.score, -float("inf"))
     return Found(score, dense(start, 0), dense(end, 0), counts)

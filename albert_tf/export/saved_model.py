@@ -4,7 +4,7 @@ import functools
 import importlib.metadata
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,16 +16,10 @@ from albert_tf.converters.keras_model import from_model, head_of
 from albert_tf.errors import DataError, require
 from albert_tf.export import cpu, manifest, warmup
 from albert_tf.export.choices import choice_options
-from albert_tf.export.question_rows import QuestionInputs
-from albert_tf.export.questions import answering_of, make_question_signatures
+from albert_tf.export.questions import answering_of
 from albert_tf.export.signatures import CLASSIFY_METHOD, TOP_K, make_signatures
 from albert_tf.export.tags import tag_labels
-from albert_tf.export.text_inputs import (
-    Signature,
-    TextInputs,
-    checked,
-    token_inputs,
-)
+from albert_tf.export.text_inputs import Signature, TextInputs, checked, specs_of
 from albert_tf.heads import CHOICES, LABELS, TAGS, find, problem_type_of
 from albert_tf.models.classifiers import label_names
 from albert_tf.models.tensorflow import fast_forward
@@ -97,23 +91,19 @@ def export_saved_model(
     target = _target(path, version)
     head = find(head_of(model))
     _check_arguments(model, labels, top_k, answering)
+    answers = None
+    if head.answers_spans:
+        answers = answering_of(model, max_seq_length, answering or {})
+        max_seq_length = answers.max_seq_length
     length = checked_length(model, tokenizer, max_seq_length)
     forward = fast_forward.choose(model, precision)
     elastic = fast_forward.choose_elastic(model, forward, exit)
     exits, picture = read_exits(exits_curve, model)
-    answers = None
-    if head.answers_spans:
-        answers = answering_of(model, max_seq_length, answering or {})
-        length = answers.options.max_seq_length
-        text_inputs = QuestionInputs(tokenizer, answers.options)
-        from_tokens = functools.partial(token_inputs, model.config)
-        signatures = make_question_signatures(model, text_inputs, answers, from_tokens)
-    else:
-        text_inputs = TextInputs(tokenizer, length)
-        signatures = make_signatures(
-            model, text_inputs, labels, top_k or TOP_K, elastic
-        )
-    requests = warmup.make_requests(signatures, length, warmup_batch_sizes)
+    text_inputs = TextInputs(tokenizer, length)
+    signatures = make_signatures(
+        model, text_inputs, labels, top_k or TOP_K, elastic, answers
+    )
+    requests = warmup.make_requests(model, signatures, length, warmup_batch_sizes)
     cpu.check(precision, will_run=bool(warmup_batch_sizes))
     content = _content(model, tokenizer, labels, signatures, length)
     content |= {"precision": precision, "forward": fast_forward.describe(forward)}
@@ -126,7 +116,7 @@ def export_saved_model(
     # A server waits for saved_model.pb: it must never find a part of a model.
     with folders.writing(target, last=manifest.MODEL_FILE) as out:
         with fast_forward.replacing(model, forward):
-            _write(text_inputs, signatures, out.path)
+            _write(model, text_inputs, signatures, out.path)
         content["operations"] = sorted(manifest.check_operations(out.path))
         os.makedirs(os.path.join(out.path, "assets.extra"))
         if warmup_batch_sizes:
@@ -205,8 +195,11 @@ def _content(model, tokenizer, labels, signatures, length: int) -> dict[str, Any
         "format": "albert_tf",
         "kind": type(model).__name__,
         "signatures": {
-            name: {x.name: f"{x.dtype.name} {x.shape.as_list()}" for x in one.inputs}
-            for name, one in signatures.items()
+            name: {
+                spec.name: f"{spec.dtype.name} {spec.shape.as_list()}"
+                for spec in specs_of(signature, model)
+            }
+            for name, signature in signatures.items()
         },
         "max_seq_length": length,
         "tokenizer_sha256": tokenizer.sha256,
@@ -240,14 +233,14 @@ def names_of_labels(model: keras.Model, labels: Sequence[str] | None) -> list[st
     return tag_labels(model, labels) if is_tagger else label_names(model, labels)
 
 
-def _write(text_inputs, signatures: dict[str, Signature], folder: str) -> None:
+def _write(model, text_inputs, signatures: dict[str, Signature], folder: str) -> None:
     # The archive finds the variables that signatures read, and leaves the others out.
     archive = keras.export.ExportArchive()
     # Without this the vocabulary is an "untracked resource" and saving fails.
     archive.track(text_inputs)
     for name, signature in signatures.items():
-        function = _checking_shapes(signature)
-        archive.add_endpoint(name, function, list(signature.inputs))
+        specs = specs_of(signature, model)
+        archive.add_endpoint(name, _checking_shapes(signature, specs), specs)
     archive.write_out(folder, verbose=False)
     # TensorFlow writes "predict" for every signature, but a server's Classify call
     # looks for its own method name.
@@ -259,24 +252,24 @@ def _write(text_inputs, signatures: dict[str, Signature], folder: str) -> None:
     pathlib.Path(folder, manifest.MODEL_FILE).write_bytes(data)
 
 
-def _checking_shapes(signature: Signature) -> Callable:
-    """Returns a signature's function that refuses inputs of other shapes.
+def _checking_shapes(signature: Signature, specs: list[tf.TensorSpec]) -> Signature:
+    """Returns a signature that refuses inputs of other shapes.
 
     A server checks their names and types only, and would answer for a part of them, for
     example if one has fewer rows than the others.
     """
-    shapes = {spec.name: spec.shape for spec in signature.inputs}
+    names = ", ".join(spec.name for spec in specs)
 
-    @functools.wraps(signature.function)  # the names of its arguments
+    @functools.wraps(signature)  # the names of its arguments
     def function(*values):
-        given = {
-            name: tf.ensure_shape(value, shape)
-            for (name, shape), value in zip(shapes.items(), values, strict=True)
-        }
-        rows = tf.stack([tf.shape(value)[0] for value in given.values()])
-        message = f"{', '.join(shapes)}: expected the same number of rows, received"
+        given = [
+            tf.ensure_shape(value, spec.shape)
+            for value, spec in zip(values, specs, strict=True)
+        ]
+        rows = tf.stack([tf.shape(value)[0] for value in given])
+        message = f"{names}: expected the same number of rows, received"
         rule = (tf.reduce_all(rows == rows[0]), message, rows)
-        return signature.function(**checked(given, rule))
+        return signature(*checked(given, rule))
 
     return function
 

@@ -4,36 +4,30 @@ Legend: `B` batch, `T` sequence, `D` hidden, `L` layers, `C` labels, `V` vocabul
 masks of all texts, `M` masks of the text with the most, `K` tokens per mask.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.converters.keras_model import head_of
 from albert_tf.errors import require
 from albert_tf.export.choices import make_choice_signatures
+from albert_tf.export.questions import Answering, make_question_signatures
 from albert_tf.export.row_steps import in_steps, run_padded
 from albert_tf.export.tags import make_tag_signatures
 from albert_tf.export.text_inputs import (
-    TOKENS,
     Signature,
     TextInputs,
     checked,
-    ints,
-    strings,
-    text_request,
-    texts,
+    in_range,
     token_inputs,
-    token_request,
+    within,
 )
 from albert_tf.heads import CHOICES, LABELS, TAGS, find, problem_type_of
 from albert_tf.models.backbone import AlbertBackbone
 from albert_tf.models.classifiers import label_names
 from albert_tf.models.exits import ElasticClassifier
-from albert_tf.text.tokenizer import MASK
 
 CLASSIFY_METHOD = "tensorflow/serving/classify"
 TOP_K = 10
@@ -46,16 +40,17 @@ _MASKS_AT_A_TIME = 256
 def make_signatures(
     model: keras.Model,
     text_inputs: TextInputs,
-    labels: Sequence[str] | None,
+    labels: Sequence[str] | None = None,
     top_k: int = TOP_K,
     elastic: ElasticClassifier | None = None,
+    answering: Answering | None = None,
 ) -> dict[str, Signature]:
     """Returns the signatures of a model by name.
 
-    Those of a model that answers questions are in `questions`. A multiple choice model
-    has those of `choices.make_choice_signatures`, a token classifier those of
-    `tags.make_tag_signatures`, and both have the embeddings. All others have
-    `serving_default(text)`, `pair(text, text_pair)` and
+    A model that answers questions has those of `questions.make_question_signatures`, a
+    multiple choice model those of `choices.make_choice_signatures`, a token classifier
+    those of `tags.make_tag_signatures`; the last two also have the embeddings. All
+    others have `serving_default(text)`, `pair(text, text_pair)` and
     `tokens(token_ids, lengths, segment_ids)`, which give the model's answer:
 
     * A text classifier returns `probabilities` and `logits` `[B, C]` and `label` `[B]`.
@@ -72,7 +67,7 @@ def make_signatures(
     `masked_lm(token_ids, lengths, segment_ids, mask_positions)` and `fill_mask(text)`.
 
     Args:
-        model: keras.Model. Any model of this package but those that answer questions.
+        model: keras.Model. Any model of this package.
         text_inputs: `TextInputs`.
         labels: Sequence of str or None. Names of the `C` labels.
         top_k: int. Number of tokens that `fill_mask` returns for each mask.
@@ -80,58 +75,46 @@ def make_signatures(
             computes the answers if it has a rule, which then also have `num_layers`,
             int32 `[B]`; in any case there are the signatures of
             `_elastic_signatures`. The Classify API allows no third output.
+        answering: `Answering` or None. How a model answers questions.
 
     Raises:
-        UsageError: If the model is of another kind, or labels or `top_k` do not fit.
+        UsageError: If labels or `top_k` do not fit.
     """
     head = find(head_of(model))
-    from_tokens = functools.partial(token_inputs, model.config)
+    if head.answers_spans:
+        return make_question_signatures(model, text_inputs, answering)
     backbone = model if head.name is None else model.backbone
     embed = _embedder(backbone)
-    text = (strings("text"),)
     embeddings = {
-        "embed": Signature(lambda text: embed(text_inputs(text)), text, text_request),
-        "embed_layer": _embed_layer_signature(backbone, text_inputs),
+        "embed": lambda text: embed(text_inputs(text)),
+        "embed_layer": _layer_embedder(backbone, text_inputs),
     }
     if head.answers == CHOICES:
-        return make_choice_signatures(model, text_inputs, from_tokens) | embeddings
+        return make_choice_signatures(model, text_inputs) | embeddings
     if head.answers == TAGS:
-        own = make_tag_signatures(model, text_inputs, labels, from_tokens)
-        return own | embeddings
+        return make_tag_signatures(model, text_inputs, labels) | embeddings
     names, answer = None, embed
     if head.answers == LABELS:
         names = label_names(model, labels)
         by_rule = elastic is not None and elastic.rule is not None
         answer = _classifier(model, names, elastic if by_rule else None)
     signatures = {
-        "serving_default": Signature(
-            lambda text: answer(text_inputs(text)), text, text_request, True
+        "serving_default": lambda text: answer(text_inputs(text)),
+        "pair": lambda text, text_pair: answer(text_inputs(text, text_pair)),
+        "tokens": lambda token_ids, lengths, segment_ids: answer(
+            token_inputs(model.config, token_ids, lengths, segment_ids)
         ),
-        "pair": Signature(
-            lambda text, text_pair: answer(text_inputs(text, text_pair)),
-            (*text, strings("text_pair")),
-            _pair_request,
-        ),
-        "tokens": Signature(
-            lambda token_ids, lengths, segment_ids: answer(
-                from_tokens(token_ids, lengths, segment_ids)
-            ),
-            TOKENS,
-            token_request,
-            True,
-        ),
-        "preprocess": Signature(lambda text: text_inputs(text), text, text_request),
+        "preprocess": lambda text: text_inputs(text),
         **embeddings,
     }
     if elastic is not None:
         by_depth = _classifier(model, names, elastic)
         signatures |= _elastic_signatures(elastic, text_inputs, by_depth)
     if head.has_masked_lm:
-        signatures["masked_lm"] = _masked_lm_signature(model, from_tokens)
-        signatures["fill_mask"] = _fill_mask_signature(model, text_inputs, top_k)
+        signatures["masked_lm"] = _masked_lm(model)
+        signatures["fill_mask"] = _fill_mask(model, text_inputs, top_k)
     elif names and problem_type_of(model) != "regression":
-        classify = _classify_api(answer, text_inputs, names)
-        signatures["classify"] = Signature(classify, (strings("inputs"),))
+        signatures["classify"] = _classify_api(answer, text_inputs, names)
     return signatures
 
 
@@ -181,42 +164,24 @@ def _elastic_signatures(
         text_inputs: `TextInputs`.
         answer: callable. From model inputs and `num_layers` to the answer.
     """
-    most = elastic.num_layers
 
-    def by_depth(*texts_and_depth):
-        *given, num_layers = texts_and_depth
-        inside = (num_layers >= 1) & (num_layers <= most)
-        message = f"num_layers: from 1 to {most}, received"
-        rule = (tf.reduce_all(inside), message, num_layers)
-        depth = checked(num_layers, rule)
+    def by_depth(num_layers, *texts):
+        depth = in_range("num_layers", num_layers, 1, elastic.num_layers)
         with tf.control_dependencies([depth]):
-            inputs = text_inputs(*given)
+            inputs = text_inputs(*texts)
         return answer(inputs, num_layers=depth)
 
-    def with_depths(request):
-        def make(length: int, size: int) -> dict[str, np.ndarray]:
-            # Every depth, so that no layer is run for the first time by a client.
-            layers = np.arange(size, dtype=np.int32) * most // size + 1
-            return {**request(length, size), "num_layers": layers}
-
-        return make
-
-    text, pair, depth = strings("text"), strings("text_pair"), ints("num_layers", 1)
     return {
-        "elastic": Signature(
-            lambda text, num_layers: by_depth(text, num_layers),
-            (text, depth),
-            with_depths(text_request),
-        ),
-        "elastic_pair": Signature(
-            lambda text, text_pair, num_layers: by_depth(text, text_pair, num_layers),
-            (text, pair, depth),
-            with_depths(_pair_request),
+        "elastic": lambda text, num_layers: by_depth(num_layers, text),
+        "elastic_pair": lambda text, text_pair, num_layers: by_depth(
+            num_layers, text, text_pair
         ),
     }
 
 
-def _classify_api(answer, text_inputs, labels) -> Callable:
+def _classify_api(
+    answer: Callable, text_inputs: TextInputs, labels: list[str]
+) -> Signature:
     def classify(inputs):
         """Classifies serialized `tf.Example`s with a feature `text`."""
         feature = tf.io.FixedLenFeature([], tf.string, "")
@@ -248,9 +213,7 @@ def _embedder(backbone: AlbertBackbone) -> Callable:
     return lambda inputs: run_padded(run, inputs, _no_vectors(backbone, names))
 
 
-def _embed_layer_signature(
-    backbone: AlbertBackbone, text_inputs: TextInputs
-) -> Signature:
+def _layer_embedder(backbone: AlbertBackbone, text_inputs: TextInputs) -> Signature:
     """Returns `embed_layer(text, layer)`: the vectors of texts after any layer.
 
     `layer` is int32 `[B]`, one for each text, as a server that joins requests needs it:
@@ -262,9 +225,7 @@ def _embed_layer_signature(
     num_layers = backbone.config.num_hidden_layers
 
     def embed_layer(text, layer):
-        inside = (layer >= -num_layers - 1) & (layer <= num_layers)
-        message = f"layer: from {-num_layers - 1} to {num_layers}, received"
-        layer = checked(layer, (tf.reduce_all(inside), message, layer))
+        layer = in_range("layer", layer, -num_layers - 1, num_layers)
         layer = tf.where(layer < 0, layer + num_layers + 1, layer)
         nothing = _no_vectors(backbone, ["mean_output", "cls_output"])
         return run_padded(run, text_inputs(text), nothing, layer=layer)
@@ -277,10 +238,7 @@ def _embed_layer_signature(
             for name in states[0]
         }
 
-    def request(length: int, size: int) -> dict[str, np.ndarray]:
-        return {**text_request(length, size), "layer": np.full(size, -1, np.int32)}
-
-    return Signature(embed_layer, (strings("text"), ints("layer", 1)), request)
+    return embed_layer
 
 
 def _no_vectors(backbone, names: list[str]) -> dict[str, tf.Tensor]:
@@ -298,18 +256,17 @@ def _pooled(x: tf.Tensor, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     }
 
 
-def _masked_lm_signature(model: keras.Model, from_tokens: Callable) -> Signature:
+def _masked_lm(model: keras.Model) -> Signature:
     """Returns `masked_lm(token_ids, lengths, segment_ids, mask_positions)`."""
 
     def masked_lm(token_ids, lengths, segment_ids, mask_positions):
-        inputs = from_tokens(token_ids, lengths, segment_ids)
-        inside = (mask_positions >= 0) & (mask_positions < tf.shape(token_ids)[1])
-        message = "mask_positions: from 0 to the columns of token_ids - 1"
-        places = checked(mask_positions, (tf.reduce_all(inside), message))
-        nothing = tf.zeros([0, tf.shape(places)[1], model.config.vocab_size])
+        inputs = token_inputs(model.config, token_ids, lengths, segment_ids)
         # A mask may be in any column.
-        least = tf.shape(token_ids)[1]
-        logits = run_padded(run, inputs, nothing, least=least, places=places)
+        width = tf.shape(token_ids)[1]
+        message = "mask_positions: from 0 to the columns of token_ids - 1"
+        places = checked(mask_positions, (within(mask_positions, 0, width), message))
+        nothing = tf.zeros([0, tf.shape(places)[1], model.config.vocab_size])
+        logits = run_padded(run, inputs, nothing, least=width, places=places)
         return {"logits": logits}
 
     def run(inputs, places):
@@ -317,17 +274,10 @@ def _masked_lm_signature(model: keras.Model, from_tokens: Callable) -> Signature
         outputs = model(inputs, training=False)
         return outputs["mlm_logits"] if isinstance(outputs, dict) else outputs
 
-    def request(length: int, size: int) -> dict[str, np.ndarray]:
-        positions = {"mask_positions": np.zeros((size, 1), np.int32)}
-        return token_request(length, size) | positions
-
-    inputs = (*TOKENS, ints("mask_positions", 2))
-    return Signature(masked_lm, inputs, request)
+    return masked_lm
 
 
-def _fill_mask_signature(
-    model: keras.Model, text_inputs: TextInputs, top_k: int
-) -> Signature:
+def _fill_mask(model: keras.Model, text_inputs: TextInputs, top_k: int) -> Signature:
     """Returns `fill_mask(text)`, which gives the answers of `FillMask` in Python.
 
     A text has any number of `[MASK]`. The answer has, for each of them in the order of
@@ -387,12 +337,4 @@ def _fill_mask_signature(
             "num_masks": tf.where(too_long, TOO_LONG, tf.cast(counts, tf.int32)),
         }
 
-    def request(length: int, size: int) -> dict[str, np.ndarray]:
-        # With [CLS] and [SEP], a text of that many tokens in every vocabulary.
-        return {"text": np.array([MASK.encode() * (length - 2)] * size, object)}
-
-    return Signature(fill_mask, (strings("text"),), request, True)
-
-
-def _pair_request(length: int, size: int) -> dict[str, np.ndarray]:
-    return {"text": texts(length, size), "text_pair": texts(length, size)}
+    return fill_mask

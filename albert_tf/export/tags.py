@@ -12,7 +12,7 @@ are those of the Python that exports the model.
 import functools
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,18 +23,15 @@ from albert_tf.errors import require
 from albert_tf.export.row_steps import in_steps, run_padded
 from albert_tf.export.text_inputs import (
     MAX_TEXT_BYTES,
-    TOKENS,
     Signature,
     TextInputs,
-    ints,
-    strings,
-    text_request,
-    token_request,
+    token_inputs,
 )
 from albert_tf.models.classifiers import AlbertTokenClassifier
 from albert_tf.tasks import iob, saved
 from albert_tf.text import inputs_graph
 from albert_tf.text.normalization import in_pages
+from albert_tf.text.offsets_graph import counts_before
 from albert_tf.text.tokenizer_graph import as_utf8, look_up
 
 # Classes of characters.
@@ -86,7 +83,6 @@ def make_tag_signatures(
     model: AlbertTokenClassifier,
     text_inputs: TextInputs,
     labels: Sequence[str] | None,
-    from_tokens: Callable,
 ) -> dict[str, Signature]:
     """Returns the signatures of a token classifier.
 
@@ -105,56 +101,50 @@ def make_tag_signatures(
     Rows with fewer words or entities than others end in empty strings and zeros. The
     first 64 KiB of a text are read.
     """
-    tagger = Tagger(model, text_inputs, tag_labels(model, labels))
+    names = tag_labels(model, labels)
+    find = every = functools.partial(every_word, names)
+    if iob.mark_entities(names):
+        find = functools.partial(entities, iob.entity_tables(names))
 
-    def read(text):
-        words = split_words(tf.strings.substr(text, 0, MAX_TEXT_BYTES))
-        return words, *tagger(words.strings, words.splits)
+    def of_texts(group, count, kinds):
+        def answer(text):
+            words = split_words(tf.strings.substr(text, 0, MAX_TEXT_BYTES))
+            tags, scores = tag_words(model, text_inputs, words.strings, words.splits)
+            return _dense(words, group(tags, scores, words.splits), count, kinds)
 
-    def default(text):
-        words, tags, scores = read(text)
-        groups = tagger.entities(tags, scores, words.splits)
-        names = {"count": "num_entities", "kinds": "entities"}
-        return _dense(words, groups, names)
+        return answer
 
-    def tag(text):
-        words, tags, scores = read(text)
-        groups = tagger.every_word(tags, scores, words.splits)
-        return _dense(words, groups, {"count": "num_words", "kinds": "tags"})
-
-    def tag_words(words, num_words):
+    def of_words(words, num_words):
         width = tf.shape(words)[1]
         counts = tf.cast(tf.clip_by_value(num_words, 0, width), tf.int64)
         is_word = tf.sequence_mask(counts, width)
         given = text_inputs.shortened(tf.boolean_mask(words, is_word))
-        tags, scores = tagger(given, tf.concat([[0], tf.cumsum(counts)], 0))
+        splits = tf.concat([[0], tf.cumsum(counts)], 0)
+        tags, scores = tag_words(model, text_inputs, given, splits)
         places = tf.where(is_word)
 
         def dense(values, nothing):
             filled = tf.fill(tf.shape(words), nothing)
             return tf.tensor_scatter_nd_update(filled, places, values)
 
-        names = tf.gather(tagger.labels, tags)
-        return {"tags": dense(names, ""), "scores": dense(scores, 0.0)}
+        tags = tf.gather(np.array(names, object), tags)
+        return {"tags": dense(tags, ""), "scores": dense(scores, 0.0)}
 
     def tokens(token_ids, lengths, segment_ids):
         width = tf.shape(token_ids)[1]
         logits = run_padded(
             functools.partial(model, training=False),
-            from_tokens(token_ids, lengths, segment_ids),
+            token_inputs(model.config, token_ids, lengths, segment_ids),
             tf.zeros([0, width, model.num_labels]),
             least=width,
         )
         return {"probabilities": tf.nn.softmax(logits), "logits": logits}
 
-    text = (strings("text"),)
     return {
-        "serving_default": Signature(default, text, text_request, every_length=True),
-        "tag": Signature(tag, text, text_request),
-        "words": Signature(
-            tag_words, (strings("words", rank=2), ints("num_words", 1)), _words
-        ),
-        "tokens": Signature(tokens, TOKENS, token_request, every_length=True),
+        "serving_default": of_texts(find, "num_entities", "entities"),
+        "tag": of_texts(every, "num_words", "tags"),
+        "words": of_words,
+        "tokens": tokens,
     }
 
 
@@ -176,108 +166,98 @@ class Groups(NamedTuple):
     splits: tf.Tensor
 
 
-class Tagger:
-    """Tags words, and joins them to entities.
+def tag_words(
+    model: AlbertTokenClassifier,
+    text_inputs: TextInputs,
+    words: tf.Tensor,
+    splits: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the tags of words, int32 `[P]`, and their probabilities.
 
     Args:
         model: `AlbertTokenClassifier`.
         text_inputs: `TextInputs`.
-        labels: list of `C` str.
+        words: string `[P]`.
+        splits: int64 `[B + 1]`. Words of each text.
     """
+    tokenizer, length = text_inputs.tokenizer, text_inputs.max_seq_length
+    tokens = text_inputs.graph_tokenizer(words)
+    ids, places = make_rows(tokens, splits, tokenizer.unk_id, length - 2)
 
-    def __init__(self, model, text_inputs: TextInputs, labels: list[str]):
-        self._model = model
-        self._text_inputs = text_inputs
-        self.labels = np.array(labels, object)
-        self._tables = None
-        if iob.mark_entities(labels):
-            self._tables = iob.entity_tables(labels)
-
-    def __call__(self, words, splits) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the tags of words, int32 `[P]`, and their probabilities.
-
-        Args:
-            words: string `[P]`.
-            splits: int64 `[B + 1]`. Words of each text.
-        """
-        tokenizer = self._text_inputs.tokenizer
-        length = self._text_inputs.max_seq_length
-        tokens = self._text_inputs.graph_tokenizer(words)
-        ids, places = make_rows(tokens, splits, tokenizer.unk_id, length - 2)
-
-        def answer(numbers, width):
-            del width
-            inputs = inputs_graph.join_segments(
-                tokenizer, tf.gather(ids, numbers), None, length
-            )
-            width = tf.shape(inputs[features.TOKEN_IDS], tf.int64)[1]
-            words_of = tf.gather(places, numbers)
-            flat = words_of.value_rowids() * width + words_of.values
-            inputs[features.PLACES] = tf.cast(flat, tf.int32)[:, None]
-            return self._model(inputs, training=False)[:, 0]
-
-        logits = in_steps(
-            answer,
-            tf.cast(ids.row_lengths(), tf.int32) + 2,
-            tf.zeros([0, len(self.labels)]),
-            places.row_lengths(),
+    def answer(numbers, width):
+        del width
+        inputs = inputs_graph.join_segments(
+            tokenizer, tf.gather(ids, numbers), None, length
         )
-        probabilities = tf.nn.softmax(logits)
-        tags = tf.argmax(probabilities, -1, tf.int32)
-        return tags, tf.reduce_max(probabilities, -1)
+        width = tf.shape(inputs[features.TOKEN_IDS], tf.int64)[1]
+        words_of = tf.gather(places, numbers)
+        flat = words_of.value_rowids() * width + words_of.values
+        inputs[features.PLACES] = tf.cast(flat, tf.int32)[:, None]
+        return model(inputs, training=False)[:, 0]
 
-    def every_word(self, tags, scores, splits) -> Groups:
-        """Returns every word as a group, of which its tag is the kind."""
-        places = tf.range(tf.size(tags, tf.int64))
-        return Groups(tf.gather(self.labels, tags), scores, places, places, splits)
-
-    def entities(self, tags, scores, splits) -> Groups:
-        """Returns entities as `iob.entities` finds them, or every word.
-
-        Args:
-            tags: int32 `[P]`.
-            scores: float32 `[P]`. Probabilities of the tags.
-            splits: int64 `[B + 1]`. Words of each text.
-        """
-        if self._tables is None:
-            return self.every_word(tags, scores, splits)
-        places = tf.range(tf.size(tags, tf.int64))
-        text_of = tf.repeat(tf.range(tf.size(splits) - 1), splits[1:] - splits[:-1])
-        text_starts = tf.gather(splits, text_of)
-        # A tag that does not exist stands for the place before and after a text.
-        outside = len(self.labels)
-        is_first = places == text_starts
-        is_last = places + 1 == tf.gather(splits, text_of + 1)
-        before = tf.where(is_first, outside, _before(tags, outside))
-        after = tf.where(is_last, outside, _after(tags, outside))
-        starts, ends, kinds = self._tables
-        starts = tf.gather_nd(starts, tf.stack([before, tags], 1))
-        ends = tf.gather_nd(ends, tf.stack([tags, after], 1))
-        # An entity begins at the last start of the text up to its end.
-        started = tf.concat([[0], tf.cumsum(tf.cast(starts, tf.int32))], 0)
-        begins = tf.concat([[0], tf.where(starts)[:, 0]], 0)
-        begins = tf.maximum(tf.gather(begins, started[1:]), text_starts)
-        firsts, lasts = tf.boolean_mask(begins, ends), tf.where(ends)[:, 0]
-        # In double precision: the difference of two sums over a long text.
-        total = tf.concat([[0.0], tf.cumsum(tf.cast(scores, tf.float64))], 0)
-        sums = tf.gather(total, lasts + 1) - tf.gather(total, firsts)
-        means = sums / tf.cast(lasts + 1 - firsts, tf.float64)
-        ended = tf.concat([[0], tf.cumsum(tf.cast(ends, tf.int64))], 0)
-        return Groups(
-            tf.gather(np.array(kinds, object), tf.gather(tags, lasts)),
-            tf.cast(means, tf.float32),
-            firsts,
-            lasts,
-            tf.gather(ended, splits),
-        )
-
-
-def _dense(words: Words, groups: Groups, names: dict[str, str]) -> dict[str, tf.Tensor]:
-    """Returns the groups of each text in a row."""
-    first, last = (
-        tf.gather(words.starts, groups.firsts),
-        tf.gather(words.ends, groups.lasts),
+    logits = in_steps(
+        answer,
+        tf.cast(ids.row_lengths(), tf.int32) + 2,
+        tf.zeros([0, model.num_labels]),
+        places.row_lengths(),
     )
+    probabilities = tf.nn.softmax(logits)
+    tags = tf.argmax(probabilities, -1, tf.int32)
+    return tags, tf.reduce_max(probabilities, -1)
+
+
+def every_word(labels: list[str], tags, scores, splits) -> Groups:
+    """Returns every word as a group, of which its tag is the kind."""
+    places = tf.range(tf.size(tags, tf.int64))
+    kinds = tf.gather(np.array(labels, object), tags)
+    return Groups(kinds, scores, places, places, splits)
+
+
+def entities(tables, tags, scores, splits) -> Groups:
+    """Returns entities as `iob.entities` finds them.
+
+    Args:
+        tables: tuple. From `iob.entity_tables`.
+        tags: int32 `[P]`.
+        scores: float32 `[P]`. Probabilities of the tags.
+        splits: int64 `[B + 1]`. Words of each text.
+    """
+    starts, ends, kinds = tables
+    places = tf.range(tf.size(tags, tf.int64))
+    text_of = tf.repeat(tf.range(tf.size(splits) - 1), splits[1:] - splits[:-1])
+    text_starts = tf.gather(splits, text_of)
+    # A tag that does not exist stands for the place before and after a text.
+    outside = len(kinds)
+    is_first = places == text_starts
+    is_last = places + 1 == tf.gather(splits, text_of + 1)
+    before = tf.where(is_first, outside, _before(tags, outside))
+    after = tf.where(is_last, outside, _after(tags, outside))
+    starts = tf.gather_nd(starts, tf.stack([before, tags], 1))
+    ends = tf.gather_nd(ends, tf.stack([tags, after], 1))
+    # An entity begins at the last start of the text up to its end.
+    started = counts_before(starts)
+    begins = tf.concat([[0], tf.where(starts)[:, 0]], 0)
+    begins = tf.maximum(tf.gather(begins, started[1:]), text_starts)
+    firsts, lasts = tf.boolean_mask(begins, ends), tf.where(ends)[:, 0]
+    # In double precision: the difference of two sums over a long text.
+    total = tf.concat([[0.0], tf.cumsum(tf.cast(scores, tf.float64))], 0)
+    sums = tf.gather(total, lasts + 1) - tf.gather(total, firsts)
+    means = sums / tf.cast(lasts + 1 - firsts, tf.float64)
+    return Groups(
+        tf.gather(np.array(kinds, object), tf.gather(tags, lasts)),
+        tf.cast(means, tf.float32),
+        firsts,
+        lasts,
+        tf.gather(counts_before(ends), splits),
+    )
+
+
+def _dense(
+    words: Words, groups: Groups, count: str, kinds: str
+) -> dict[str, tf.Tensor]:
+    """Returns the groups of each text in a row, with these names of two outputs."""
+    first = tf.gather(words.starts, groups.firsts)
+    last = tf.gather(words.ends, groups.lasts)
     places = tf.ragged.range(first, last)
     characters = places.with_values(tf.gather(words.characters.values, places.values))
     counts = groups.splits[1:] - groups.splits[:-1]
@@ -288,18 +268,13 @@ def _dense(words: Words, groups: Groups, names: dict[str, str]) -> dict[str, tf.
         return rows.to_tensor()
 
     return {
-        names["count"]: tf.cast(counts, tf.int32),
-        names["kinds"]: dense(groups.kinds),
+        count: tf.cast(counts, tf.int32),
+        kinds: dense(groups.kinds),
         "scores": dense(groups.scores),
         "words": dense(tf.strings.unicode_encode(characters, "UTF-8")),
         "starts": dense(tf.cast(first - text_starts, tf.int32)),
         "ends": dense(tf.cast(last - text_starts, tf.int32)),
     }
-
-
-def _words(length: int, size: int) -> dict[str, np.ndarray]:
-    words = np.full((size, length), b"a", object)
-    return {"words": words, "num_words": np.full(size, length, np.int32)}
 
 
 def split_words(texts: tf.Tensor) -> Words:
@@ -318,10 +293,8 @@ def split_words(texts: tf.Tensor) -> Words:
         _before(space, True) | (text_of != _before(text_of, np.int64(-1)))
     )
     # Between the first and the last letter of each part of the text without spaces.
-    place, part = (
-        tf.range(tf.size(codes, tf.int64)),
-        tf.cumsum(tf.cast(begins, tf.int32)),
-    )
+    place = tf.range(tf.size(codes, tf.int64))
+    part = tf.cumsum(tf.cast(begins, tf.int32))
     letters = tf.where(classes == _LETTER)[:, 0]
     bounds = (letters, tf.gather(part, letters), tf.size(codes) + 1)
     first = tf.gather(tf.math.unsorted_segment_min(*bounds), part)
@@ -334,14 +307,13 @@ def split_words(texts: tf.Tensor) -> Words:
     closes = ~space & _after(space | opens, True)
     starts = tf.where(opens)[:, 0]
     ends = tf.where(closes)[:, 0] + 1
-    words_before = tf.concat([[0], tf.cumsum(tf.cast(opens, tf.int64))], 0)
     # Every character but white space is part of one word.
     letters = tf.RaggedTensor.from_row_lengths(
         tf.boolean_mask(codes, ~space), ends - starts, validate=False
     )
     return Words(
         tf.strings.unicode_encode(letters, "UTF-8"),
-        tf.gather(words_before, splits),
+        tf.gather(counts_before(opens), splits),
         starts,
         ends,
         characters,

@@ -7,20 +7,24 @@ The work for any text is bounded.
 Legend: `B` batch, `T` sequence.
 """
 
+import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from albert_tf import features
 from albert_tf.config import AlbertConfig
+from albert_tf.converters.keras_model import head_of
+from albert_tf.heads import find
 from albert_tf.text import inputs_graph, normalization
 from albert_tf.text.tokenizer import Tokenizer
 from albert_tf.text.tokenizer_graph import as_utf8
 
-# Inputs of a request by name, from the length of its rows in tokens and their number.
-MakeRequest = Callable[[int, int], dict[str, np.ndarray]]
+# From tensors to a dict of tensors; the names of its arguments are those of the inputs.
+Signature = Callable[..., dict[str, tf.Tensor]]
 # A server accepts messages of any size and batches the texts of many clients, so the
 # cost of one text must be bounded: first the raw bytes, which are cheap to read; then,
 # after runs of white space are collapsed, the bytes that go through the Unicode tables.
@@ -28,58 +32,60 @@ MAX_RAW_BYTES = 1 << 20
 MAX_TEXT_BYTES = 1 << 16
 
 
-class Signature(NamedTuple):
-    """One endpoint.
+def make_inputs(
+    signature: Signature,
+    model: keras.Model,
+    length: int,
+    size: int,
+    word: bytes = b"a ",
+) -> dict[str, np.ndarray]:
+    """Returns inputs of a signature: `size` of each, with rows of `length` tokens.
 
-    Attributes:
-        function: callable. From tensors to a dict of tensors.
-        inputs: tuple of `tf.TensorSpec`. The tensors; their names are its interface.
-        request: callable or None. Makes a warm-up request.
-        every_length: bool. Whether the endpoint is warmed up with rows of every length,
-            because it runs the model for one of its main answers.
+    Args:
+        signature: `Signature`.
+        model: keras.Model. The model that it runs.
+        length: int. A text fills the row, without the special tokens.
+        size: int.
+        word: bytes. What texts are made of, one token.
     """
-
-    function: Callable[..., dict[str, tf.Tensor]]
-    inputs: tuple[tf.TensorSpec, ...]
-    request: MakeRequest | None = None
-    every_length: bool = False
-
-
-def strings(name: str, rank: int = 1) -> tf.TensorSpec:
-    """Returns the specification of an input of strings, `[B]` unless said otherwise."""
-    return tf.TensorSpec([None] * rank, tf.string, name)
-
-
-def ints(name: str, rank: int) -> tf.TensorSpec:
-    """Returns the specification of an input of int32."""
-    return tf.TensorSpec([None] * rank, tf.int32, name)
-
-
-# What a signature takes that reads token ids.
-TOKENS = (
-    ints("token_ids", 2),
-    ints("lengths", 1),
-    ints("segment_ids", 2),
-)
-
-
-def text_request(length: int, size: int) -> dict[str, np.ndarray]:
-    """Returns a request of `size` texts that fill a row of `length` tokens."""
-    return {"text": texts(length, size)}
-
-
-def token_request(length: int, size: int) -> dict[str, np.ndarray]:
-    """Returns a request of `size` rows of `length` tokens."""
-    # Every vocabulary has this token.
-    ids = np.zeros((size, length), np.int32)
-    lengths = np.full(size, length, np.int32)
-    return {"token_ids": ids, "lengths": lengths, "segment_ids": ids}
+    head = find(head_of(model))
+    # One token of a question and its [SEP] are in the row, too.
+    size_of_context = length - 4 if head.answers_spans else length - 2
+    text, context, question = (
+        np.array([word * max(count, 1)] * size, object)
+        for count in (length - 2, size_of_context, 1)
+    )
+    # Of multiple choice, each of two choices has a row.
+    rows = (size, 2)[: head.input_rank - 1]
+    ids = np.zeros((*rows, length), np.int32)  # a token of every vocabulary
+    # Every depth, so that no layer is run for the first time by a client.
+    depths = np.arange(size) * model.config.num_hidden_layers // size + 1
+    known = {
+        "text": text,
+        "text_pair": text,
+        "inputs": np.array([b""] * size, object),  # an empty `tf.Example`
+        "layer": np.full(size, -1, np.int32),
+        "num_layers": depths.astype(np.int32),
+        "token_ids": ids,
+        "lengths": np.full(rows, length, np.int32),
+        "segment_ids": ids,
+        "mask_positions": np.zeros((size, 1), np.int32),
+        "words": np.full((size, length), b"a", object),
+        "num_words": np.full(size, length, np.int32),
+        "context": context,
+        "question": question,
+        "choices": np.full((size, 2), b"a", object),
+        "num_choices": np.full(size, 2, np.int32),
+    }
+    return {name: known[name] for name in inspect.signature(signature).parameters}
 
 
-def texts(length: int, size: int) -> np.ndarray:
-    """Returns `size` texts that fill a row of `length` tokens, one per word."""
-    # Without [CLS] and [SEP].
-    return np.array([b"a " * max(length - 2, 1)] * size, object)
+def specs_of(signature: Signature, model: keras.Model) -> list[tf.TensorSpec]:
+    """Returns the names, types and ranks of a signature's inputs."""
+    return [
+        tf.TensorSpec([None] * value.ndim, value.dtype, name)
+        for name, value in make_inputs(signature, model, 1, 1).items()
+    ]
 
 
 class TextInputs(tf.Module):
@@ -138,29 +144,21 @@ class TextInputs(tf.Module):
         return self.graph_tokenizer(self.shortened(texts))
 
     def shortened(self, texts: tf.Tensor, keep_end: bool = False) -> tf.Tensor:
-        """Returns texts of bounded length; see `shorten`."""
-        return shorten(texts, self.tokenizer.collapses_white_space, keep_end)
+        """Returns texts of bounded length, without their end.
 
-
-def shorten(
-    texts: tf.Tensor, collapse: bool = True, keep_end: bool = False
-) -> tf.Tensor:
-    """Returns texts of bounded length, without their end, or without their start.
-
-    Args:
-        texts: string `[B]`.
-        collapse: bool. Whether to collapse white space first, as the tokenizer does.
-        keep_end: bool. Whether to keep the end instead of the start.
-    """
-    part = _end if keep_end else _start
-    if not collapse:
+        Args:
+            texts: string `[B]`.
+            keep_end: bool. Whether to leave out the start instead.
+        """
+        part = _end if keep_end else _start
+        if not self.tokenizer.collapses_white_space:
+            return part(texts, MAX_TEXT_BYTES)
+        # Before white space is replaced: an invalid byte would end the search.
+        texts = as_utf8(part(texts, MAX_RAW_BYTES))
+        white_space = normalization.white_space_pattern()
+        texts = tf.strings.strip(tf.strings.regex_replace(texts, white_space, " "))
+        # The cut may split a character; the tokenizer treats its rest as a space.
         return part(texts, MAX_TEXT_BYTES)
-    # Before white space is replaced: an invalid byte would end the search.
-    texts = as_utf8(part(texts, MAX_RAW_BYTES))
-    white_space = normalization.white_space_pattern()
-    texts = tf.strings.strip(tf.strings.regex_replace(texts, white_space, " "))
-    # The cut may split a character; the tokenizer treats its rest as a space.
-    return part(texts, MAX_TEXT_BYTES)
 
 
 def _start(texts: tf.Tensor, size: int) -> tf.Tensor:
@@ -205,10 +203,10 @@ def token_inputs(
     token_ids, segment_ids = token_ids * mask, segment_ids * mask
     rules = [
         (width <= most, f"token_ids: at most {most} columns"),
-        (_within(lengths, 1, width + 1), "lengths: from 1 to the columns of token_ids"),
-        (_within(token_ids, 0, vocab_size), f"token_ids: from 0 to {vocab_size - 1}"),
+        (within(lengths, 1, width + 1), "lengths: from 1 to the columns of token_ids"),
+        (within(token_ids, 0, vocab_size), f"token_ids: from 0 to {vocab_size - 1}"),
         (
-            _within(segment_ids, 0, type_vocab_size),
+            within(segment_ids, 0, type_vocab_size),
             f"segment_ids: from 0 to {type_vocab_size - 1}",
         ),
     ]
@@ -235,5 +233,12 @@ def checked(values: Any, *rules: tuple) -> Any:
         return tf.nest.map_structure(tf.identity, values)
 
 
-def _within(values, low, high) -> tf.Tensor:
+def in_range(name: str, values: tf.Tensor, low: int, most: int) -> tf.Tensor:
+    """Returns integers, if all are from `low` to `most` when they are run."""
+    message = f"{name}: from {low} to {most}, received"
+    return checked(values, (within(values, low, most + 1), message, values))
+
+
+def within(values: tf.Tensor, low, high) -> tf.Tensor:
+    """Returns whether all values are at least `low` and below `high`."""
     return tf.reduce_all((values >= low) & (values < high))

@@ -11,22 +11,28 @@ else here needs; a test compares the two.
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2
 
-from albert_tf.export.text_inputs import Signature
+from albert_tf.export.text_inputs import Signature, make_inputs
 from albert_tf.storage import protobuf
+from albert_tf.text.tokenizer import MASK
 
 FILE = "tf_serving_warmup_requests"
 MAX_RECORDS = 1000  # TensorFlow Serving's limit
 # Lengths of rows that are tried, up to the longest.
 _LENGTHS = (16, 32, 64, 128, 256, 512)
+# Signatures that run the model for its main answers, tried with rows of every length.
+_MAIN = ("serving_default", "tokens", "fill_mask")
+_UNTRIED = "classify"
 
 Request = tuple[str, dict[str, np.ndarray]]
 
 
 def make_requests(
+    model: keras.Model,
     signatures: Mapping[str, Signature],
     max_seq_length: int,
     batch_sizes: Sequence[int],
@@ -34,6 +40,7 @@ def make_requests(
     """Returns requests for every signature, and length buckets where they matter.
 
     Args:
+        model: keras.Model. The model that they run.
         signatures: dict. From `signatures.make_signatures`.
         max_seq_length: int. Maximum length of a row.
         batch_sizes: Sequence of int. Batch sizes of the requests of every length.
@@ -43,13 +50,16 @@ def make_requests(
     """
     requests = []
     for name, signature in signatures.items():
-        if signature.request is None:
+        if name == _UNTRIED:
             continue
         shapes = [(8, 1)]
-        if signature.every_length:
+        if name in _MAIN:
             shorter = [length for length in _LENGTHS if length < max_seq_length]
             shapes = itertools.product([*shorter, max_seq_length], batch_sizes)
-        requests += [(name, signature.request(*shape)) for shape in shapes]
+        word = MASK.encode() if name == "fill_mask" else b"a "
+        for length, size in shapes:
+            request = make_inputs(signature, model, length, size, word)
+            requests.append((name, request))
     return requests[:MAX_RECORDS]
 
 

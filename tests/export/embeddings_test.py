@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from albert_tf.export.signatures import make_signatures
-from albert_tf.export.text_inputs import TextInputs
+from albert_tf.export.text_inputs import TextInputs, specs_of
 from albert_tf.inference.embedder import Embedder
 from albert_tf.models.backbone import AlbertBackbone
 from tests import tiny
@@ -27,9 +27,9 @@ def embed(model, tokenizer):
 
 @pytest.fixture(scope="module")
 def ask(model, tokenizer):
-    signatures = make_signatures(model, TextInputs(tokenizer, 24), None)
+    signatures = make_signatures(model, TextInputs(tokenizer, 24))
     functions = {
-        name: tf.function(signatures[name].function, signatures[name].inputs)
+        name: tf.function(signatures[name], specs_of(signatures[name], model))
         for name in ("embed", "embed_layer")
     }
 

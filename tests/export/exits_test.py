@@ -167,7 +167,7 @@ def unsaved(model, tokenizer):
 
 def call(signatures, name, **inputs):
     tensors = [tf.constant(value) for value in inputs.values()]
-    return {k: v.numpy() for k, v in signatures[name].function(*tensors).items()}
+    return {k: v.numpy() for k, v in signatures[name](*tensors).items()}
 
 
 @given(depths=st.lists(st.integers(1, exits.LAYERS), max_size=5))

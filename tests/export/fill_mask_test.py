@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from albert_tf.errors import UsageError
-from albert_tf.export import signatures, text_inputs
+from albert_tf.export import signatures, text_inputs, warmup
 from albert_tf.export.signatures import make_signatures
-from albert_tf.export.text_inputs import TextInputs
+from albert_tf.export.text_inputs import TextInputs, specs_of
 from albert_tf.inference.fill_mask import FillMask
 from albert_tf.models.masked_lm import AlbertMaskedLM, AlbertPretrainer
 from tests import tiny
@@ -19,9 +19,8 @@ K = 3
 
 def _serve(model, tokenizer, top_k=K):
     length = model.config.max_position_embeddings
-    made = make_signatures(model, TextInputs(tokenizer, length), None, top_k)
-    signature = made["fill_mask"]
-    function = tf.function(signature.function, input_signature=signature.inputs)
+    made = make_signatures(model, TextInputs(tokenizer, length), top_k=top_k)
+    function = tf.function(made["fill_mask"], specs_of(made["fill_mask"], model))
 
     def serve(texts):
         outputs = function(tf.constant(texts, tf.string, [len(texts)]))
@@ -145,13 +144,15 @@ def test_texts_beyond_the_bounds_are_refused(tokenizer, monkeypatch):
 def test_the_warm_up_request_fills_a_row(both):
     fill_mask, serve = both
     model, tokenizer = fill_mask.model, fill_mask.tokenizer
-    signature = make_signatures(model, TextInputs(tokenizer, 24), None)["fill_mask"]
-    texts = signature.request(24, 2)["text"]
-    assert serve(texts.tolist())["num_masks"].tolist() == [22, 22]
+    made = make_signatures(model, TextInputs(tokenizer, 24))
+    *_, (_, request) = warmup.make_requests(
+        model, {"fill_mask": made["fill_mask"]}, 24, [2]
+    )
+    assert serve(request["text"].tolist())["num_masks"].tolist() == [22, 22]
 
 
 def test_top_k_is_checked(tokenizer):
     model = AlbertMaskedLM(tiny.CONFIG, seed=1)
     for top_k in (0, 30001):
         with pytest.raises(UsageError, match=f"1 to 30000, received {top_k}"):
-            make_signatures(model, TextInputs(tokenizer, 24), None, top_k)
+            make_signatures(model, TextInputs(tokenizer, 24), top_k=top_k)

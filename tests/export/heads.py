@@ -63,8 +63,7 @@ def functions_of(answerer, length: int) -> dict:
         length: int. Maximum length of a row.
     """
     text_inputs = TextInputs(answerer.tokenizer, length)
-    made = make_signatures(answerer.model, text_inputs, None)
-    return {name: signature.function for name, signature in made.items()}
+    return make_signatures(answerer.model, text_inputs)
 
 
 def requests_of(folder: str) -> dict[str, dict[str, np.ndarray]]:

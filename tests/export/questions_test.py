@@ -1,5 +1,7 @@
 """Question answering in the graph answers as `QuestionAnswerer`."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,12 +11,14 @@ from hypothesis import strategies as st
 from albert_tf import features
 from albert_tf.errors import UsageError
 from albert_tf.export import questions
-from albert_tf.export.question_rows import MAX_WINDOWS, QuestionInputs, read_outputs
+from albert_tf.export.question_rows import MAX_WINDOWS, cut_windows, read_outputs
+from albert_tf.export.text_inputs import TextInputs, specs_of
 from albert_tf.heads import HEADS
 from albert_tf.inference.predictor import as_unicode
 from albert_tf.inference.question_answerer import QuestionAnswerer, _ranked
 from albert_tf.tasks.squad_answers import make_answers
 from albert_tf.tasks.squad_files import ask
+from albert_tf.text.offsets_graph import GraphOffsets
 from tests import tiny
 from tests.text.kinds import ODD, as_tensor
 
@@ -54,15 +58,19 @@ class Pair:
             self.model, tokenizer, max_seq_length=24, **options
         )
         self.answering = questions.answering_of(self.model, 24, options)
-        self.inputs = QuestionInputs(tokenizer, self.answering.options)
-        function = questions.make_answer(self.model, self.inputs, self.answering)
-        spec = tf.TensorSpec([None], tf.string)
-        self.graph = tf.function(function, input_signature=[spec, spec])
+        text_inputs = TextInputs(tokenizer, 24)
+        self.inputs = functools.partial(
+            cut_windows, text_inputs, GraphOffsets(tokenizer), self.answering
+        )
+        function = questions.make_question_signatures(
+            self.model, text_inputs, self.answering
+        )["serving_default"]
+        self.graph = tf.function(function, specs_of(function, self.model))
 
     def from_outputs(self, asked, contexts, outputs):
         windows = self.inputs(asked, contexts)
         mask = windows.inputs[features.PADDING_MASK]
-        found = read_outputs(outputs, mask, self.answering.options)
+        found = read_outputs(outputs, mask, self.answering.n_best_size)
         return questions.answers_of(found, windows, self.answering, self.is_beam)
 
 
@@ -96,7 +104,7 @@ def rows_of(outputs) -> list[list[dict]]:
 
 
 def expected_rows(pair, pairs) -> list[list[dict]]:
-    most = pair.answering.options.n_best_size
+    most = pair.answering.n_best_size
     rows = pair.answer(*map(list, zip(*pairs, strict=True)), top_k=most)
     return rows if most > 1 else [[row] for row in rows]
 
@@ -203,7 +211,7 @@ def test_huge_texts_cost_little(tokenizer, text):
     read = text[:600].decode(errors="ignore") if rows > 1 else ""
     if rows > 1:
         budget = 24 - 3 - 6
-        tokens = budget + (rows - 1) * pair.answering.options.doc_stride
+        tokens = budget + (rows - 1) * pair.answering.doc_stride
         read = "the cat " * (tokens // 2) + "the" * (tokens % 2)
     want = expected_rows(pair, [(text[:600], read)])[0]
     assert [e["answer"] for e in got[0]] == [e["answer"] for e in want]
@@ -221,7 +229,7 @@ def test_a_null_score_at_the_threshold_is_answered():
 
 def test_refuses(tokenizer):
     model = HEADS[LOGITS].load_class()(CONFIG, seed=3)
-    with pytest.raises(UsageError, match="answering: expected .* received stride$"):
+    with pytest.raises(UsageError, match="answering: unknown setting stride; "):
         questions.answering_of(model, None, {"stride": 3})
     for value in ("1", True, float("nan")):
         with pytest.raises(UsageError, match="null_threshold must be a number, receiv"):

@@ -28,8 +28,8 @@ def answers(num_labels, problem_type):
     """Signatures of a classifier, and what `tokens` answers."""
     model = AlbertTextClassifier(CONFIG, num_labels=num_labels, seed=1)
     model.problem_type = problem_type
-    signatures = make_signatures(model, None, None)
-    outputs = signatures["tokens"].function(**TOKENS)
+    signatures = make_signatures(model, None)
+    outputs = signatures["tokens"](**TOKENS)
     return signatures, {name: value.numpy() for name, value in outputs.items()}
 
 

@@ -10,13 +10,11 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.errors import UsageError
-from albert_tf.export import manifest, row_steps
+from albert_tf.export import manifest, row_steps, tags
 from albert_tf.export.saved_model import export_saved_model
-from albert_tf.export.tags import Tagger
-from albert_tf.export.text_inputs import TextInputs
 from albert_tf.inference.token_classifier import TokenClassifier
 from albert_tf.models.classifiers import AlbertTokenClassifier
-from albert_tf.tasks.iob import entities
+from albert_tf.tasks import iob
 from tests import tiny
 from tests.export import heads
 
@@ -148,19 +146,19 @@ SCHEMES = [
 
 @hypothesis.settings(max_examples=100)
 @hypothesis.given(st.data())
-def test_entities_are_those_of_python(tokenizer, data):
+def test_entities_are_those_of_python(data):
     labels = data.draw(st.sampled_from(SCHEMES))
-    tags = st.lists(st.integers(0, len(labels) - 1), max_size=9)
-    rows = data.draw(st.lists(tags, min_size=1, max_size=3))
+    row = st.lists(st.integers(0, len(labels) - 1), max_size=9)
+    rows = data.draw(st.lists(row, min_size=1, max_size=3))
     flat = np.array([tag for row in rows for tag in row], np.int32)
     scores = np.linspace(0.1, 1, len(flat), dtype=np.float32)
     splits = np.cumsum([0, *map(len, rows)])
-    tagger = Tagger(None, TextInputs(tokenizer, heads.TAGS_LENGTH), labels)
-    got = tagger.entities(tf.constant(flat), tf.constant(scores), tf.constant(splits))
+    tables = iob.entity_tables(labels)
+    got = tags.entities(tables, *map(tf.constant, (flat, scores, splits)))
     kinds = [kind.decode() for kind in got.kinds.numpy()]
     found = list(zip(kinds, got.firsts.numpy(), got.lasts.numpy(), strict=True))
     for i, row in enumerate(rows):
-        expected = entities([labels[tag] for tag in row])
+        expected = iob.entities([labels[tag] for tag in row])
         start = splits[i]
         mine = found[got.splits[i] : got.splits[i + 1]]
         assert mine == [(kind, a + start, b + start) for kind, a, b in expected]

@@ -7,8 +7,8 @@ from tests.export.signatures_test import CONFIG
 
 
 def test_every_length_and_batch():
-    signatures = make_signatures(AlbertTextClassifier(CONFIG, num_labels=2), None, None)
-    made = warmup.make_requests(signatures, 100, (1, 8))
+    model = AlbertTextClassifier(CONFIG, num_labels=2)
+    made = warmup.make_requests(model, make_signatures(model, None), 100, (1, 8))
     shapes = {x["token_ids"].shape for name, x in made if name == "tokens"}
     lengths = (16, 32, 64, 100)
     assert shapes == {(size, length) for size in (1, 8) for length in lengths}
